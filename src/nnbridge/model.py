@@ -1,0 +1,181 @@
+"""The immutable NNAPI model: operands, operations, subgraphs and the pools that hold constants.
+
+A :class:`Model` is the only thing that passes between nnbridge's stages. It is made by
+:class:`nnbridge.builder.ModelBuilder` or read by :mod:`nnbridge.storage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelQuant:
+    """Parameters of TENSOR_QUANT8_SYMM_PER_CHANNEL: one scale for each index along ``channel_dim``."""
+
+    scales: tuple[float, ...]
+    channel_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a constant lies: ``length`` bytes at ``offset`` of a pool, or an index of a referenced model."""
+
+    pool: int = 0
+    offset: int = 0
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand: type, dimensions (0 = not known, ``()`` of a tensor = rank not known), quantisation, lifetime."""
+
+    type: int
+    dims: tuple[int, ...] = ()
+    scale: float = 0.0
+    zero_point: int = 0
+    channel_quant: ChannelQuant | None = None
+    lifetime: Lifetime = Lifetime.TEMPORARY_VARIABLE
+    location: Location = Location()
+    extension_data: bytes | None = None
+    name: str = ""
+    """The name in the source file; for reports only."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """True for a tensor of a base type; extension types tell through their extension."""
+        return not is_extension(self.type) and TYPE_FACTS[self.type].tensor
+
+    @property
+    def is_constant(self) -> bool:
+        """True if the value lies in the model."""
+        return self.lifetime in (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
+
+    def __str__(self) -> str:
+        dims = "x".join(str(d) for d in self.dims) if self.dims else ""
+        return f"{type_name(self.type)}[{dims}]" if self.is_tensor or dims else type_name(self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation: its code, operand indexes, and where it came from."""
+
+    type: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    name: str = ""
+    """The operation's place in the source file, such as ``3: CONV_2D conv/Relu6``; for reports only."""
+    mapping: str = ""
+    """How a converter came to this operation (``delegate``, ``wide``, ``host``); for reports only."""
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Operands and operations in run order, with the indexes of inputs and outputs."""
+
+    operands: tuple[Operand, ...]
+    operations: tuple[Operation, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @cached_property
+    def producers(self) -> Mapping[int, int]:
+        """Operand index → index of the operation that writes it."""
+        return MappingProxyType({out: i for i, operation in enumerate(self.operations) for out in operation.outputs})
+
+    @cached_property
+    def consumers(self) -> Mapping[int, tuple[int, ...]]:
+        """Operand index → indexes of the operations that read it, in run order."""
+        readers: dict[int, list[int]] = {}
+        for i, operation in enumerate(self.operations):
+            for operand in dict.fromkeys(operation.inputs):
+                readers.setdefault(operand, []).append(i)
+        return MappingProxyType({operand: tuple(found) for operand, found in readers.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Read-only bytes that constants refer to. ``owner`` keeps a mapped file alive; nothing is copied."""
+
+    data: memoryview
+    owner: object = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, buffer: object) -> Pool:
+        """A pool over anything with the buffer protocol, seen read-only."""
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        return cls(view.toreadonly().cast("B"), buffer)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A finished NNAPI model, as devices see it."""
+
+    main: Subgraph
+    referenced: tuple[Subgraph, ...] = ()
+    operand_values: bytes = b""
+    """The small constants (CONSTANT_COPY), packed as NNAPI packs them."""
+    pools: tuple[Pool, ...] = ()
+    relaxed: bool = False
+    """``relaxComputationFloat32toFloat16``."""
+    extensions: Mapping[str, int] = field(default_factory=dict)
+    """Extension name → prefix, for the extensions in use."""
+    name: str = ""
+
+    def subgraphs(self) -> tuple[Subgraph, ...]:
+        """The main subgraph, then the referenced ones."""
+        return (self.main, *self.referenced)
+
+    def value(self, operand: Operand, byte_size: int | None = None) -> Array | None:
+        """The constant value of an operand as a read-only array that aliases the model, or None if it has none.
+
+        Scalars give an array of shape ``()``. Extension operands and OEM values come as bytes (uint8, flat)
+        unless ``byte_size`` gives the element size that their extension declares.
+        """
+        if not operand.is_constant:
+            return None
+        data = self.bytes_of(operand)
+        dtype = None if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype
+        if dtype is None:
+            return np.frombuffer(data, np.uint8).reshape(-1, byte_size) if byte_size else np.frombuffer(data, np.uint8)
+        return np.frombuffer(data, dtype).reshape(operand.dims)
+
+    def bytes_of(self, operand: Operand) -> memoryview:
+        """The bytes of a constant."""
+        at = operand.location
+        source = (
+            memoryview(self.operand_values)
+            if operand.lifetime is Lifetime.CONSTANT_COPY
+            else self.pools[at.pool].data
+        )
+        return source[at.offset : at.offset + at.length]
+
+    def extension_of(self, code: int) -> tuple[str, int] | None:
+        """Extension name and number of an extension code of this model."""
+        if not is_extension(code):
+            return None
+        prefix, number = split_extension_code(code)
+        return next(((name, number) for name, known in self.extensions.items() if known == prefix), None)
+
+    def operation_name(self, operation: Operation) -> str:
+        """A readable operation name; extension operations as ``extension#number``."""
+        extension = self.extension_of(operation.type)
+        return f"{extension[0]}#{extension[1]}" if extension else operation_name(operation.type)
+
+
+def known(dims: Sequence[int]) -> bool:
+    """True if a tensor's dimensions are all known (and its rank is)."""
+    return len(dims) > 0 and all(d > 0 for d in dims)

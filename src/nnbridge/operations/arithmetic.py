@@ -1,0 +1,159 @@
+"""The arithmetic that NNAPI's quantised kernels share: rounding, fixed-point multipliers, saturation, activations.
+
+Every function is vectorised and exact in integers. Sources: Android 13's ``common/QuantUtils.h`` and
+``common/OperationsExecutionUtils.cpp``, gemmlowp's ``fixedpoint.h`` (names kept: SRDHM is
+SaturatingRoundingDoublingHighMul, RDBP RoundingDivideByPOT, MBQM MultiplyByQuantizedMultiplier).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.types import FuseCode, OperandCode
+
+if TYPE_CHECKING:
+    from nnbridge.operations.call import Arg, Call
+
+Ints = npt.NDArray[Any]
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+def round_half_away(x: npt.ArrayLike) -> npt.NDArray[Any]:
+    """C's ``round``: to nearest, ties away from zero, in the type of ``x``."""
+    x = np.asarray(x)
+    truncated = np.trunc(x)
+    # |x - trunc(x)| is exact, so that 0.49999997 does not round up as floor(x + 0.5) would let it.
+    return truncated + np.copysign(np.abs(x - truncated) >= 0.5, x).astype(x.dtype)
+
+
+def quantize_multiplier(real: float) -> tuple[int, int]:
+    """A real multiplier ≥ 0 as ``(M, shift)`` with value ``M / 2**31 * 2**shift`` (``QuantizeMultiplier``)."""
+    if real == 0:
+        return 0, 0
+    mantissa, shift = math.frexp(real)
+    multiplier = int(math.floor(mantissa * 2**31 + 0.5))
+    if multiplier == 2**31:
+        multiplier //= 2
+        shift += 1
+    return (0, 0) if shift < -31 else (multiplier, shift)
+
+
+def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Ints, Ints]:
+    """:func:`quantize_multiplier` for an array: multipliers and shifts as int64 arrays."""
+    pairs = [quantize_multiplier(float(r)) for r in np.ravel(reals)]
+    shape = np.shape(reals)
+    return (
+        np.array([m for m, _ in pairs], np.int64).reshape(shape),
+        np.array([s for _, s in pairs], np.int64).reshape(shape),
+    )
+
+
+def srdhm(a: npt.ArrayLike, b: npt.ArrayLike) -> Ints:
+    """``a * b / 2**31`` of int32 values, to nearest, ties up; the one overflow saturates. Result int64."""
+    product = np.asarray(a, np.int64) * np.asarray(b, np.int64)
+    return np.minimum((product + (1 << 30)) >> 31, INT32_MAX)
+
+
+def srdhm16(a: npt.ArrayLike, b: npt.ArrayLike) -> Ints:
+    """The 16-bit form of :func:`srdhm`: ``a * b / 2**15``. Result int32."""
+    product = np.asarray(a, np.int32) * np.asarray(b, np.int32)
+    return np.minimum((product + (1 << 14)) >> 15, 32767)
+
+
+def rdbp(x: npt.ArrayLike, exponent: npt.ArrayLike) -> Ints:
+    """``x / 2**exponent`` to nearest, ties away from zero."""
+    x = np.asarray(x)
+    exponent = np.asarray(exponent, x.dtype)
+    mask = (np.asarray(1, x.dtype) << exponent) - 1
+    remainder = x & mask
+    threshold = (mask >> 1) + (x < 0)
+    return (x >> exponent) + (remainder > threshold)
+
+
+def mbqm(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Ints:
+    """``x * M / 2**31 * 2**shift`` with Android's two roundings; the left shift wraps in 32 bits. Result int64."""
+    shift = np.asarray(shift, np.int64)
+    left = wrap32(np.asarray(x, np.int64) << np.maximum(shift, 0))
+    return rdbp(srdhm(left, multiplier), np.maximum(-shift, 0))
+
+
+def wrap32(x: npt.ArrayLike) -> Ints:
+    """Integers reduced to 32 bits as C's int32 wraps, kept in int64."""
+    return np.asarray(x, np.int64).astype(np.int32).astype(np.int64)
+
+
+def saturate(x: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Integers clamped to a type's range and converted to it."""
+    info = np.iinfo(np.dtype(dtype))
+    return np.clip(x, info.min, info.max).astype(dtype)
+
+
+def product_scale(a: float, b: float) -> np.float32:
+    """The product of two scales as Android keeps it: rounded to float32."""
+    return np.float32(np.float32(a) * np.float32(b))
+
+
+def product_multiplier(input_scale: float, filter_scale: float, output_scale: float) -> float:
+    """The real multiplier of products (CONV_2D, FULLY_CONNECTED, …): float32 product, then a double quotient."""
+    return float(product_scale(input_scale, filter_scale)) / float(np.float32(output_scale))
+
+
+def activation_range(out: Arg, activation: int) -> tuple[int, int]:
+    """Smallest and largest quantised value of an 8-bit output under a fused activation."""
+    info = np.iinfo(out.dtype)
+    low, high = int(info.min), int(info.max)
+    scale = np.float32(out.scale)
+
+    def quantised(real: float) -> int:
+        return out.zero_point + int(round_half_away(np.float32(real) / scale))
+
+    if activation == FuseCode.RELU:
+        low = max(low, out.zero_point)
+    elif activation == FuseCode.RELU6:
+        low, high = max(low, out.zero_point), min(high, quantised(6.0))
+    elif activation == FuseCode.RELU1:
+        low, high = max(low, quantised(-1.0)), min(high, quantised(1.0))
+    return low, high
+
+
+_FLOAT_RANGES: dict[int, tuple[float, float]] = {
+    FuseCode.RELU: (0.0, math.inf),
+    FuseCode.RELU1: (-1.0, 1.0),
+    FuseCode.RELU6: (0.0, 6.0),
+}
+
+
+def activate(x: npt.NDArray[Any], activation: int) -> npt.NDArray[Any]:
+    """A fused activation on real numbers."""
+    bounds = _FLOAT_RANGES.get(activation)
+    return x if bounds is None else np.clip(x, x.dtype.type(bounds[0]), x.dtype.type(bounds[1]))
+
+
+def fused_activation(call: Call, name: str = "activation") -> int:
+    """The call's fused activation code; refused unless it is one of the four."""
+    code = int(call.scalar(name))
+    call.require(code in FuseCode.__members__.values(), "a fused activation code of 0 to 3", code, name)
+    return code
+
+
+def quantise(x: npt.ArrayLike, out: Arg) -> npt.NDArray[Any]:
+    """Real numbers (float32) to an output's quantised type: ``round(x / scale + zero_point)``, clamped (N12)."""
+    info = np.iinfo(out.dtype)
+    scaled = np.asarray(x, np.float32) / np.float32(out.scale) + np.float32(out.zero_point)
+    return round_half_away(np.clip(scaled, info.min, info.max)).astype(out.dtype)
+
+
+def is_quant8(code: int) -> bool:
+    """True for the two 8-bit asymmetric types."""
+    return code in (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
+
+
+def clz32(x: npt.ArrayLike) -> Ints:
+    """Leading zeros of positive int32 values; 32 for 0."""
+    x = np.asarray(x, np.int64)
+    return 32 - np.frexp(x.astype(np.float64))[1].astype(np.int64) * (x > 0)

@@ -1,0 +1,189 @@
+"""What shape rules, checks and kernels see: the operands of one operation, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.errors import OpFailedError, Reason
+from nnbridge.types import TYPE_FACTS, is_extension, type_name
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array, ChannelQuant, Operand
+    from nnbridge.operations.declaration import OperationDef, Signature
+
+
+class NeedsValue(Exception):  # noqa: N818 - a signal between rule and caller, not an error
+    """A shape rule asked for a value that only execution knows."""
+
+
+class Arg:
+    """One operand of a call: declaration and, where known, value."""
+
+    __slots__ = ("channel_quant", "constant", "dims", "name", "present", "scale", "type", "value", "zero_point")
+
+    def __init__(
+        self,
+        type: int,
+        dims: tuple[int, ...] = (),
+        scale: float = 0.0,
+        zero_point: int = 0,
+        channel_quant: ChannelQuant | None = None,
+        value: Array | None = None,
+        *,
+        name: str = "",
+        present: bool = True,
+        constant: bool = False,
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.dims = dims
+        self.scale = scale
+        self.zero_point = zero_point
+        self.channel_quant = channel_quant
+        self.value = value
+        self.present = present
+        self.constant = constant
+
+    @classmethod
+    def of(cls, operand: Operand, value: Array | None = None, *, name: str = "", present: bool = True) -> Arg:
+        """The argument for a model's operand."""
+        return cls(
+            operand.type,
+            operand.dims,
+            operand.scale,
+            operand.zero_point,
+            operand.channel_quant,
+            value,
+            name=name,
+            present=present,
+            constant=operand.is_constant,
+        )
+
+    def replace(self, **changes: Any) -> Arg:
+        """A copy with some attributes changed."""
+        copy = Arg.__new__(Arg)
+        for slot in Arg.__slots__:
+            setattr(copy, slot, changes.get(slot, getattr(self, slot)))
+        return copy
+
+    @property
+    def data(self) -> npt.NDArray[Any]:
+        """The value as an array; raises :class:`NeedsValue` if it is not known yet."""
+        if self.value is None:
+            raise NeedsValue(self.name)
+        return self.value
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.dims)
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """NumPy's element type for this operand type."""
+        dtype = None if is_extension(self.type) else TYPE_FACTS[self.type].dtype
+        assert dtype is not None, f"{type_name(self.type)} has no element type"
+        return dtype
+
+    @property
+    def real(self) -> npt.NDArray[np.float32]:
+        """The value as real numbers in float32: ``(v - zero_point) * scale`` for quantised types."""
+        data = self.data
+        if data.dtype.kind == "f":
+            return data.astype(np.float32, copy=False)
+        if self.channel_quant is not None:
+            shape = [1] * data.ndim
+            shape[self.channel_quant.channel_dim] = -1
+            return data.astype(np.float32) * np.asarray(self.channel_quant.scales, np.float32).reshape(shape)
+        return (data.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)
+
+    @property
+    def centred(self) -> npt.NDArray[np.int32]:
+        """``v - zero_point`` in int32."""
+        return self.data.astype(np.int32) - np.int32(self.zero_point)
+
+    def __repr__(self) -> str:
+        return f"Arg({self.name!r}, {type_name(self.type)}{list(self.dims)})"
+
+
+class Call:
+    """The operands of one operation, by the names of its declaration.
+
+    ``call["input"]`` is the named :class:`Arg` (an omitted one has ``present`` False), ``call.scalar("axis")`` a
+    scalar's value with the declared default, ``call.repeated("inputs")`` the operands of a repeated input and
+    ``call.outs`` the outputs as declared, then as resolved.
+    """
+
+    __slots__ = ("args", "definition", "outs", "signature", "_named")
+
+    def __init__(
+        self, definition: OperationDef, signature: Signature, args: Sequence[Arg], outs: Sequence[Arg]
+    ) -> None:
+        self.definition = definition
+        self.signature = signature
+        self.args = tuple(args)
+        self.outs = list(outs)
+        self._named: dict[str, Arg | list[Arg]] = {}
+        for declared, arg in zip(signature.expand(len(self.args)), self.args, strict=True):
+            arg.name = declared.name
+            if declared.repeat:
+                group = self._named.setdefault(declared.name, [])
+                assert isinstance(group, list)
+                group.append(arg)
+            else:
+                self._named[declared.name] = arg
+
+    def __getitem__(self, name: str) -> Arg:
+        found = self._named.get(name)
+        if found is None:
+            return Arg(0, name=name, present=False)
+        assert isinstance(found, Arg), f"{name} is a repeated input"
+        return found
+
+    def get(self, name: str) -> Arg | None:
+        """The named argument, or None where it is omitted or not part of this form."""
+        arg = self[name]
+        return arg if arg.present else None
+
+    def repeated(self, name: str) -> list[Arg]:
+        """The arguments of a repeated input."""
+        found = self._named.get(name, [])
+        assert isinstance(found, list), f"{name} is not a repeated input"
+        return found
+
+    def scalar(self, name: str) -> Any:
+        """A scalar's value as a Python number; the declared default where the form leaves it out."""
+        arg = self.get(name)
+        if arg is None:
+            for signature in self.definition.signatures:
+                for declared in signature.inputs:
+                    if declared.name == name and declared.default is not None:
+                        return declared.default
+            self.fail("a value is required", "none", name)
+        data = arg.data
+        self.require(data.size == 1, "a scalar", f"{data.size} values", name)
+        return data.reshape(()).item()
+
+    @property
+    def out(self) -> Arg:
+        """The first output."""
+        return self.outs[0]
+
+    def require(self, condition: object, rule: str, found: object = "", operand: str = "") -> None:
+        """Refuse the call (OP_FAILED) unless the condition holds."""
+        if not condition:
+            self.fail(rule, found, operand)
+
+    def fail(self, rule: str, found: object = "", operand: str = "") -> NoReturn:
+        """Refuse the call (OP_FAILED)."""
+        raise OpFailedError(Reason(rule, str(found), self.definition.name, operand))
+
+    def axis(self, name: str, rank: int) -> int:
+        """A scalar axis, negative values counted from the end; refused if outside ``[-rank, rank)``."""
+        axis = int(self.scalar(name))
+        self.require(-rank <= axis < rank, f"an axis in [{-rank}, {rank})", axis, name)
+        return axis % rank if rank else axis
