@@ -156,11 +156,7 @@ class Model:
     def bytes_of(self, operand: Operand) -> memoryview:
         """The bytes of a constant."""
         at = operand.location
-        source = (
-            memoryview(self.operand_values)
-            if operand.lifetime is Lifetime.CONSTANT_COPY
-            else self.pools[at.pool].data
-        )
+        source = memoryview(self.operand_values) if operand.lifetime is Lifetime.CONSTANT_COPY else self.pools[at.pool].data
         return source[at.offset : at.offset + at.length]
 
     def extension_of(self, code: int) -> tuple[str, int] | None:

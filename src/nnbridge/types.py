@@ -283,9 +283,7 @@ class TypeFacts:
         return 0 if self.dtype is None else self.dtype.itemsize
 
 
-def _facts(
-    dtype: str | None, tensor: bool, since: int, scale: str = "zero", zero_points: tuple[int, int] = (0, 0)
-) -> TypeFacts:
+def _facts(dtype: str | None, tensor: bool, since: int, scale: str = "zero", zero_points: tuple[int, int] = (0, 0)) -> TypeFacts:
     return TypeFacts(None if dtype is None else np.dtype(dtype), tensor, FeatureLevel(since), scale, zero_points)
 
 

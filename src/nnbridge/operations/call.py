@@ -118,11 +118,9 @@ class Call:
     ``call.outs`` the outputs as declared, then as resolved.
     """
 
-    __slots__ = ("args", "definition", "outs", "signature", "_named")
+    __slots__ = ("_named", "args", "definition", "outs", "signature")
 
-    def __init__(
-        self, definition: OperationDef, signature: Signature, args: Sequence[Arg], outs: Sequence[Arg]
-    ) -> None:
+    def __init__(self, definition: OperationDef, signature: Signature, args: Sequence[Arg], outs: Sequence[Arg]) -> None:
         self.definition = definition
         self.signature = signature
         self.args = tuple(args)

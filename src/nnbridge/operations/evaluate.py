@@ -96,9 +96,7 @@ def evaluate(call: Call) -> list[Arg]:
 
 def _finish(call: Call, out: Arg, result: npt.NDArray[Any]) -> Arg:
     """Check a kernel's result against the resolved output and convert it to the output's element type."""
-    fits = len(out.dims) == result.ndim and all(
-        d in (DATA_DEPENDENT, got) for d, got in zip(out.dims, result.shape, strict=True)
-    )
+    fits = len(out.dims) == result.ndim and all(d in (DATA_DEPENDENT, got) for d, got in zip(out.dims, result.shape, strict=True))
     if not fits:
         raise AssertionError(f"{call.definition.name}: the kernel made {result.shape}, its shape rule said {out.dims}")
     return out.replace(dims=result.shape, value=np.ascontiguousarray(result.astype(out.dtype, copy=False)))

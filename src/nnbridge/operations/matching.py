@@ -64,19 +64,16 @@ def _misfit(
     type_set: TypeSet,
 ) -> tuple[int, Reason] | None:
     """How many operands fit before the first that does not, and that one's reason; None if all fit."""
-    place = 0
-    for declared, code in [*zip(declared_inputs, inputs, strict=True), *zip(declared_outputs, outputs, strict=True)]:
+    pairs = [*zip(declared_inputs, inputs, strict=True), *zip(declared_outputs, outputs, strict=True)]
+    for place, (declared, code) in enumerate(pairs):
         want = type_set.types.get(declared.type, declared.type) if isinstance(declared.type, str) else declared.type
         if want not in ("*", code):
             name = want.name if isinstance(want, OperandCode) else str(want)
             return place, Reason(name, type_name(code), definition.name, declared.name)
-        place += 1
     return None
 
 
-def _widest(
-    definition: OperationDef, forms: list[Signature], inputs: Sequence[int], misfit: tuple[int, Reason]
-) -> Reason:
+def _widest(definition: OperationDef, forms: list[Signature], inputs: Sequence[int], misfit: tuple[int, Reason]) -> Reason:
     """The reason of the misfit with all the types that some set would have admitted at that place."""
     place, reason = misfit
     admitted: set[str] = set()

@@ -1,0 +1,428 @@
+"""NNAPI's construction protocol: operands, values and operations go in, ``finish`` gives an immutable Model.
+
+The rules and their result codes are those of Android's ``ModelBuilder``; each refusal is an exception that carries the
+code. A refused call leaves the builder as it was; only ``finish`` can make it invalid for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullError
+from nnbridge.extensions import TYPES
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Subgraph
+from nnbridge.operations import definition
+from nnbridge.operations.validation import (
+    byte_size,
+    check_operand_type,
+    validate_model,
+    validate_operation,
+)
+from nnbridge.types import (
+    MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,
+    POOL_ALIGNMENT,
+    RUNTIME_FEATURE_LEVEL,
+    TYPE_FACTS,
+    FeatureLevel,
+    Lifetime,
+    OperandCode,
+    OperationCode,
+    is_extension,
+    operation_name,
+    split_extension_code,
+)
+
+_MAX_OPERANDS = 2**32 - 2
+
+
+class _State(Enum):
+    OPEN = "open"
+    COMPLETED = "completed"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class _LargeValue:
+    """A value that stays with the caller until finish."""
+
+    operand: int
+    data: memoryview
+
+
+class ModelBuilder:
+    """Builds one model. Indexes of operands count from 0 in order of addition.
+
+    Methods follow ``ANeuralNetworksModel_*``; sizes are bytes, dimensions element counts with 0 for "not known".
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._state = _State.OPEN
+        self._operands: list[Operand] = []
+        self._operations: list[Operation] = []
+        self._inputs: tuple[int, ...] = ()
+        self._outputs: tuple[int, ...] = ()
+        self._small = bytearray()
+        self._large: dict[int, _LargeValue] = {}
+        self._pools: list[Pool] = []
+        self._referenced: list[Model] = []
+        self._relaxed = False
+        self._order: tuple[int, ...] = ()
+
+    # -- operands and values ----------------------------------------------------------------------------------------
+
+    def add_operand(
+        self,
+        type: int,
+        dims: Sequence[int] = (),
+        *,
+        scale: float = 0.0,
+        zero_point: int = 0,
+        name: str = "",
+    ) -> int:
+        """``addOperand``: declare an operand, give its index.
+
+        BAD_DATA for unknown types, scalars with dimensions, wrong quantisation or more than 2**32 - 1 bytes.
+        """
+        self._require_open("addOperand")
+        dims = tuple(int(d) for d in dims)
+        reason = check_operand_type(type, dims, scale, zero_point)
+        if reason is not None:
+            raise BadDataError(Reason(reason.rule, reason.found, "addOperand", reason.operand or name))
+        if len(self._operands) > _MAX_OPERANDS:
+            raise BadDataError(Reason(f"at most {_MAX_OPERANDS} operands", operation="addOperand"))
+        # Scales are float32 in NNAPI's structures.
+        self._operands.append(Operand(type, dims, float(np.float32(scale)), int(zero_point), name=name))
+        return len(self._operands) - 1
+
+    def set_operand_value(self, index: int, value: object) -> None:
+        """``setOperandValue``: a constant, or None for an omitted optional operand.
+
+        ``value`` is anything with the buffer protocol, a number or a sequence of numbers. Up to 128 bytes are copied
+        now; more are read at finish, so the buffer must stay as it is until then.
+        """
+        self._require_open("setOperandValue")
+        operand = self._operand(index, "setOperandValue")
+        if value is None:
+            self._operands[index] = replace(operand, lifetime=Lifetime.NO_VALUE, location=Location())
+            self._large.pop(index, None)
+            return
+        data = _bytes_of(operand, value)
+        if len(data) == 0:
+            raise BadDataError(Reason("a value of at least one byte", "0 bytes", "setOperandValue", f"operand {index}"))
+        self._require_length(operand, index, len(data), "setOperandValue")
+        if len(data) > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
+            self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_REFERENCE, location=Location(-1, 0, len(data)))
+            self._large[index] = _LargeValue(index, data)
+            return
+        self._large.pop(index, None)
+        _pad(self._small, _small_alignment(len(data)))
+        at = Location(0, len(self._small), len(data))
+        self._small += data
+        self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_COPY, location=at)
+
+    def set_operand_value_from_memory(self, index: int, memory: Pool, offset: int, length: int) -> None:
+        """``setOperandValueFromMemory``: a constant of ``length`` bytes at ``offset`` of a pool; nothing is copied."""
+        call = "setOperandValueFromMemory"
+        self._require_open(call)
+        operand = self._operand(index, call)
+        self._require_length(operand, index, length, call)
+        if offset < 0 or offset + length > len(memory) or (offset == 0 and length == 0):
+            raise BadDataError(Reason(f"a place inside {len(memory)} bytes", f"{offset}+{length}", call, operand.name))
+        pool = next((i for i, known in enumerate(self._pools) if known is memory), len(self._pools))
+        if pool == len(self._pools):
+            self._pools.append(memory)
+        self._large.pop(index, None)
+        self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_REFERENCE, location=Location(pool, offset, length))
+
+    def set_operand_value_from_model(self, index: int, model: Model) -> None:
+        """``setOperandValueFromModel``: the finished model that a MODEL operand of IF or WHILE stands for."""
+        self._require_open("setOperandValueFromModel")
+        operand = self._operand(index, "setOperandValueFromModel")
+        self._operands[index] = replace(operand, lifetime=Lifetime.SUBGRAPH, location=Location(offset=len(self._referenced)))
+        self._referenced.append(model)
+
+    def set_operand_symm_per_channel_quant_params(self, index: int, scales: Sequence[float], channel_dim: int) -> None:
+        """``setOperandSymmPerChannelQuantParams``: one scale above 0 for each index along ``channel_dim``."""
+        call = "setOperandSymmPerChannelQuantParams"
+        self._require_open(call)
+        operand = self._operand(index, call)
+        label = operand.name or f"operand {index}"
+        if operand.type != OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+            raise BadDataError(Reason("TENSOR_QUANT8_SYMM_PER_CHANNEL", str(operand), call, label))
+        if not 0 <= channel_dim < len(operand.dims):
+            raise BadDataError(Reason(f"channel_dim below {len(operand.dims)}", str(channel_dim), call, label))
+        if len(scales) != operand.dims[channel_dim] or not scales:
+            raise BadDataError(Reason(f"{operand.dims[channel_dim]} scales", str(len(scales)), call, label))
+        if not all(s > 0 for s in scales):
+            raise BadDataError(Reason("scales above 0", str(min(scales)), call, label))
+        quant = ChannelQuant(tuple(float(np.float32(s)) for s in scales), channel_dim)
+        self._operands[index] = replace(operand, channel_quant=quant)
+
+    def set_operand_extension_data(self, index: int, data: bytes | None) -> None:
+        """``setOperandExtensionData``: opaque bytes that go to the driver with an extension operand; None removes them."""
+        self._require_open("setOperandExtensionData")
+        operand = self._operand(index, "setOperandExtensionData")
+        if not is_extension(operand.type):
+            raise BadDataError(Reason("an extension operand", str(operand), "setOperandExtensionData", operand.name))
+        self._operands[index] = replace(operand, extension_data=data or None)
+
+    # -- operations and interface -----------------------------------------------------------------------------------
+
+    def add_operation(
+        self, type: int, inputs: Sequence[int], outputs: Sequence[int], *, name: str = "", mapping: str = ""
+    ) -> int:
+        """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature."""
+        self._require_open("addOperation")
+        known = type in OperationCode.__members__.values()
+        if not (known or (is_extension(type) and TYPES.name(type))):
+            raise BadDataError(Reason("a known operation", operation_name(type), "addOperation"))
+        for index in (*inputs, *outputs):
+            self._operand(index, f"addOperation({operation_name(type)})")
+        operation = Operation(type, tuple(inputs), tuple(outputs), name, mapping)
+        model, subgraph = (None, None)
+        if type in (OperationCode.IF, OperationCode.WHILE):
+            model = self._assemble(self._operands, (operation,), ())
+            subgraph = model.main
+        verdict = validate_operation(operation, self._operands, model, subgraph)
+        if verdict.reason is not None:
+            raise BadDataError(self._readable(verdict.reason, operation))
+        self._operations.append(operation)
+        return len(self._operations) - 1
+
+    def identify_inputs_and_outputs(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """``identifyInputsAndOutputs``: each must be without value and without role so far."""
+        call = "identifyInputsAndOutputs"
+        self._require_open(call)
+        for index in (*inputs, *outputs):
+            self._operand(index, call)
+        for listed, lifetime in ((inputs, Lifetime.SUBGRAPH_INPUT), (outputs, Lifetime.SUBGRAPH_OUTPUT)):
+            for index in listed:
+                operand = self._operands[index]
+                if operand.lifetime is not Lifetime.TEMPORARY_VARIABLE:
+                    label = operand.name or f"operand {index}"
+                    raise BadDataError(Reason("an operand without value or role", operand.lifetime.name, call, label))
+                self._operands[index] = replace(operand, lifetime=lifetime)
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+
+    def relax_computation_float32_to_float16(self, allow: bool) -> None:
+        """``relaxComputationFloat32toFloat16``: allow float32 to be computed with float16's range and precision."""
+        self._require_open("relaxComputationFloat32toFloat16")
+        self._relaxed = bool(allow)
+
+    # -- finish -----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Model:
+        """``finish``: lay out large values, sort into run order, validate, freeze. BAD_DATA makes the builder invalid."""
+        self._require_open("finish")
+        self._state = _State.INVALID
+        operands = self._place_large_values()
+        order = _run_order(operands, self._operations)
+        self._order = tuple(order)
+        model = self._assemble(operands, tuple(self._operations[i] for i in order), tuple(self._pools))
+        verdict = validate_model(model)
+        if verdict.reason is not None:
+            raise BadDataError(verdict.reason)
+        experimental = any(o.type == OperationCode.DENSIFY for o in self._operations)
+        allowed = FeatureLevel.EXPERIMENTAL if experimental else RUNTIME_FEATURE_LEVEL
+        if verdict.level > allowed:
+            raise BadDataError(Reason(f"feature level {allowed} at most", str(verdict.level)))
+        self._state = _State.COMPLETED
+        trimmed = tuple(_without_trailing_defaults(o, model) for o in model.main.operations)
+        return _without_unused_operands(replace(model, main=replace(model.main, operations=trimmed)))
+
+    @property
+    def run_order(self) -> tuple[int, ...]:
+        """After finish: for each operation of the model, its index in order of addition."""
+        return self._order
+
+    def _place_large_values(self) -> list[Operand]:
+        """One pool for all values that were kept by reference, each 64-byte aligned."""
+        operands = list(self._operands)
+        blob = bytearray()
+        for value in self._large.values():
+            _pad(blob, POOL_ALIGNMENT)
+            at = Location(len(self._pools), len(blob), len(value.data))
+            operands[value.operand] = replace(operands[value.operand], location=at)
+            blob += value.data
+        if blob:
+            self._pools.append(Pool.of(bytes(blob)))
+        return operands
+
+    def _assemble(self, operands: Sequence[Operand], operations: tuple[Operation, ...], pools: tuple[Pool, ...]) -> Model:
+        """The model with its referenced models flattened into one list of subgraphs."""
+        main = Subgraph(tuple(operands), operations, self._inputs, self._outputs)
+        small, all_pools = bytearray(self._small), list(pools)
+        referenced: list[Subgraph] = []
+        bodies: list[int] = []
+        for model in self._referenced:
+            bodies.append(len(referenced))
+            _pad(small, POOL_ALIGNMENT)
+            moved = (len(small), len(all_pools), len(referenced) + 1)
+            referenced.append(_moved(model.main, *moved))
+            referenced.extend(_moved(s, *moved) for s in model.referenced)
+            small += model.operand_values
+            all_pools.extend(model.pools)
+        if bodies:
+            main = replace(
+                main,
+                operands=tuple(
+                    replace(o, location=Location(offset=bodies[o.location.offset])) if o.lifetime is Lifetime.SUBGRAPH else o
+                    for o in main.operands
+                ),
+            )
+        return Model(
+            main,
+            tuple(referenced),
+            bytes(small),
+            tuple(all_pools),
+            self._relaxed,
+            _extensions_in_use((main, *referenced)),
+            self._name,
+        )
+
+    # -- helpers ----------------------------------------------------------------------------------------------------
+
+    def _require_open(self, call: str) -> None:
+        if self._state is not _State.OPEN:
+            raise BadStateError(Reason("a model that is not finished", self._state.value, call))
+
+    def _operand(self, index: int, call: str) -> Operand:
+        if index is None:
+            raise UnexpectedNullError(Reason("an operand index", "None", call))
+        if not 0 <= index < len(self._operands):
+            raise BadDataError(Reason(f"an operand index below {len(self._operands)}", str(index), call))
+        return self._operands[index]
+
+    def _require_length(self, operand: Operand, index: int, length: int, call: str) -> None:
+        label = operand.name or f"operand {index}"
+        if operand.type == OperandCode.OEM_SCALAR and call == "setOperandValue":
+            return
+        size = byte_size(operand)
+        if size is None:
+            raise BadDataError(Reason("known, non-zero dimensions of a constant", str(operand), call, label))
+        if length != size:
+            raise BadDataError(Reason(f"{size} bytes for {operand}", f"{length} bytes", call, label))
+
+    def _readable(self, reason: Reason, operation: Operation) -> Reason:
+        """The reason with the operation's place in the source file, where there is one."""
+        return replace(reason, operation=f"{reason.operation} ({operation.name})") if operation.name else reason
+
+
+def _bytes_of(operand: Operand, value: object) -> memoryview:
+    """A value's bytes, without a copy where it already is a contiguous buffer."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return memoryview(value).cast("B")
+    dtype = None if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype
+    array = np.ascontiguousarray(value, None if isinstance(value, np.ndarray) else dtype)
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def _small_alignment(length: int) -> int:
+    """Alignment of small values inside the value blob (``alignBytesNeeded``)."""
+    return 1 if length < 2 else 2 if length < 4 else 4
+
+
+def _pad(blob: bytearray, alignment: int) -> None:
+    blob.extend(bytes(-len(blob) % alignment))
+
+
+def _run_order(operands: Sequence[Operand], operations: Sequence[Operation]) -> list[int]:
+    """Android's order: a stack of ready operations, the last one first (facts M40 to M43)."""
+    produced_later = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
+    waiting: dict[int, list[int]] = {}
+    missing = []
+    for i, operation in enumerate(operations):
+        unknown = [operand for operand in operation.inputs if operands[operand].lifetime in produced_later]
+        for operand in unknown:
+            waiting.setdefault(operand, []).append(i)
+        missing.append(len(unknown))
+    ready = [i for i, count in enumerate(missing) if count == 0]
+    order: list[int] = []
+    while ready:
+        i = ready.pop()
+        order.append(i)
+        for operand in operations[i].outputs:
+            for reader in waiting.get(operand, ()):
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    ready.append(reader)
+    if len(order) != len(operations):
+        stuck = next(i for i, count in enumerate(missing) if count > 0)
+        name = operations[stuck].name or operation_name(operations[stuck].type)
+        raise BadDataError(Reason("operations without a cycle whose inputs are all produced", f"{name} never ready"))
+    return order
+
+
+def _moved(subgraph: Subgraph, small_base: int, pool_base: int, subgraph_base: int) -> Subgraph:
+    """A referenced subgraph with its constants and bodies at their places in the outer model."""
+
+    def moved(operand: Operand) -> Operand:
+        at = operand.location
+        if operand.lifetime is Lifetime.CONSTANT_COPY:
+            return replace(operand, location=replace(at, offset=at.offset + small_base))
+        if operand.lifetime is Lifetime.CONSTANT_REFERENCE:
+            return replace(operand, location=replace(at, pool=at.pool + pool_base))
+        if operand.lifetime is Lifetime.SUBGRAPH:
+            return replace(operand, location=replace(at, offset=at.offset + subgraph_base))
+        return operand
+
+    return replace(subgraph, operands=tuple(moved(o) for o in subgraph.operands))
+
+
+def _extensions_in_use(subgraphs: Sequence[Subgraph]) -> dict[str, int]:
+    """Extension name → prefix: of operands first, then of operations, subgraph by subgraph."""
+    codes = [o.type for s in subgraphs for group in (s.operands, s.operations) for o in group]
+    return {TYPES.name(code) or "": split_extension_code(code)[0] for code in codes if is_extension(code)}
+
+
+def _without_trailing_defaults(operation: Operation, model: Model) -> Operation:
+    """Trailing inputs that hold their default are dropped, so that older devices can run the operation (M45 to M48)."""
+    declared = definition(operation.type)
+    if declared is None:
+        return operation
+    forms = [s for s in declared.signatures if len(operation.inputs) in s.counts]
+    operands = model.main.operands
+    for form in forms:
+        expanded = form.expand(len(operation.inputs))
+        # Two forms of equal length differ in a type, such as CONV_2D's explicit and implicit padding.
+        if any(
+            isinstance(d.type, OperandCode) and d.type != operands[i].type
+            for d, i in zip(expanded, operation.inputs, strict=True)
+        ):
+            continue
+        keep = len(expanded)
+        for count in sorted(form.counts, reverse=True):
+            if count < keep and all(
+                _is_default(operands[operation.inputs[i]], expanded[i].default, model) for i in range(count, keep)
+            ):
+                keep = count
+        return replace(operation, inputs=operation.inputs[:keep])
+    return operation
+
+
+def _is_default(operand: Operand, default: float | None, model: Model) -> bool:
+    if default is None or operand.lifetime is not Lifetime.CONSTANT_COPY or operand.is_tensor:
+        return False
+    value = model.value(operand)
+    return value is not None and bool(value == default)
+
+
+def _without_unused_operands(model: Model) -> Model:
+    """The model as devices see it: operands that nothing uses are gone (M49)."""
+    main = model.main
+    used = {i for o in main.operations for i in (*o.inputs, *o.outputs)} | {*main.inputs, *main.outputs}
+    if len(used) == len(main.operands):
+        return model
+    index = {old: new for new, old in enumerate(sorted(used))}
+
+    def renumbered(indexes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(index[i] for i in indexes)
+
+    operations = tuple(replace(o, inputs=renumbered(o.inputs), outputs=renumbered(o.outputs)) for o in main.operations)
+    operands = tuple(main.operands[i] for i in sorted(used))
+    return replace(model, main=Subgraph(operands, operations, renumbered(main.inputs), renumbered(main.outputs)))

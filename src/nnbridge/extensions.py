@@ -1,0 +1,167 @@
+"""Vendor extensions: their definition, the prefixes that a process gives them, and host extensions.
+
+An extension is a name, a table of operand types and (for a host extension) operations. NNAPI identifies an
+extension inside a model by a 16-bit prefix that is handed out per process in order of first use
+(``TypeManager`` of Android's runtime, feature level 3); saved models therefore store names.
+
+A *host extension* holds what NNAPI cannot express: a converter emits such operations and nnbridge's host device runs
+them. Converters publish theirs under the entry point group ``nnbridge.host_extensions``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.errors import BadDataError, Reason
+from nnbridge.types import EXTENSION_PREFIX_SHIFT, split_extension_code
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+
+MAX_PREFIXES = 65535
+HOST_EXTENSIONS_GROUP = "nnbridge.host_extensions"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionOperandType:
+    """One operand type of an extension: its number, whether it is a tensor, bytes of one element."""
+
+    number: int
+    is_tensor: bool
+    byte_size: int
+    name: str = ""
+    dtype: str | None = None
+    """NumPy's element type, where one exists; host extensions use it, NNAPI knows bytes only."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What a device says of an extension (``IDevice::getSupportedExtensions``)."""
+
+    name: str
+    operand_types: tuple[ExtensionOperandType, ...] = ()
+
+    def operand_type(self, number: int) -> ExtensionOperandType | None:
+        """The operand type with this number."""
+        return next((t for t in self.operand_types if t.number == number), None)
+
+
+@dataclass(frozen=True, slots=True)
+class HostTensor:
+    """An operand as a host kernel sees it: the array and NNAPI's quantisation of it."""
+
+    data: Array | None
+    """None for an omitted operand."""
+    dims: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    scale: float = 0.0
+    zero_point: int = 0
+
+
+HostKernel: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], Mapping[str, Any]], Sequence[Array]]"
+"""``kernel(inputs, outputs, options)`` gives the output arrays; ``outputs`` carry the declared types and dimensions."""
+
+
+@dataclass(frozen=True)
+class HostOperation:
+    """An operation of a host extension. Without a kernel it can be planned, and is refused with ``reason`` when run."""
+
+    name: str
+    kernel: HostKernel | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class HostExtension(Extension):
+    """An extension whose operations nnbridge's host device runs.
+
+    The last input of each operation is a tensor of the extension's ``OPTIONS`` type: the operator's options as UTF-8 JSON.
+    """
+
+    operations: Mapping[int, HostOperation] = field(default_factory=dict)
+
+
+OPTIONS_TYPE = ExtensionOperandType(0xFFFF, True, 1, "OPTIONS", "u1")
+"""The operand type of a host operation's options; part of every host extension."""
+
+
+class TypeManager:
+    """Extensions known to this process, and the prefixes given to names in order of first request."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._prefixes: dict[str, int] = {}
+        self._names: list[str] = [""]
+        self._extensions: dict[str, Extension] = {}
+        self._disabled: set[str] = set()
+        self._hosts_loaded = False
+
+    def register(self, extension: Extension) -> bool:
+        """Make an extension's types usable; False if another device declared the name with other types.
+
+        Such a clash disables the extension for everybody, as in Android.
+        """
+        with self._lock:
+            known = self._extensions.get(extension.name)
+            if known is not None and _shape(known) != _shape(extension):
+                self._disabled.add(extension.name)
+            if extension.name in self._disabled:
+                return False
+            self._extensions.setdefault(extension.name, extension)
+            return True
+
+    def prefix(self, name: str) -> int:
+        """The prefix of a name, given out now if it has none; any name gets one."""
+        with self._lock:
+            if name not in self._prefixes:
+                if len(self._names) > MAX_PREFIXES:
+                    raise BadDataError(Reason(f"at most {MAX_PREFIXES} extension prefixes", name))
+                self._prefixes[name] = len(self._names)
+                self._names.append(name)
+            return self._prefixes[name]
+
+    def code(self, name: str, number: int) -> int:
+        """The operand or operation code of a number within a named extension."""
+        return self.prefix(name) << EXTENSION_PREFIX_SHIFT | number
+
+    def name(self, code: int) -> str | None:
+        """The extension name behind a code's prefix, if one was given out."""
+        prefix, _ = split_extension_code(code)
+        return self._names[prefix] if 0 < prefix < len(self._names) else None
+
+    def extension(self, name: str) -> Extension | None:
+        """A registered extension by name; host extensions are found on first need."""
+        self._load_hosts()
+        return None if name in self._disabled else self._extensions.get(name)
+
+    def operand_type(self, code: int) -> ExtensionOperandType | None:
+        """The registered operand type behind an extension code."""
+        name = self.name(code)
+        extension = self.extension(name) if name else None
+        return extension.operand_type(split_extension_code(code)[1]) if extension else None
+
+    def host_extensions(self) -> dict[str, HostExtension]:
+        """Name → host extension, for all that are installed."""
+        self._load_hosts()
+        return {name: e for name, e in self._extensions.items() if isinstance(e, HostExtension)}
+
+    def _load_hosts(self) -> None:
+        if self._hosts_loaded:
+            return
+        self._hosts_loaded = True
+        for point in entry_points(group=HOST_EXTENSIONS_GROUP):
+            self.register(point.load())
+
+
+def _shape(extension: Extension) -> frozenset[tuple[int, bool, int]]:
+    return frozenset((t.number, t.is_tensor, t.byte_size) for t in extension.operand_types)
+
+
+TYPES = TypeManager()
+"""The process's type manager."""

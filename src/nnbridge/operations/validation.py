@@ -1,0 +1,248 @@
+"""What Android's validators check of operands, operations and whole models, and the feature level that each needs.
+
+Answers are data: a :class:`Verdict` with the level, or with the :class:`~nnbridge.errors.Reason` of a refusal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnbridge.errors import Reason
+from nnbridge.extensions import TYPES
+from nnbridge.model import Model, Operand, Operation, Subgraph
+from nnbridge.operations import definition
+from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.operations.control_flow import check_control_flow, has_unknown_boundary
+from nnbridge.operations.declaration import OperationDef
+from nnbridge.operations.matching import match
+from nnbridge.types import (
+    TYPE_FACTS,
+    FeatureLevel,
+    Lifetime,
+    OperandCode,
+    OperationCode,
+    is_extension,
+    operation_name,
+    type_name,
+)
+
+MAX_TENSOR_BYTES = 2**32 - 1
+_EXTENSION_NAME = re.compile(r"[a-z0-9_]*\.[a-z0-9_.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A feature level, or a refusal. ``runtime_only``: no driver may get it, whatever its level."""
+
+    level: int = FeatureLevel.LEVEL_1
+    reason: Reason | None = None
+    runtime_only: bool = False
+
+    @property
+    def valid(self) -> bool:
+        """True unless refused."""
+        return self.reason is None
+
+
+def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point: int) -> Reason | None:
+    """What ``addOperand`` refuses: unknown types, scalars with dimensions, bad quantisation, tensors too large."""
+    name = type_name(code)
+    if is_extension(code):
+        declared = TYPES.operand_type(code)
+        if declared is None:
+            return Reason("an operand type of a registered extension", name)
+        if scale != 0 or zero_point != 0:
+            return Reason("scale 0 and zero point 0 for an extension type", f"{scale}, {zero_point}", operand=name)
+        tensor, size = declared.is_tensor, declared.byte_size
+    elif code not in TYPE_FACTS:
+        return Reason("a known operand type", name)
+    else:
+        facts = TYPE_FACTS[code]
+        tensor, size = facts.tensor, facts.size
+        if facts.scale == "positive" and not (scale > 0 and math.isfinite(scale)):
+            return Reason("a scale above 0", str(scale), operand=name)
+        if facts.scale == "zero" and scale != 0:
+            return Reason("scale 0", str(scale), operand=name)
+        low, high = facts.zero_points
+        # addOperand does not look at the zero point of TENSOR_INT32; finish does (nnapi V11).
+        if facts.scale in ("zero", "positive") and not low <= zero_point <= high:
+            return Reason(f"a zero point from {low} to {high}", str(zero_point), operand=name)
+    if not tensor and len(dims) > 0:
+        return Reason("no dimensions for a scalar", str(list(dims)), operand=name)
+    if any(not 0 <= d <= MAX_TENSOR_BYTES for d in dims):
+        return Reason("dimensions from 0 to 2**32 - 1", str(list(dims)), operand=name)
+    if math.prod(d for d in dims if d) * size > MAX_TENSOR_BYTES:
+        return Reason("a tensor of at most 2**32 - 1 bytes", str(list(dims)), operand=name)
+    return None
+
+
+def byte_size(operand: Operand) -> int | None:
+    """Bytes of an operand's value; None while dimensions are not known, 0 for types without a size."""
+    if is_extension(operand.type):
+        declared = TYPES.operand_type(operand.type)
+        if declared is None:
+            return None
+        tensor, size = declared.is_tensor, declared.byte_size
+    else:
+        facts = TYPE_FACTS[operand.type]
+        tensor, size = facts.tensor, facts.size
+    if not tensor:
+        return size
+    if not operand.dims or 0 in operand.dims:
+        return None
+    return math.prod(operand.dims) * size
+
+
+def operand_level(operand: Operand) -> int:
+    """The feature level that an operand needs by itself: its type's, and 3 for a tensor of unknown rank."""
+    if is_extension(operand.type):
+        return FeatureLevel.LEVEL_3
+    facts = TYPE_FACTS[operand.type]
+    return max(facts.since, FeatureLevel.LEVEL_3) if facts.tensor and not operand.dims else facts.since
+
+
+def validate_operation(
+    operation: Operation, operands: Sequence[Operand], model: Model | None = None, subgraph: Subgraph | None = None
+) -> Verdict:
+    """One operation against its declaration. ``model`` and ``subgraph`` are needed for IF and WHILE only."""
+    level = max((operand_level(operands[i]) for i in (*operation.inputs, *operation.outputs)), default=1)
+    if is_extension(operation.type):
+        return Verdict(max(level, FeatureLevel.LEVEL_3))
+    if operation.type == OperationCode.OEM_OPERATION:
+        return Verdict(level)
+    declared = definition(operation.type)
+    if declared is None:
+        return Verdict(reason=Reason("a known operation", operation_name(operation.type)))
+    inputs = [Arg.of(operands[i], present=operands[i].lifetime is not Lifetime.NO_VALUE) for i in operation.inputs]
+    outputs = [Arg.of(operands[i]) for i in operation.outputs]
+    found = match(declared, [a.type for a in inputs], [a.type for a in outputs])
+    if isinstance(found, Reason):
+        return Verdict(reason=found)
+    call = Call(declared, found.signature, inputs, outputs)
+    reason = _check_ranks(call) or next((r for check in declared.build_checks if (r := check(call))), None)
+    if reason is not None:
+        return Verdict(reason=reason)
+    level = max(level, found.level, _rules_level(declared, call))
+    if not declared.control_flow or model is None or subgraph is None:
+        return Verdict(level)
+    reason = check_control_flow(model, subgraph, operation)
+    unknown = operation.type == OperationCode.WHILE and has_unknown_boundary(model, subgraph, operation)
+    return Verdict(level, reason, runtime_only=unknown)
+
+
+def _check_ranks(call: Call) -> Reason | None:
+    """The ranks that Android compares at build time; an unknown rank passes."""
+    for declared, arg in zip(call.signature.expand(len(call.args)), call.args, strict=True):
+        wanted = declared.rank
+        if wanted is not None and wanted.build and arg.dims and not wanted.admits(arg.rank):
+            return Reason(f"rank {wanted}", str(arg.rank), call.definition.name, declared.name)
+    return None
+
+
+def _rules_level(declared: OperationDef, call: Call) -> int:
+    level = 1
+    for rule in declared.level_rules:
+        try:
+            raised = rule(call)
+        except NeedsValue:
+            continue
+        if raised is not None:
+            level = max(level, raised[0])
+    return level
+
+
+def validate_operand(operand: Operand, index: int, model: Model) -> Reason | None:
+    """An operand of a finished model: type, quantisation, lifetime and the place of its value."""
+    label = f"operand {index}" + (f" {operand.name}" if operand.name else "")
+    broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
+    if broken is not None:
+        return Reason(broken.rule, broken.found, broken.operation, label)
+    if operand.type == OperandCode.TENSOR_INT32 and (operand.zero_point != 0 or operand.scale < 0):
+        return Reason("zero point 0 and a scale of at least 0", f"{operand.scale}, {operand.zero_point}", operand=label)
+    if (operand.type == OperandCode.MODEL) != (operand.lifetime is Lifetime.SUBGRAPH):
+        return Reason("lifetime SUBGRAPH for MODEL operands only", operand.lifetime.name, operand=label)
+    if operand.type == OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+        if operand.channel_quant is None:
+            return Reason("per-channel quantisation parameters", "none", operand=label)
+    elif operand.channel_quant is not None:
+        return Reason("no per-channel quantisation parameters", "some", operand=label)
+    if not operand.is_constant:
+        return None
+    size = byte_size(operand)
+    oem = operand.type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE)
+    if size is None and (operand.is_tensor or not is_extension(operand.type)):
+        return Reason("known, non-zero dimensions of a constant", str(list(operand.dims)), operand=label)
+    if size is not None and not oem and operand.location.length != size:
+        return Reason(f"a constant of {size} bytes", f"{operand.location.length}", operand=label)
+    at, copied = operand.location, operand.lifetime is Lifetime.CONSTANT_COPY
+    if not copied and not 0 <= at.pool < len(model.pools):
+        return Reason("a pool of the model", str(at.pool), operand=label)
+    room = len(model.operand_values) if copied else len(model.pools[at.pool])
+    if at.offset < 0 or at.offset + at.length > room:
+        return Reason(f"a place inside {room} bytes", f"{at.offset}+{at.length}", operand=label)
+    return None
+
+
+def validate_model(model: Model) -> Verdict:
+    """A finished model, subgraph by subgraph; the level is the highest that anything in it needs."""
+    for name in model.extensions:
+        if not _EXTENSION_NAME.fullmatch(name):
+            return Verdict(reason=Reason("an extension name of lower-case letters, digits, '.' and '_'", repr(name)))
+    level: int = FeatureLevel.LEVEL_4 if model.referenced else FeatureLevel.LEVEL_1
+    runtime_only = False
+    for subgraph in model.subgraphs():
+        verdict = _validate_subgraph(subgraph, model)
+        if not verdict.valid:
+            return verdict
+        level = max(level, verdict.level)
+        runtime_only |= verdict.runtime_only
+    return Verdict(level, None, runtime_only)
+
+
+def _validate_subgraph(subgraph: Subgraph, model: Model) -> Verdict:
+    if not subgraph.operands or not subgraph.operations:
+        return Verdict(reason=Reason("at least one operand and one operation", "none"))
+    for i, operand in enumerate(subgraph.operands):
+        reason = validate_operand(operand, i, model)
+        if reason is not None:
+            return Verdict(reason=reason)
+    reason = _check_interface(subgraph) or _check_run_order(subgraph)
+    if reason is not None:
+        return Verdict(reason=reason)
+    level, runtime_only = 1, False
+    for operation in subgraph.operations:
+        verdict = validate_operation(operation, subgraph.operands, model, subgraph)
+        if not verdict.valid:
+            return verdict
+        level, runtime_only = max(level, verdict.level), runtime_only or verdict.runtime_only
+    for i in (*subgraph.inputs, *subgraph.outputs):
+        level = max(level, operand_level(subgraph.operands[i]))
+    return Verdict(level, None, runtime_only)
+
+
+def _check_interface(subgraph: Subgraph) -> Reason | None:
+    for listed, lifetime in ((subgraph.inputs, Lifetime.SUBGRAPH_INPUT), (subgraph.outputs, Lifetime.SUBGRAPH_OUTPUT)):
+        named = {i for i, operand in enumerate(subgraph.operands) if operand.lifetime is lifetime}
+        if len(set(listed)) != len(listed) or set(listed) != named:
+            return Reason(f"each {lifetime.name} listed once", f"listed {list(listed)}, declared {sorted(named)}")
+    return None
+
+
+def _check_run_order(subgraph: Subgraph) -> Reason | None:
+    """Every operand is written once, before it is read."""
+    waiting = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
+    known = {i for i, operand in enumerate(subgraph.operands) if operand.lifetime not in waiting}
+    for operation in subgraph.operations:
+        name = operation_name(operation.type)
+        for i in operation.inputs:
+            if i not in known:
+                return Reason("an operand that was written before it is read", f"operand {i}", name)
+        for i in operation.outputs:
+            if i in known:
+                return Reason("an operand that is written once", f"operand {i}", name)
+            known.add(i)
+    missing = sorted(set(range(len(subgraph.operands))) - known)
+    return Reason("every operand has a value or is written", f"operand {missing[0]}") if missing else None
