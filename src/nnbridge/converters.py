@@ -1,0 +1,73 @@
+"""What a converter is, and how nnbridge finds the one for a file.
+
+A converter turns a model file into a :class:`~nnbridge.model.Model`. It is published under the entry point group
+``nnbridge.converters``; a third party's is found the same way as nnbridge's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from nnbridge.errors import ConversionError, Reason
+from nnbridge.model import Model
+from nnbridge.types import RUNTIME_FEATURE_LEVEL
+
+CONVERTERS_GROUP = "nnbridge.converters"
+
+
+@dataclass(frozen=True)
+class ConversionOptions:
+    """What a user may ask of a conversion."""
+
+    feature_level: int = RUNTIME_FEATURE_LEVEL
+    """The highest NNAPI feature level that the model may need, 1 to 8."""
+    mapping: str = "wide"
+    """``delegate``: hand to NNAPI exactly what Android's delegate would; ``wide``: all that NNAPI can express."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Dimensions for inputs by name, where the file leaves them open or others are wanted."""
+
+
+@dataclass(frozen=True)
+class Converter:
+    """A reader of one file format."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    """Lower-case file name endings, with the dot."""
+    magic: tuple[tuple[int, bytes], ...]
+    """``(offset, bytes)`` pairs, any of which marks the format; empty where the format has none."""
+    convert: Callable[[Path, ConversionOptions], Model]
+
+    def recognises(self, head: bytes) -> bool:
+        """True if the file's first bytes carry the format's mark."""
+        return any(head[offset : offset + len(mark)] == mark for offset, mark in self.magic)
+
+
+@cache
+def converters() -> tuple[Converter, ...]:
+    """Every installed converter, by name."""
+    return tuple(sorted((point.load() for point in entry_points(group=CONVERTERS_GROUP)), key=lambda c: c.name))
+
+
+def converter_for(path: Path) -> Converter:
+    """The converter for a file: by its first bytes, else by its suffix; refused where the two disagree."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
+    by_suffix = next((c for c in converters() if path.suffix.lower() in c.suffixes), None)
+    by_content = next((c for c in converters() if c.recognises(head)), None)
+    if by_content is not None and by_suffix is not None and by_content is not by_suffix:
+        raise ConversionError(
+            Reason(f"a {by_suffix.name} file, as its name says", f"a {by_content.name} file", operand=str(path))
+        )
+    chosen = by_content or by_suffix
+    if chosen is None:
+        known = ", ".join(suffix for c in converters() for suffix in c.suffixes)
+        raise ConversionError(Reason(f"a model file ({known})", f"{head[:8]!r}", operand=str(path)))
+    return chosen
