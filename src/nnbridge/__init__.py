@@ -34,7 +34,7 @@ _WHERE = {
     "compare": "nnbridge.compare",
 }
 
-__all__ = [*sorted(_WHERE), "__version__"]  # noqa: PLE0604
+__all__ = [*sorted(_WHERE), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

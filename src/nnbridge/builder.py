@@ -319,7 +319,7 @@ def _bytes_of(operand: Operand, value: object) -> memoryview:
         return memoryview(value).cast("B")
     dtype = None if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype
     array = np.ascontiguousarray(value, None if isinstance(value, np.ndarray) else dtype)
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _small_alignment(length: int) -> int:

@@ -36,7 +36,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if real == 0:
         return 0, 0
     mantissa, shift = math.frexp(real)
-    multiplier = int(math.floor(mantissa * 2**31 + 0.5))
+    multiplier = math.floor(mantissa * 2**31 + 0.5)
     if multiplier == 2**31:
         multiplier //= 2
         shift += 1
@@ -103,10 +103,15 @@ def product_multiplier(input_scale: float, filter_scale: float, output_scale: fl
     return float(product_scale(input_scale, filter_scale)) / float(np.float32(output_scale))
 
 
+def integer_range(arg: Arg) -> tuple[int, int]:
+    """Smallest and largest value of an integer type."""
+    info: np.iinfo[Any] = np.iinfo(str(arg.dtype))
+    return int(info.min), int(info.max)
+
+
 def activation_range(out: Arg, activation: int) -> tuple[int, int]:
     """Smallest and largest quantised value of an 8-bit output under a fused activation."""
-    info = np.iinfo(out.dtype)
-    low, high = int(info.min), int(info.max)
+    low, high = integer_range(out)
     scale = np.float32(out.scale)
 
     def quantised(real: float) -> int:
@@ -143,9 +148,8 @@ def fused_activation(call: Call, name: str = "activation") -> int:
 
 def quantise(x: npt.ArrayLike, out: Arg) -> npt.NDArray[Any]:
     """Real numbers (float32) to an output's quantised type: ``round(x / scale + zero_point)``, clamped (N12)."""
-    info = np.iinfo(out.dtype)
     scaled = np.asarray(x, np.float32) / np.float32(out.scale) + np.float32(out.zero_point)
-    return round_half_away(np.clip(scaled, info.min, info.max)).astype(out.dtype)
+    return round_half_away(np.clip(scaled, *integer_range(out))).astype(out.dtype)
 
 
 def is_quant8(code: int) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nnbridge.operations.declaration import OperationDef, Signature
 
 
-class NeedsValue(Exception):  # noqa: N818 - a signal between rule and caller, not an error
+class NeedsValue(Exception):
     """A shape rule asked for a value that only execution knows."""
 
 

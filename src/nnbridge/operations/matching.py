@@ -64,7 +64,8 @@ def _misfit(
     type_set: TypeSet,
 ) -> tuple[int, Reason] | None:
     """How many operands fit before the first that does not, and that one's reason; None if all fit."""
-    pairs = [*zip(declared_inputs, inputs, strict=True), *zip(declared_outputs, outputs, strict=True)]
+    declarations: list[Input | Output] = [*declared_inputs, *declared_outputs]
+    pairs = zip(declarations, [*inputs, *outputs], strict=True)
     for place, (declared, code) in enumerate(pairs):
         want = type_set.types.get(declared.type, declared.type) if isinstance(declared.type, str) else declared.type
         if want not in ("*", code):

@@ -1,0 +1,1 @@
+"""Faster kernels, bound to shapes and constants at preparation, under the same operation names."""
