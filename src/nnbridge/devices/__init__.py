@@ -1,0 +1,80 @@
+"""Devices: the protocol for drivers, NNAPI's CPU, the host, AOSP's sample drivers, and the list of all of them.
+
+A third party's device is published under the entry point group ``nnbridge.devices`` (an instance of
+:class:`~nnbridge.devices.device.Device`, or a function that gives one).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from nnbridge.devices.cpu import CPU_NAME, CpuDevice
+from nnbridge.devices.device import Device
+from nnbridge.devices.host import HOST_NAME, HostDevice
+from nnbridge.devices.samples import SAMPLE_DRIVERS
+from nnbridge.errors import InputError, NnbridgeError, Reason
+from nnbridge.extensions import TYPES
+
+DEVICES_GROUP = "nnbridge.devices"
+
+
+@cache
+def drivers() -> tuple[Device, ...]:
+    """Every driver, in discovery order: AOSP's samples, then installed ones. The CPU and the host are apart."""
+    found: list[Device] = list(SAMPLE_DRIVERS)
+    for point in entry_points(group=DEVICES_GROUP):
+        made = point.load()
+        found.append(made if isinstance(made, Device) else made())
+    for device in found:
+        for extension in device.supported_extensions():
+            TYPES.register(extension)
+    return tuple(found)
+
+
+@cache
+def cpu() -> CpuDevice:
+    """NNAPI's CPU reference device."""
+    return CpuDevice()
+
+
+@cache
+def host() -> HostDevice:
+    """The host device."""
+    return HostDevice()
+
+
+def all_devices() -> tuple[Device, ...]:
+    """Drivers, then the CPU, as NNAPI lists them, then the host."""
+    return (*drivers(), cpu(), host())
+
+
+def device(name: str) -> Device:
+    """A device by name; ``module:Attribute`` loads one from Python code."""
+    found = next((d for d in all_devices() if d.name == name), None)
+    if found is not None:
+        return found
+    if ":" in name:
+        return _load(name)
+    known = ", ".join(d.name for d in all_devices())
+    raise InputError(Reason(f"a device ({known}, or module:Class)", name, operand="--device"))
+
+
+def _load(name: str) -> Device:
+    module, _, attribute = name.partition(":")
+    try:
+        made = getattr(import_module(module), attribute)
+        loaded = made if isinstance(made, Device) else made()
+    except NnbridgeError:
+        raise
+    except Exception as error:
+        raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="--device")) from error
+    if not isinstance(loaded, Device):
+        raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="--device"))
+    for extension in loaded.supported_extensions():
+        TYPES.register(extension)
+    return loaded
+
+
+__all__ = ["CPU_NAME", "HOST_NAME", "Device", "all_devices", "cpu", "device", "drivers", "host"]

@@ -1,0 +1,139 @@
+"""Devices that compute with nnbridge's CPU executor: NNAPI's reference device, and a base for sample drivers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.cpu.executor import DEFAULT_LOOP_TIMEOUT_NS, Executor, Limits
+from nnbridge.devices.device import (
+    Capabilities,
+    Device,
+    OutputBuffer,
+    OutputShape,
+    Performance,
+    PreparedModel,
+    Request,
+    Result,
+    Support,
+    uniform_capabilities,
+)
+from nnbridge.errors import MissedDeadlinePersistentError, NnapiError, Reason
+from nnbridge.model import Model
+from nnbridge.operations.call import Arg
+from nnbridge.types import (
+    TYPE_FACTS,
+    DeviceTypeCode,
+    OperationCode,
+    PreferenceCode,
+    PriorityCode,
+    ResultCode,
+    is_extension,
+)
+
+CPU_NAME = "nnapi-reference"
+
+
+class CpuPreparedModel(PreparedModel):
+    """A model on the CPU executor."""
+
+    def __init__(self, model: Model, numerics: str = "exact", kernels: str = "fast") -> None:
+        self._outputs = [model.main.operands[i] for i in model.main.outputs]
+        self._executor = Executor(model, numerics=numerics, kernels=kernels)
+
+    def execute(self, request: Request) -> Result:
+        """Run; errors come as codes with reasons, insufficient buffers with the true dimensions."""
+        started = time.perf_counter_ns()
+        if request.deadline is not None and time.monotonic_ns() > request.deadline:
+            return Result(ResultCode.MISSED_DEADLINE_PERSISTENT)
+        limits = Limits(request.deadline, DEFAULT_LOOP_TIMEOUT_NS if request.loop_timeout is None else request.loop_timeout)
+        places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
+        try:
+            results = self._executor.run(request.inputs, places, limits)
+        except NnapiError as error:
+            return Result(error.code, reason=error.reason)
+        computed = time.perf_counter_ns()
+        shapes = tuple(
+            _deliver(result, place, buffer) for result, place, buffer in zip(results, places, request.outputs, strict=True)
+        )
+        sufficient = all(shape.sufficient for shape in shapes)
+        code = ResultCode.NO_ERROR if sufficient else ResultCode.OUTPUT_INSUFFICIENT_SIZE
+        if not request.measure:
+            return Result(code, shapes)
+        return Result(code, shapes, None, computed - started, time.perf_counter_ns() - started)
+
+
+def _typed(buffer: OutputBuffer, code: int) -> npt.NDArray[Any] | None:
+    """The output buffer as an array of its shape and type, if it can be written in place."""
+    dtype = None if is_extension(code) else TYPE_FACTS[code].dtype
+    if buffer.data is None or dtype is None or 0 in buffer.dims:
+        return None
+    size = int(np.prod(buffer.dims)) * dtype.itemsize
+    if not buffer.dims and TYPE_FACTS[code].tensor:
+        return None
+    if len(buffer.data) < size or buffer.data.ctypes.data % dtype.itemsize:
+        return None
+    return buffer.data[:size].view(dtype).reshape(buffer.dims)
+
+
+def _deliver(result: Arg, place: npt.NDArray[Any] | None, buffer: OutputBuffer) -> OutputShape:
+    """Copy a result that was not written in place; tell its shape and whether it fitted."""
+    value = result.value
+    assert value is not None
+    if place is not None and value is place:
+        return OutputShape(value.shape)
+    if buffer.data is None or len(buffer.data) < value.nbytes:
+        return OutputShape(value.shape, buffer.data is not None and value.nbytes == 0)
+    buffer.data[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    return OutputShape(value.shape)
+
+
+class CpuDevice(Device):
+    """``nnapi-reference``: supports every operation of NNAPI, at 1.0 for everything (facts D2, D3, D15)."""
+
+    name = CPU_NAME
+    version = "nnbridge"
+    type = DeviceTypeCode.CPU
+    kind = "cpu"
+
+    def __init__(self, kernels: str = "fast") -> None:
+        self._kernels = kernels
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """1.0 and 1.0."""
+        return uniform_capabilities(Performance(1.0, 1.0))
+
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        """All but extension operations and the OEM operation."""
+        return [_cpu_answer(model, operation.type) for operation in model.main.operations]
+
+    def prepare_model(
+        self,
+        model: Model,
+        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
+        priority: int = PriorityCode.MEDIUM,
+        deadline: int | None = None,
+    ) -> PreparedModel:
+        """Bind the model."""
+        check_deadline(deadline)
+        return CpuPreparedModel(model, kernels=self._kernels)
+
+
+def _cpu_answer(model: Model, code: int) -> Support:
+    extension = model.extension_of(code)
+    if extension is not None:
+        return Reason("an operation of NNAPI itself", f"extension {extension[0]}", f"{extension[0]}#{extension[1]}")
+    if code == OperationCode.OEM_OPERATION:
+        return Reason("an operation of NNAPI itself", "the OEM operation", "OEM_OPERATION")
+    return True
+
+
+def check_deadline(deadline: int | None) -> None:
+    """MISSED_DEADLINE_PERSISTENT if the deadline has passed before the work begins."""
+    if deadline is not None and time.monotonic_ns() > deadline:
+        raise MissedDeadlinePersistentError("the deadline had passed before preparation")

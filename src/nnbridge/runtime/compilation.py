@@ -1,0 +1,205 @@
+"""Compilation: a model and a list of devices become a plan whose steps are prepared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from nnbridge import devices as device_list
+from nnbridge.devices.device import Device, PreparedModel
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnexpectedNullError
+from nnbridge.model import Model
+from nnbridge.runtime.partition import Placement, Step, make_steps, place
+from nnbridge.types import OperationCode, PreferenceCode, PriorityCode, ResultCode, is_extension
+
+
+class PartitioningMode(IntEnum):
+    """What Android's property ``debug.nn.partition`` chooses."""
+
+    NO = 0
+    """Everything on the CPU; no device is asked."""
+    WITH_FALLBACK = 1
+    """Partition; if anything fails, the whole model goes to the CPU."""
+    WITHOUT_FALLBACK = 2
+    """Partition; failures are final. Always so for an explicit list of devices."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a compilation decided. ``placements`` tell what was wanted, ``steps`` what will run."""
+
+    devices: tuple[Device, ...]
+    placements: tuple[Placement, ...]
+    steps: tuple[Step, ...]
+    prepared: tuple[PreparedModel, ...]
+    fallback: Reason | None = None
+    """Why the whole model was moved to the CPU, if it was."""
+
+    @property
+    def simple(self) -> bool:
+        """True if one device runs the model as it is."""
+        return len(self.steps) == 1
+
+    def device_of(self, operation: int) -> Device:
+        """The device that an operation of the main subgraph runs on."""
+        step = next(s for s in self.steps if operation in s.operations)
+        return self.devices[step.device]
+
+
+class Compilation:
+    """``ANeuralNetworksCompilation``: set preference and priority, then :meth:`finish`.
+
+    Make one with :meth:`create` (all given drivers and the CPU, with fallback) or :meth:`create_for_devices` (exactly these
+    devices, no fallback). The host is added by itself wherever a model holds operations of a host extension.
+    """
+
+    def __init__(self, model: Model, devices: Sequence[Device], mode: PartitioningMode, explicit: bool) -> None:
+        if model is None:
+            raise UnexpectedNullError("a compilation needs a model")
+        self.model = model
+        self.explicit = explicit
+        self.mode = mode
+        self.preference: int = PreferenceCode.FAST_SINGLE_ANSWER
+        self.priority: int = PriorityCode.MEDIUM
+        self._timeout: int | None = None
+        self._devices = tuple(devices)
+        self._plan: Plan | None = None
+        self._finished = False
+
+    @classmethod
+    def create(
+        cls,
+        model: Model,
+        drivers: Sequence[Device] | None = None,
+        mode: PartitioningMode = PartitioningMode.WITH_FALLBACK,
+    ) -> Compilation:
+        """``Compilation_create``: the drivers (default: every installed one), then the CPU.
+
+        A CPU or host among ``drivers`` is not listed twice.
+        """
+        chosen = [d for d in (device_list.drivers() if drivers is None else drivers) if d.kind == "device"]
+        cpu = next((d for d in drivers or () if d.kind == "cpu"), device_list.cpu())
+        return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False)
+
+    @classmethod
+    def create_for_devices(cls, model: Model, devices: Sequence[Device]) -> Compilation:
+        """``Compilation_createForDevices``: BAD_DATA for an empty list or a device named twice."""
+        if not devices:
+            raise BadDataError(Reason("at least one device", "none", "createForDevices"))
+        if len({id(d) for d in devices}) != len(devices):
+            raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices), "createForDevices"))
+        return cls(model, _with_host(model, devices), PartitioningMode.WITHOUT_FALLBACK, explicit=True)
+
+    def set_preference(self, preference: int) -> None:
+        """``setPreference``: 0 LOW_POWER, 1 FAST_SINGLE_ANSWER (default), 2 SUSTAINED_SPEED; BAD_DATA above."""
+        self._require_open("setPreference")
+        if preference > PreferenceCode.SUSTAINED_SPEED:
+            raise BadDataError(Reason("a preference of 0 to 2", str(preference), "setPreference"))
+        self.preference = preference
+
+    def set_priority(self, priority: int) -> None:
+        """``setPriority``: 90, 100 (default) or 110 (feature level 4)."""
+        self._require_open("setPriority")
+        if priority not in tuple(PriorityCode):
+            raise BadDataError(Reason("a priority of 90, 100 or 110", str(priority), "setPriority"))
+        self.priority = priority
+
+    def set_timeout(self, nanoseconds: int) -> None:
+        """``setTimeout``: only with an explicit list of one device; 0 for none (feature level 4)."""
+        self._require_open("setTimeout")
+        if not self.explicit or len([d for d in self._devices if d.kind != "host"]) != 1:
+            raise BadDataError(Reason("a compilation for exactly one device", operation="setTimeout"))
+        self._timeout = nanoseconds or None
+
+    def finish(self) -> Plan:
+        """``finish``: ask the devices, partition, prepare.
+
+        UNEXPECTED_NULL and BAD_DATA are final; after any other error the whole model goes to the CPU if the mode allows
+        it and the model holds nothing that the CPU cannot run (facts C10 to C15).
+        """
+        self._require_open("finish")
+        self._finished = True
+        deadline = None if self._timeout is None else time.monotonic_ns() + self._timeout
+        if self.mode is PartitioningMode.NO:
+            self._plan = self._on_cpu(Reason("partitioning is switched off"), ())
+            return self._plan
+        placements: tuple[Placement, ...] = ()
+        try:
+            placements = place(self.model, self._devices, self.preference)
+            steps = make_steps(self.model, placements, len(self._devices))
+            prepared = tuple(self._prepare(step, deadline if len(steps) == 1 else None) for step in steps)
+            self._plan = Plan(self._devices, placements, steps, prepared)
+        except NnapiError as error:
+            final = error.code in (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
+            if final or self.mode is not PartitioningMode.WITH_FALLBACK or not self.has_fallback:
+                raise
+            self._plan = self._on_cpu(error.reason, placements)
+        return self._plan
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; BAD_STATE before a successful finish."""
+        if self._plan is None:
+            raise BadStateError(Reason("a compilation that finished", "one that did not"))
+        return self._plan
+
+    @property
+    def has_fallback(self) -> bool:
+        """True if the CPU, with the host's help, can run the whole model."""
+        hosted = _host_operations(self.model)
+        return all(
+            operation.type != OperationCode.OEM_OPERATION and (not is_extension(operation.type) or i in hosted)
+            for i, operation in enumerate(self.model.main.operations)
+        )
+
+    @property
+    def allows_fallback(self) -> bool:
+        """True if a failing execution may be repeated on the CPU."""
+        return not self.explicit and self.mode is PartitioningMode.WITH_FALLBACK and self.has_fallback
+
+    def cpu_plan(self) -> Plan:
+        """The whole model on the CPU, as a failing execution falls back to it."""
+        return self._on_cpu(Reason("an execution failed on a device"), ())
+
+    def prepare_on_cpu(self, step: Step) -> PreparedModel:
+        """One step on the CPU, as a failing step falls back to it (facts R17, R21)."""
+        return device_list.cpu().prepare_model(step.model)
+
+    def _on_cpu(self, why: Reason, placements: tuple[Placement, ...]) -> Plan:
+        devices = _with_host(self.model, [device_list.cpu()])
+        on_cpu = place(self.model, devices, self.preference)
+        steps = make_steps(self.model, on_cpu, len(devices))
+        prepared = tuple(devices[s.device].prepare_model(s.model, self.preference, self.priority) for s in steps)
+        return Plan(devices, placements or on_cpu, steps, prepared, why)
+
+    def _prepare(self, step: Step, deadline: int | None) -> PreparedModel:
+        device = self._devices[step.device]
+        try:
+            prepared = device.prepare_model(step.model, self.preference, self.priority, deadline)
+        except NnapiError:
+            raise
+        except Exception as error:
+            # A driver that raises anything else has failed; on Android its process would have died or answered GENERAL_FAILURE.
+            raise OpFailedError(
+                Reason("prepareModel without failure", f"{type(error).__name__}: {error}", device.name)
+            ) from error
+        if not isinstance(prepared, PreparedModel):
+            raise OpFailedError(Reason("a prepared model", type(prepared).__name__, device.name))
+        return prepared
+
+    def _require_open(self, call: str) -> None:
+        if self._finished:
+            raise BadStateError(Reason("a compilation that is not finished", "finished", call))
+
+
+def _host_operations(model: Model) -> set[int]:
+    answers = device_list.host().supported_operations(model)
+    return {i for i, answer in enumerate(answers) if answer is True}
+
+
+def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:
+    """The devices, and the host behind them if the model needs it."""
+    kept = [d for d in devices if d.kind != "host"]
+    return (*kept, device_list.host()) if _host_operations(model) else tuple(kept)
