@@ -1,0 +1,1 @@
+"""Running Android's conformance cases (NNAPI spec tests as data) on any device."""

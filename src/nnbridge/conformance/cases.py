@@ -1,0 +1,236 @@
+"""Conformance cases: reading them, building their models, judging outputs as Android's harness does.
+
+A folder holds one gzipped JSON file per spec, ``<suite>/<spec>.json.gz``; see the README beside the data for the format.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.builder import ModelBuilder
+from nnbridge.errors import InputError, Reason
+from nnbridge.model import Model
+from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
+
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+FLOAT32_ATOL, FLOAT32_RTOL = 1e-5, 5 * 2.0**-23
+HALF_TOLERANCE = 5 * 2.0**-10
+
+
+@dataclass(frozen=True)
+class Case:
+    """One conformance case."""
+
+    suite: str
+    spec: str
+    data: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Unique within the spec."""
+        return str(self.data["name"])
+
+    @property
+    def expects_failure(self) -> bool:
+        """True if the model must be refused at build, compilation or execution."""
+        return bool(self.data["expect_failure"])
+
+    @property
+    def subgraphs(self) -> list[Mapping[str, Any]]:
+        """The main model, then the referenced ones."""
+        model = self.data["model"]
+        return [model, *model.get("referenced", [])]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong in one case; ``output`` and ``index`` are -1 where no single value is to blame."""
+
+    suite: str
+    spec: str
+    case: str
+    message: str
+    output: int = -1
+    index: int = -1
+    expected: float | None = None
+    actual: float | None = None
+    tolerance: float | None = None
+
+
+def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = ()) -> list[Path]:
+    """The spec files under a folder, in order; ``suites`` and ``specs`` pick some by name."""
+    found = sorted(folder.glob("*/*.json.gz"))
+    if not found:
+        raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", str(folder)))
+    kept = [f for f in found if (not suites or f.parent.name in suites) and (not specs or _spec_name(f) in specs)]
+    if not kept:
+        wanted = ", ".join([*suites, *specs])
+        raise InputError(Reason("a suite and spec of the folder", wanted, operand=str(folder)))
+    return kept
+
+
+def _spec_name(path: Path) -> str:
+    return path.name.removesuffix(".json.gz")
+
+
+def read_cases(path: Path) -> Iterator[Case]:
+    """The cases of one spec file."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            content = json.load(file)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(Reason("a gzipped JSON spec", str(error), operand=str(path))) from error
+    for case in content["cases"]:
+        yield Case(path.parent.name, _spec_name(path), case)
+
+
+def type_of(operand: Mapping[str, Any]) -> OperandCode:
+    """An operand's type; drivers' name SUBGRAPH is the NDK's MODEL."""
+    return OperandCode.MODEL if operand["type"] == "SUBGRAPH" else OperandCode[operand["type"]]
+
+
+def array_of(values: Sequence[Any], code: int) -> npt.NDArray[Any]:
+    """Flat values as an array of a type's elements."""
+    dtype = TYPE_FACTS[code].dtype
+    assert dtype is not None
+    wide = np.float64 if dtype.kind == "f" else np.int64
+    with np.errstate(over="ignore"):
+        return np.array([_SPECIAL.get(v, v) if isinstance(v, str) else v for v in values], wide).astype(dtype)
+
+
+def build(case: Case) -> Model:
+    """The case's model, through the ordinary builder."""
+    main, *referenced = case.subgraphs
+    # A referenced model may refer to later ones: build from the last to the first.
+    finished: dict[int, Model] = {}
+    for index in reversed(range(len(referenced))):
+        finished[index] = _build_subgraph(referenced[index], finished, case, inner=True)
+    return _build_subgraph(main, finished, case, inner=False)
+
+
+def _build_subgraph(subgraph: Mapping[str, Any], referenced: Mapping[int, Model], case: Case, *, inner: bool) -> Model:
+    builder = ModelBuilder(f"{case.suite}/{case.spec}/{case.name}")
+    for i, operand in enumerate(subgraph["operands"]):
+        code = type_of(operand)
+        builder.add_operand(code, operand["dims"], scale=operand.get("scale", 0.0), zero_point=operand.get("zero_point", 0))
+        quant = operand.get("channel_quant")
+        if quant:
+            builder.set_operand_symm_per_channel_quant_params(i, quant["scales"], quant["channel_dim"])
+        value = operand.get("value")
+        if operand["lifetime"] == "SUBGRAPH":
+            builder.set_operand_value_from_model(i, referenced[_body(value)])
+        elif operand["lifetime"] == "NO_VALUE" or (operand["lifetime"].startswith("CONSTANT") and value == []):
+            builder.set_operand_value(i, None)
+        elif value is not None:
+            builder.set_operand_value(i, array_of(value, code))
+    for operation in subgraph["operations"]:
+        builder.add_operation(OperationCode[operation["type"]], operation["inputs"], operation["outputs"])
+    builder.identify_inputs_and_outputs(subgraph["inputs"], subgraph["outputs"])
+    if not inner or case.data["relaxed"]:
+        builder.relax_computation_float32_to_float16(case.data["relaxed"])
+    return builder.finish()
+
+
+def _body(value: Any) -> int:
+    return int(value[0] if isinstance(value, list) else value)
+
+
+def inputs_of(case: Case, model: Model) -> list[npt.NDArray[Any] | None]:
+    """The case's inputs in model-input order; an empty list is an omitted input."""
+    operands = case.data["model"]["operands"]
+    arrays: list[npt.NDArray[Any] | None] = []
+    for i, values in zip(case.data["model"]["inputs"], case.data["inputs"], strict=True):
+        if not values:
+            arrays.append(None)
+            continue
+        arrays.append(array_of(values, type_of(operands[i])).reshape(operands[i]["dims"]))
+    return arrays
+
+
+def tolerance(case: Case, code: int) -> tuple[float, float]:
+    """Absolute and relative tolerance of an output type; nnbridge asks INT32 to be exact."""
+    half = case.data["relaxed"] or any(
+        operand["type"] == "TENSOR_FLOAT16" for subgraph in case.subgraphs for operand in subgraph["operands"]
+    )
+    if code in (OperandCode.TENSOR_FLOAT16, OperandCode.FLOAT16):
+        return HALF_TOLERANCE, HALF_TOLERANCE
+    if code in (OperandCode.TENSOR_FLOAT32, OperandCode.FLOAT32):
+        return (HALF_TOLERANCE, HALF_TOLERANCE) if half else (FLOAT32_ATOL, FLOAT32_RTOL)
+    if code in (OperandCode.TENSOR_INT32, OperandCode.INT32, OperandCode.TENSOR_BOOL8, OperandCode.BOOL):
+        return 0.0, 0.0
+    return 1.0, 0.0
+
+
+def judge(case: Case, outputs: Sequence[npt.NDArray[Any]]) -> Failure | None:
+    """The first output value outside tolerance, or a wrong shape; None if all is well."""
+    if case.data.get("multinomial_tolerance"):
+        return _judge_multinomial(case, outputs)
+    operands = case.data["model"]["operands"]
+    for number, (i, expected, actual) in enumerate(
+        zip(case.data["model"]["outputs"], case.data["outputs"], outputs, strict=True)
+    ):
+        operand = operands[i]
+        dims = tuple(operand["dims"])
+        zero_sized = expected == [] and 0 in dims
+        fits = actual.shape == dims if zero_sized or 0 not in dims else _fills(dims, actual.shape)
+        if not fits:
+            message = f"output {number}: dimensions {list(dims)}, found {list(actual.shape)}"
+            return Failure(case.suite, case.spec, case.name, message, number)
+        if expected is None:
+            continue
+        failure = _judge_output(case, number, type_of(operand), expected, actual)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _fills(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    return len(declared) == len(found) and all(d in (0, f) for d, f in zip(declared, found, strict=True))
+
+
+def _judge_output(
+    case: Case, number: int, code: OperandCode, expected: Sequence[Any], actual: npt.NDArray[Any]
+) -> Failure | None:
+    want = np.array([_SPECIAL.get(v, v) if isinstance(v, str) else v for v in expected], np.float64)
+    got = actual.reshape(-1).astype(np.float64)
+    if want.shape != got.shape:
+        message = f"output {number}: {want.size} values, found {got.size}"
+        return Failure(case.suite, case.spec, case.name, message, number)
+    atol, rtol = tolerance(case, code)
+    with np.errstate(invalid="ignore"):
+        allowed = atol + rtol * np.abs(want)
+        off = ~((np.abs(got - want) <= allowed) | (got == want))
+    if not off.any():
+        return None
+    k = int(np.argmax(off))
+    message = f"output {number} at {k}: expected {want[k]:g}, found {got[k]:g} ({int(off.sum())} of {off.size} off)"
+    return Failure(case.suite, case.spec, case.name, message, number, k, float(want[k]), float(got[k]), float(allowed[k]))
+
+
+def _judge_multinomial(case: Case, outputs: Sequence[npt.NDArray[Any]]) -> Failure | None:
+    """RANDOM_MULTINOMIAL: frequencies of the classes against the softmax of the logits, row by row."""
+    allowed = float(case.data["multinomial_tolerance"])
+    operands = case.data["model"]["operands"]
+    first = case.data["model"]["inputs"][0]
+    logits = array_of(case.data["inputs"][0], type_of(operands[first])).astype(np.float64)
+    logits = logits.reshape(operands[first]["dims"])
+    samples = outputs[0]
+    classes = logits.shape[-1]
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    want = weights / weights.sum(axis=-1, keepdims=True)
+    got = np.stack([np.bincount(row, minlength=classes)[:classes] / len(row) for row in samples])
+    worst = float(np.abs(got - want).max())
+    if worst <= allowed and samples.min() >= 0 and samples.max() < classes:
+        return None
+    message = f"class frequencies off by {worst:g}"
+    return Failure(case.suite, case.spec, case.name, message, 0, -1, None, worst, allowed)

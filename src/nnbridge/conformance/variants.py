@@ -1,0 +1,71 @@
+"""Second uses of a conformance case: signed 8-bit, relaxed float32, unknown dimensions.
+
+Each takes a case and gives another one, or None where the use does not apply to it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from nnbridge.conformance.cases import Case
+
+Variant: TypeAlias = "Callable[[Case], Case | None]"
+
+_NOT_SIGNED = {"HASHTABLE_LOOKUP", "LSH_PROJECTION", "PAD_V2", "CAST", "QUANTIZED_16BIT_LSTM"}
+_SCALARS = {"FLOAT32", "INT32", "UINT32", "BOOL", "FLOAT16", "SUBGRAPH"}
+
+
+def signed(case: Case) -> Case | None:
+    """Every 8-bit asymmetric operand turned signed: type, zero point and values minus 128."""
+    model = case.data["model"]
+    used = {operation["type"] for operation in model["operations"]}
+    unsigned = [i for i, o in enumerate(model["operands"]) if o["type"] == "TENSOR_QUANT8_ASYMM"]
+    if len(model["operations"]) != 1 or model.get("referenced") or used & _NOT_SIGNED or not unsigned:
+        return None
+    data = copy.deepcopy(dict(case.data))
+    data["name"] += "_as_signed"
+    for i in unsigned:
+        operand = data["model"]["operands"][i]
+        operand["type"] = "TENSOR_QUANT8_ASYMM_SIGNED"
+        operand["zero_point"] = operand.get("zero_point", 0) - 128
+        if operand.get("value"):
+            operand["value"] = [v - 128 for v in operand["value"]]
+    for role in ("inputs", "outputs"):
+        for place, i in enumerate(model[role]):
+            if i in unsigned and data[role][place]:
+                data[role][place] = [v - 128 for v in data[role][place]]
+    return Case(case.suite, case.spec, data)
+
+
+def relaxed(case: Case) -> Case | None:
+    """The model relaxed; the harness's tolerance for relaxed models applies by itself."""
+    floats = any(o["type"] == "TENSOR_FLOAT32" for s in case.subgraphs for o in s["operands"])
+    if case.data["relaxed"] or not floats:
+        return None
+    return Case(case.suite, case.spec, {**case.data, "relaxed": True, "name": case.name + "_as_relaxed"})
+
+
+def unknown_dimensions(case: Case) -> Case | None:
+    """Inputs, outputs and temporaries of the main model with every dimension unknown until execution."""
+    model = case.data["model"]
+    if any(model["operands"][i]["type"] in _SCALARS for i in model["outputs"]) or case.expects_failure:
+        return None
+    if any(o["type"] in ("IF", "WHILE") for o in model["operations"]):
+        return None
+    operands = [{**o, "dims": [0] * len(o["dims"])} if _open(o) else o for o in model["operands"]]
+    data = {**case.data, "name": case.name + "_with_unknown_dimensions", "model": {**model, "operands": operands}}
+    return Case(case.suite, case.spec, data)
+
+
+def _open(operand: Mapping[str, Any]) -> bool:
+    return operand["type"] not in _SCALARS and operand["lifetime"] in (
+        "SUBGRAPH_INPUT",
+        "SUBGRAPH_OUTPUT",
+        "TEMPORARY_VARIABLE",
+    )
+
+
+VARIANTS: dict[str, Variant] = {"signed": signed, "relaxed": relaxed, "unknown-dimensions": unknown_dimensions}
+"""Name of a second use → how a case is turned."""

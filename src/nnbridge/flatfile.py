@@ -1,0 +1,218 @@
+"""FlatBuffers by schema: writing plain values, and reading them back with every offset checked.
+
+The ``flatbuffers`` package has no verifier in Python, and generated readers follow whatever offset a file holds. This
+reader takes the ``.fbs`` schema itself (tables of scalars, strings, tables and vectors of these: what nnbridge's own
+format needs), checks each offset and length against the file before it follows it, and limits depth and total work.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import flatbuffers
+import numpy as np
+
+from nnbridge.errors import ConversionError, Reason
+
+_SCALARS: dict[str, tuple[str, int]] = {
+    "bool": ("?", 1),
+    "ubyte": ("B", 1),
+    "byte": ("b", 1),
+    "ushort": ("H", 2),
+    "short": ("h", 2),
+    "uint": ("I", 4),
+    "int": ("i", 4),
+    "float": ("f", 4),
+    "ulong": ("Q", 8),
+    "long": ("q", 8),
+    "double": ("d", 8),
+}
+_MAX_DEPTH = 16
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Tables with their fields in order, the root table and the file identifier."""
+
+    tables: Mapping[str, tuple[tuple[str, str], ...]]
+    root: str
+    identifier: bytes
+
+
+def parse_schema(text: str) -> Schema:
+    """Read the subset of the FlatBuffers schema language that nnbridge uses."""
+    text = re.sub(r"//[^\n]*", "", text)
+    tables = {
+        name: tuple((field, kind) for field, kind in re.findall(r"(\w+)\s*:\s*(\[?\w+\]?)", body))
+        for name, body in re.findall(r"table\s+(\w+)\s*\{([^}]*)\}", text)
+    }
+    root = re.search(r"root_type\s+(\w+)\s*;", text)
+    identifier = re.search(r'file_identifier\s+"(.{4})"\s*;', text)
+    assert root and identifier, "a schema needs a root type and a file identifier"
+    return Schema(tables, root[1], identifier[1].encode())
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write(schema: Schema, values: Mapping[str, Any]) -> bytes:
+    """A FlatBuffer of the root table; absent fields and None are left out."""
+    builder = flatbuffers.Builder(1024)
+    builder.ForceDefaults(True)
+    root = _write_table(schema, builder, schema.root, values)
+    builder.Finish(root, file_identifier=schema.identifier)
+    return bytes(builder.Output())
+
+
+def _write_table(schema: Schema, builder: Any, table: str, values: Mapping[str, Any]) -> int:
+    fields = schema.tables[table]
+    offsets = {
+        name: _write_value(schema, builder, kind, values[name])
+        for name, kind in fields
+        if kind not in _SCALARS and values.get(name) is not None
+    }
+    builder.StartObject(len(fields))
+    for slot, (name, kind) in enumerate(fields):
+        if name in offsets:
+            builder.PrependUOffsetTRelativeSlot(slot, offsets[name], 0)
+        elif kind in _SCALARS and values.get(name) is not None:
+            _prepend_scalar(builder, slot, kind, values[name])
+    return int(builder.EndObject())
+
+
+def _prepend_scalar(builder: Any, slot: int, kind: str, value: Any) -> None:
+    prepend = {
+        "bool": builder.PrependBoolSlot,
+        "ubyte": builder.PrependUint8Slot,
+        "byte": builder.PrependInt8Slot,
+        "ushort": builder.PrependUint16Slot,
+        "short": builder.PrependInt16Slot,
+        "uint": builder.PrependUint32Slot,
+        "int": builder.PrependInt32Slot,
+        "float": builder.PrependFloat32Slot,
+        "ulong": builder.PrependUint64Slot,
+        "long": builder.PrependInt64Slot,
+        "double": builder.PrependFloat64Slot,
+    }[kind]
+    prepend(slot, value, 0)
+
+
+def _write_value(schema: Schema, builder: Any, kind: str, value: Any) -> int:
+    if kind == "string":
+        return int(builder.CreateString(value))
+    if not kind.startswith("["):
+        return _write_table(schema, builder, kind, value)
+    element = kind[1:-1]
+    if element in _SCALARS:
+        code = _SCALARS[element][0]
+        array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value, np.dtype(code))
+        return int(builder.CreateNumpyVector(array))
+    offsets = [_write_value(schema, builder, element, item) for item in value]
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return int(builder.EndVector())
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read(schema: Schema, data: memoryview, source: str) -> dict[str, Any]:
+    """The root table as plain values: scalars, strings, bytes for vectors of ubyte, lists, dicts.
+
+    Absent fields get 0, "", empty or None (tables). ConversionError names the source and the field for anything that
+    does not lie inside ``data``, for a wrong identifier, and for files that repeat parts beyond their size.
+    """
+    reader = _Reader(schema, data, source)
+    reader.need(0, 8, "the header")
+    if bytes(data[4:8]) != schema.identifier:
+        reader.fail(f"the identifier {schema.identifier!r}", repr(bytes(data[4:8])), "the header")
+    return reader.table(schema.root, reader.uint(0, "the root table"), schema.root, 0)
+
+
+class _Reader:
+    def __init__(self, schema: Schema, data: memoryview, source: str) -> None:
+        self._schema = schema
+        self._data = data
+        self._source = source
+        # Tables may share parts, but an honest file never reads much more than it holds.
+        self._budget = 4 * len(data) + 4096
+
+    def fail(self, rule: str, found: str, place: str) -> NoReturn:
+        raise ConversionError(Reason(rule, found, self._source, place))
+
+    def need(self, at: int, size: int, place: str) -> None:
+        if at < 0 or at + size > len(self._data):
+            self.fail(f"{size} bytes inside the file's {len(self._data)}", f"offset {at}", place)
+        self._budget -= max(size, 1)
+        if self._budget < 0:
+            self.fail("a file whose parts are not repeated endlessly", "more reads than it has bytes", place)
+
+    def uint(self, at: int, place: str) -> int:
+        self.need(at, 4, place)
+        return int(struct.unpack_from("<I", self._data, at)[0])
+
+    def table(self, name: str, at: int, place: str, depth: int) -> dict[str, Any]:
+        if depth > _MAX_DEPTH:
+            self.fail(f"at most {_MAX_DEPTH} nested tables", "more", place)
+        self.need(at, 4, place)
+        vtable = at - int(struct.unpack_from("<i", self._data, at)[0])
+        self.need(vtable, 4, place)
+        vtable_size, table_size = struct.unpack_from("<HH", self._data, vtable)
+        self.need(vtable, max(vtable_size, 4), place)
+        self.need(at, table_size, place)
+        values: dict[str, Any] = {}
+        for slot, (field, kind) in enumerate(self._schema.tables[name]):
+            entry = 4 + 2 * slot
+            relative = 0
+            if entry + 2 <= vtable_size:
+                relative = struct.unpack_from("<H", self._data, vtable + entry)[0]
+            if relative == 0:
+                values[field] = _absent(kind)
+                continue
+            size = _SCALARS[kind][1] if kind in _SCALARS else 4
+            if relative + size > table_size:
+                self.fail(f"a field inside its table of {table_size} bytes", str(relative), f"{place}.{field}")
+            values[field] = self._value(kind, at + relative, f"{place}.{field}", depth)
+        return values
+
+    def _value(self, kind: str, at: int, place: str, depth: int) -> Any:
+        if kind in _SCALARS:
+            code, size = _SCALARS[kind]
+            self.need(at, size, place)
+            return struct.unpack_from("<" + code, self._data, at)[0]
+        target = at + self.uint(at, place)
+        if kind == "string":
+            raw = self._bytes(target, 1, place)
+            try:
+                return bytes(raw).decode()
+            except UnicodeDecodeError:
+                self.fail("UTF-8 text", repr(bytes(raw[:16])), place)
+        if not kind.startswith("["):
+            return self.table(kind, target, place, depth + 1)
+        element = kind[1:-1]
+        if element in _SCALARS:
+            code, size = _SCALARS[element]
+            raw = self._bytes(target, size, place)
+            return bytes(raw) if element == "ubyte" else np.frombuffer(raw, np.dtype(code).newbyteorder("<")).tolist()
+        count = len(self._bytes(target, 4, place)) // 4
+        return [self._value(element, target + 4 + 4 * i, f"{place}[{i}]", depth + 1) for i in range(count)]
+
+    def _bytes(self, at: int, size: int, place: str) -> memoryview:
+        count = self.uint(at, place)
+        self.need(at + 4, count * size, place)
+        return self._data[at + 4 : at + 4 + count * size]
+
+
+def _absent(kind: str) -> Any:
+    if kind in _SCALARS:
+        return False if kind == "bool" else 0
+    if kind == "string":
+        return ""
+    if kind == "[ubyte]":
+        return b""
+    return [] if kind.startswith("[") else None

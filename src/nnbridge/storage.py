@@ -1,0 +1,195 @@
+"""Saved NNAPI models: ``.nnapi`` files (FlatBuffers by ``nnapi_model.fbs``), memory-mapped when read."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from nnbridge.errors import ConversionError, Reason
+from nnbridge.extensions import TYPES
+from nnbridge.files import atomic_write
+from nnbridge.flatfile import Schema, parse_schema, read, write
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Subgraph
+from nnbridge.operations.validation import validate_model
+from nnbridge.types import (
+    EXTENSION_PREFIX_SHIFT,
+    POOL_ALIGNMENT,
+    Lifetime,
+    is_extension,
+    split_extension_code,
+)
+
+FORMAT_VERSION = 1
+SUFFIX = ".nnapi"
+MAGIC = b"NNBM"
+_UNPLACED = 2**40
+"""Stands for the constants' offset until the metadata's size is known; as wide as any real one."""
+
+
+@cache
+def schema() -> Schema:
+    """The file format."""
+    return parse_schema(files("nnbridge").joinpath("nnapi_model.fbs").read_text(encoding="utf-8"))
+
+
+def save(model: Model, path: Path) -> None:
+    """Write a model; constants are written once each, 64-byte aligned. The file appears whole or not at all."""
+    names = list(model.extensions)
+    chunks: dict[tuple[int, int, int], int] = {}
+    length = 0
+
+    def place(operand: Operand) -> int:
+        nonlocal length
+        at = operand.location
+        key = (at.pool, at.offset, at.length)
+        if key not in chunks:
+            chunks[key] = length
+            length += -(-at.length // POOL_ALIGNMENT) * POOL_ALIGNMENT
+        return chunks[key]
+
+    content = {
+        "version": FORMAT_VERSION,
+        "name": model.name,
+        "relaxed": model.relaxed,
+        "subgraphs": [_subgraph_values(model, s, names, place) for s in model.subgraphs()],
+        "values": model.operand_values,
+        "extensions": names,
+        "constants_length": length,
+    }
+    size = len(write(schema(), {**content, "constants_offset": _UNPLACED}))
+    offset = -(-size // POOL_ALIGNMENT) * POOL_ALIGNMENT
+    metadata = write(schema(), {**content, "constants_offset": offset})
+    with atomic_write(path) as file:
+        file.write(metadata)
+        file.write(bytes(offset - len(metadata)))
+        for (pool, start, count), _ in sorted(chunks.items(), key=lambda item: item[1]):
+            file.write(model.pools[pool].data[start : start + count])
+            file.write(bytes(-count % POOL_ALIGNMENT))
+
+
+def load(path: Path) -> Model:
+    """Read a model; its constants stay in the mapped file. ConversionError for anything that does not hold together."""
+    source = str(path)
+    try:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise ConversionError(Reason("a file that can be mapped", str(error), source)) from error
+    data = memoryview(mapped)
+    values = read(schema(), data, source)
+    if values["version"] != FORMAT_VERSION:
+        raise ConversionError(Reason(f"format version {FORMAT_VERSION}", str(values["version"]), source))
+    start, length = values["constants_offset"], values["constants_length"]
+    if start + length > len(data):
+        raise ConversionError(Reason(f"{length} bytes of constants at {start}", f"a file of {len(data)}", source))
+    pool = Pool(data[start : start + length], mapped)
+    if not values["subgraphs"]:
+        raise ConversionError(Reason("a main subgraph", "none", source))
+    try:
+        prefixes = [TYPES.prefix(name) for name in values["extensions"]]
+        main, *referenced = (_subgraph(s, prefixes) for s in values["subgraphs"])
+        model = Model(
+            main,
+            tuple(referenced),
+            values["values"],
+            (pool,) if length else (),
+            values["relaxed"],
+            dict(zip(values["extensions"], prefixes, strict=True)),
+            values["name"],
+        )
+        _check_indexes(model)
+    except (ValueError, IndexError) as error:
+        raise ConversionError(Reason("values that hold together", str(error), source)) from error
+    verdict = validate_model(model)
+    if verdict.reason is not None:
+        raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}"))
+    return model
+
+
+def _subgraph_values(model: Model, subgraph: Subgraph, names: list[str], place: Any) -> dict[str, Any]:
+    def code(value: int) -> dict[str, int]:
+        if not is_extension(value):
+            return {"type": value, "extension": 0}
+        extension = model.extension_of(value)
+        assert extension is not None
+        return {"type": extension[1], "extension": 1 + names.index(extension[0])}
+
+    def operand(o: Operand) -> dict[str, Any]:
+        quant = o.channel_quant
+        reference = o.lifetime is Lifetime.CONSTANT_REFERENCE
+        return {
+            **code(o.type),
+            "dims": o.dims,
+            "scale": o.scale,
+            "zero_point": o.zero_point,
+            "channel_quant": None if quant is None else {"scales": quant.scales, "channel_dim": quant.channel_dim},
+            "lifetime": int(o.lifetime),
+            "offset": place(o) if reference else o.location.offset,
+            "length": o.location.length,
+            "extension_data": o.extension_data,
+            "name": o.name,
+        }
+
+    return {
+        "operands": [operand(o) for o in subgraph.operands],
+        "operations": [
+            {**code(o.type), "inputs": o.inputs, "outputs": o.outputs, "name": o.name, "mapping": o.mapping}
+            for o in subgraph.operations
+        ],
+        "inputs": subgraph.inputs,
+        "outputs": subgraph.outputs,
+    }
+
+
+def _subgraph(values: Mapping[str, Any], prefixes: list[int]) -> Subgraph:
+    def code(item: Mapping[str, Any]) -> int:
+        number: int = item["type"]
+        if item["extension"] == 0:
+            if is_extension(number):
+                raise ValueError(f"type {number} is too large")
+            return number
+        return prefixes[item["extension"] - 1] << EXTENSION_PREFIX_SHIFT | split_extension_code(number)[1]
+
+    def operand(item: Mapping[str, Any]) -> Operand:
+        quant = item["channel_quant"]
+        return Operand(
+            code(item),
+            tuple(item["dims"]),
+            item["scale"],
+            item["zero_point"],
+            None if quant is None else ChannelQuant(tuple(quant["scales"]), quant["channel_dim"]),
+            Lifetime(item["lifetime"]),
+            Location(0, item["offset"], item["length"]),
+            item["extension_data"] or None,
+            item["name"],
+        )
+
+    return Subgraph(
+        tuple(operand(o) for o in values["operands"]),
+        tuple(Operation(code(o), tuple(o["inputs"]), tuple(o["outputs"]), o["name"], o["mapping"]) for o in values["operations"]),
+        tuple(values["inputs"]),
+        tuple(values["outputs"]),
+    )
+
+
+def _check_indexes(model: Model) -> None:
+    """Every index of operands and subgraphs, which validation takes for granted."""
+    for subgraph in model.subgraphs():
+        count = len(subgraph.operands)
+        used = [*subgraph.inputs, *subgraph.outputs]
+        for operation in subgraph.operations:
+            used += [*operation.inputs, *operation.outputs]
+        for i in used:
+            if i >= count:
+                raise IndexError(f"operand {i} of {count}")
+        for o in subgraph.operands:
+            if o.lifetime is Lifetime.SUBGRAPH and o.location.offset >= len(model.referenced):
+                raise IndexError(f"subgraph {o.location.offset} of {len(model.referenced)}")
+            quant = o.channel_quant
+            if quant is not None and (quant.channel_dim >= len(o.dims) or len(quant.scales) != o.dims[quant.channel_dim]):
+                raise ValueError(f"{len(quant.scales)} scales along dimension {quant.channel_dim} of {list(o.dims)}")
