@@ -52,7 +52,8 @@ def parse_schema(text: str) -> Schema:
     }
     root = re.search(r"root_type\s+(\w+)\s*;", text)
     identifier = re.search(r'file_identifier\s+"(.{4})"\s*;', text)
-    assert root and identifier, "a schema needs a root type and a file identifier"
+    assert root is not None, "a schema needs a root type"
+    assert identifier is not None, "a schema needs a file identifier"
     return Schema(tables, root[1], identifier[1].encode())
 
 

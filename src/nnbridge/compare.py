@@ -1,0 +1,233 @@
+"""Comparing a model's outputs with a reference: LiteRT, ONNX Runtime or stored arrays.
+
+Inputs are seeded with NumPy's ``default_rng(seed)`` in model-input order: float standard normal, 8- and 16-bit integers
+over their full range, int32 and int64 in [0, 8), booleans fair. Floating outputs may differ by 1e-4 of the reference
+output's range, 8- and 16-bit ones by 1 step, everything else not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.devices.host import operand_dtype
+from nnbridge.errors import InputError, Reason
+from nnbridge.model import Model
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution, input_name, output_name
+from nnbridge.types import OperandCode
+
+Array = npt.NDArray[Any]
+
+RELATIVE_TO_RANGE = 1e-4
+"""Largest difference of a floating output, as a share of the reference output's range."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One set of inputs, and the reference's answer to it."""
+
+    label: str
+    inputs: Mapping[str, Array]
+    outputs: Sequence[Array] | Mapping[str, Array]
+
+
+class Reference(Protocol):
+    """Something that answers inputs."""
+
+    name: str
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Outputs in model-output order for inputs by name."""
+
+
+@dataclass
+class OutputComparison:
+    """One output over all samples."""
+
+    name: str
+    type: str
+    elements: int = 0
+    max_abs_diff: float = 0.0
+    max_quant_diff: int | None = None
+    """Largest difference in steps, for integer outputs."""
+    sum_abs_diff: float = 0.0
+    mismatches: int = 0
+    """Elements that are not equal."""
+    beyond: int = 0
+    """Elements outside tolerance."""
+    atol: float = 0.0
+    rtol: float = 0.0
+    problem: str = ""
+    """Why the arrays could not be compared."""
+
+    @property
+    def passed(self) -> bool:
+        """True if something was compared and all of it is within tolerance."""
+        return self.beyond == 0 and not self.problem and self.elements > 0
+
+    def add(self, actual: Array, expected: Array) -> None:
+        """Compare one pair of arrays."""
+        if actual.shape != expected.shape or actual.dtype.kind != expected.dtype.kind:
+            self.problem = f"{expected.dtype}{list(expected.shape)} in the reference, {actual.dtype}{list(actual.shape)} here"
+            return
+        self.elements += actual.size
+        if actual.size == 0:
+            return
+        want, got = expected.astype(np.float64), actual.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            difference = np.where((want == got) | (np.isnan(want) & np.isnan(got)), 0.0, np.abs(got - want))
+        difference = np.where(np.isnan(difference), np.inf, difference)
+        if expected.dtype.kind == "f":
+            finite = want[np.isfinite(want)]
+            span = float(finite.max() - finite.min()) if finite.size else 0.0
+            # A constant output has no range; its magnitude stands in.
+            span = span or float(np.abs(finite).max(initial=0.0))
+            allowed = RELATIVE_TO_RANGE * span
+            self.rtol = RELATIVE_TO_RANGE
+        else:
+            allowed = 1.0 if expected.dtype.itemsize <= 2 and expected.dtype.kind in "iu" else 0.0
+            self.max_quant_diff = max(self.max_quant_diff or 0, int(min(difference.max(), 2**53)))
+        self.atol = max(self.atol, allowed)
+        self.max_abs_diff = max(self.max_abs_diff, float(difference.max()))
+        self.sum_abs_diff += float(difference.sum())
+        self.mismatches += int(np.count_nonzero(difference))
+        self.beyond += int(np.count_nonzero(difference > allowed))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready figures."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "elements": self.elements,
+            "max_abs_diff": self.max_abs_diff,
+            "max_quant_diff": self.max_quant_diff,
+            "mean_abs_diff": self.sum_abs_diff / self.elements if self.elements else 0.0,
+            "mismatches": self.mismatches,
+            "atol": self.atol,
+            "rtol": self.rtol,
+            "pass": self.passed,
+            **({"problem": self.problem} if self.problem else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every output of a model on some devices against a reference."""
+
+    model: str
+    device: str
+    reference: str
+    samples: int
+    outputs: tuple[OutputComparison, ...]
+    fallbacks: tuple[str, ...] = ()
+    """What fell back to the CPU while running, and why."""
+
+    @property
+    def passed(self) -> bool:
+        """True if every output is within tolerance."""
+        return all(output.passed for output in self.outputs) and bool(self.outputs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready figures."""
+        return {
+            "model": self.model,
+            "device": self.device,
+            "reference": self.reference,
+            "samples": self.samples,
+            "pass": self.passed,
+            "outputs": [output.as_dict() for output in self.outputs],
+            "fallbacks": list(self.fallbacks),
+        }
+
+
+def seeded_inputs(model: Model, seed: int) -> dict[str, Array]:
+    """Inputs by name for a seed; a dimension that the model leaves open is taken as 1."""
+    rng = np.random.default_rng(seed)
+    inputs: dict[str, Array] = {}
+    for i, index in enumerate(model.main.inputs):
+        operand = model.main.operands[index]
+        dims = tuple(d or 1 for d in operand.dims)
+        boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
+        inputs[input_name(operand, i)] = random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), dims)
+    return inputs
+
+
+def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
+    """Random values of an element type, as the module's description lays down."""
+    if dtype.kind == "f":
+        return rng.standard_normal(dims).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, dims).astype(bool)
+    if dtype.kind in "iu" and dtype.itemsize <= 2:
+        info: np.iinfo[Any] = np.iinfo(str(dtype))
+        return rng.integers(info.min, info.max, dims, dtype=dtype.str, endpoint=True)
+    if dtype.kind in "iu":
+        return rng.integers(0, 8, dims).astype(dtype)
+    raise InputError(Reason("an input whose values can be drawn at random", str(dtype)))
+
+
+def compare(compilation: Compilation, reference: str, samples: Iterator[Sample] | Sequence[Sample]) -> Comparison:
+    """Run every sample on a finished compilation and compare with the reference's answers."""
+    model = compilation.model
+    operands = [model.main.operands[i] for i in model.main.outputs]
+    names = [output_name(operand, i) for i, operand in enumerate(operands)]
+    outputs = [OutputComparison(name, str(operand_dtype(operand))) for name, operand in zip(names, operands, strict=True)]
+    count = 0
+    fallbacks: dict[str, None] = {}
+    for sample in samples:
+        execution = Execution(compilation)
+        answers = execution.run(sample.inputs)
+        expected = sample.outputs
+        in_order = [expected[name] for name in names] if isinstance(expected, Mapping) else list(expected)
+        for comparison, name, want in zip(outputs, names, in_order, strict=True):
+            comparison.add(answers[name], want)
+        if execution.report.fallback is not None:
+            fallbacks[f"whole model: {execution.report.fallback}"] = None
+        for step in execution.report.steps:
+            if step.fallback is not None:
+                fallbacks[f"{step.device}: {step.fallback}"] = None
+        count += 1
+    devices = ", ".join(device.name for device in compilation.plan.devices)
+    return Comparison(model.name, devices, reference, count, tuple(outputs), tuple(fallbacks))
+
+
+def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int]) -> Iterator[Sample]:
+    """Seeded inputs with a reference's answers."""
+    for seed in seeds:
+        inputs = seeded_inputs(model, seed)
+        yield Sample(f"seed {seed}", inputs, reference.run(inputs))
+
+
+def stored_samples(model: Model, path: Path) -> Iterator[Sample]:
+    """Samples from an ``.npz``: arrays ``input:<name>`` and ``output:<name>``, each a stack of samples."""
+    names = [input_name(model.main.operands[i], k) for k, i in enumerate(model.main.inputs)]
+    outputs = [output_name(model.main.operands[i], k) for k, i in enumerate(model.main.outputs)]
+    arrays = load_arrays(path)
+    wanted = [f"input:{name}" for name in names] + [f"output:{name}" for name in outputs]
+    missing = [name for name in wanted if name not in arrays]
+    if missing:
+        raise InputError(Reason(", ".join(missing), ", ".join(arrays) or "no arrays", operand=str(path)))
+    lengths = {len(arrays[name]) for name in wanted}
+    if len(lengths) != 1 or lengths == {0}:
+        raise InputError(Reason("as many samples in every array", str(sorted(lengths)), operand=str(path)))
+    for n in range(lengths.pop()):
+        yield Sample(
+            f"sample {n}",
+            {name: arrays[f"input:{name}"][n] for name in names},
+            {name: arrays[f"output:{name}"][n] for name in outputs},
+        )
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an ``.npz`` file; never unpickles anything."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:
+        raise InputError(Reason("an .npz file with arrays", f"{type(error).__name__}: {error}", operand=str(path))) from error

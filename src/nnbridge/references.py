@@ -1,0 +1,86 @@
+"""Reference runtimes that answers are compared with; each is imported when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.compare import Reference
+from nnbridge.errors import InputError, Reason
+
+Array = npt.NDArray[Any]
+
+
+class LiteRT:
+    """LiteRT (TFLite) with its reference kernels, on one thread."""
+
+    name = "litert"
+
+    def __init__(self, path: Path, kernels: str = "reference") -> None:
+        try:
+            from ai_edge_litert.interpreter import Interpreter, OpResolverType
+        except ImportError as error:
+            raise InputError(Reason("LiteRT (pip install 'nnbridge[litert]')", str(error), operand="--reference")) from error
+        resolver = {"reference": OpResolverType.BUILTIN_REF, "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
+        try:
+            self._interpreter = Interpreter(model_path=str(path), experimental_op_resolver_type=resolver[kernels], num_threads=1)
+            self._interpreter.allocate_tensors()
+        except (ValueError, RuntimeError) as error:
+            raise InputError(Reason("a model that LiteRT runs", str(error), operand=str(path))) from error
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Outputs in the file's order; inputs are taken in the file's order too."""
+        interpreter = self._interpreter
+        details = interpreter.get_input_details()
+        resized = False
+        for detail, value in zip(details, inputs.values(), strict=True):
+            if tuple(detail["shape"]) != value.shape:
+                interpreter.resize_tensor_input(detail["index"], value.shape)
+                resized = True
+        if resized:
+            interpreter.allocate_tensors()
+        interpreter.reset_all_variables()
+        for detail, value in zip(details, inputs.values(), strict=True):
+            interpreter.set_tensor(detail["index"], value)
+        interpreter.invoke()
+        return [np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()]
+
+
+class OnnxRuntime:
+    """ONNX Runtime's CPU provider on one thread."""
+
+    name = "onnxruntime"
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InputError(
+                Reason("ONNX Runtime (pip install 'nnbridge[onnxruntime]')", str(error), operand="--reference")
+            ) from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise InputError(Reason("a model that ONNX Runtime runs", str(error), operand=str(path))) from error
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Outputs in the file's order."""
+        return [np.asarray(output) for output in self._session.run(None, dict(inputs))]
+
+
+REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
+"""Name on the command line → reference."""
+
+
+def reference(name: str, path: Path) -> Reference:
+    """A reference runtime by name for a model file."""
+    made = REFERENCES.get(name)
+    if made is None:
+        raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", name, operand="--reference"))
+    return made(path)

@@ -1,0 +1,228 @@
+"""Plans, comparisons and conformance runs as JSON-ready data and as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from nnbridge.runtime.compilation import Compilation, Plan
+from nnbridge.runtime.partition import Placement
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from nnbridge.compare import Comparison
+    from nnbridge.conformance.run import Outcome
+    from nnbridge.devices.device import Device
+
+PLACES = {"device": "device", "cpu": "NNAPI CPU", "host": "host"}
+"""Kind of device → kind of place in reports."""
+
+
+def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
+    """Every operation with its place and the reasons of whoever did not take it; steps; counts by place."""
+    plan, main = compilation.plan, compilation.model.main
+    operations = []
+    for placement in plan.placements:
+        device = plan.device_of(placement.operation)
+        operation = main.operations[placement.operation]
+        operations.append(
+            {
+                "index": placement.operation,
+                "type": compilation.model.operation_name(operation),
+                "name": operation.name,
+                "mapping": operation.mapping,
+                "place": PLACES[device.kind],
+                "device": device.name,
+                "reasons": reasons(plan, placement),
+            }
+        )
+    steps = [
+        {
+            "device": plan.devices[step.device].name,
+            "place": PLACES[plan.devices[step.device].kind],
+            "operations": list(step.operations),
+            "inputs": [_label(compilation, i) for i in step.inputs],
+            "outputs": [_label(compilation, i) for i in step.outputs],
+        }
+        for step in plan.steps
+    ]
+    return {
+        "model": compilation.model.name,
+        "preference": compilation.preference,
+        "devices": [device.name for device in plan.devices],
+        "operations": operations,
+        "steps": steps,
+        "counts": dict(Counter(str(operation["place"]) for operation in operations)),
+        "fallback": plan.fallback.as_dict() if plan.fallback else None,
+    }
+
+
+def reasons(plan: Plan, placement: Placement) -> list[dict[str, Any]]:
+    """Why each device that does not run an operation does not: its own reason, or the figure that lost."""
+    chosen = plan.device_of(placement.operation).name
+    won = next((a.figure for a in placement.answers if a.device == chosen), None)
+    found: list[dict[str, Any]] = []
+    for answer in placement.answers:
+        if answer.device == chosen:
+            continue
+        if answer.reason is not None:
+            found.append({"device": answer.device, **answer.reason.as_dict()})
+        elif plan.fallback is not None:
+            found.append({"device": answer.device, "rule": f"fell back: {plan.fallback}"})
+        else:
+            rule = f"a figure below {chosen}'s {_figure(won)}"
+            found.append({"device": answer.device, "rule": rule, "found": _figure(answer.figure)})
+    return found
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+def _label(compilation: Compilation, operand: int) -> str:
+    return compilation.model.main.operands[operand].name or f"operand {operand}"
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | str]:
+    """A table of steps, then one of operations grouped by type, place and reasons (or one by one)."""
+    from rich.table import Table
+
+    data = plan_as_dict(compilation)
+    steps = Table(title=f"Plan of {data['model']}: {_counts(data['counts'])} in {len(data['steps'])} step(s)")
+    for column in ("step", "device", "place", "operations"):
+        steps.add_column(column, justify="right" if column == "step" else "left")
+    for number, step in enumerate(data["steps"]):
+        kinds = Counter(data["operations"][i]["type"] for i in step["operations"])
+        listed = ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.items())
+        steps.add_row(str(number), step["device"], step["place"], listed)
+    tables: list[Table | str] = [steps, _operations_table(data, full)]
+    if data["fallback"]:
+        tables.append(f"The whole model fell back to the CPU: {compilation.plan.fallback}")
+    return tables
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} on {place}" for place, count in counts.items())
+
+
+def _operations_table(data: dict[str, Any], full: bool) -> Table:
+    from rich.table import Table
+
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for operation in data["operations"]:
+        why = "\n".join(_reason_line(reason) for reason in operation["reasons"])
+        key = (operation["type"], operation["device"], operation["mapping"], why)
+        groups.setdefault((*key, operation["name"]) if full else key, []).append(operation["index"])
+    table = Table(title="Operations", show_lines=True)
+    for column in ("#", "operation", "runs on", "mapping", "why not elsewhere"):
+        table.add_column(column, overflow="fold")
+    for key, indexes in groups.items():
+        kind, device, mapping, why = key[:4]
+        label = key[4] or kind if full else kind
+        which = str(indexes[0]) if len(indexes) == 1 else f"{len(indexes)}×"
+        table.add_row(which, label, device, mapping or "-", why or "-")
+    return table
+
+
+def _reason_line(reason: dict[str, Any]) -> str:
+    where = f" ({reason['operand']})" if "operand" in reason else ""
+    found = f", found {reason['found']}" if "found" in reason else ""
+    return f"{reason['device']}{where}: wants {reason['rule']}{found}"
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One row for each output."""
+    from rich.table import Table
+
+    verdict = "pass" if comparison.passed else "FAIL"
+    table = Table(
+        title=f"{comparison.model} on {comparison.device} against {comparison.reference}, "
+        f"{comparison.samples} sample(s): {verdict}"
+    )
+    for column in ("output", "type", "elements", "max diff", "mean diff", "off", "allowed", "verdict"):
+        table.add_column(column, justify="left" if column in ("output", "type", "verdict") else "right", overflow="fold")
+    for output in comparison.outputs:
+        data = output.as_dict()
+        share = output.mismatches / output.elements if output.elements else 0.0
+        table.add_row(
+            output.name,
+            output.type,
+            str(output.elements),
+            output.problem or f"{output.max_abs_diff:.3g}",
+            f"{data['mean_abs_diff']:.2g}",
+            f"{share:.2%}",
+            f"{output.atol:.3g}",
+            "pass" if output.passed else "FAIL",
+        )
+    return table
+
+
+def devices_as_dict(devices: tuple[Device, ...]) -> list[dict[str, Any]]:
+    """Name, kind, level and figures of each device."""
+    from nnbridge.types import OperandCode
+
+    shown = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16, OperandCode.TENSOR_QUANT8_ASYMM)
+    listed = []
+    for device in devices:
+        capabilities = device.capabilities
+        figures = {code.name: capabilities.of(code, relaxed=False) for code in shown}
+        figures["relaxed float32"] = capabilities.relaxed_tensor
+        listed.append(
+            {
+                "name": device.name,
+                "place": PLACES[device.kind],
+                "version": device.version,
+                "feature_level": int(device.level),
+                "type": device.type.name,
+                "performance": {
+                    name: {"execTime": figure.exec_time, "powerUsage": figure.power_usage} for name, figure in figures.items()
+                },
+                "extensions": [extension.name for extension in device.supported_extensions()],
+            }
+        )
+    return listed
+
+
+def devices_table(listed: list[dict[str, Any]]) -> Table:
+    """One row for each device; figures as time/power relative to the CPU."""
+    from rich.table import Table
+
+    table = Table(title="Devices (figures: execTime / powerUsage, relative to the CPU's 1.0)")
+    for column in ("name", "place", "level", "float32", "relaxed", "quant8", "extensions"):
+        table.add_column(column, overflow="fold")
+    for device in listed:
+        figures = device["performance"]
+        shown = [figures[n] for n in ("TENSOR_FLOAT32", "relaxed float32", "TENSOR_QUANT8_ASYMM")]
+        table.add_row(
+            device["name"],
+            device["place"],
+            str(device["feature_level"]),
+            *(_pair(figure) for figure in shown),
+            ", ".join(device["extensions"]) or "-",
+        )
+    return table
+
+
+def _pair(figure: dict[str, float]) -> str:
+    if figure["execTime"] > 1e30:
+        return "-"
+    return f"{figure['execTime']:g} / {figure['powerUsage']:g}"
+
+
+def conformance_table(outcome: Outcome, title: str) -> Table:
+    """Counts by suite, then a row of sums."""
+    from rich.table import Table
+
+    table = Table(title=title)
+    for column in ("suite", "passed", "failed", "refused as expected", "total"):
+        table.add_column(column, justify="left" if column == "suite" else "right")
+    tallies = sorted(outcome.suites.items())
+    for name, t in tallies:
+        table.add_row(name, str(t.passed), str(t.failed), str(t.refused_as_expected), str(t.total))
+    sums = [sum(getattr(t, k) for _, t in tallies) for k in ("passed", "failed", "refused_as_expected", "total")]
+    table.add_row("all", *(str(n) for n in sums), style="bold")
+    return table
