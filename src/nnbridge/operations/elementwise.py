@@ -2,44 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from nnbridge.errors import Reason
 from nnbridge.operations.arithmetic import (
     activate,
     activation_range,
     fused_activation,
+    integer_range,
+    is_quant8,
     mbqm,
+    product_multiplier,
+    product_scale,
     quantize_multiplier,
+    round_half_away,
 )
-from nnbridge.operations.declaration import Input, Output, operation, types, up_to
+from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, types, up_to
 from nnbridge.operations.shapes import broadcast, same_as_input
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
     from nnbridge.model import Array
-    from nnbridge.operations.call import Call
+    from nnbridge.operations.call import Arg, Call
 
-ACTIVATION = Input("activation", T.INT32, "fused activation: 0 none, 1 RELU, 2 RELU1, 3 RELU6")
+Values = npt.NDArray[Any]
 
-_BROADCAST_INPUTS = (
-    Input("input1", "T", "first operand", rank=up_to(4, build=True)),
-    Input("input2", "T", "second operand, broadcast against the first", rank=up_to(4, build=True)),
-    ACTIVATION,
-)
-_ARITHMETIC_TYPES = [
-    types(1, T=T.TENSOR_FLOAT32),
-    types(3, T=T.TENSOR_FLOAT16),
-    types(1, T=T.TENSOR_QUANT8_ASYMM),
-    types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-    types(4, T=T.TENSOR_INT32),
-]
+_ACTIVATION = Input("activation", T.INT32, "fused activation: 0 none, 1 RELU, 2 RELU1, 3 RELU6")
+_FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
+
+
+def _pair(rank: Any) -> tuple[Input, Input]:
+    return (
+        Input("input1", "T", "first operand", rank=rank),
+        Input("input2", "T", "second operand, broadcast against the first", rank=rank),
+    )
 
 
 def _broadcast_shape(call: Call) -> tuple[int, ...]:
     return broadcast(call, call["input1"].dims, call["input2"].dims)
+
+
+# -- arithmetic with a fused activation ------------------------------------------------------------------------------
 
 
 def _add_quantised(call: Call, sign: int) -> Array:
@@ -51,30 +59,154 @@ def _add_quantised(call: Call, sign: int) -> Array:
     call.require(real_out < 1, "2 * max(input scales) / (2**20 * output scale) below 1", real_out, "output")
     (m1, s1), (m2, s2), (mo, so) = (quantize_multiplier(r) for r in (*real, real_out))
     raw = mbqm(a.centred * (1 << 20), m1, s1) + sign * mbqm(b.centred * (1 << 20), m2, s2)
-    low, high = activation_range(out, fused_activation(call))
-    return np.clip(mbqm(raw, mo, so) + out.zero_point, low, high)
+    return mbqm(raw, mo, so) + out.zero_point
 
 
-@operation(
-    OperationCode.ADD,
-    since=1,
-    summary="Element-wise sum with broadcast.",
-    types=_ARITHMETIC_TYPES,
-    inputs=_BROADCAST_INPUTS,
-    outputs=[Output("output", "T", "the sum; its scale and zero point are free")],
-    shape=_broadcast_shape,
-    zero_sized=True,
+def _multiply_quantised(call: Call) -> Array:
+    """N41."""
+    a, b, out = call["input1"], call["input2"], call.out
+    real = product_multiplier(a.scale, b.scale, out.scale)
+    call.require(real < 1, "input1 scale * input2 scale / output scale below 1", real, "output")
+    return mbqm(a.centred * b.centred, *quantize_multiplier(real)) + out.zero_point
+
+
+def _divide_integers(a: Values, b: Values) -> Values:
+    """N42: towards minus infinity; 0 for a zero divisor."""
+    return np.where(b == 0, 0, a // np.where(b == 0, 1, b))
+
+
+def _check_product_scale(call: Call) -> Reason | None:
+    """MUL: the output scale exceeds the product of the input scales, at every feature level."""
+    a, b, out = call["input1"], call["input2"], call.out
+    if not is_quant8(a.type) or np.float32(out.scale) > product_scale(a.scale, b.scale):
+        return None
+    rule = f"an output scale above {float(product_scale(a.scale, b.scale)):g}, the product of the input scales"
+    return Reason(rule, f"{out.scale:g}", call.definition.name, "output")
+
+
+def _arithmetic(
+    code: OperationCode,
+    summary: str,
+    levels: dict[T, int],
+    plain: Callable[[Values, Values], Values],
+    quantised: Callable[[Call], Array] | None,
+    integers: Callable[[Values, Values], Values] | None = None,
+    **options: Any,
+) -> None:
+    @operation(
+        code,
+        since=min(levels.values()),
+        summary=summary,
+        types=[types(level, T=kind) for kind, level in levels.items()],
+        inputs=[*_pair(up_to(4, build=True)), _ACTIVATION],
+        outputs=[Output("output", "T", "result; its scale and zero point are its own")],
+        shape=_broadcast_shape,
+        zero_sized=True,
+        **options,
+    )
+    def kernel(call: Call) -> Array:
+        activation = fused_activation(call)
+        a, b, out = call["input1"], call["input2"], call.out
+        if is_quant8(out.type):
+            call.require(quantised is not None, "a type other than 8-bit", out.type.__str__(), "input1")
+            assert quantised is not None
+            return np.clip(quantised(call), *activation_range(out, activation))
+        if out.type == T.TENSOR_INT32:
+            call.require(activation == 0, "no activation for TENSOR_INT32", activation, "activation")
+            return (integers or plain)(a.data, b.data)
+        return activate(plain(a.data, b.data), activation)
+
+
+_F32, _F16, _U8, _I8, _I32 = (
+    T.TENSOR_FLOAT32,
+    T.TENSOR_FLOAT16,
+    T.TENSOR_QUANT8_ASYMM,
+    T.TENSOR_QUANT8_ASYMM_SIGNED,
+    T.TENSOR_INT32,
 )
-def add(call: Call) -> Array:
-    """Sum; INT32 wraps and takes no activation."""
-    a, b = call["input1"], call["input2"]
-    if a.type in (T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED):
-        return _add_quantised(call, 1)
-    activation = fused_activation(call)
-    if a.type == T.TENSOR_INT32:
-        call.require(activation == 0, "no activation for TENSOR_INT32", activation, "activation")
-        return a.data + b.data
-    return activate(a.data + b.data, activation)
+
+_arithmetic(
+    OperationCode.ADD,
+    "Element-wise sum with broadcast.",
+    {_F32: 1, _F16: 3, _U8: 1, _I8: 4, _I32: 4},
+    np.add,
+    lambda call: _add_quantised(call, 1),
+)
+_arithmetic(
+    OperationCode.SUB,
+    "Element-wise difference with broadcast.",
+    {_F32: 2, _F16: 3, _U8: 3, _I8: 4, _I32: 4},
+    np.subtract,
+    lambda call: _add_quantised(call, -1),
+)
+_arithmetic(
+    OperationCode.MUL,
+    "Element-wise product with broadcast.",
+    {_F32: 1, _F16: 3, _U8: 1, _I8: 4, _I32: 4},
+    np.multiply,
+    _multiply_quantised,
+    build_checks=(_check_product_scale,),
+)
+# Android's validator lets TENSOR_QUANT8_ASYMM_SIGNED through, though nothing computes it.
+_arithmetic(
+    OperationCode.DIV,
+    "Element-wise quotient with broadcast; INT32 rounds towards minus infinity.",
+    {_F32: 2, _F16: 3, _I8: 4, _I32: 4},
+    np.divide,
+    None,
+    _divide_integers,
+)
+
+
+# -- functions of one operand ----------------------------------------------------------------------------------------
+
+
+def _unary(
+    code: OperationCode,
+    summary: str,
+    function: Callable[[Values], Values],
+    extra: Sequence[TypeSet] = (),
+    quantised: Callable[[Call], Array] | None = None,
+) -> None:
+    @operation(
+        code,
+        since=3,
+        summary=summary,
+        types=[*_FLOATS, *extra],
+        inputs=[Input("input", "T", "any values", rank=at_least(1))],
+        outputs=[Output("output", "T", "result, of the input's shape")],
+        shape=same_as_input,
+    )
+    def kernel(call: Call) -> Array:
+        if quantised is not None and is_quant8(call.out.type):
+            return quantised(call)
+        return function(call["input"].data)
+
+
+def _rsqrt_quantised(call: Call) -> Array:
+    """N54: of the real value; zero and negative values give the highest result. A table of all 256 inputs."""
+    x, out = call["input"], call.out
+    low, high = integer_range(x)
+    reals = (np.arange(low, high + 1) - x.zero_point).astype(np.float32) * np.float32(x.scale)
+    inverse = 1 / np.sqrt(np.where(reals > 0, reals, np.float32(1)))
+    scaled = out.zero_point + round_half_away(inverse / np.float32(out.scale))
+    table = np.where(reals > 0, np.clip(scaled, *integer_range(out)), integer_range(out)[1])
+    return table[x.data.astype(np.int32) - low]
+
+
+_unary(OperationCode.ABS, "Element-wise magnitude.", np.abs, [types(4, T=T.TENSOR_INT32)])
+_unary(OperationCode.NEG, "Element-wise negation.", np.negative, [types(3, T=T.TENSOR_INT32)])
+_unary(OperationCode.EXP, "Element-wise e to the power of x.", np.exp)
+_unary(OperationCode.LOG, "Element-wise natural logarithm.", np.log)
+_unary(OperationCode.SIN, "Element-wise sine of radians.", np.sin)
+_unary(OperationCode.SQRT, "Element-wise square root.", np.sqrt)
+_unary(
+    OperationCode.RSQRT,
+    "Element-wise reciprocal of the square root.",
+    lambda x: 1 / np.sqrt(x),
+    [types(7, T=T.TENSOR_QUANT8_ASYMM), types(7, T=T.TENSOR_QUANT8_ASYMM_SIGNED)],
+    _rsqrt_quantised,
+)
 
 
 @operation(
@@ -85,8 +217,173 @@ def add(call: Call) -> Array:
     inputs=[Input("input", "T", "any values", rank=up_to(4, build=True))],
     outputs=[Output("output", "T", "largest integers not above the input")],
     shape=same_as_input,
-    zero_sized=True,
 )
 def floor(call: Call) -> Array:
     """Floor."""
     return np.floor(call["input"].data)
+
+
+# -- functions of two operands without activation --------------------------------------------------------------------
+
+
+@operation(
+    OperationCode.POW,
+    since=3,
+    summary="Element-wise power with broadcast.",
+    types=_FLOATS,
+    inputs=[
+        Input("base", "T", "base", rank=at_least(1)),
+        Input("exponent", "T", "exponent, broadcast against the base", rank=at_least(1)),
+    ],
+    outputs=[Output("output", "T", "base to the power of the exponent")],
+    shape=lambda call: broadcast(call, call["base"].dims, call["exponent"].dims),
+    handled="executor",
+)
+def power(call: Call) -> Array:
+    """C's ``pow``."""
+    return np.power(call["base"].data, call["exponent"].data)
+
+
+def requantise(arg: Arg, out: Arg) -> Values:
+    """N11: an 8-bit value at the output's scale and zero point."""
+    real = (arg.data.astype(np.int32) - arg.zero_point).astype(np.float32) * np.float32(arg.scale)
+    scaled = real.astype(np.float64) / float(np.float32(out.scale)) + out.zero_point
+    return round_half_away(np.clip(scaled, *integer_range(out))).astype(out.dtype)
+
+
+def _at_output_scale(arg: Arg, out: Arg) -> Values:
+    return requantise(arg, out) if is_quant8(out.type) else arg.data
+
+
+def _extreme(code: OperationCode, summary: str, choose: Callable[[Values, Values], Values]) -> None:
+    @operation(
+        code,
+        since=3,
+        summary=summary,
+        types=[*_FLOATS, types(3, T=_U8), types(4, T=_I8), types(3, T=_I32)],
+        inputs=_pair(at_least(1)),
+        outputs=[Output("output", "T", "result; 8-bit values are rescaled to its parameters")],
+        shape=_broadcast_shape,
+        handled="executor",
+        half="native",
+    )
+    def kernel(call: Call) -> Array:
+        return choose(*(_at_output_scale(call[name], call.out) for name in ("input1", "input2")))
+
+
+# C++'s std::max and std::min keep the first value unless the second is strictly better, also for NaN (N35).
+_extreme(OperationCode.MAXIMUM, "Element-wise maximum with broadcast.", lambda a, b: np.where(a < b, b, a))
+_extreme(OperationCode.MINIMUM, "Element-wise minimum with broadcast.", lambda a, b: np.where(b < a, b, a))
+
+
+def _comparison(code: OperationCode, sign: str, compare: Callable[[Values, Values], Values]) -> None:
+    @operation(
+        code,
+        since=3,
+        summary=f"Element-wise x {sign} y with broadcast.",
+        types=[types(3, T=T.TENSOR_BOOL8), *_FLOATS, types(3, T=_I32), types(3, T=_U8), types(4, T=_I8)],
+        inputs=_pair(at_least(1)),
+        outputs=[Output("output", T.TENSOR_BOOL8, "1 where it holds, else 0")],
+        shape=_broadcast_shape,
+        half="native",
+    )
+    def kernel(call: Call) -> Array:
+        a, b = call["input1"], call["input2"]
+        # 8-bit operands are compared as real numbers (N51).
+        left, right = (arg.real if is_quant8(arg.type) else arg.data for arg in (a, b))
+        return compare(left, right)
+
+
+_comparison(OperationCode.EQUAL, "=", np.equal)
+_comparison(OperationCode.NOT_EQUAL, "≠", np.not_equal)
+_comparison(OperationCode.LESS, "<", np.less)
+_comparison(OperationCode.LESS_EQUAL, "≤", np.less_equal)
+_comparison(OperationCode.GREATER, ">", np.greater)
+_comparison(OperationCode.GREATER_EQUAL, "≥", np.greater_equal)
+
+
+def _logical(code: OperationCode, word: str, combine: Callable[[Values, Values], Values]) -> None:
+    @operation(
+        code,
+        since=3,
+        summary=f"Element-wise logical {word} with broadcast.",
+        types=[types(3, T=T.TENSOR_BOOL8)],
+        inputs=_pair(at_least(1)),
+        outputs=[Output("output", "T", "0 or 1")],
+        shape=_broadcast_shape,
+    )
+    def kernel(call: Call) -> Array:
+        return combine(call["input1"].data, call["input2"].data)
+
+
+_logical(OperationCode.LOGICAL_AND, "and", np.logical_and)
+_logical(OperationCode.LOGICAL_OR, "or", np.logical_or)
+
+
+@operation(
+    OperationCode.LOGICAL_NOT,
+    since=3,
+    summary="Element-wise logical not.",
+    types=[types(3, T=T.TENSOR_BOOL8)],
+    inputs=[Input("input", "T", "any non-zero byte is true", rank=at_least(1))],
+    outputs=[Output("output", "T", "0 or 1")],
+    shape=same_as_input,
+)
+def logical_not(call: Call) -> Array:
+    """Not."""
+    return np.logical_not(call["input"].data)
+
+
+# -- selection -------------------------------------------------------------------------------------------------------
+
+
+def _select_shape(call: Call) -> tuple[int, ...]:
+    condition, a, b = call["condition"], call["input1"], call["input2"]
+    rule = "condition and inputs of the same shape"
+    call.require(condition.dims == a.dims == b.dims, rule, f"{condition.dims}, {a.dims}, {b.dims}")
+    return a.dims
+
+
+@operation(
+    OperationCode.SELECT,
+    since=3,
+    summary="Element-wise choice between two tensors.",
+    types=[*_FLOATS, types(3, T=_U8), types(4, T=_I8), types(3, T=_I32)],
+    inputs=[
+        Input("condition", T.TENSOR_BOOL8, "true takes the first input", rank=at_least(1)),
+        Input("input1", "T", "taken where the condition is true", rank=at_least(1)),
+        Input("input2", "T", "taken elsewhere", rank=at_least(1)),
+    ],
+    outputs=[Output("output", "T", "result; 8-bit values are rescaled to its parameters")],
+    shape=_select_shape,
+    half="native",
+)
+def select(call: Call) -> Array:
+    """Choice by the condition; no broadcast."""
+    taken = (_at_output_scale(call[name], call.out) for name in ("input1", "input2"))
+    return np.where(call["condition"].data != 0, *taken)
+
+
+@operation(
+    OperationCode.PRELU,
+    since=3,
+    summary="x where x is at least 0, alpha * x elsewhere, with broadcast.",
+    types=[*_FLOATS, types(3, T=_U8), types(4, T=_I8)],
+    inputs=[
+        Input("input", "T", "any values", rank=at_least(1)),
+        Input("alpha", "T", "slope for negative values, broadcast against the input", rank=at_least(1)),
+    ],
+    outputs=[Output("output", "T", "result; its scale and zero point are its own")],
+    shape=lambda call: broadcast(call, call["input"].dims, call["alpha"].dims),
+    half="native",
+)
+def prelu(call: Call) -> Array:
+    """N50 for 8-bit values."""
+    x, alpha, out = call["input"], call["alpha"], call.out
+    if not is_quant8(out.type):
+        return np.where(x.data >= 0, x.data, x.data * alpha.data)
+    positive = quantize_multiplier(float(np.float32(np.float32(x.scale) / np.float32(out.scale))))
+    negative = quantize_multiplier(product_multiplier(x.scale, alpha.scale, out.scale))
+    value = x.centred
+    scaled = np.where(value >= 0, mbqm(value, *positive), mbqm(value * alpha.centred, *negative))
+    return np.clip(scaled + out.zero_point, *integer_range(out))

@@ -1,1 +1,103 @@
-"""To be written."""
+"""Between real and quantised numbers: QUANTIZE, DEQUANTIZE, CAST."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnbridge.errors import Reason
+from nnbridge.operations.arithmetic import integer_range, round_half_away
+from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
+from nnbridge.operations.shapes import same_as_input
+from nnbridge.types import OperandCode as T
+from nnbridge.types import OperationCode
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+    from nnbridge.operations.call import Call
+
+_FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
+
+
+@operation(
+    OperationCode.QUANTIZE,
+    since=3,
+    summary="Real numbers to 8-bit: zero point + round(x / scale).",
+    types=[
+        types(level, T=real, O=kind)
+        for kind, level in ((T.TENSOR_QUANT8_ASYMM, 3), (T.TENSOR_QUANT8_ASYMM_SIGNED, 4))
+        for real in _FLOATS
+    ],
+    inputs=[Input("input", "T", "real numbers", rank=at_least(1))],
+    outputs=[Output("output", "O", "quantised with its own parameters")],
+    shape=same_as_input,
+    zero_sized=True,
+)
+def quantize(call: Call) -> Array:
+    """N52."""
+    scaled = round_half_away(call["input"].data / np.float32(call.out.scale))
+    return np.clip(scaled + np.float32(call.out.zero_point), *integer_range(call.out))
+
+
+@operation(
+    OperationCode.DEQUANTIZE,
+    since=1,
+    summary="Integers to real numbers: (value - zero point) * scale.",
+    types=[
+        types(max(level, 1 if real == T.TENSOR_FLOAT32 else 3), T=kind, O=real)
+        for kind, level in (
+            (T.TENSOR_QUANT8_ASYMM, 1),
+            (T.TENSOR_QUANT8_SYMM, 3),
+            (T.TENSOR_QUANT8_SYMM_PER_CHANNEL, 3),
+            (T.TENSOR_QUANT8_ASYMM_SIGNED, 4),
+        )
+        for real in _FLOATS
+    ],
+    inputs=[Input("input", "T", "quantised numbers", rank=up_to(4, build=True))],
+    outputs=[Output("output", "O", "real numbers")],
+    shape=same_as_input,
+    zero_sized=True,
+)
+def dequantize(call: Call) -> Array:
+    """Per-channel values take their channel's scale."""
+    return call["input"].real
+
+
+_FREE = (T.TENSOR_FLOAT16, T.TENSOR_FLOAT32, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM)
+_IDENTITIES = (
+    T.TENSOR_BOOL8,
+    T.TENSOR_QUANT16_ASYMM,
+    T.TENSOR_QUANT16_SYMM,
+    T.TENSOR_QUANT8_ASYMM_SIGNED,
+    T.TENSOR_QUANT8_SYMM,
+)
+
+
+def _check_dims(call: Call) -> Reason | None:
+    x, out = call["input"].dims, call.out.dims
+    if x and out and 0 not in out and x != out:
+        return Reason(f"the input's dimensions {list(x)}", str(list(out)), call.definition.name, "output")
+    return None
+
+
+@operation(
+    OperationCode.CAST,
+    since=3,
+    summary="Values in another type; quantisation parameters are ignored.",
+    types=[
+        *(types(3, T=source, O=target) for source in _FREE for target in _FREE),
+        *(types(4, T=kind, O=kind) for kind in _IDENTITIES),
+    ],
+    inputs=[Input("input", "T", "any values", rank=at_least(1))],
+    outputs=[Output("output", "O", "the values, truncated towards 0, clamped to 0 to 255 for TENSOR_QUANT8_ASYMM")],
+    shape=same_as_input,
+    build_checks=(_check_dims,),
+    handled="executor",
+)
+def cast(call: Call) -> Array:
+    """N53."""
+    x, out = call["input"], call.out
+    if x.type != out.type and out.type == T.TENSOR_QUANT8_ASYMM:
+        return np.clip(x.data, 0, 255)
+    return x.data

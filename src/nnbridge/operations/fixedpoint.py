@@ -1,0 +1,157 @@
+"""gemmlowp's fixed-point functions, vectorised: exp, logistic, tanh and reciprocals on raw integers.
+
+A raw of ``bits`` bits with ``m`` integer bits stands for ``raw / 2**(bits - 1 - m)``. The 32-bit forms work on int64
+arrays, the 16-bit ones on int32 arrays, so that nothing overflows on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.operations.arithmetic import INT32_MAX, INT32_MIN, clz32, rdbp, srdhm, srdhm16
+
+Ints = npt.NDArray[Any]
+
+_EXP_MINUS_EIGHTH = 1895147668
+_THIRD = 715827883
+_EXP_STEPS = ((-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (2, 39332535), (3, 720401), (4, 242))
+"""Exponent e and the raw of exp(-2**e) without integer bits."""
+_48_OVER_17 = 1515870810
+_MINUS_32_OVER_17 = -1010580540
+
+
+class _Width:
+    """Arithmetic of one raw width."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.low, self.high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        self.dtype = np.int64 if bits == 32 else np.int32
+        self.mul = srdhm if bits == 32 else srdhm16
+
+    def constant(self, raw32: int) -> int:
+        """A constant given as a 32-bit raw, at this width."""
+        return raw32 if self.bits == 32 else int(rdbp(np.int64(raw32), 16))
+
+    def saturate(self, raw: Ints) -> Ints:
+        return np.clip(raw, self.low, self.high)
+
+    def rescale(self, raw: Ints, source: int, target: int) -> Ints:
+        """Other integer bits: fewer shift left with saturation, more round."""
+        if target >= source:
+            return rdbp(raw, target - source)
+        return self.saturate(raw << (source - target))
+
+
+_W32, _W16 = _Width(32), _Width(16)
+
+
+def _exp_quarter(a: Ints, w: _Width) -> Ints:
+    """exp on [-1/4, 0), no integer bits (N16)."""
+    x = a + (1 << (w.bits - 4))
+    x2 = w.mul(x, x)
+    x3 = w.mul(x2, x)
+    x4 = w.mul(x2, x2)
+    inner = rdbp(w.mul(rdbp(x4, 2) + x3, w.constant(_THIRD)) + x2, 1)
+    eighth = w.constant(_EXP_MINUS_EIGHTH)
+    return w.saturate(eighth + w.mul(eighth, x + inner))
+
+
+def exp_on_negative(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
+    """exp of raws that are at most 0; the result has no integer bits (N17)."""
+    w = _W32 if bits == 32 else _W16
+    a = np.asarray(raw, w.dtype)
+    fraction = bits - 1 - integer_bits
+    quarter = 1 << (fraction - 2)
+    rest = (a & (quarter - 1)) - quarter
+    result = _exp_quarter(w.rescale(rest, integer_bits, 0), w)
+    remainder = rest - a
+    for exponent, multiplier in _EXP_STEPS:
+        if integer_bits > exponent:
+            taken = (remainder & (1 << (fraction + exponent))) != 0
+            result = np.where(taken, w.mul(result, w.constant(multiplier)), result)
+    if integer_bits > 5:
+        result = np.where(a < -(1 << (fraction + 5)), 0, result)
+    return np.where(a == 0, w.high, result)
+
+
+def _half_reciprocal(raw: Ints, w: _Width) -> Ints:
+    """Half of 1 / (1 + x) times two integer bits: y of N18, for x in [0, 1] without integer bits."""
+    total = raw.astype(np.int64) + w.high
+    half = ((total + np.where(total >= 0, 1, -1)) // 2).astype(w.dtype)
+    y = w.constant(_48_OVER_17) + w.mul(half, w.constant(_MINUS_32_OVER_17))
+    one = 1 << (w.bits - 3)
+    for _ in range(3):
+        # y has 2 integer bits, half none; their product has 2, the next one 4.
+        correction = one - w.mul(half, y)
+        y = y + w.rescale(w.mul(y, correction), 4, 2)
+    return y
+
+
+def one_over_one_plus_x(raw: npt.ArrayLike, bits: int = 32) -> Ints:
+    """1 / (1 + x) for x in [0, 1]; argument and result without integer bits."""
+    w = _W32 if bits == 32 else _W16
+    # Half of the sum was inverted, so that y is twice the result: one integer bit less.
+    return w.rescale(_half_reciprocal(np.asarray(raw, w.dtype), w), 1, 0)
+
+
+def logistic(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
+    """1 / (1 + exp(-x)); the result has no integer bits."""
+    w = _W32 if bits == 32 else _W16
+    a = np.asarray(raw, w.dtype)
+    positive = one_over_one_plus_x(exp_on_negative(-np.abs(a), integer_bits, bits), bits)
+    result = np.where(a < 0, w.high - positive, positive)
+    return np.where(a == 0, 1 << (bits - 2), result)
+
+
+def tanh(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
+    """Hyperbolic tangent; the result has no integer bits."""
+    w = _W32 if bits == 32 else _W16
+    a = np.asarray(raw, w.dtype)
+    # exp(-2|x|): the same raw with one integer bit more.
+    e = exp_on_negative(-np.abs(a), integer_bits + 1, bits)
+    # (1 - e) / (1 + e) = 2 / (1 + e) - 1.
+    y = _half_reciprocal(e, w)
+    result = w.saturate(w.rescale(y - (1 << (bits - 3)), 2, 0))
+    return np.where(a == 0, 0, np.where(a < 0, -result, result))
+
+
+def logistic16(raw: npt.ArrayLike, integer_bits: int = 3) -> Ints:
+    """:func:`logistic` on 16-bit raws."""
+    return logistic(raw, integer_bits, 16)
+
+
+def tanh16(raw: npt.ArrayLike, integer_bits: int = 3) -> Ints:
+    """:func:`tanh` on 16-bit raws."""
+    return tanh(raw, integer_bits, 16)
+
+
+def inverse_sqrt_multiplier(values: npt.ArrayLike) -> tuple[Ints, Ints]:
+    """1 / sqrt(s) of int32 values as multiplier and shift for ``mbqm`` (N82); s of 1 or less gives one."""
+    s = np.asarray(values, np.int64)
+    small = s <= 1
+    x = np.where(small, 4, s)
+    shift = np.full(x.shape, 11, np.int64)
+    while (large := x >= 1 << 29).any():
+        x = np.where(large, x // 4, x)
+        shift = shift + large
+    left = (clz32(x) - 1) // 2 - 1
+    shift = shift - left
+    x = x << (2 * left)
+    # Newton's iteration for 1 / sqrt with 3 integer bits; a half of x, one and a half as constants.
+    half_x = rdbp(x >> 1, 1)
+    three_halves = (1 << 28) + (1 << 27)
+    y = np.full(x.shape, 1 << 28, np.int64)
+    for _ in range(5):
+        cube = _W32.rescale(srdhm(srdhm(y, y), y), 9, 3)
+        y = _W32.rescale(srdhm(np.int64(three_halves), y) - srdhm(half_x, cube), 6, 3)
+    multiplier = srdhm(y, 1518500250)
+    multiplier = np.where(shift < 0, multiplier << np.maximum(-shift, 0), multiplier)
+    shift = np.maximum(shift, 0)
+    return (
+        np.where(small, INT32_MAX, np.clip(multiplier, INT32_MIN, INT32_MAX)),
+        np.where(small, 0, -shift),
+    )
