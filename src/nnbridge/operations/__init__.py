@@ -16,6 +16,7 @@ FAMILIES = (
     "products",
     "pooling",
     "reshaping",
+    "blocks",
     "slicing",
     "padding",
     "reductions",

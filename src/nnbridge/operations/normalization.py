@@ -1,1 +1,122 @@
-"""To be written."""
+"""Normalisation: L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION, INSTANCE_NORMALIZATION."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnbridge.operations.arithmetic import integer_range, is_quant8, mbqm
+from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, types
+from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
+from nnbridge.operations.reshaping import UP_TO_4
+from nnbridge.types import OperandCode as T
+from nnbridge.types import OperationCode
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+    from nnbridge.operations.call import Call
+
+_AXIS = Input("axis", T.INT32, "axis, counted from the end if negative", default=-1)
+
+
+def _short_form_level(call: Call) -> tuple[int, str] | None:
+    """Without an axis, only rank 4 was known below level 3."""
+    if len(call.args) in (1, 5) and call["input"].rank != 4:
+        return 3, "a rank other than 4"
+    return None
+
+
+def _along_axis(call: Call) -> tuple[int, ...]:
+    call.axis("axis", call["input"].rank)
+    return call["input"].dims
+
+
+@operation(
+    OperationCode.L2_NORMALIZATION,
+    since=1,
+    summary="x / sqrt(sum of x squared), along an axis.",
+    types=[
+        types(1, T=T.TENSOR_FLOAT32),
+        types(3, T=T.TENSOR_FLOAT16),
+        types(3, T=T.TENSOR_QUANT8_ASYMM),
+        types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
+    ],
+    inputs=[UP_TO_4, _AXIS],
+    counts={1: 1, 2: 3},
+    outputs=[
+        Output(
+            "output",
+            "T",
+            "result; 8-bit parameters are laid down",
+            fixed({T.TENSOR_QUANT8_ASYMM: (1 / 128, 128), T.TENSOR_QUANT8_ASYMM_SIGNED: (1 / 128, 0)}),
+        )
+    ],
+    shape=_along_axis,
+    level_rules=(_short_form_level,),
+)
+def l2_normalization(call: Call) -> Array:
+    """N80, N81."""
+    x, axis, out = call["input"], call.axis("axis", call["input"].rank), call.out
+    if not is_quant8(x.type):
+        norm = np.sqrt(np.square(x.data).sum(axis=axis, keepdims=True))
+        return x.data / np.maximum(norm, np.float32(1e-6))
+    centred = x.centred.astype(np.int64)
+    multiplier, shift = inverse_sqrt_multiplier(np.square(centred).sum(axis=axis, keepdims=True))
+    return np.clip(mbqm(128 * centred, multiplier, shift) + out.zero_point, *integer_range(out))
+
+
+@operation(
+    OperationCode.LOCAL_RESPONSE_NORMALIZATION,
+    since=1,
+    summary="x / (bias + alpha * sum of neighbours squared) ** beta, along an axis.",
+    types=[types(1, T=T.TENSOR_FLOAT32, S=T.FLOAT32), types(3, T=T.TENSOR_FLOAT16, S=T.FLOAT16)],
+    inputs=[
+        UP_TO_4,
+        Input("radius", T.INT32, "neighbours on either side, at least 0"),
+        Input("bias", "S", "added to the sum"),
+        Input("alpha", "S", "factor of the sum"),
+        Input("beta", "S", "exponent"),
+        _AXIS,
+    ],
+    counts={5: 1, 6: 3},
+    outputs=[Output("output", "T", "result")],
+    shape=_along_axis,
+    level_rules=(_short_form_level,),
+)
+def local_response_normalization(call: Call) -> Array:
+    """N83: the window is cut at the ends."""
+    x, axis, radius = call["input"].data, call.axis("axis", call["input"].rank), int(call.scalar("radius"))
+    call.require(radius >= 0, "a radius of at least 0", radius, "radius")
+    squares = np.moveaxis(np.square(x, dtype=np.float64), axis, -1)
+    count = squares.shape[-1]
+    total = np.concatenate([np.zeros((*squares.shape[:-1], 1)), np.cumsum(squares, axis=-1)], axis=-1)
+    position = np.arange(count)
+    window = total[..., np.minimum(position + radius + 1, count)] - total[..., np.maximum(position - radius, 0)]
+    bias, alpha, beta = (float(call.scalar(name)) for name in ("bias", "alpha", "beta"))
+    return x * np.moveaxis(np.power(bias + alpha * window, -beta), -1, axis).astype(np.float32)
+
+
+@operation(
+    OperationCode.INSTANCE_NORMALIZATION,
+    since=3,
+    summary="gamma * (x - mean) / sqrt(variance + epsilon) + beta for each batch and channel.",
+    types=[types(3, T=T.TENSOR_FLOAT32, S=T.FLOAT32), types(3, T=T.TENSOR_FLOAT16, S=T.FLOAT16)],
+    inputs=[
+        Input("input", "T", "images [batch, h, w, depth]", rank=rank(4)),
+        Input("gamma", "S", "factor, one for all channels"),
+        Input("beta", "S", "offset, one for all channels"),
+        Input("epsilon", "S", "added to the variance"),
+        Input("nchw", T.BOOL, "true: input 0 and the output are NCHW"),
+    ],
+    outputs=[Output("output", "T", "result")],
+    shape=lambda call: call["input"].dims,
+    layout=Layout(("input",)),
+)
+def instance_normalization(call: Call) -> Array:
+    """N84, over height and width, with the population variance."""
+    x = call["input"].data
+    gamma, beta, epsilon = (np.float32(call.scalar(name)) for name in ("gamma", "beta", "epsilon"))
+    centred = x - x.mean(axis=(1, 2), keepdims=True)
+    variance = np.square(centred).mean(axis=(1, 2), keepdims=True)
+    return gamma * centred / np.sqrt(variance + epsilon) + beta

@@ -1,1 +1,104 @@
-"""To be written."""
+"""Reductions over axes: MEAN and the REDUCE family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.operations.arithmetic import is_quant8
+from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, types
+from nnbridge.operations.reshaping import UP_TO_4, moved_types
+from nnbridge.types import OperandCode as T
+from nnbridge.types import OperationCode
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+    from nnbridge.operations.call import Call
+
+Values = npt.NDArray[Any]
+
+_AXES = Input("axes", T.TENSOR_INT32, "axes to reduce, counted from the end if negative; named twice counts once", rank=rank(1))
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    count = call["input"].rank
+    found = set()
+    for axis in (int(a) for a in call["axes"].data.reshape(-1)):
+        call.require(-count <= axis < count, f"axes in [{-count}, {count})", axis, "axes")
+        found.add(axis % count)
+    return tuple(sorted(found))
+
+
+def _reduced_shape(call: Call) -> tuple[int, ...]:
+    dims, axes = call["input"].dims, _axes(call)
+    if call.scalar("keep_dims"):
+        return tuple(1 if i in axes else d for i, d in enumerate(dims))
+    return tuple(d for i, d in enumerate(dims) if i not in axes) or (1,)
+
+
+@operation(
+    OperationCode.MEAN,
+    since=2,
+    summary="Mean over axes.",
+    types=moved_types(2),
+    inputs=[UP_TO_4, _AXES, Input("keep_dims", T.INT32, "above 0: reduced axes stay with size 1")],
+    counts={3: 2},
+    outputs=[Output("output", "T", "means", like("input"))],
+    shape=_reduced_shape,
+    handled="executor",
+)
+def mean(call: Call) -> Array:
+    """8-bit means truncate the raw sum towards 0, without rounding (N85)."""
+    x, axes = call["input"], _axes(call)
+    if not axes:
+        return x.data
+    if not is_quant8(x.type):
+        return x.data.mean(axis=axes, dtype=np.float32).reshape(call.out.dims)
+    sums = x.data.sum(axis=axes, dtype=np.int64)
+    count = int(np.prod([x.dims[i] for i in axes]))
+    return (np.sign(sums) * (np.abs(sums) // count)).reshape(call.out.dims)
+
+
+def _product(x: Values, axes: tuple[int, ...]) -> Values:
+    """A factor of 0 makes 0 even against infinity (N86)."""
+    return np.where((x == 0).any(axis=axes), x.dtype.type(0), np.prod(x, axis=axes, dtype=x.dtype))
+
+
+_FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
+_BOOLEANS = [types(3, T=T.TENSOR_BOOL8)]
+_ORDERED = [*_FLOATS, types(3, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
+
+_REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Values, tuple[int, ...]], Values]], ...] = (
+    (OperationCode.REDUCE_ALL, "Logical and over axes.", _BOOLEANS, lambda x, axes: (x != 0).all(axis=axes)),
+    (OperationCode.REDUCE_ANY, "Logical or over axes.", _BOOLEANS, lambda x, axes: (x != 0).any(axis=axes)),
+    (OperationCode.REDUCE_MAX, "Maximum over axes.", _ORDERED, lambda x, axes: x.max(axis=axes)),
+    (OperationCode.REDUCE_MIN, "Minimum over axes.", _ORDERED, lambda x, axes: x.min(axis=axes)),
+    (OperationCode.REDUCE_PROD, "Product over axes.", _FLOATS, _product),
+    (OperationCode.REDUCE_SUM, "Sum over axes.", _FLOATS, lambda x, axes: x.sum(axis=axes, dtype=x.dtype)),
+)
+
+
+def _declare(
+    code: OperationCode, summary: str, type_sets: list[TypeSet], reduce: Callable[[Values, tuple[int, ...]], Values]
+) -> None:
+    @operation(
+        code,
+        since=3,
+        summary=summary,
+        types=type_sets,
+        inputs=[UP_TO_4, _AXES, Input("keep_dims", T.BOOL, "true: reduced axes stay with size 1")],
+        outputs=[Output("output", "T", "result", like("input"))],
+        shape=_reduced_shape,
+        half="native",
+    )
+    def kernel(call: Call) -> Array:
+        axes = _axes(call)
+        x = call["input"].data
+        return reduce(x, axes).reshape(call.out.dims) if axes else x
+
+
+for _reduction in _REDUCTIONS:
+    _declare(*_reduction)

@@ -1,1 +1,164 @@
-"""To be written."""
+"""Images in another size: RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.operations.arithmetic import round_half_away
+from nnbridge.operations.declaration import Input, Layout, Output, TypeSet, like, operation, rank, types
+from nnbridge.types import OperandCode as T
+from nnbridge.types import OperationCode
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+    from nnbridge.operations.call import Call
+
+_LEVELS = (
+    (T.TENSOR_FLOAT32, 3, T.FLOAT32),
+    (T.TENSOR_FLOAT16, 3, T.FLOAT16),
+    (T.TENSOR_QUANT8_ASYMM, 3, T.FLOAT32),
+    (T.TENSOR_QUANT8_ASYMM_SIGNED, 4, T.FLOAT32),
+)
+
+
+def _type_sets(first: int) -> list[TypeSet]:
+    """Sizes as INT32 or as factors; float32 images with INT32 sizes came first."""
+    by_size = [types(first if kind == T.TENSOR_FLOAT32 else level, T=kind, P=T.INT32) for kind, level, _ in _LEVELS]
+    return by_size + [types(level, T=kind, P=factor) for kind, level, factor in _LEVELS]
+
+
+_INPUTS = (
+    Input("input", "T", "images [batch, h, w, depth]", rank=rank(4)),
+    Input("width", "P", "width of the output, or a factor"),
+    Input("height", "P", "height of the output, or a factor"),
+    Input("nchw", T.BOOL, "true: input 0 and the output are NCHW", default=False),
+    Input("align_corners", T.BOOL, "true: the corner pixels' centres coincide", default=False),
+    Input("half_pixel_centers", T.BOOL, "true: pixels' centres lie at halves", default=False),
+)
+
+
+def _flag(call: Call, name: str) -> bool:
+    return bool(call.scalar(name))
+
+
+def _shape(call: Call) -> tuple[int, ...]:
+    b, h, w, c = call["input"].dims
+    call.require(min(h, w, c) > 0, "height, width and depth above 0", [h, w, c], "input")
+    both = _flag(call, "align_corners") and _flag(call, "half_pixel_centers")
+    call.require(not both, "at most one of align_corners and half_pixel_centers", "both")
+    sizes = []
+    for name, size in (("height", h), ("width", w)):
+        value = call[name].data.reshape(())
+        wanted = int(value) if value.dtype.kind == "i" else math.floor(np.float32(size) * np.float32(value))
+        call.require(wanted > 0, f"a {name} above 0", wanted, name)
+        sizes.append(wanted)
+    return b, sizes[0], sizes[1], c
+
+
+def _size(call: Call, k: int) -> int:
+    """Height (0) or width (1) of the output."""
+    return _shape(call)[1 + k]
+
+
+def _scale(call: Call, size: int, wanted: int) -> np.float32:
+    """N90."""
+    if _flag(call, "align_corners") and wanted > 1:
+        return np.float32(size - 1) / np.float32(wanted - 1)
+    return np.float32(size) / np.float32(wanted)
+
+
+def _nearest(call: Call, size: int, wanted: int) -> npt.NDArray[np.int64]:
+    """N91: the source pixel of each output pixel."""
+    offset = np.float32(0.5 if _flag(call, "half_pixel_centers") else 0)
+    source = (np.arange(wanted, dtype=np.float32) + offset) * _scale(call, size, wanted)
+    nearest = round_half_away(source) if _flag(call, "align_corners") else np.floor(source)
+    return np.minimum(nearest.astype(np.int64), size - 1)
+
+
+@operation(
+    OperationCode.RESIZE_NEAREST_NEIGHBOR,
+    since=3,
+    summary="Each output pixel is the nearest input pixel.",
+    types=_type_sets(3),
+    inputs=_INPUTS,
+    counts={4: 3, 5: 4, 6: 4},
+    outputs=[Output("output", "T", "images", like("input"))],
+    shape=_shape,
+    layout=Layout(("input",)),
+    zero_sized=True,
+    half="native",
+)
+def resize_nearest_neighbor(call: Call) -> Array:
+    """Pixels by index."""
+    x = call["input"].data
+    rows, columns = (_nearest(call, x.shape[1 + k], _size(call, k)) for k in range(2))
+    return x[:, rows][:, :, columns]
+
+
+def _neighbours(
+    call: Call, size: int, wanted: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """N92: lower and upper source pixel, and the share of the upper one."""
+    scale, position = _scale(call, size, wanted), np.arange(wanted, dtype=np.float32)
+    half = np.float32(0.5)
+    source = (position + half) * scale - half if _flag(call, "half_pixel_centers") else position * scale
+    floor = np.floor(source)
+    lower = np.maximum(floor.astype(np.int64), 0)
+    upper = np.minimum(floor.astype(np.int64) + 1, size - 1)
+    return lower, upper, source - lower.astype(np.float32)
+
+
+def _neighbours_fixed(
+    call: Call, size: int, wanted: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """N93 for signed 8-bit values: positions in 1/1024."""
+    if _flag(call, "align_corners") and wanted > 1:
+        scale = ((1 << 10) * (size - 1) + (wanted - 1) // 2) // (wanted - 1)
+    else:
+        scale = ((1 << 10) * size + wanted // 2) // wanted
+    position = np.arange(wanted, dtype=np.int64)
+    half = _flag(call, "half_pixel_centers")
+    source = position * scale + scale // 2 - (1 << 9) if half else position * scale
+    lower = np.maximum(source // (1 << 10), 0)
+    upper = np.minimum((source + (1 << 10) - 1) // (1 << 10), size - 1)
+    return lower, upper, source - (lower << 10)
+
+
+@operation(
+    OperationCode.RESIZE_BILINEAR,
+    since=1,
+    summary="Each output pixel is the weighted mean of its four neighbours.",
+    types=_type_sets(1),
+    inputs=_INPUTS,
+    counts={3: 1, 4: 3, 5: 4, 6: 4},
+    outputs=[Output("output", "T", "images", like("input"))],
+    shape=_shape,
+    layout=Layout(("input",)),
+    zero_sized=True,
+)
+def resize_bilinear(call: Call) -> Array:
+    """N92, N93."""
+    x = call["input"]
+    signed = x.type == T.TENSOR_QUANT8_ASYMM_SIGNED
+    find: Any = _neighbours_fixed if signed else _neighbours
+    top, bottom, dy = find(call, x.dims[1], _size(call, 0))
+    left, right, dx = find(call, x.dims[2], _size(call, 1))
+    one = 1 << 10 if signed else np.float32(1)
+    data = x.data.astype(np.int64 if signed else np.float32, copy=False)
+    dy, dx = dy[:, None, None], dx[None, :, None]
+    upper, lower = data[:, top], data[:, bottom]
+    mixed = (
+        upper[:, :, left] * ((one - dy) * (one - dx))
+        + upper[:, :, right] * ((one - dy) * dx)
+        + lower[:, :, left] * (dy * (one - dx))
+        + lower[:, :, right] * (dy * dx)
+    )
+    if not signed:
+        # Unsigned 8-bit values are truncated by the conversion of the result.
+        return mixed
+    # Rounded half away from zero.
+    return np.sign(mixed) * ((np.abs(mixed) + (1 << 19)) >> 20)

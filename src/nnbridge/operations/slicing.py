@@ -1,1 +1,144 @@
-"""To be written."""
+"""Parts of tensors: SLICE, STRIDED_SLICE, GATHER."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnbridge.operations.declaration import Input, operation, rank
+from nnbridge.operations.reshaping import ANY_RANK, SAME_DATA, UP_TO_4, moved_types
+from nnbridge.types import OperandCode as T
+from nnbridge.types import OperationCode
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+    from nnbridge.operations.call import Call
+
+
+def _integers(call: Call, name: str, count: int) -> list[int]:
+    values = [int(v) for v in call[name].data.reshape(-1)]
+    call.require(len(values) == count, f"{count} values", len(values), name)
+    return values
+
+
+def _slice_shape(call: Call) -> tuple[int, ...]:
+    dims = call["input"].dims
+    begin, size = _integers(call, "begin", len(dims)), _integers(call, "size", len(dims))
+    # A size of -1 takes all that is left, as TFLite's SLICE does and Android's conformance cases expect.
+    size = [d - b if s == -1 else s for d, b, s in zip(dims, begin, size, strict=True)]
+    inside = all(0 <= b <= d and 0 <= s <= d - b for b, s, d in zip(begin, size, dims, strict=True))
+    call.require(inside, f"a part of {list(dims)}", f"{size} from {begin}", "begin")
+    return tuple(size)
+
+
+@operation(
+    OperationCode.SLICE,
+    since=3,
+    summary="A block of a tensor.",
+    types=moved_types(3, integers=3),
+    inputs=[
+        ANY_RANK,
+        Input("begin", T.TENSOR_INT32, "where the block starts, one index for each axis", rank=rank(1)),
+        Input("size", T.TENSOR_INT32, "dimensions of the block", rank=rank(1)),
+    ],
+    outputs=[SAME_DATA],
+    shape=_slice_shape,
+    zero_sized=True,
+    half="native",
+)
+def slice_block(call: Call) -> Array:
+    """Values of the block."""
+    begin = [int(b) for b in call["begin"].data.reshape(-1)]
+    return call["input"].data[tuple(slice(b, b + s) for b, s in zip(begin, call.out.dims, strict=True))]
+
+
+def _ranges(call: Call) -> list[tuple[int, int, int]]:
+    """Start, stop and step along each axis after masks and clamping (N99)."""
+    dims = call["input"].dims
+    begin, end, strides = (_integers(call, name, len(dims)) for name in ("begin", "end", "strides"))
+    begin_mask, end_mask, shrink_mask = (int(call.scalar(name)) for name in ("begin_mask", "end_mask", "shrink_axis_mask"))
+    found = []
+    for axis, (n, first, last, step) in enumerate(zip(dims, begin, end, strides, strict=True)):
+        call.require(step != 0, "strides other than 0", strides, "strides")
+        shrink = bool(shrink_mask >> axis & 1)
+        call.require(not shrink or step > 0, "a stride above 0 along a dropped axis", step, "strides")
+        low, high = (0, n) if step > 0 else (-1, n - 1)
+
+        def clamp(index: int, n: int = n, low: int = low, high: int = high) -> int:
+            return min(max(index + n if index < 0 else index, low), high)
+
+        start = (0 if step > 0 else n - 1) if begin_mask >> axis & 1 else clamp(first)
+        stop = (n if step > 0 else -1) if end_mask >> axis & 1 else clamp(last)
+        taken = len(range(start, stop, step))
+        call.require(not shrink or taken == 1, "exactly one element along a dropped axis", taken, "end")
+        found.append((start, stop, step))
+    return found
+
+
+def _kept_axes(call: Call) -> list[bool]:
+    mask = int(call.scalar("shrink_axis_mask"))
+    return [not mask >> axis & 1 for axis in range(call["input"].rank)]
+
+
+def _strided_shape(call: Call) -> tuple[int, ...]:
+    sizes = [len(range(*bounds)) for bounds in _ranges(call)]
+    kept = tuple(size for size, keep in zip(sizes, _kept_axes(call), strict=True) if keep)
+    return kept or (1,)
+
+
+@operation(
+    OperationCode.STRIDED_SLICE,
+    since=2,
+    summary="Every n-th element of ranges along each axis.",
+    types=moved_types(2),
+    inputs=[
+        UP_TO_4,
+        Input("begin", T.TENSOR_INT32, "first index along each axis, counted from the end if negative", rank=rank(1)),
+        Input("end", T.TENSOR_INT32, "index behind the last one", rank=rank(1)),
+        Input("strides", T.TENSOR_INT32, "steps, not 0", rank=rank(1)),
+        Input("begin_mask", T.INT32, "bit i: axis i starts at its beginning"),
+        Input("end_mask", T.INT32, "bit i: axis i goes to its end"),
+        Input("shrink_axis_mask", T.INT32, "bit i: axis i is dropped and only its first index taken"),
+    ],
+    counts={7: 2},
+    outputs=[SAME_DATA],
+    shape=_strided_shape,
+    half="native",
+)
+def strided_slice(call: Call) -> Array:
+    """Values of the ranges."""
+    # A stop of -1 means "to before the first element" here, which Python writes as None.
+    bounds = tuple(slice(start, None if stop < 0 else stop, step) for start, stop, step in _ranges(call))
+    return call["input"].data[bounds].reshape(call.out.dims)
+
+
+def _gather_shape(call: Call) -> tuple[int, ...]:
+    x, indices = call["input"], call["indices"]
+    axis = call.axis("axis", x.rank)
+    return (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :])
+
+
+@operation(
+    OperationCode.GATHER,
+    since=3,
+    summary="Slices of a tensor by index along an axis.",
+    types=moved_types(3, integers=3),
+    inputs=[
+        ANY_RANK,
+        Input("axis", T.INT32, "axis, counted from the end if negative"),
+        Input("indices", T.TENSOR_INT32, "indexes from 0 to the dimension - 1"),
+    ],
+    outputs=[SAME_DATA],
+    shape=_gather_shape,
+    half="native",
+)
+def gather(call: Call) -> Array:
+    """Slices in the order of the indexes."""
+    x, indices = call["input"], call["indices"].data
+    axis = call.axis("axis", x.rank)
+    inside = bool(((indices >= 0) & (indices < x.dims[axis])).all())
+    call.require(
+        inside, f"indexes from 0 to {x.dims[axis] - 1}", indices.min() if indices.min() < 0 else indices.max(), "indices"
+    )
+    return np.take(x.data, indices, axis=axis)

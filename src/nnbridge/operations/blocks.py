@@ -1,0 +1,170 @@
+"""Blocks of pixels moved between space, depth and batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnbridge.operations.declaration import Input, Layout, operation, rank
+from nnbridge.operations.reshaping import SAME_DATA, moved_types
+from nnbridge.types import OperandCode as T
+from nnbridge.types import OperationCode
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+    from nnbridge.operations.call import Call
+
+_IMAGES = Input("input", "T", "images [batch, h, w, depth]", rank=rank(4))
+_BLOCK_SIZE = Input("block_size", T.INT32, "edge of a block, at least 1")
+_BLOCK_SHAPE = Input("block_shape", T.TENSOR_INT32, "height and width of a block", rank=rank(1))
+_NCHW = Input("nchw", T.BOOL, "true: input 0 and the output are NCHW", default=False)
+_LAYOUT = Layout(("input",))
+
+
+def _block_size(call: Call) -> int:
+    block = int(call.scalar("block_size"))
+    call.require(block > 0, "a block size of at least 1", block, "block_size")
+    return block
+
+
+def _space_to_depth_shape(call: Call) -> tuple[int, ...]:
+    (b, h, w, c), block = call["input"].dims, _block_size(call)
+    call.require(h % block == 0 and w % block == 0, f"height and width divisible by {block}", [h, w], "input")
+    return b, h // block, w // block, c * block * block
+
+
+@operation(
+    OperationCode.SPACE_TO_DEPTH,
+    since=1,
+    summary="Moves blocks of pixels into the depth.",
+    types=moved_types(1),
+    inputs=[_IMAGES, _BLOCK_SIZE, _NCHW],
+    counts={2: 1, 3: 3},
+    outputs=[SAME_DATA],
+    shape=_space_to_depth_shape,
+    layout=_LAYOUT,
+    handled="executor",
+    half="native",
+)
+def space_to_depth(call: Call) -> Array:
+    """N97: depth index (row in block * block + column in block) * channels + channel."""
+    x, block = call["input"].data, _block_size(call)
+    b, h, w, c = x.shape
+    blocks = x.reshape(b, h // block, block, w // block, block, c).transpose(0, 1, 3, 2, 4, 5)
+    return blocks.reshape(b, h // block, w // block, c * block * block)
+
+
+def _depth_to_space_shape(call: Call) -> tuple[int, ...]:
+    (b, h, w, c), block = call["input"].dims, _block_size(call)
+    call.require(c % (block * block) == 0, f"a depth divisible by {block * block}", c, "input")
+    return b, h * block, w * block, c // (block * block)
+
+
+@operation(
+    OperationCode.DEPTH_TO_SPACE,
+    since=1,
+    summary="Moves blocks of channels into height and width.",
+    types=moved_types(1),
+    inputs=[_IMAGES, _BLOCK_SIZE, _NCHW],
+    counts={2: 1, 3: 3},
+    outputs=[SAME_DATA],
+    shape=_depth_to_space_shape,
+    layout=_LAYOUT,
+    handled="executor",
+    half="native",
+)
+def depth_to_space(call: Call) -> Array:
+    """The inverse of SPACE_TO_DEPTH."""
+    x, block = call["input"].data, _block_size(call)
+    b, h, w, c = x.shape
+    depth = c // (block * block)
+    blocks = x.reshape(b, h, w, block, block, depth).transpose(0, 1, 3, 2, 4, 5)
+    return blocks.reshape(b, h * block, w * block, depth)
+
+
+def _block_shape(call: Call) -> tuple[int, int]:
+    values = [int(v) for v in call["block_shape"].data]
+    call.require(len(values) == 2 and min(values) > 0, "two block sizes of at least 1", values, "block_shape")
+    return values[0], values[1]
+
+
+def _paddings(call: Call) -> tuple[tuple[int, int], tuple[int, int]]:
+    pads = call["paddings"].data
+    call.require(pads.shape == (2, 2), "paddings of [2, 2]", list(pads.shape), "paddings")
+    call.require((pads >= 0).all(), "paddings of at least 0", pads.tolist(), "paddings")
+    (top, bottom), (left, right) = pads.tolist()
+    return (top, bottom), (left, right)
+
+
+def _space_to_batch_shape(call: Call) -> tuple[int, ...]:
+    (b, h, w, c), (bh, bw) = call["input"].dims, _block_shape(call)
+    (top, bottom), (left, right) = _paddings(call)
+    height, width = h + top + bottom, w + left + right
+    divisible = height % bh == 0 and width % bw == 0
+    call.require(divisible, f"a padded size divisible by {bh}, {bw}", [height, width], "input")
+    return b * bh * bw, height // bh, width // bw, c
+
+
+def zero_point_level(call: Call) -> tuple[int, str] | None:
+    """Below level 3 padding of 8-bit data was defined for a zero point of 0 only."""
+    x = call["input"]
+    if x.type == T.TENSOR_QUANT8_ASYMM and x.zero_point != 0:
+        return 3, "a zero point other than 0"
+    return None
+
+
+@operation(
+    OperationCode.SPACE_TO_BATCH_ND,
+    since=2,
+    summary="Pads and moves blocks of pixels into the batch.",
+    types=moved_types(2),
+    inputs=[
+        _IMAGES,
+        _BLOCK_SHAPE,
+        Input("paddings", T.TENSOR_INT32, "padding before and after height and width, [2, 2]", rank=rank(2)),
+        _NCHW,
+    ],
+    counts={3: 2, 4: 3},
+    outputs=[SAME_DATA],
+    shape=_space_to_batch_shape,
+    level_rules=(zero_point_level,),
+    layout=_LAYOUT,
+    handled="executor",
+    half="native",
+)
+def space_to_batch_nd(call: Call) -> Array:
+    """N98: batch index (row in block * block width + column in block) * batches + batch; padding is the zero point."""
+    x, (bh, bw) = call["input"], _block_shape(call)
+    rows, columns = _paddings(call)
+    wide = np.pad(x.data, ((0, 0), rows, columns, (0, 0)), constant_values=x.zero_point)
+    b, h, w, c = wide.shape
+    blocks = wide.reshape(b, h // bh, bh, w // bw, bw, c).transpose(2, 4, 0, 1, 3, 5)
+    return blocks.reshape(b * bh * bw, h // bh, w // bw, c)
+
+
+def _batch_to_space_shape(call: Call) -> tuple[int, ...]:
+    (b, h, w, c), (bh, bw) = call["input"].dims, _block_shape(call)
+    call.require(b % (bh * bw) == 0, f"a batch divisible by {bh * bw}", b, "input")
+    return b // (bh * bw), h * bh, w * bw, c
+
+
+@operation(
+    OperationCode.BATCH_TO_SPACE_ND,
+    since=2,
+    summary="Moves blocks of batches into height and width.",
+    types=moved_types(2),
+    inputs=[_IMAGES, _BLOCK_SHAPE, _NCHW],
+    counts={2: 2, 3: 3},
+    outputs=[SAME_DATA],
+    shape=_batch_to_space_shape,
+    layout=_LAYOUT,
+    handled="executor",
+    half="native",
+)
+def batch_to_space_nd(call: Call) -> Array:
+    """The inverse of SPACE_TO_BATCH_ND without padding."""
+    x, (bh, bw) = call["input"].data, _block_shape(call)
+    b, h, w, c = x.shape
+    blocks = x.reshape(bh, bw, b // (bh * bw), h, w, c).transpose(2, 3, 0, 4, 1, 5)
+    return blocks.reshape(b // (bh * bw), h * bh, w * bw, c)
