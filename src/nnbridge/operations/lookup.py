@@ -1,1 +1,166 @@
-"""To be written."""
+"""Tables, hashes and random choice: EMBEDDING_LOOKUP, HASHTABLE_LOOKUP, LSH_PROJECTION, RANDOM_MULTINOMIAL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, rank, types
+from nnbridge.operations.farmhash import fingerprint64
+from nnbridge.types import OperandCode as T
+from nnbridge.types import OperationCode
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+    from nnbridge.operations.call import Call
+
+
+@operation(
+    OperationCode.EMBEDDING_LOOKUP,
+    since=1,
+    summary="Rows of a table by number.",
+    types=[
+        types(1, T=T.TENSOR_FLOAT32),
+        types(3, T=T.TENSOR_INT32),
+        types(3, T=T.TENSOR_QUANT8_ASYMM),
+        types(4, T=T.TENSOR_FLOAT16),
+        types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
+    ],
+    inputs=[
+        Input("lookups", T.TENSOR_INT32, "row numbers", rank=rank(1)),
+        Input("values", "T", "the table, rows first", rank=at_least(2)),
+    ],
+    outputs=[Output("output", "T", "one row for each number", like("values"))],
+    shape=lambda call: (call["lookups"].dims[0], *call["values"].dims[1:]),
+    handled="executor",
+    half="native",
+)
+def embedding_lookup(call: Call) -> Array:
+    """A number outside the table fails."""
+    rows, table = call["lookups"].data, call["values"].data
+    outside = rows[(rows < 0) | (rows >= len(table))]
+    call.require(outside.size == 0, f"row numbers from 0 to {len(table) - 1}", outside[:1], "lookups")
+    return table[rows]
+
+
+def _hashtable_shape(call: Call) -> list[tuple[int, ...]]:
+    lookups, values = call["lookups"].dims, call["values"].dims
+    rule = "as many keys as values"
+    call.require(call["keys"].dims[0] == values[0], rule, f"{call['keys'].dims[0]} and {values[0]}", "keys")
+    return [(lookups[0], *values[1:]), lookups]
+
+
+@operation(
+    OperationCode.HASHTABLE_LOOKUP,
+    since=1,
+    summary="Rows of a table by key.",
+    types=[types(1, T=T.TENSOR_FLOAT32), types(1, T=T.TENSOR_INT32), types(1, T=T.TENSOR_QUANT8_ASYMM)],
+    inputs=[
+        Input("lookups", T.TENSOR_INT32, "keys to look up", rank=rank(1)),
+        Input("keys", T.TENSOR_INT32, "the table's keys in ascending order", rank=rank(1)),
+        Input("values", "T", "the table, rows first", rank=at_least(1)),
+    ],
+    counts={3: 1},
+    outputs=[
+        Output("output", "T", "one row for each key; raw zeros for a miss", like("values")),
+        Output("hits", T.TENSOR_QUANT8_ASYMM, "1 for a hit, 0 for a miss", fixed({T.TENSOR_QUANT8_ASYMM: (1.0, 0)})),
+    ],
+    shape=_hashtable_shape,
+    handled="executor",
+)
+def hashtable_lookup(call: Call) -> Sequence[Array]:
+    """Binary search (N174)."""
+    wanted, keys, table = call["lookups"].data, call["keys"].data, call["values"].data
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    hits = keys[place] == wanted
+    rows = table[place]
+    rows[~hits] = 0
+    return rows, hits
+
+
+_SPARSE_DEPRECATED, _DENSE, _SPARSE = 1, 2, 3
+
+
+def _lsh_shape(call: Call) -> tuple[int, ...]:
+    hashes, bits = call["hash"].dims
+    kind, weight = int(call.scalar("type")), call.get("weight")
+    call.require(bits <= 32, "at most 32 bits", bits, "hash")
+    call.require(kind in (_SPARSE_DEPRECATED, _DENSE, _SPARSE), "a type of 1, 2 (dense) or 3 (sparse)", kind, "type")
+    if kind == _DENSE:
+        call.require(weight is not None, "a weight for the dense type", "none", "weight")
+        assert weight is not None
+        items = call["input"].dims[0]
+        call.require(weight.dims == (items,), f"a weight of [{items}]", list(weight.dims), "weight")
+        return (hashes * bits,)
+    call.require(weight is None, "no weight for a sparse type", "one", "weight")
+    return (hashes,)
+
+
+@operation(
+    OperationCode.LSH_PROJECTION,
+    since=1,
+    summary="Locality-sensitive hashes of an input's items.",
+    types=[
+        types(3 if T.TENSOR_FLOAT16 in (kind, seed) else 1, H=seed, T=kind)
+        for seed in (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
+        for kind in (T.TENSOR_FLOAT16, T.TENSOR_FLOAT32, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM)
+    ],
+    inputs=[
+        Input("hash", "H", "seeds [hashes, bits], at most 32 bits", rank=rank(2)),
+        Input("input", "T", "items, first dimension first", rank=at_least(1)),
+        Input("weight", "H", "weight of each item, for the dense type", rank=rank(1), optional=True),
+        Input("type", T.INT32, "1 sparse without offsets (deprecated), 2 dense, 3 sparse"),
+    ],
+    counts={4: 1},
+    outputs=[Output("output", T.TENSOR_INT32, "one number a hash (sparse), or one bit an element (dense)")],
+    shape=_lsh_shape,
+    zero_sized=True,
+    omitted=True,
+    half="native",
+)
+def lsh_projection(call: Call) -> Array:
+    """N173: a bit is the sign of the weighted sum of the items' fingerprints, each with the bit's seed in front."""
+    items = call["input"].data
+    raw = np.ascontiguousarray(items.reshape(items.shape[0], -1)).view(np.uint8)
+    seeds = call["hash"].data.astype(np.float32)
+    weight = call.get("weight")
+    weights = np.ones(len(raw)) if weight is None else weight.data.astype(np.float64)
+    prefix = np.ascontiguousarray(seeds.reshape(-1, 1)).view(np.uint8)
+    rows = np.concatenate([np.repeat(prefix, len(raw), axis=0), np.tile(raw, (len(prefix), 1))], axis=1)
+    prints = fingerprint64(rows).view(np.int64).astype(np.float64).reshape(len(prefix), len(raw))
+    bits = ((prints * weights).sum(axis=1) > 0).reshape(seeds.shape).astype(np.int64)
+    kind = int(call.scalar("type"))
+    if kind == _DENSE:
+        return bits.reshape(-1)
+    count = seeds.shape[1]
+    numbers = bits @ (1 << np.arange(count - 1, -1, -1))
+    return numbers + (np.arange(len(numbers)) << count) if kind == _SPARSE else numbers
+
+
+@operation(
+    OperationCode.RANDOM_MULTINOMIAL,
+    since=3,
+    summary="Class numbers drawn with the probabilities of softmax(logits).",
+    types=[types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)],
+    inputs=[
+        Input("logits", "T", "unnormalised log-probabilities [batch, classes]", rank=rank(2)),
+        Input("samples", T.INT32, "draws for each row"),
+        Input("seeds", T.TENSOR_INT32, "two seeds; both 0: different draws each time", rank=rank(1)),
+    ],
+    outputs=[Output("output", T.TENSOR_INT32, "class numbers [batch, samples]")],
+    shape=lambda call: (call["logits"].dims[0], int(call.scalar("samples"))),
+    handled="executor",
+)
+def random_multinomial(call: Call) -> Array:
+    """N175 with NumPy's Philox instead of TensorFlow's: equal seeds give equal draws, and the distribution is the same."""
+    logits, seeds = call["logits"].data.astype(np.float64), call["seeds"].data
+    call.require(seeds.shape == (2,), "two seeds", list(seeds.shape), "seeds")
+    samples = int(call.scalar("samples"))
+    key = None if not seeds.any() else [int(s) & 0xFFFFFFFF for s in seeds]
+    rng = np.random.Generator(np.random.Philox(None if key is None else np.random.SeedSequence(key)))
+    weights = np.where(np.isfinite(logits), np.exp(logits - logits.max(axis=1, keepdims=True)), 0)
+    cumulative = np.cumsum(weights, axis=1)
+    targets = rng.random((len(logits), samples)) * cumulative[:, -1:]
+    return (targets[:, :, None] >= cumulative[:, None, :]).sum(axis=2)
