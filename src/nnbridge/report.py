@@ -112,17 +112,15 @@ def _counts(counts: dict[str, int]) -> str:
 def _operations_table(data: dict[str, Any], full: bool) -> Table:
     from rich.table import Table
 
-    groups: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[str, str, str, str], list[int]] = {}
     for operation in data["operations"]:
         why = "\n".join(_reason_line(reason) for reason in operation["reasons"])
-        key = (operation["type"], operation["device"], operation["mapping"], why)
-        groups.setdefault((*key, operation["name"]) if full else key, []).append(operation["index"])
+        label = operation["name"] or operation["type"] if full else operation["type"]
+        groups.setdefault((label, operation["device"], operation["mapping"], why), []).append(operation["index"])
     table = Table(title="Operations", show_lines=True)
     for column in ("#", "operation", "runs on", "mapping", "why not elsewhere"):
         table.add_column(column, overflow="fold")
-    for key, indexes in groups.items():
-        kind, device, mapping, why = key[:4]
-        label = key[4] or kind if full else kind
+    for (label, device, mapping, why), indexes in groups.items():
         which = str(indexes[0]) if len(indexes) == 1 else f"{len(indexes)}×"
         table.add_row(which, label, device, mapping or "-", why or "-")
     return table

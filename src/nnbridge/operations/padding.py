@@ -111,4 +111,4 @@ def _mirrored_shape(call: Call) -> tuple[int, ...]:
 def mirror_pad(call: Call) -> Array:
     """N96."""
     mode = "reflect" if int(call.scalar("mode")) == 0 else "symmetric"
-    return np.pad(call["input"].data, _pairs(call), mode=mode)  # type: ignore[call-overload,no-any-return]
+    return np.pad(call["input"].data, _pairs(call), mode=mode)  # type: ignore[call-overload]
