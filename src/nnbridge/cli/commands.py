@@ -335,10 +335,8 @@ def _compile(path: Path, *, devices: Sequence[str], preference: str, no_fallback
     names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
     chosen = [device_list.device(name) for name in names]
     model = _load(path, **options)
-    if no_fallback:
-        compilation = Compilation.create_for_devices(model, chosen)
-    else:
-        compilation = Compilation.create(model, chosen)
+    make = Compilation.create_for_devices if no_fallback else Compilation.create
+    compilation = make(model, chosen)
     compilation.set_preference(PREFERENCES[preference])
     compilation.finish()
     return compilation

@@ -34,6 +34,12 @@ class Case:
     suite: str
     spec: str
     data: Mapping[str, Any]
+    true_dims: tuple[tuple[int, ...], ...] | None = None
+    """Dimensions of the main model's operands, where the model itself does not say them."""
+
+    def dims(self, operand: int) -> tuple[int, ...]:
+        """Dimensions of an operand of the main model in the case's data."""
+        return self.true_dims[operand] if self.true_dims else tuple(self.data["model"]["operands"][operand]["dims"])
 
     @property
     def name(self) -> str:
@@ -145,7 +151,7 @@ def _body(value: Any) -> int:
     return int(value[0] if isinstance(value, list) else value)
 
 
-def inputs_of(case: Case, model: Model) -> list[npt.NDArray[Any] | None]:
+def inputs_of(case: Case) -> list[npt.NDArray[Any] | None]:
     """The case's inputs in model-input order; an empty list is an omitted input."""
     operands = case.data["model"]["operands"]
     arrays: list[npt.NDArray[Any] | None] = []
@@ -153,7 +159,7 @@ def inputs_of(case: Case, model: Model) -> list[npt.NDArray[Any] | None]:
         if not values:
             arrays.append(None)
             continue
-        arrays.append(array_of(values, type_of(operands[i])).reshape(operands[i]["dims"]))
+        arrays.append(array_of(values, type_of(operands[i])).reshape(case.dims(i)))
     return arrays
 
 
@@ -180,7 +186,7 @@ def judge(case: Case, outputs: Sequence[npt.NDArray[Any]]) -> Failure | None:
         zip(case.data["model"]["outputs"], case.data["outputs"], outputs, strict=True)
     ):
         operand = operands[i]
-        dims = tuple(operand["dims"])
+        dims = case.dims(i)
         zero_sized = expected == [] and 0 in dims
         fits = actual.shape == dims if zero_sized or 0 not in dims else _fills(dims, actual.shape)
         if not fits:
@@ -222,8 +228,8 @@ def _judge_multinomial(case: Case, outputs: Sequence[npt.NDArray[Any]]) -> Failu
     allowed = float(case.data["multinomial_tolerance"])
     operands = case.data["model"]["operands"]
     first = case.data["model"]["inputs"][0]
-    logits = array_of(case.data["inputs"][0], type_of(operands[first])).astype(np.float64)
-    logits = logits.reshape(operands[first]["dims"])
+    values = array_of(case.data["inputs"][0], type_of(operands[first])).astype(np.float64)
+    logits: npt.NDArray[Any] = values.reshape(case.dims(first))
     samples = outputs[0]
     classes = logits.shape[-1]
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))

@@ -135,7 +135,7 @@ def run_file(path: Path, setting: Setting) -> Outcome:
         if case is None:
             continue
         tally = outcome.suites.setdefault(case.suite, Tally())
-        failure = run_case(case, setting, original)
+        failure = run_case(case, setting)
         if failure is not None:
             tally.failed += 1
             outcome.failures.append(failure)
@@ -146,10 +146,10 @@ def run_file(path: Path, setting: Setting) -> Outcome:
     return outcome
 
 
-def run_case(case: Case, setting: Setting, original: Case | None = None) -> Failure | None:
+def run_case(case: Case, setting: Setting) -> Failure | None:
     """Build, compile, execute and judge one case; None if it ends as it should."""
     try:
-        outputs = answer(case, setting, original)
+        outputs = answer(case, setting)
     except NnapiError as error:
         if case.expects_failure:
             return None
@@ -158,10 +158,10 @@ def run_case(case: Case, setting: Setting, original: Case | None = None) -> Fail
         return Failure(case.suite, case.spec, case.name, f"{type(error).__name__}: {error}")
     if case.expects_failure:
         return Failure(case.suite, case.spec, case.name, "the model must be refused, but it was answered")
-    return judge(original or case, outputs)
+    return judge(case, outputs)
 
 
-def answer(case: Case, setting: Setting, original: Case | None = None) -> list[npt.NDArray[Any]]:
+def answer(case: Case, setting: Setting) -> list[npt.NDArray[Any]]:
     """The outputs that a device gives for a case."""
     model = build(case)
     compilation = _compilation(model, case, setting)
@@ -169,8 +169,7 @@ def answer(case: Case, setting: Setting, original: Case | None = None) -> list[n
     execution = Execution(compilation)
     if case.expects_failure:
         execution.set_loop_timeout(INFINITE_LOOP_TIMEOUT_NS)
-    inputs = inputs_of(original or case, model)
-    return list(execution.run(inputs).values())
+    return list(execution.run(inputs_of(case)).values())
 
 
 def _compilation(model: Model, case: Case, setting: Setting) -> Compilation:

@@ -56,14 +56,20 @@ def unknown_dimensions(case: Case) -> Case | None:
         return None
     operands = [{**o, "dims": [0] * len(o["dims"])} if _open(o) else o for o in model["operands"]]
     data = {**case.data, "name": case.name + "_with_unknown_dimensions", "model": {**model, "operands": operands}}
-    return Case(case.suite, case.spec, data)
+    return Case(case.suite, case.spec, data, tuple(tuple(o["dims"]) for o in model["operands"]))
 
 
 def _open(operand: Mapping[str, Any]) -> bool:
-    return operand["type"] not in _SCALARS and operand["lifetime"] in (
-        "SUBGRAPH_INPUT",
-        "SUBGRAPH_OUTPUT",
-        "TEMPORARY_VARIABLE",
+    # Per-channel scales need a known channel dimension.
+    return (
+        operand["type"] not in _SCALARS
+        and "channel_quant" not in operand
+        and operand["lifetime"]
+        in (
+            "SUBGRAPH_INPUT",
+            "SUBGRAPH_OUTPUT",
+            "TEMPORARY_VARIABLE",
+        )
     )
 
 

@@ -24,6 +24,7 @@ FAMILIES = (
     "resizing",
     "selection",
     "recurrent",
+    "rnn",
     "quantized_recurrent",
     "detection",
     "regions",
