@@ -1,0 +1,197 @@
+"""The whole way from a path to a :class:`~nnbridge.model.Model`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import ConversionError, NnapiError, Reason
+from nnbridge.extensions import TYPES
+from nnbridge.model import Model
+from nnbridge_tflite import families
+from nnbridge_tflite.arity import check_arity
+from nnbridge_tflite.assemble import assemble
+from nnbridge_tflite.checks import CHECKS
+from nnbridge_tflite.delegate import refusal
+from nnbridge_tflite.draft import Draft, Step, Unmappable, Value, extension_code, options_value
+from nnbridge_tflite.fold import fold
+from nnbridge_tflite.graph import Operator, Subgraph
+from nnbridge_tflite.host import HOST
+from nnbridge_tflite.lowering import Lowerer
+from nnbridge_tflite.reader import TfliteFile, read
+from nnbridge_tflite.values import Values
+
+DELEGATE, WIDE, HOST_MAPPING, FOLDED, DEAD = "delegate", "wide", "host", "folded", "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What became of one operator: how it was mapped, and why not otherwise."""
+
+    index: int
+    operator: str
+    mapping: str
+    """``delegate``, ``wide``, ``host``, ``folded`` (a constant) or ``dead`` (nothing needs it)."""
+    reasons: tuple[Reason, ...] = ()
+
+
+def convert(path: Path, options: ConversionOptions) -> Model:
+    """Convert a file. ConversionError names the file and what is wrong in it."""
+    return convert_with_report(path, options)[0]
+
+
+def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Placement, ...]]:
+    """Convert a file, and say what became of each operator."""
+    file = read(path)
+    try:
+        return _Conversion(file, options).run()
+    except ConversionError as error:
+        raise ConversionError(_in_file(error.reason, path)) from error
+    except NnapiError as error:
+        raise ConversionError(_in_file(error.reason, path)) from error
+
+
+def _in_file(reason: Reason, path: Path) -> Reason:
+    """The reason with the file's name before the place in it."""
+    return replace(reason, operation=f"{path} {reason.operation}".rstrip())
+
+
+class _Conversion:
+    """One conversion of subgraph 0."""
+
+    def __init__(self, file: TfliteFile, options: ConversionOptions) -> None:
+        TYPES.register(HOST)
+        families.load()
+        self._file = file
+        self._options = options
+        self._graph: Subgraph = file.graph.main
+        self._draft = Draft(options.feature_level)
+        self._values = Values(file, self._graph.tensors, self._graph.written, self._draft)
+        self._placements: list[Placement] = []
+
+    def run(self) -> tuple[Model, tuple[Placement, ...]]:
+        self._check_interface()
+        self._resize_inputs()
+        needed = self._needed()
+        for operator in self._graph.operators:
+            self._check_operator(operator)
+            if operator.index in needed:
+                self._placements.append(self._place(operator))
+            else:
+                self._placements.append(Placement(operator.index, operator.name, DEAD))
+        return assemble(self._file, self._graph, self._values, self._draft), tuple(self._placements)
+
+    # -- the file's graph -------------------------------------------------------------------------------------------
+
+    def _check_interface(self) -> None:
+        """Inputs and outputs that a model can have: some of each, inputs listed once and not written."""
+        graph = self._graph
+        if not graph.outputs:
+            raise ConversionError(Reason("at least one output of subgraph 0", "none"))
+        if len(set(graph.inputs)) != len(graph.inputs):
+            raise ConversionError(Reason("each input of subgraph 0 listed once", str(list(graph.inputs))))
+        self._values.make_inputs(graph.inputs)
+        readable = set(graph.inputs)
+        for operator in graph.operators:
+            for i in operator.inputs:
+                if i >= 0 and i in graph.written and i not in readable and not graph.tensors[i].is_variable:
+                    raise ConversionError(
+                        Reason("inputs that an earlier operator writes", graph.tensors[i].label, operator.label)
+                    )
+            for i in operator.outputs:
+                if i in readable or graph.tensors[i].data is not None:
+                    raise ConversionError(Reason("outputs that are written once", graph.tensors[i].label, operator.label))
+                readable.add(i)
+        for i in graph.outputs:
+            if i not in readable and graph.tensors[i].data is None:
+                raise ConversionError(Reason("an output of subgraph 0 that is written", graph.tensors[i].label))
+
+    def _resize_inputs(self) -> None:
+        """Give inputs the dimensions that the user wants."""
+        by_name = {self._graph.tensors[i].name: i for i in self._graph.inputs}
+        for name, dims in self._options.shapes.items():
+            if name not in by_name:
+                raise ConversionError(Reason(f"an input ({', '.join(by_name)})", name, operand="shapes"))
+            if any(d <= 0 for d in dims):
+                raise ConversionError(Reason("dimensions above 0", str(list(dims)), operand=name))
+            self._values.value(by_name[name]).dims = tuple(dims) or (1,)
+
+    def _needed(self) -> frozenset[int]:
+        """Operators that an output depends on."""
+        wanted, needed = set(self._graph.outputs), set()
+        for operator in reversed(self._graph.operators):
+            if wanted.intersection(operator.outputs):
+                needed.add(operator.index)
+                wanted.update(i for i in operator.inputs if i >= 0)
+        return frozenset(needed)
+
+    def _check_operator(self, operator: Operator) -> None:
+        check_arity(operator)
+        check = CHECKS.get(operator.name)
+        if check is not None and not operator.custom:
+            check(operator, self._values)
+
+    # -- one operator -----------------------------------------------------------------------------------------------
+
+    def _place(self, operator: Operator) -> Placement:
+        """Fold, lower in the first form that works, or hand to the host."""
+        if fold(operator, self._values):
+            return Placement(operator.index, operator.name, FOLDED)
+        reasons: list[Reason] = []
+        refused = refusal(operator, self._values, self._options.feature_level)
+        for form in families.forms(operator):
+            mapping = WIDE if form.wide or refused is not None else DELEGATE
+            if mapping == WIDE and self._options.mapping == DELEGATE:
+                continue
+            steps = len(self._draft.steps)
+            try:
+                lowerer = Lowerer(operator, self._values, mapping)
+                form.lower(lowerer)
+            except Unmappable as error:
+                del self._draft.steps[steps:]
+                reasons.append(error.reason)
+                continue
+            for index, value in zip(operator.outputs, lowerer.outputs, strict=True):
+                self._values.commit(index, value)
+            return Placement(operator.index, operator.name, mapping, tuple(reasons))
+        if refused is not None and self._options.mapping == DELEGATE:
+            reasons.insert(0, refused)
+        elif not reasons:
+            reasons.append(Reason("an operator that NNAPI can express", operator.name, operator.label))
+        self._host(operator)
+        return Placement(operator.index, operator.name, HOST_MAPPING, tuple(reasons))
+
+    def _host(self, operator: Operator) -> None:
+        """Emit the operator as an operation of the host extension, its options kept as JSON."""
+        inputs = [self._values.value(i) if i >= 0 else self._draft.omitted(0) for i in operator.inputs]
+        outputs = [self._values.fresh_output(i) for i in operator.outputs]
+        if not inputs or not outputs:
+            raise ConversionError(Reason("an operator with inputs and outputs", "none", operator.label))
+        text = json.dumps(host_options(operator, inputs), separators=(",", ":"), default=str).encode()
+        name = f"{operator.index}: {operator.name} {outputs[0].name}"
+        step = Step(extension_code(operator.code), (*inputs, options_value(text)), tuple(outputs), name, HOST_MAPPING)
+        self._values.infer_host_dims(operator, step)
+        self._draft.add(step)
+        for index, value in zip(operator.outputs, outputs, strict=True):
+            self._values.commit(index, value)
+
+
+def host_options(operator: Operator, inputs: list[Value]) -> Mapping[str, object]:
+    """The options of a host operation: the builtin's, a custom operator's code and bytes, per-channel scales."""
+    options: dict[str, object] = dict(operator.options)
+    if operator.custom:
+        options["custom_code"] = operator.name
+        options["custom_options"] = operator.custom_options.hex()
+    channels = {
+        str(i): {"scales": list(value.channel_quant.scales), "axis": value.channel_quant.channel_dim}
+        for i, value in enumerate(inputs)
+        if value.channel_quant is not None
+    }
+    if channels:
+        options["channel_quantisation"] = channels
+    return options
+

@@ -1,0 +1,200 @@
+"""The model while it is being drafted: values and operations that can still be taken back.
+
+Each operation is validated and its output shapes are computed when it is emitted, by the declarations in
+:mod:`nnbridge.operations`, so what is not expressible at the chosen feature level is known before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.errors import BadDataError, NnapiError, Reason
+from nnbridge.extensions import OPTIONS_TYPE, TYPES
+from nnbridge.model import ChannelQuant, Operand, Operation
+from nnbridge.operations import definition
+from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.operations.evaluate import resolve
+from nnbridge.operations.matching import match
+from nnbridge.operations.validation import check_operand_type, validate_operation
+from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, OperationCode, is_extension
+from nnbridge_tflite.flat import Span
+
+EXTENSION = "org.tensorflow.lite"
+"""The host extension of operators that NNAPI cannot express."""
+
+_RELATIVE_SCALE_ERROR = 1e-5
+
+
+class Unmappable(Exception):
+    """An operator, in the form that was tried, is not expressible in NNAPI."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """An operand to be: its type, and for constants where the value lies."""
+
+    type: int
+    dims: tuple[int, ...] = ()
+    scale: float = 0.0
+    zero_point: int = 0
+    channel_quant: ChannelQuant | None = None
+    name: str = ""
+    span: Span | None = None
+    """The value's place in the file."""
+    data: npt.NDArray[Any] | None = None
+    """The value of a constant; a view of the file where ``span`` is set."""
+    omitted: bool = False
+
+    @property
+    def constant(self) -> bool:
+        """True if the value is known."""
+        return self.data is not None
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions as NNAPI counts them: a TFLite scalar has 1."""
+        return len(self.dims)
+
+    @property
+    def extension(self) -> bool:
+        """True for a type that NNAPI does not have."""
+        return is_extension(self.type)
+
+    def like(self, **changes: Any) -> Value:
+        """A new value with this one's type and quantisation, without its constant."""
+        kept = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
+        return Value(**{**kept, **changes})
+
+    def operand(self) -> Operand:
+        """The operand as validation sees it."""
+        lifetime = Lifetime.NO_VALUE if self.omitted else Lifetime.TEMPORARY_VARIABLE
+        if self.constant:
+            lifetime = Lifetime.CONSTANT_REFERENCE
+        scale = float(np.float32(self.scale))
+        return Operand(self.type, self.dims, scale, self.zero_point, self.channel_quant, lifetime, name=self.name)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Step:
+    """A drafted operation."""
+
+    code: int
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    name: str = ""
+    mapping: str = ""
+
+
+class Draft:
+    """Operations in run order, and constants that operations share."""
+
+    def __init__(self, feature_level: int) -> None:
+        self.feature_level = feature_level
+        self.steps: list[Step] = []
+        self._shared: dict[Any, Value] = {}
+
+    # -- constants --------------------------------------------------------------------------------------------------
+
+    def scalar(self, type: OperandCode, value: float) -> Value:
+        """A scalar constant."""
+        key = (type, value)
+        if key not in self._shared:
+            self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
+        return self._shared[key]
+
+    def ints(self, values: Sequence[int], dims: tuple[int, ...] | None = None) -> Value:
+        """A TENSOR_INT32 constant."""
+        key = (OperandCode.TENSOR_INT32, tuple(values), dims)
+        if key not in self._shared:
+            array = np.array(values, np.int32)
+            shape = (len(array),) if dims is None else dims
+            self._shared[key] = Value(OperandCode.TENSOR_INT32, shape, data=array.reshape(shape))
+        return self._shared[key]
+
+    def omitted(self, type: int) -> Value:
+        """An optional operand without a value."""
+        dims = (0,) if not is_extension(type) and TYPE_FACTS[type].tensor else ()
+        return Value(type, dims, omitted=True)
+
+    # -- operations -------------------------------------------------------------------------------------------------
+
+    def add(self, step: Step) -> None:
+        """Append an operation whose outputs get the dimensions that NNAPI computes; Unmappable if it is not valid."""
+        if not is_extension(step.code):
+            self._check(step)
+        self.steps.append(step)
+
+    def _check(self, step: Step) -> None:
+        values = [*step.inputs, *step.outputs]
+        operands = [value.operand() for value in values]
+        for operand in operands[len(step.inputs) :]:
+            broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
+            if broken is not None:
+                raise Unmappable(replace(broken, operation=OperationCode(step.code).name))
+        count = len(step.inputs)
+        operation = Operation(step.code, tuple(range(count)), tuple(range(count, len(values))))
+        verdict = validate_operation(operation, operands)
+        if verdict.reason is not None:
+            raise Unmappable(verdict.reason)
+        if verdict.level > self.feature_level:
+            name = OperationCode(step.code).name
+            raise Unmappable(Reason(f"feature level {verdict.level} at least", str(self.feature_level), name))
+        self._resolve(step, operands)
+
+    def _resolve(self, step: Step, operands: Sequence[Operand]) -> None:
+        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them."""
+        declared = definition(step.code)
+        assert declared is not None
+        args = [
+            Arg.of(operand, value.data, present=not value.omitted) for operand, value in zip(operands, step.inputs, strict=False)
+        ]
+        outs = [Arg.of(operand) for operand in operands[len(step.inputs) :]]
+        found = match(declared, [a.type for a in args], [a.type for a in outs])
+        if isinstance(found, Reason):
+            raise Unmappable(found)
+        if any(0 in arg.dims for arg in args if arg.present):
+            return
+        try:
+            resolved = resolve(Call(declared, found.signature, args, outs))
+        except NeedsValue:
+            return
+        except BadDataError as error:
+            raise Unmappable(error.reason) from error
+        except NnapiError as error:
+            raise Unmappable(error.reason) from error
+        for value, arg in zip(step.outputs, resolved, strict=True):
+            _require_same_quantisation(declared.name, value, arg)
+            value.dims = tuple(max(d, 0) for d in arg.dims)
+
+
+def _require_same_quantisation(operation: str, value: Value, computed: Arg) -> None:
+    """An operation that hands on its input's parameters, or fixed ones, cannot serve a tensor that declares others."""
+    if not value.scale or not computed.scale:
+        return
+    close = abs(value.scale - computed.scale) <= _RELATIVE_SCALE_ERROR * computed.scale
+    if not close or value.zero_point != computed.zero_point:
+        found = f"{value.scale:.6g}, {value.zero_point}"
+        raise Unmappable(
+            Reason(
+                f"an output with scale {computed.scale:.6g} and zero point {computed.zero_point}", found, operation, value.name
+            )
+        )
+
+
+def extension_code(number: int) -> int:
+    """The operand or operation code of a number in the host extension."""
+    return TYPES.code(EXTENSION, number)
+
+
+def options_value(text: bytes) -> Value:
+    """The operand that holds a host operation's options."""
+    return Value(extension_code(OPTIONS_TYPE.number), (len(text),), data=np.frombuffer(text, np.uint8))
