@@ -1,0 +1,49 @@
+"""Compare a model with a reference, through the library.
+
+python scripts/compare.py model.tflite                          against LiteRT
+python scripts/compare.py model.onnx                            against ONNX Runtime
+python scripts/compare.py model.tflite --reference outputs.npz  against stored inputs and outputs
+python scripts/compare.py model.tflite --device nnapi-sample_quant --seeds 0 1 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from nnbridge import Compilation, NnbridgeError, load
+from nnbridge.compare import compare, seeded_samples, stored_samples
+from nnbridge.devices import device
+from nnbridge.references import reference
+
+RUNTIMES = {".tflite": "litert", ".onnx": "onnxruntime"}
+
+
+def main() -> None:
+    """Compile for the devices, compare, print JSON; exit with 1 if an output is outside tolerance, 2 for bad input."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--reference", type=Path, help="an .npz file; default: the runtime that the model is made for")
+    parser.add_argument("--device", action="append", default=[], help="a driver; repeatable")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    options = parser.parse_args()
+    try:
+        compilation = Compilation.create(load(options.model), [device(name) for name in options.device])
+        compilation.finish()
+        if options.reference is not None:
+            samples = stored_samples(compilation.model, options.reference)
+        else:
+            runtime = reference(RUNTIMES.get(options.model.suffix, "litert"), options.model)
+            samples = seeded_samples(compilation.model, runtime, options.seeds)
+        result = compare(compilation, str(options.reference or "runtime"), samples)
+    except NnbridgeError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    print(json.dumps(result.as_dict(), indent=2))
+    sys.exit(0 if result.passed else 1)
+
+
+if __name__ == "__main__":
+    main()
