@@ -7,11 +7,6 @@ Prints medians in milliseconds and ratios, and what conversion and preparation t
 
 from __future__ import annotations
 
-import os
-
-for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
-
 import argparse
 import statistics
 import time
@@ -20,6 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 from nnbridge import Compilation, Execution, load
 from nnbridge.compare import seeded_inputs
@@ -32,23 +28,29 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--rounds", type=int, default=15, help="runs of each contender (default 15)")
     options = parser.parse_args()
-    load(options.model)
-    convert = _median([_timed(lambda: load(options.model)) for _ in range(5)])
-    model = load(options.model)
+    with threadpool_limits(1):
+        measure(options.model, options.rounds)
+
+
+def measure(path: Path, rounds: int) -> None:
+    """Alternate the contenders and print their medians."""
+    load(path)
+    convert = _median([_timed(lambda: load(path)) for _ in range(5)])
+    model = load(path)
     compilation = Compilation.create(model, [])
     prepare = _timed(compilation.finish)
     inputs = seeded_inputs(model, 0)
     contenders: dict[str, Callable[[], object]] = {"nnbridge": lambda: Execution(compilation).run(inputs)}
     for kernels in ("reference", "optimised"):
-        runtime = LiteRT(options.model, kernels)
+        runtime = LiteRT(path, kernels)
         contenders[f"LiteRT {kernels}"] = lambda runtime=runtime: runtime.run(inputs)  # type: ignore[misc]
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for run in contenders.values():
         run()
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         for name, run in contenders.items():
             times[name].append(_timed(run))
-    table = Table(title=f"{options.model.name}, {options.rounds} alternating rounds, one thread")
+    table = Table(title=f"{path.name}, {rounds} alternating rounds, one thread")
     for column in ("contender", "median ms", "fastest ms", "nnbridge takes"):
         table.add_column(column, justify="left" if column == "contender" else "right")
     ours = _median(times["nnbridge"])
