@@ -71,13 +71,10 @@ def reasons(plan: Plan, placement: Placement) -> list[dict[str, Any]]:
         elif plan.fallback is not None:
             found.append({"device": answer.device, "rule": f"fell back: {plan.fallback}"})
         else:
-            rule = f"a figure below {chosen}'s {_figure(won)}"
-            found.append({"device": answer.device, "rule": rule, "found": _figure(answer.figure)})
+            rule = "a figure below the chosen device's"
+            figures = {"figure": answer.figure, "winner": chosen, "best": won}
+            found.append({"device": answer.device, "rule": rule, **figures})
     return found
-
-
-def _figure(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
 
 
 def _label(compilation: Compilation, operand: int) -> str:
@@ -97,8 +94,7 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
         steps.add_column(column, justify="right" if column == "step" else "left")
     for number, step in enumerate(data["steps"]):
         kinds = Counter(data["operations"][i]["type"] for i in step["operations"])
-        listed = ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.items())
-        steps.add_row(str(number), step["device"], step["place"], listed)
+        steps.add_row(str(number), step["device"], step["place"], _listed(kinds))
     tables: list[Table | str] = [steps, _operations_table(data, full)]
     if data["fallback"]:
         tables.append(f"The whole model fell back to the CPU: {compilation.plan.fallback}")
@@ -110,26 +106,39 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def _operations_table(data: dict[str, Any], full: bool) -> Table:
+    """Operations that run on the same device for the same reasons stand in one row, or each in its own."""
     from rich.table import Table
 
-    groups: dict[tuple[str, str, str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for operation in data["operations"]:
-        why = "\n".join(_reason_line(reason) for reason in operation["reasons"])
-        label = operation["name"] or operation["type"] if full else operation["type"]
-        groups.setdefault((label, operation["device"], operation["mapping"], why), []).append(operation["index"])
-    table = Table(title="Operations", show_lines=True)
-    for column in ("#", "operation", "runs on", "mapping", "why not elsewhere"):
+        why = "\n".join(_reason_line(reason, operation["type"]) for reason in operation["reasons"])
+        groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
+    table = Table(title="Why there and not elsewhere", show_lines=True)
+    for column in ("runs on", "operations", "why not elsewhere"):
         table.add_column(column, overflow="fold")
-    for (label, device, mapping, why), indexes in groups.items():
-        which = str(indexes[0]) if len(indexes) == 1 else f"{len(indexes)}×"
-        table.add_row(which, label, device, mapping or "-", why or "-")
+    for (device, why, name), members in groups.items():
+        listed = name or _listed(Counter(_mapped(operation) for operation in members))
+        table.add_row(device, listed, why or "-")
     return table
 
 
-def _reason_line(reason: dict[str, Any]) -> str:
+def _mapped(operation: dict[str, Any]) -> str:
+    """An operation's type, and its mapping where that is worth a word."""
+    mapping = operation["mapping"]
+    return f"{operation['type']} ({mapping})" if mapping not in ("", "delegate") else str(operation["type"])
+
+
+def _listed(kinds: Counter[str]) -> str:
+    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.items())
+
+
+def _reason_line(reason: dict[str, Any], kind: str) -> str:
+    if "figure" in reason:
+        return f"{reason['device']}: figure {reason['figure']:.4g}, {reason['winner']}'s is {reason['best']:.4g}"
     where = f" ({reason['operand']})" if "operand" in reason else ""
-    found = f", found {reason['found']}" if "found" in reason else ""
-    return f"{reason['device']}{where}: wants {reason['rule']}{found}"
+    found = reason.get("found", "")
+    tail = f", found {found}" if found and found != kind else ""
+    return f"{reason['device']}{where}: wants {reason['rule']}{tail}"
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -138,11 +147,13 @@ def comparison_table(comparison: Comparison) -> Table:
 
     verdict = "pass" if comparison.passed else "FAIL"
     table = Table(
+        padding=(0, 0),
         title=f"{comparison.model} on {comparison.device} against {comparison.reference}, "
-        f"{comparison.samples} sample(s): {verdict}"
+        f"{comparison.samples} sample(s): {verdict}",
     )
     for column in ("output", "type", "elements", "max diff", "mean diff", "off", "allowed", "verdict"):
-        table.add_column(column, justify="left" if column in ("output", "type", "verdict") else "right", overflow="fold")
+        left = column in ("output", "type", "verdict")
+        table.add_column(column, justify="left" if left else "right", overflow="fold", no_wrap=column != "output")
     for output in comparison.outputs:
         data = output.as_dict()
         share = output.mismatches / output.elements if output.elements else 0.0
@@ -189,9 +200,9 @@ def devices_table(listed: list[dict[str, Any]]) -> Table:
     """One row for each device; figures as time/power relative to the CPU."""
     from rich.table import Table
 
-    table = Table(title="Devices (figures: execTime / powerUsage, relative to the CPU's 1.0)")
-    for column in ("name", "place", "level", "float32", "relaxed", "quant8", "extensions"):
-        table.add_column(column, overflow="fold")
+    table = Table(title="Devices", padding=(0, 0), caption="execTime / powerUsage, relative to the CPU's 1.0")
+    for column in ("name", "place", "level", "float32", "relaxed", "quant8"):
+        table.add_column(column, no_wrap=True)
     for device in listed:
         figures = device["performance"]
         shown = [figures[n] for n in ("TENSOR_FLOAT32", "relaxed float32", "TENSOR_QUANT8_ASYMM")]
@@ -200,7 +211,6 @@ def devices_table(listed: list[dict[str, Any]]) -> Table:
             device["place"],
             str(device["feature_level"]),
             *(_pair(figure) for figure in shown),
-            ", ".join(device["extensions"]) or "-",
         )
     return table
 

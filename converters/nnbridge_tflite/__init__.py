@@ -1,0 +1,22 @@
+"""The TFLite converter: reader → graph → lowering tables → :class:`nnbridge.model.Model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnbridge.converters import ConversionOptions, Converter
+
+if TYPE_CHECKING:
+    from nnbridge.model import Model
+
+
+def _convert(path: Path, options: ConversionOptions) -> Model:
+    # The flatbuffer classes are loaded when the first file is read, not when converters are listed.
+    from nnbridge_tflite.convert import convert
+
+    return convert(path, options)
+
+
+CONVERTER = Converter("tflite", (".tflite",), ((4, b"TFL3"),), _convert)
+"""Registered under the entry point group ``nnbridge.converters``."""
