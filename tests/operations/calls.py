@@ -1,0 +1,60 @@
+"""Running one operation straight through its declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.model import ChannelQuant
+from nnbridge.operations import definition
+from nnbridge.operations.call import Arg
+from nnbridge.operations.evaluate import evaluate, make_call
+from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
+
+FLOAT = OperandCode.TENSOR_FLOAT32
+U8 = OperandCode.TENSOR_QUANT8_ASYMM
+I8 = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
+
+
+def tensor(
+    values: Any,
+    kind: OperandCode = FLOAT,
+    *,
+    scale: float = 0.0,
+    zero_point: int = 0,
+    channel_quant: ChannelQuant | None = None,
+) -> Arg:
+    """A tensor argument with a value."""
+    data = np.asarray(values, TYPE_FACTS[kind].dtype)
+    return Arg(kind, data.shape, scale, zero_point, channel_quant, data)
+
+
+def scalar(value: float | bool, kind: OperandCode = OperandCode.INT32) -> Arg:
+    """A scalar argument."""
+    return Arg(kind, (), value=np.asarray(value, TYPE_FACTS[kind].dtype))
+
+
+def integers(values: Any) -> Arg:
+    """A TENSOR_INT32 argument."""
+    return tensor(values, OperandCode.TENSOR_INT32)
+
+
+def omitted(kind: OperandCode = FLOAT) -> Arg:
+    """An optional operand without value."""
+    return Arg(kind, (0,), present=False)
+
+
+def output(kind: OperandCode = FLOAT, *, scale: float = 0.0, zero_point: int = 0) -> Arg:
+    """An output of unknown dimensions."""
+    return Arg(kind, (), scale, zero_point)
+
+
+def run(code: OperationCode, inputs: Sequence[Arg], *outputs: Arg) -> list[npt.NDArray[Any]]:
+    """The outputs' values; one float output unless said otherwise."""
+    declared = definition(code)
+    assert declared is not None
+    results = evaluate(make_call(declared, inputs, outputs or (output(),)))
+    return [result.data for result in results]

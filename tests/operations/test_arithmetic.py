@@ -1,0 +1,86 @@
+"""The integer arithmetic that quantised kernels share, against its definition in exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnbridge.operations.arithmetic import (
+    clz32,
+    mbqm,
+    quantize_multiplier,
+    rdbp,
+    round_half_away,
+    srdhm,
+)
+from nnbridge.operations.fixedpoint import exp_on_negative, inverse_sqrt_multiplier, logistic, logistic16, tanh, tanh16
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+
+
+def half_away(x: Fraction) -> int:
+    return floor(x + Fraction(1, 2)) if x >= 0 else -floor(-x + Fraction(1, 2))
+
+
+@given(INT32, INT32)
+def test_srdhm_is_the_product_over_two_to_the_31_with_ties_up(a: int, b: int) -> None:
+    expected = min(floor(Fraction(a * b, 2**31) + Fraction(1, 2)), 2**31 - 1)
+    assert int(srdhm(a, b)) == expected
+
+
+@given(INT32, st.integers(0, 31))
+def test_rdbp_divides_by_a_power_of_two_with_ties_away_from_zero(x: int, exponent: int) -> None:
+    assert int(rdbp(np.int64(x), exponent)) == half_away(Fraction(x, 2**exponent))
+
+
+@given(st.floats(1e-9, 1e9, allow_nan=False))
+def test_a_multiplier_holds_31_bits_of_the_real(real: float) -> None:
+    multiplier, shift = quantize_multiplier(real)
+    assert 2**30 <= multiplier < 2**31
+    assert abs(multiplier / 2**31 * 2.0**shift / real - 1) < 2**-30
+
+
+def test_a_multiplier_below_two_to_the_minus_32_is_zero() -> None:
+    assert quantize_multiplier(2.0**-33) == (0, 0)
+    assert quantize_multiplier(0.0) == (0, 0)
+
+
+@given(st.integers(-(2**24), 2**24), st.floats(1e-6, 0.99))
+def test_mbqm_is_within_one_of_the_real_product(x: int, real: float) -> None:
+    assert abs(int(mbqm(x, *quantize_multiplier(real))) - x * real) <= 1
+
+
+@given(st.floats(-1e6, 1e6, width=32))
+def test_round_half_away_is_c_round(x: float) -> None:
+    assert int(round_half_away(np.float32(x))) == half_away(Fraction(x))
+
+
+def test_round_half_away_does_not_round_the_largest_below_one_half_up() -> None:
+    assert round_half_away(np.nextafter(np.float32(0.5), np.float32(0))) == 0
+
+
+@given(st.integers(1, 2**31 - 1))
+def test_clz32_counts_leading_zeros(x: int) -> None:
+    assert int(clz32(x)) == 32 - x.bit_length()
+
+
+def test_fixed_point_functions_are_near_the_real_ones() -> None:
+    x = np.linspace(-7.9, 7.9, 401)
+    raw = np.round(x * 2**28).astype(np.int64)  # 3 integer bits
+    np.testing.assert_allclose(logistic(raw, 3) / 2**31, 1 / (1 + np.exp(-x)), atol=2e-8)
+    np.testing.assert_allclose(tanh(raw, 3) / 2**31, np.tanh(x), atol=2e-8)
+    negative = raw[x <= 0]
+    np.testing.assert_allclose(exp_on_negative(negative, 3) / 2**31, np.exp(x[x <= 0]), atol=2e-8)
+    short = np.round(x * 2**12).astype(np.int32)
+    np.testing.assert_allclose(logistic16(short) / 2**15, 1 / (1 + np.exp(-short / 2**12)), atol=4e-4)
+    np.testing.assert_allclose(tanh16(short) / 2**15, np.tanh(short / 2**12), atol=4e-4)
+
+
+@given(st.integers(2, 2**31 - 1))
+def test_inverse_square_roots_are_near_the_real_ones(s: int) -> None:
+    multiplier, shift = inverse_sqrt_multiplier(s)
+    assert abs(float(multiplier) / 2**31 * 2.0 ** float(shift) * s**0.5 - 1) < 1e-5
