@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -171,7 +171,7 @@ class _Conversion:
         outputs = [self._values.fresh_output(i) for i in operator.outputs]
         if not inputs or not outputs:
             raise ConversionError(Reason("an operator with inputs and outputs", "none", operator.label))
-        text = json.dumps(host_options(operator, inputs), separators=(",", ":"), default=str).encode()
+        text = json.dumps(host_options(operator, inputs, self._graph), separators=(",", ":"), default=str).encode()
         name = f"{operator.index}: {operator.name} {outputs[0].name}"
         step = Step(extension_code(operator.code), (*inputs, options_value(text)), tuple(outputs), name, HOST_MAPPING)
         self._values.infer_host_dims(operator, step)
@@ -180,8 +180,8 @@ class _Conversion:
             self._values.commit(index, value)
 
 
-def host_options(operator: Operator, inputs: list[Value]) -> Mapping[str, object]:
-    """The options of a host operation: the builtin's, a custom operator's code and bytes, per-channel scales."""
+def host_options(operator: Operator, inputs: Sequence[Value], graph: Subgraph) -> Mapping[str, object]:
+    """The options of a host operation: the builtin's, a custom operator's code and bytes, parameters that operands lack."""
     options: dict[str, object] = dict(operator.options)
     if operator.custom:
         options["custom_code"] = operator.name
@@ -193,5 +193,15 @@ def host_options(operator: Operator, inputs: list[Value]) -> Mapping[str, object
     }
     if channels:
         options["channel_quantisation"] = channels
+    if operator.intermediates:
+        options["intermediates"] = [_parameters(graph, i) for i in operator.intermediates]
     return options
 
+
+
+def _parameters(graph: Subgraph, index: int) -> dict[str, float]:
+    """Scale and zero point of a tensor that only lends them to its operator."""
+    if index < 0:
+        return {}
+    quantisation = graph.tensors[index].quantisation
+    return {"scale": quantisation.scale, "zero_point": quantisation.zero_point}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import BadDataError, NnapiError, Reason
+from nnbridge.errors import NnapiError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
 from nnbridge.model import ChannelQuant, Operand, Operation
 from nnbridge.operations import definition
@@ -134,30 +134,31 @@ class Draft:
         self.steps.append(step)
 
     def _check(self, step: Step) -> None:
-        values = [*step.inputs, *step.outputs]
-        operands = [value.operand() for value in values]
-        for operand in operands[len(step.inputs) :]:
+        inputs = [value.operand() for value in step.inputs]
+        self._resolve(step, inputs)
+        operands = [*inputs, *(value.operand() for value in step.outputs)]
+        for operand in operands[len(inputs) :]:
             broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
             if broken is not None:
                 raise Unmappable(replace(broken, operation=OperationCode(step.code).name))
-        count = len(step.inputs)
-        operation = Operation(step.code, tuple(range(count)), tuple(range(count, len(values))))
+        places = range(len(operands))
+        operation = Operation(step.code, tuple(places[: len(inputs)]), tuple(places[len(inputs) :]))
         verdict = validate_operation(operation, operands)
         if verdict.reason is not None:
             raise Unmappable(verdict.reason)
         if verdict.level > self.feature_level:
             name = OperationCode(step.code).name
             raise Unmappable(Reason(f"feature level {verdict.level} at least", str(self.feature_level), name))
-        self._resolve(step, operands)
 
-    def _resolve(self, step: Step, operands: Sequence[Operand]) -> None:
-        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them."""
+    def _resolve(self, step: Step, inputs: Sequence[Operand]) -> None:
+        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them.
+
+        This comes before validation, because the dimensions that a file declares for computed tensors may be stale.
+        """
         declared = definition(step.code)
         assert declared is not None
-        args = [
-            Arg.of(operand, value.data, present=not value.omitted) for operand, value in zip(operands, step.inputs, strict=False)
-        ]
-        outs = [Arg.of(operand) for operand in operands[len(step.inputs) :]]
+        args = [Arg.of(operand, value.data, present=not value.omitted) for operand, value in zip(inputs, step.inputs, strict=True)]
+        outs = [Arg.of(value.operand()) for value in step.outputs]
         found = match(declared, [a.type for a in args], [a.type for a in outs])
         if isinstance(found, Reason):
             raise Unmappable(found)
@@ -167,8 +168,6 @@ class Draft:
             resolved = resolve(Call(declared, found.signature, args, outs))
         except NeedsValue:
             return
-        except BadDataError as error:
-            raise Unmappable(error.reason) from error
         except NnapiError as error:
             raise Unmappable(error.reason) from error
         for value, arg in zip(step.outputs, resolved, strict=True):

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostTensor
-from nnbridge_tflite import kernels_shapes
 from nnbridge_tflite.graph import Operator, Tensor
 from nnbridge_tflite.kernels import BINARY, KERNELS, REDUCTIONS, UNARY
 from nnbridge_tflite.values import Values
@@ -30,8 +29,6 @@ UNPACKS_WEIGHTS = frozenset({"DENSIFY", "DEQUANTIZE"})
 """Folded whatever the size: what they read is a packed form of weights."""
 
 ABOUT_SHAPES = frozenset({"RANK", "SHAPE"})
-
-assert kernels_shapes.MAX_ELEMENTS > MAX_ELEMENTS
 
 
 def fold(operator: Operator, values: Values) -> bool:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostKernel, HostOperation
-from nnbridge_tflite import kernels_shapes
+from nnbridge_tflite import kernels_lstm, kernels_quantised, kernels_shapes
 from nnbridge_tflite.draft import EXTENSION
 from nnbridge_tflite.graph import ELEMENT_TYPES
 from nnbridge_tflite.kernels import KERNELS, Array, Options, Tensors
 from nnbridge_tflite.schema import builtin_names
 
-__all__ = ["HOST", "kernels_shapes"]
+KERNEL_MODULES = (kernels_lstm, kernels_quantised, kernels_shapes)
+"""Imported for the kernels that they register."""
 
 NO_KERNEL = "an operator that nnbridge's host computes"
 """Why an operation of the extension is refused when it runs."""

@@ -242,12 +242,12 @@ def softmax(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Arr
     return [stored(np.exp(shifted) / total if "beta" in options else shifted - np.log(total), outputs[0])]
 
 
-def _axes(tensor: HostTensor, rank: int) -> tuple[int, ...]:
+def axes(tensor: HostTensor, rank: int) -> tuple[int, ...]:
+    """A tensor of axes, counted from the front."""
     return tuple(sorted({a % rank for a in integers(tensor)})) if rank else ()
 
 
 REDUCTIONS: Mapping[str, Callable[..., Array]] = {
-    "MEAN": np.mean,
     "REDUCE_ALL": np.all,
     "REDUCE_ANY": np.any,
     "REDUCE_MAX": np.max,
@@ -260,7 +260,7 @@ REDUCTIONS: Mapping[str, Callable[..., Array]] = {
 def _reduction(function: Callable[..., Array]) -> HostKernel:
     def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
         a = real(inputs[0])
-        reduced = function(a, axis=_axes(inputs[1], a.ndim), keepdims=bool(options.get("keep_dims")))
+        reduced = function(a, axis=axes(inputs[1], a.ndim), keepdims=bool(options.get("keep_dims")))
         return [stored(np.asarray(reduced), outputs[0])]
 
     return run

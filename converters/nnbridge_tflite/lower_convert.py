@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from nnbridge.types import OperationCode, PaddingCode
 from nnbridge_tflite.draft import Value
 from nnbridge_tflite.lowering import FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product
+
+MAX_WINDOW = 1 << 16
+"""Most elements that a mean by convolution takes: their sum must fit 32 bits."""
 
 REDUCTIONS = {
     "REDUCE_ALL": OperationCode.REDUCE_ALL,
@@ -53,38 +57,49 @@ def _reduced(x: Lowerer, axes: Sequence[int]) -> tuple[int, ...]:
 
 
 @lowers("MEAN", wide=True)
-def mean_by_pooling(x: Lowerer) -> None:
-    """8-bit MEAN over height and width as AVERAGE_POOL_2D: it rounds, where NNAPI's MEAN truncates."""
+def mean_by_convolution(x: Lowerer) -> None:
+    """8-bit MEAN as a depthwise convolution with ones of scale 1 / count.
+
+    It rounds and rescales, as LiteRT does, where NNAPI's MEAN truncates and cannot change parameters.
+    """
     data, axes = x.input(0), _axes(x)
-    same = (data.scale, data.zero_point) == (x.out.scale, x.out.zero_point)
-    x.require(data.type in QUANT8 and same and axes == [1, 2] and data.rank == 4, "an 8-bit mean over the image", axes)
-    batch, height, width, depth = data.dims
+    x.require(data.type in QUANT8 and x.out.type == data.type and 0 not in data.dims, "an 8-bit tensor", x.tensor(0))
+    x.require(axes and axes == list(range(axes[0], axes[-1] + 1)), "neighbouring axes", axes)
+    before, after = product(data.dims[: axes[0]]), product(data.dims[axes[-1] + 1 :])
+    count = product(data.dims[axes[0] : axes[-1] + 1])
+    x.require(1 < count <= MAX_WINDOW, f"a mean of 2 to {MAX_WINDOW} elements", count)
+    ones = np.ones((1, count, 1, after), np.uint8 if data.type == QUANT8[0] else np.int8)
+    filter = x.array(ones, data, scale=_mean_scale(x, data, x.out, count), zero_point=0)
+    nothing = Value(INT32, (after,), scale=data.scale * filter.scale, data=np.zeros(after, np.int32))
     one = x.i32(1)
-    inputs = (data, x.i32(PaddingCode.VALID), one, one, x.i32(width), x.i32(height), x.i32(0))
-    if x.option("keep_dims", False):
-        x.emit(OperationCode.AVERAGE_POOL_2D, *inputs)
-        return
-    pooled = x.temp(OperationCode.AVERAGE_POOL_2D, *inputs, dims=(batch, 1, 1, depth))
-    x.reshaped(pooled, (batch, depth), out=x.out)
+    image = x.reshaped(data, (before, count, 1, after))
+    tail = (x.i32(PaddingCode.VALID), one, one, one, x.i32(0))
+    mean = x.emit(OperationCode.DEPTHWISE_CONV_2D, image, filter, nothing, *tail, out=x.out.like(dims=(before, 1, 1, after)))
+    x.reshaped(mean, _reduced(x, axes) or (1,), out=x.out)
+
+
+def _mean_scale(x: Lowerer, data: Value, out: Value, count: int) -> float:
+    """The scale of the ones, where a convolution rounds as LiteRT's mean does; refused elsewhere.
+
+    LiteRT divides its 31-bit multiplier by the count without normalising it again, which costs a bit of precision unless
+    the quotient still has its 31 bits.
+    """
+    mantissa, exponent = math.frexp(float(np.float32(data.scale)) / float(np.float32(out.scale)))
+    shift = min(count.bit_length() - 1, 31 + exponent)
+    quotient = (round(mantissa * 2**31) << max(shift, 0)) // count
+    x.require(quotient >= 2**30, "a mean whose rounding NNAPI has (else up to a step off)", f"{count} elements")
+    return float(np.float32(1 / count))
 
 
 @lowers("MEAN")
 def mean(x: Lowerer) -> None:
     """MEAN; its flag is an INT32."""
     data = x.input(0)
+    truncates = data.type in QUANT8 and x.mapping != "delegate"
+    x.require(not truncates, "a float mean (NNAPI's 8-bit mean truncates, TFLite's rounds)", x.tensor(0))
     same = (data.scale, data.zero_point) == (x.out.scale, x.out.zero_point)
     x.require(data.type not in QUANT8 or same, "one scale and zero point for input and output", [data.scale, x.out.scale])
     x.emit(OperationCode.MEAN, data, x.ints(_axes(x)), x.i32(bool(x.option("keep_dims", False))))
-
-
-@lowers("MEAN", wide=True)
-def mean_through_float(x: Lowerer) -> None:
-    """8-bit MEAN with a change of parameters by float32."""
-    x.require(x.input(0).type in QUANT8, "an 8-bit tensor", x.tensor(0))
-    axes = _axes(x)
-    keep = x.i32(bool(x.option("keep_dims", False)))
-    real = x.dequantised(x.input(0))
-    x.quantised(x.temp(OperationCode.MEAN, real, x.ints(axes), keep, dims=_reduced(x, axes) or (1,)))
 
 
 @lowers(*REDUCTIONS)

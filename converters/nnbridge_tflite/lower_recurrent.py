@@ -1,0 +1,94 @@
+"""Recurrent operators: RNN, LSTM, SVDF and their sequence forms, for floats.
+
+State that TFLite keeps in variable tensors starts at zero: an NNAPI model has no memory of its own, so each run is the
+first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nnbridge.types import OperationCode
+from nnbridge_tflite.draft import Value
+from nnbridge_tflite.lower_conv import weights
+from nnbridge_tflite.lowering import FLOATS, Lowerer, lowers
+
+LAYER_NORM = range(20, 24)
+"""Where TFLite's LSTM has the weights of its layer normalisation, if any."""
+
+
+def _floats(x: Lowerer, indexes: Sequence[int]) -> list[Value]:
+    """Inputs as floats: 8-bit weights are folded, omitted ones stay omitted."""
+    data = x.input(0)
+    x.require(data.type in FLOATS, "float activations", x.tensor(0))
+    return [weights(x, i, data) if x.has(i) else x.draft.omitted(data.type) for i in indexes]
+
+
+def _state(x: Lowerer, i: int) -> tuple[int, ...]:
+    """The dimensions of a state tensor."""
+    return x.input(i).dims
+
+
+@lowers("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def sequence_lstm(x: Lowerer) -> None:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM: the same 20 inputs, options, then layer normalisation."""
+    data = x.input(0)
+    x.require(not x.option("diagonal_recurrent_tensors", False), "full recurrent matrices", "diagonal ones")
+    clips = [x.real(x.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    inputs = [data, *_floats(x, range(1, 20)), x.i32(x.option("fused_activation_function"))]
+    norms = _floats(x, LAYER_NORM)
+    x.emit(OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM, *inputs, *clips, x.flag(x.option("time_major", False)), *norms)
+
+
+@lowers("LSTM")
+def lstm(x: Lowerer) -> None:
+    """LSTM: one step; scratch and states are outputs that nobody reads."""
+    data = x.input(0)
+    x.require(x.option("kernel_type") == 0 and x.count >= 20, "the full LSTM kernel", x.option("kernel_type"))
+    clips = [x.real(x.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    inputs = [data, *_floats(x, range(1, 20)), x.i32(x.option("fused_activation_function")), *clips]
+    norms = _floats(x, LAYER_NORM) if x.count == 24 else []
+    batch, cells = _state(x, 19)
+    scratch = data.like(dims=(batch, cells * (4 if x.has(1) else 3)))
+    states = [data.like(dims=_state(x, 18)), data.like(dims=(batch, cells))]
+    x.emit(OperationCode.LSTM, *inputs, *norms, out=[scratch, *states, x.out])
+
+
+@lowers("BIDIRECTIONAL_SEQUENCE_LSTM")
+def bidirectional_lstm(x: Lowerer) -> None:
+    """BIDIRECTIONAL_SEQUENCE_LSTM: the same 48 inputs, options, no layer normalisation."""
+    data = x.input(0)
+    clips = [x.real(x.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    inputs = [data, *_floats(x, range(1, 48)), x.i32(x.option("fused_activation_function")), *clips]
+    flags = [x.flag(x.option("merge_outputs", False)), x.flag(x.option("time_major", True))]
+    none = [x.draft.omitted(data.type)] * 8
+    x.emit(OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM, *inputs, *flags, *none, out=x.outputs)
+
+
+@lowers("RNN")
+def rnn(x: Lowerer) -> None:
+    """RNN: one step."""
+    inputs = [x.input(0), *_floats(x, range(1, 5)), x.i32(x.option("fused_activation_function"))]
+    x.emit(OperationCode.RNN, *inputs, out=[x.input(0).like(dims=_state(x, 4)), x.out])
+
+
+@lowers("UNIDIRECTIONAL_SEQUENCE_RNN")
+def sequence_rnn(x: Lowerer) -> None:
+    """UNIDIRECTIONAL_SEQUENCE_RNN; its flag is an INT32."""
+    inputs = [x.input(0), *_floats(x, range(1, 5)), x.i32(x.option("fused_activation_function"))]
+    x.emit(OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN, *inputs, x.i32(bool(x.option("time_major", False))))
+
+
+@lowers("BIDIRECTIONAL_SEQUENCE_RNN", wide=True)
+def bidirectional_rnn(x: Lowerer) -> None:
+    """BIDIRECTIONAL_SEQUENCE_RNN: the same 12 inputs, then options."""
+    inputs = [x.input(0), *_floats(x, range(1, 12)), x.i32(x.option("fused_activation_function"))]
+    flags = [x.flag(x.option("time_major", False)), x.flag(x.option("merge_outputs", False))]
+    x.emit(OperationCode.BIDIRECTIONAL_SEQUENCE_RNN, *inputs, *flags, out=x.outputs)
+
+
+@lowers("SVDF")
+def svdf(x: Lowerer) -> None:
+    """SVDF: one step; the new state is an output that nobody reads."""
+    inputs = [x.input(0), *_floats(x, range(1, 5)), x.i32(x.option("rank")), x.i32(x.option("fused_activation_function"))]
+    x.emit(OperationCode.SVDF, *inputs, out=[x.input(0).like(dims=_state(x, 4)), x.out])
