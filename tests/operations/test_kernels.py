@@ -127,7 +127,7 @@ def test_per_channel_filters_have_a_multiplier_for_each_channel() -> None:
 def test_a_bias_of_the_wrong_scale_is_refused() -> None:
     x, w = tensor(np.ones((1, 1, 1, 1)), U8, scale=0.5), tensor(np.ones((1, 1, 1, 1)), U8, scale=0.5)
     bias = tensor([0], OperandCode.TENSOR_INT32, scale=0.3)
-    with pytest.raises(OpFailedError, match="a bias scale of 0.25"):
+    with pytest.raises(OpFailedError, match=r"a bias scale of 0\.25"):
         run(Op.CONV_2D, [x, w, bias, *_PARAMETERS], output(U8, scale=1.0))
 
 

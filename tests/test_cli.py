@@ -1,0 +1,177 @@
+"""The commands as users call them: tables, JSON, exit status, messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from nnbridge.cli.commands import cli
+from tests.conftest import MODELS
+
+DIGITS = str(MODELS / "digits_float32.tflite")
+REFERENCE = str(MODELS / "digits_float32.litert.npz")
+FAST, MINIMAL = "nnapi-sample_float_fast", "nnapi-sample_minimal"
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+def data(*arguments: str) -> Any:
+    result = call(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(*arguments: str) -> str:
+    """The message of a refusal: exit status 2, nothing on standard output."""
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize("command", ["convert", "plan", "run", "compare", "devices", "vts"])
+def test_every_command_has_help(command: str) -> None:
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def test_devices_are_listed_with_the_cpu_behind_the_drivers_and_the_host_last() -> None:
+    names = [device["name"] for device in data("devices")]
+    assert names[-2:] == ["nnapi-reference", "host"]
+    assert FAST in names
+    assert call("devices").exit_code == 0
+
+
+def test_a_plan_names_place_device_and_reasons_of_each_operation() -> None:
+    plan = data("plan", DIGITS, "--device", f"{FAST},{MINIMAL}")
+    by_type = {operation["type"]: operation for operation in plan["operations"]}
+    assert by_type["CONV_2D"]["device"] == MINIMAL
+    assert by_type["SOFTMAX"]["device"] == FAST
+    assert by_type["SOFTMAX"]["place"] == "device"
+    [reason] = [r for r in by_type["SOFTMAX"]["reasons"] if r["device"] == MINIMAL]
+    assert reason["rule"] == "ADD or CONCATENATION or CONV_2D"
+    assert plan["counts"] == {"device": len(plan["operations"])}
+    assert sum(len(step["operations"]) for step in plan["steps"]) == len(plan["operations"])
+
+
+def test_low_power_leaves_the_fast_driver_for_the_cpu() -> None:
+    plan = data("plan", DIGITS, "--device", FAST, "--preference", "low-power")
+    assert {operation["device"] for operation in plan["operations"]} == {"nnapi-reference"}
+    [reason] = plan["operations"][0]["reasons"]
+    assert (reason["figure"], reason["best"]) == (1.2, 1.0)
+
+
+def test_quantised_models_stay_on_the_cpu_with_every_float_driver() -> None:
+    plan = data("plan", str(MODELS / "digits_uint8.tflite"), "--device", FAST)
+    for operation in plan["operations"]:
+        assert operation["place"] == "NNAPI CPU"
+        assert operation["reasons"][0]["found"] == "TENSOR_QUANT8_ASYMM"
+
+
+def test_plan_tables_fit_a_terminal() -> None:
+    for line in call("plan", DIGITS, "--device", f"{FAST},{MINIMAL}").stdout.splitlines():
+        assert len(line) <= 80
+
+
+def test_compare_passes_against_stored_outputs() -> None:
+    result = data("compare", DIGITS, "--device", FAST, "--reference", REFERENCE)
+    assert result["pass"]
+    assert result["samples"] == 64
+    assert set(result["outputs"][0]) >= {
+        "name",
+        "type",
+        "elements",
+        "max_abs_diff",
+        "max_quant_diff",
+        "mean_abs_diff",
+        "mismatches",
+        "atol",
+        "rtol",
+        "pass",
+    }
+
+
+def test_compare_fails_with_status_1_where_outputs_differ(tmp_path: Path) -> None:
+    with np.load(REFERENCE) as file:
+        arrays = {name: file[name] for name in file.files}
+    output = next(name for name in arrays if name.startswith("output:"))
+    arrays[output] = arrays[output] + np.float32(0.01)
+    np.savez(tmp_path / "off.npz", **arrays)
+    result = call("compare", DIGITS, "--reference", str(tmp_path / "off.npz"), "--json")
+    assert result.exit_code == 1
+    assert not json.loads(result.stdout)["pass"]
+
+
+def test_compare_with_litert() -> None:
+    pytest.importorskip("ai_edge_litert")
+    assert data("compare", DIGITS, "--reference", "litert", "--seeds", "0,1")["pass"]
+
+
+def test_run_writes_outputs_and_times(tmp_path: Path) -> None:
+    target = tmp_path / "out.npz"
+    result = data("run", DIGITS, "--seed", "0", "-o", str(target))
+    with np.load(target) as file:
+        assert file.files == [result["outputs"][0]["name"]]
+    assert result["steps"][0]["milliseconds"] > 0
+
+
+def test_a_converted_model_is_the_same_to_every_command(tmp_path: Path) -> None:
+    target = str(tmp_path / "digits.nnapi")
+    assert data("convert", DIGITS, "-o", target)["operations"] > 0
+    ours, theirs = (data("plan", path, "--device", FAST)["operations"] for path in (target, DIGITS))
+    assert ours == theirs
+    assert data("compare", target, "--reference", REFERENCE)["pass"]
+
+
+def test_no_fallback_refuses_what_the_devices_do_not_cover() -> None:
+    assert "a device that takes the operation" in refused("plan", DIGITS, "--device", MINIMAL, "--no-fallback")
+
+
+def test_bad_arguments_give_one_message_each(tmp_path: Path) -> None:
+    text = tmp_path / "text.tflite"
+    text.write_text("this is not a model")
+    onnx = tmp_path / "model.onnx"
+    onnx.write_bytes(b"\x08\x08")
+    assert "text.tflite" in refused("plan", str(text))
+    assert "missing.tflite" in refused("plan", str(tmp_path / "missing.tflite"))
+    assert "ONNX" in refused("plan", str(onnx))
+    assert "nnapi-nowhere" in refused("plan", DIGITS, "--device", "nnapi-nowhere")
+    assert "--seeds" in refused("compare", DIGITS, "--reference", REFERENCE, "--seeds", "one")
+    assert "--input" in refused("run", DIGITS)
+    assert "NAME=FILE.npy" in refused("run", DIGITS, "--input", "nothing=x.npy")
+    assert "litert" in refused("compare", DIGITS, "--reference", "somebody")
+
+
+@pytest.mark.parametrize("value", [np.zeros((1, 8, 8, 1), np.float64), np.zeros((1, 8, 8, 2), np.float32)])
+def test_an_input_of_wrong_type_or_shape_is_named(value: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, value)
+    name = data("plan", DIGITS)["steps"][0]["inputs"][0]
+    message = refused("run", DIGITS, "--input", f"{name}={path}", "-o", str(tmp_path / "out.npz"))
+    assert name in message
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_a_truncated_model_writes_nothing(tmp_path: Path) -> None:
+    half = tmp_path / "half.tflite"
+    content = Path(DIGITS).read_bytes()
+    half.write_bytes(content[: len(content) // 2])
+    assert "half.tflite" in refused("convert", str(half), "-o", str(tmp_path / "out.nnapi"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["half.tflite"]
+
+
+def test_importing_nnbridge_imports_neither_converters_nor_the_command_line() -> None:
+    code = "import sys, nnbridge; print([m for m in ('click', 'rich', 'tflite', 'onnx', 'nnbridge_tflite') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,59 @@
+"""Android's conformance cases on nnapi-reference, and how they are judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnbridge.conformance.cases import Case, judge
+from nnbridge.conformance.run import Setting, run_all, run_file
+from nnbridge.conformance.variants import VARIANTS
+from tests.conftest import shared_folder
+
+CASES = shared_folder() / "vts"
+SPECS = sorted(CASES.glob("*/*.json.gz")) if CASES.is_dir() else []
+SUITES = sorted({path.parent.name for path in SPECS}) or ["none"]
+
+
+def _float_case(expected: float, *, relaxed: bool = False) -> Case:
+    operand = {"type": "TENSOR_FLOAT32", "dims": [1], "lifetime": "SUBGRAPH_OUTPUT"}
+    model = {"operands": [operand], "operations": [], "inputs": [], "outputs": [0]}
+    data = {"name": "one", "relaxed": relaxed, "expect_failure": False, "model": model, "inputs": [], "outputs": [[expected]]}
+    return Case("suite", "spec", data)
+
+
+@pytest.mark.parametrize(("found", "relaxed", "passes"), [(1.00001, False, True), (1.00002, False, False), (1.009, True, True)])
+def test_floats_are_judged_at_the_harness_tolerance(found: float, relaxed: bool, passes: bool) -> None:
+    # 1e-5 + 5 ulp of 1.0 = 1.06e-5; relaxed 2 * 5 * 2**-10 = 0.00977.
+    failure = judge(_float_case(1.0, relaxed=relaxed), [np.array([found], np.float32)])
+    assert (failure is None) == passes
+
+
+def test_wrong_dimensions_fail() -> None:
+    failure = judge(_float_case(1.0), [np.ones((1, 1), np.float32)])
+    assert failure is not None
+    assert "dimensions [1], found [1, 1]" in failure.message
+
+
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("variant", [None, *VARIANTS])
+def test_every_case_passes(cases: Path, suite: str, variant: str | None) -> None:
+    files = [path for path in SPECS if path.parent.name == suite]
+    outcome = run_all(files, Setting(variant=variant), jobs=1)
+    assert outcome.failures == []
+    if variant is None:
+        assert outcome.suites[suite].total > 0
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_case_passes_split_over_three_devices_at_random(cases: Path, suite: str) -> None:
+    outcome = run_all([path for path in SPECS if path.parent.name == suite], Setting(split=1), jobs=1)
+    assert outcome.failures == []
+
+
+def test_a_device_that_answers_wrongly_fails(cases: Path) -> None:
+    outcome = run_file(cases / "V1_0" / "add.json.gz", Setting(device="tests.runtime.wrong:WRONG"))
+    assert outcome.failures
+    assert not outcome.passed

@@ -1,0 +1,110 @@
+"""Saved models: round trips, constants in place, and files that do not hold together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nnbridge import storage
+from nnbridge.errors import ConversionError, InputError, NnbridgeError
+from nnbridge.files import atomic_write
+from nnbridge.model import Model
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.types import OperationCode
+from tests.graphs import add_then, constant_add
+from tests.runtime.test_execution import _loop
+
+
+def saved(model: Model, folder: Path) -> Path:
+    path = folder / "model.nnapi"
+    storage.save(model, path)
+    return path
+
+
+def answer(model: Model, value: np.ndarray) -> np.ndarray:
+    compilation = Compilation.create(model, [])
+    compilation.finish()
+    return next(iter(Execution(compilation).run([value]).values()))
+
+
+def test_a_saved_model_is_the_same_model(tmp_path: Path) -> None:
+    model = constant_add(np.arange(100, dtype=np.float32))
+    loaded = storage.load(saved(model, tmp_path))
+    assert loaded.main == model.main
+    assert loaded.name == model.name
+    for ours, theirs in zip(model.main.operands, loaded.main.operands, strict=True):
+        if ours.is_constant:
+            np.testing.assert_array_equal(model.value(ours), loaded.value(theirs))
+    x = np.ones(100, np.float32)
+    np.testing.assert_array_equal(answer(loaded, x), answer(model, x))
+
+
+def test_control_flow_keeps_its_models(tmp_path: Path) -> None:
+    loaded = storage.load(saved(_loop(4.0), tmp_path))
+    assert answer(loaded, np.array([1], np.float32)).tolist() == [13]
+
+
+def test_constants_start_at_multiples_of_64_bytes_in_the_file(tmp_path: Path) -> None:
+    model = storage.load(saved(constant_add(np.ones(100, np.float32)), tmp_path))
+    [pool] = model.pools
+    value = next(model.value(o) for o in model.main.operands if o.name == "value")
+    assert value is not None
+    assert value.ctypes.data % 64 == 0
+    assert not value.flags.writeable
+    assert len(pool) == 448  # 400 bytes, rounded up
+
+
+def test_a_failing_write_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+
+    def fail() -> None:
+        with atomic_write(path) as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_bytes() == b"before"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        storage.save(add_then(OperationCode.ABS), tmp_path / "nowhere" / "model.nnapi")
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\0" * 100, b"\x10\0\0\0NNBM" + b"\xff" * 50])
+def test_files_that_are_no_models(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.nnapi"
+    path.write_bytes(content)
+    with pytest.raises(ConversionError, match=r"model\.nnapi"):
+        storage.load(path)
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    path = saved(constant_add(np.ones(100, np.float32)), tmp_path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole) - 64, 13):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ConversionError):
+            storage.load(path)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_changed_bytes_give_our_errors_only(data: st.DataObject, tmp_path: Path) -> None:
+    path = saved(constant_add(np.ones(40, np.float32)), tmp_path)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(bytes(content))
+    with contextlib.suppress(NnbridgeError):
+        storage.load(path)
