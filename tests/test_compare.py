@@ -44,6 +44,14 @@ def test_floats_may_differ_by_a_ten_thousandth_of_the_references_range() -> None
     assert not compared(np.float32([0.0011, 10]), np.float32([0, 10])).passed
 
 
+def test_a_single_operation_is_held_to_the_harness_tolerance() -> None:
+    # 1e-5 + 5 * 2**-23 * 10 = 1.6e-5.
+    for difference, passes in ((1.5e-5, True), (1.8e-5, False)):
+        comparison = OutputComparison("y", "", single=True)
+        comparison.add(np.float64([10 + difference, 0]), np.float64([10, 0]))
+        assert comparison.passed == passes
+
+
 def test_8_bit_values_may_differ_by_one_step() -> None:
     assert compared(np.uint8([1, 2]), np.uint8([2, 2])).passed
     result = compared(np.uint8([0, 2]), np.uint8([2, 2]))
