@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, rank, types
 from nnbridge.operations.farmhash import fingerprint64
+from nnbridge.operations.philox import uniform
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -84,6 +88,8 @@ _SPARSE_DEPRECATED, _DENSE, _SPARSE = 1, 2, 3
 
 
 def _lsh_shape(call: Call) -> tuple[int, ...]:
+    for name in ("hash", "input", "type"):
+        call.require(call[name].present, "a value is required", "none", name)
     hashes, bits = call["hash"].dims
     kind, weight = int(call.scalar("type")), call.get("weight")
     call.require(bits <= 32, "at most 32 bits", bits, "hash")
@@ -123,7 +129,7 @@ def _lsh_shape(call: Call) -> tuple[int, ...]:
 def lsh_projection(call: Call) -> Array:
     """N173: a bit is the sign of the weighted sum of the items' fingerprints, each with the bit's seed in front."""
     items = call["input"].data
-    raw = np.ascontiguousarray(items.reshape(items.shape[0], -1)).view(np.uint8)
+    raw = np.ascontiguousarray(items.reshape(items.shape[0], math.prod(items.shape[1:]))).view(np.uint8)
     seeds = call["hash"].data.astype(np.float32)
     weight = call.get("weight")
     weights = np.ones(len(raw)) if weight is None else weight.data.astype(np.float64)
@@ -139,6 +145,26 @@ def lsh_projection(call: Call) -> Array:
     return numbers + (np.arange(len(numbers)) << count) if kind == _SPARSE else numbers
 
 
+def _multinomial_shape(call: Call) -> tuple[int, ...]:
+    samples = int(call.scalar("samples"))
+    call.require(samples >= 0, "a number of samples of at least 0", samples, "samples")
+    return call["logits"].dims[0], samples
+
+
+def _first_above(sorted_rows: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """In each row, the first place whose value exceeds each wanted one, or the row's length: a binary search of all at once."""
+    low = np.zeros(wanted.shape, np.int64)
+    high = np.full(wanted.shape, sorted_rows.shape[1])
+    for _ in range(sorted_rows.shape[1].bit_length()):
+        middle = (low + high) // 2
+        # Where the search has ended, the middle may lie past the row; what is read there changes nothing.
+        read = np.take_along_axis(sorted_rows, np.minimum(middle, sorted_rows.shape[1] - 1), axis=1)
+        above, open_ = read > wanted, low < high
+        high = np.where(open_ & above, middle, high)
+        low = np.where(open_ & ~above, middle + 1, low)
+    return low
+
+
 @operation(
     OperationCode.RANDOM_MULTINOMIAL,
     since=3,
@@ -150,17 +176,17 @@ def lsh_projection(call: Call) -> Array:
         Input("seeds", T.TENSOR_INT32, "two seeds; both 0: different draws each time", rank=rank(1)),
     ],
     outputs=[Output("output", T.TENSOR_INT32, "class numbers [batch, samples]")],
-    shape=lambda call: (call["logits"].dims[0], int(call.scalar("samples"))),
+    shape=_multinomial_shape,
     handled="executor",
 )
 def random_multinomial(call: Call) -> Array:
-    """N175 with NumPy's Philox instead of TensorFlow's: equal seeds give equal draws, and the distribution is the same."""
+    """N175: the draws of Android's CPU for the same seeds; infinite and NaN logits are never drawn."""
     logits, seeds = call["logits"].data.astype(np.float64), call["seeds"].data
     call.require(seeds.shape == (2,), "two seeds", list(seeds.shape), "seeds")
-    samples = int(call.scalar("samples"))
-    key = None if not seeds.any() else [int(s) & 0xFFFFFFFF for s in seeds]
-    rng = np.random.Generator(np.random.Philox(None if key is None else np.random.SeedSequence(key)))
-    weights = np.where(np.isfinite(logits), np.exp(logits - logits.max(axis=1, keepdims=True)), 0)
-    cumulative = np.cumsum(weights, axis=1)
-    targets = rng.random((len(logits), samples)) * cumulative[:, -1:]
-    return (targets[:, :, None] >= cumulative[:, None, :]).sum(axis=2)
+    first, second = (int(s) for s in seeds) if seeds.any() else (secrets.randbits(64), secrets.randbits(64))
+    finite = np.isfinite(logits)
+    largest = np.max(logits, axis=1, keepdims=True, where=finite, initial=-float(np.finfo(np.float32).max))
+    cumulative = np.cumsum(np.where(finite, np.exp(logits - largest), 0), axis=1)
+    batch, samples = call.out.dims
+    targets = uniform(batch * samples, (first, second)).reshape(batch, samples) * cumulative[:, -1:]
+    return _first_above(cumulative, targets)

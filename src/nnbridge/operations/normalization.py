@@ -88,13 +88,14 @@ def local_response_normalization(call: Call) -> Array:
     """N83: the window is cut at the ends."""
     x, axis, radius = call["input"].data, call.axis("axis", call["input"].rank), int(call.scalar("radius"))
     call.require(radius >= 0, "a radius of at least 0", radius, "radius")
-    squares = np.moveaxis(np.square(x, dtype=np.float64), axis, -1)
-    count = squares.shape[-1]
-    total = np.concatenate([np.zeros((*squares.shape[:-1], 1)), np.cumsum(squares, axis=-1)], axis=-1)
-    position = np.arange(count)
-    window = total[..., np.minimum(position + radius + 1, count)] - total[..., np.maximum(position - radius, 0)]
-    bias, alpha, beta = (float(call.scalar(name)) for name in ("bias", "alpha", "beta"))
-    return x * np.moveaxis(np.power(bias + alpha * window, -beta), -1, axis).astype(np.float32)
+    squares = np.moveaxis(np.square(x), axis, -1)
+    # Neighbours are added one by one: differences of running sums would lose small values next to large ones.
+    window = squares.copy()
+    for away in range(1, min(radius + 1, squares.shape[-1])):
+        window[..., away:] += squares[..., :-away]
+        window[..., :-away] += squares[..., away:]
+    bias, alpha, beta = (np.float32(call.scalar(name)) for name in ("bias", "alpha", "beta"))
+    return x * np.moveaxis(np.power(bias + alpha * window, -beta), -1, axis)
 
 
 @operation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def _axes(call: Call) -> tuple[int, ...]:
 
 def _reduced_shape(call: Call) -> tuple[int, ...]:
     dims, axes = call["input"].dims, _axes(call)
-    if call.scalar("keep_dims"):
+    if call.scalar("keep_dims") > 0:
         return tuple(1 if i in axes else d for i, d in enumerate(dims))
     return tuple(d for i, d in enumerate(dims) if i not in axes) or (1,)
 
@@ -57,14 +58,34 @@ def mean(call: Call) -> Array:
         return x.data
     if not is_quant8(x.type):
         return x.data.mean(axis=axes, dtype=np.float32).reshape(call.out.dims)
-    sums = x.data.sum(axis=axes, dtype=np.int64)
-    count = int(np.prod([x.dims[i] for i in axes]))
+    sums = x.data.sum(axis=axes, dtype=np.int32)
+    count = math.prod(x.dims[i] for i in axes)
     return (np.sign(sums) * (np.abs(sums) // count)).reshape(call.out.dims)
+
+
+def _folded(ufunc: np.ufunc, x: Values, axes: tuple[int, ...]) -> Values:
+    """A sum or product in the type of ``x``; float16 is rounded after each step (N33), so that order matters there."""
+    if x.dtype != np.float16:
+        return ufunc.reduce(x, axis=axes)
+    kept = [i for i in range(x.ndim) if i not in axes]
+    rows = x.transpose(*kept, *axes).reshape(*(x.shape[i] for i in kept), -1)
+    return ufunc.accumulate(rows, axis=-1)[..., -1]
 
 
 def _product(x: Values, axes: tuple[int, ...]) -> Values:
     """A factor of 0 makes 0 even against infinity (N86)."""
-    return np.where((x == 0).any(axis=axes), x.dtype.type(0), np.prod(x, axis=axes, dtype=x.dtype))
+    return np.where((x == 0).any(axis=axes), x.dtype.type(0), _folded(np.multiply, x, axes))
+
+
+def _extreme(ufunc: np.ufunc, sign: int) -> Callable[[Values, tuple[int, ...]], Values]:
+    """Largest or smallest value; float ones start from the finite range's end (N36) and pass over NaN (N35)."""
+
+    def reduce(x: Values, axes: tuple[int, ...]) -> Values:
+        if x.dtype.kind != "f":
+            return ufunc.reduce(x, axis=axes)
+        return ufunc.reduce(x, axis=axes, initial=-sign * np.finfo(x.dtype).max)
+
+    return reduce
 
 
 _FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
@@ -74,10 +95,10 @@ _ORDERED = [*_FLOATS, types(3, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUA
 _REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Values, tuple[int, ...]], Values]], ...] = (
     (OperationCode.REDUCE_ALL, "Logical and over axes.", _BOOLEANS, lambda x, axes: (x != 0).all(axis=axes)),
     (OperationCode.REDUCE_ANY, "Logical or over axes.", _BOOLEANS, lambda x, axes: (x != 0).any(axis=axes)),
-    (OperationCode.REDUCE_MAX, "Maximum over axes.", _ORDERED, lambda x, axes: x.max(axis=axes)),
-    (OperationCode.REDUCE_MIN, "Minimum over axes.", _ORDERED, lambda x, axes: x.min(axis=axes)),
+    (OperationCode.REDUCE_MAX, "Maximum over axes.", _ORDERED, _extreme(np.fmax, 1)),
+    (OperationCode.REDUCE_MIN, "Minimum over axes.", _ORDERED, _extreme(np.fmin, -1)),
     (OperationCode.REDUCE_PROD, "Product over axes.", _FLOATS, _product),
-    (OperationCode.REDUCE_SUM, "Sum over axes.", _FLOATS, lambda x, axes: x.sum(axis=axes, dtype=x.dtype)),
+    (OperationCode.REDUCE_SUM, "Sum over axes.", _FLOATS, lambda x, axes: _folded(np.add, x, axes)),
 )
 
 

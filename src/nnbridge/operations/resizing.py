@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.operations.arithmetic import round_half_away
+from nnbridge.operations.arithmetic import rdbp, round_half_away
 from nnbridge.operations.declaration import Input, Layout, Output, TypeSet, like, operation, rank, types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -53,15 +52,11 @@ def _shape(call: Call) -> tuple[int, ...]:
     sizes = []
     for name, size in (("height", h), ("width", w)):
         value = call[name].data.reshape(())
-        wanted = int(value) if value.dtype.kind == "i" else math.floor(np.float32(size) * np.float32(value))
-        call.require(wanted > 0, f"a {name} above 0", wanted, name)
-        sizes.append(wanted)
+        wanted = value if value.dtype.kind == "i" else np.floor(np.float32(size) * np.float32(value))
+        # Also false for a factor that is not a number.
+        call.require(0 < wanted < 2**31, f"a {name} above 0 and below 2**31", wanted, name)
+        sizes.append(int(wanted))
     return b, sizes[0], sizes[1], c
-
-
-def _size(call: Call, k: int) -> int:
-    """Height (0) or width (1) of the output."""
-    return _shape(call)[1 + k]
 
 
 def _scale(call: Call, size: int, wanted: int) -> np.float32:
@@ -95,8 +90,8 @@ def _nearest(call: Call, size: int, wanted: int) -> npt.NDArray[np.int64]:
 def resize_nearest_neighbor(call: Call) -> Array:
     """Pixels by index."""
     x = call["input"].data
-    rows, columns = (_nearest(call, x.shape[1 + k], _size(call, k)) for k in range(2))
-    return x[:, rows][:, :, columns]
+    rows, columns = (_nearest(call, x.shape[k], call.out.dims[k]) for k in (1, 2))
+    return x.take(rows, axis=1).take(columns, axis=2)
 
 
 def _neighbours(
@@ -106,15 +101,15 @@ def _neighbours(
     scale, position = _scale(call, size, wanted), np.arange(wanted, dtype=np.float32)
     half = np.float32(0.5)
     source = (position + half) * scale - half if _flag(call, "half_pixel_centers") else position * scale
-    floor = np.floor(source)
-    lower = np.maximum(floor.astype(np.int64), 0)
-    upper = np.minimum(floor.astype(np.int64) + 1, size - 1)
+    lower = np.maximum(np.floor(source).astype(np.int64), 0)
+    # A position on a pixel has that pixel on both sides, so that an infinite neighbour stays out of it.
+    upper = np.minimum(np.ceil(source).astype(np.int64), size - 1)
     return lower, upper, source - lower.astype(np.float32)
 
 
 def _neighbours_fixed(
     call: Call, size: int, wanted: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """N93 for signed 8-bit values: positions in 1/1024."""
     if _flag(call, "align_corners") and wanted > 1:
         scale = ((1 << 10) * (size - 1) + (wanted - 1) // 2) // (wanted - 1)
@@ -123,9 +118,10 @@ def _neighbours_fixed(
     position = np.arange(wanted, dtype=np.int64)
     half = _flag(call, "half_pixel_centers")
     source = position * scale + scale // 2 - (1 << 9) if half else position * scale
-    lower = np.maximum(source // (1 << 10), 0)
+    # The rounded scale may lead past the last pixel, where Android reads on; here the last pixel is repeated.
+    lower = np.clip(source // (1 << 10), 0, size - 1)
     upper = np.minimum((source + (1 << 10) - 1) // (1 << 10), size - 1)
-    return lower, upper, source - (lower << 10)
+    return lower, upper, np.minimum(source - (lower << 10), 1 << 10).astype(np.int32)
 
 
 @operation(
@@ -145,20 +141,14 @@ def resize_bilinear(call: Call) -> Array:
     x = call["input"]
     signed = x.type == T.TENSOR_QUANT8_ASYMM_SIGNED
     find: Any = _neighbours_fixed if signed else _neighbours
-    top, bottom, dy = find(call, x.dims[1], _size(call, 0))
-    left, right, dx = find(call, x.dims[2], _size(call, 1))
-    one = 1 << 10 if signed else np.float32(1)
-    data = x.data.astype(np.int64 if signed else np.float32, copy=False)
-    dy, dx = dy[:, None, None], dx[None, :, None]
-    upper, lower = data[:, top], data[:, bottom]
-    mixed = (
-        upper[:, :, left] * ((one - dy) * (one - dx))
-        + upper[:, :, right] * ((one - dy) * dx)
-        + lower[:, :, left] * (dy * (one - dx))
-        + lower[:, :, right] * (dy * dx)
-    )
-    if not signed:
-        # Unsigned 8-bit values are truncated by the conversion of the result.
-        return mixed
-    # Rounded half away from zero.
-    return np.sign(mixed) * ((np.abs(mixed) + (1 << 19)) >> 20)
+    top, bottom, dy = find(call, x.dims[1], call.out.dims[1])
+    left, right, dx = find(call, x.dims[2], call.out.dims[2])
+    one = np.int32(1 << 10) if signed else np.float32(1)
+    data = x.data.astype(np.int32 if signed else np.float32, copy=False)
+    dy, dx = dy[:, None, None], dx[:, None]
+    rows = [data.take(top, axis=1) * (one - dy), data.take(bottom, axis=1) * dy]
+    # Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: they keep Android's, in which
+    # each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
+    parts = rows if x.type == T.TENSOR_QUANT8_ASYMM else [rows[0] + rows[1]]
+    mixed = sum(part.take(side, axis=2) * share for side, share in ((left, one - dx), (right, dx)) for part in parts)
+    return rdbp(mixed, 20) if signed else mixed
