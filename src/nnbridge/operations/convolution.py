@@ -309,6 +309,7 @@ _LATER_TYPES = [types(max(3, t.level), **t.types) for t in _TYPES]
     signatures=_grouped_forms(),
     outputs=[Output("output", "T", "[batch, out_h, out_w, depth_out]")],
     shape=_grouped_shape,
+    handled="executor",
     build_checks=(channel_check(0),),
     layout=LAYOUT,
 )
