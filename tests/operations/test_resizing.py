@@ -1,0 +1,123 @@
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR: where pixels lie and how they are mixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnbridge.errors import OpFailedError
+from nnbridge.operations.call import Arg
+from nnbridge.types import OperandCode, OperationCode
+from tests.operations.calls import FLOAT, I8, U8, output, run, scalar, tensor
+
+Op = OperationCode
+F32, BOOL = OperandCode.FLOAT32, OperandCode.BOOL
+
+
+def row(values: Any, kind: OperandCode = FLOAT) -> Arg:
+    """An image of one row and one channel."""
+    scale = 0.0 if kind == FLOAT else 1.0
+    return tensor(np.reshape(values, (1, 1, -1, 1)), kind, scale=scale)
+
+
+def resized(code: OperationCode, image: Arg, width: float, *, corners: bool = False, centres: bool = False) -> npt.NDArray[Any]:
+    """A row at another width."""
+    kind = OperandCode(image.type)
+    flags = [scalar(flag, BOOL) for flag in (False, corners, centres)]
+    [y] = run(code, [image, scalar(width), scalar(1), *flags], output(kind, scale=image.scale))
+    return y.reshape(-1)
+
+
+def test_bilinear_weights_follow_the_distance() -> None:
+    # Positions 0, 2/3, 4/3 of [0, 3]: 0, 2, and the last pixel again.
+    np.testing.assert_allclose(resized(Op.RESIZE_BILINEAR, row([0, 3]), 3), [0, 2, 3], rtol=1e-6)
+
+
+def test_aligned_corners_keep_both_ends() -> None:
+    # Positions 0, 0.5 and 1 of [0, 3].
+    np.testing.assert_allclose(resized(Op.RESIZE_BILINEAR, row([0, 3]), 3, corners=True), [0, 1.5, 3])
+
+
+def test_half_pixel_centres_move_bilinear_positions_by_half_a_pixel() -> None:
+    # (x + 0.5) / 2 - 0.5 = -0.25, 0.25, 0.75, 1.25; the first is counted from pixel 0, whose both sides it is.
+    np.testing.assert_allclose(resized(Op.RESIZE_BILINEAR, row([0, 4]), 4, centres=True), [0, 1, 3, 4])
+
+
+def test_nearest_rounds_down_and_with_aligned_corners_to_nearest() -> None:
+    # Positions 0, 0.5, 1, 1.5 rounded down; aligned 0, 1/3, 2/3, 1 rounded to nearest.
+    assert resized(Op.RESIZE_NEAREST_NEIGHBOR, row([7, 9]), 4).tolist() == [7, 7, 9, 9]
+    assert resized(Op.RESIZE_NEAREST_NEIGHBOR, row([7, 9, 8]), 4).tolist() == [7, 7, 9, 8]
+    assert resized(Op.RESIZE_NEAREST_NEIGHBOR, row([7, 9, 8]), 4, corners=True).tolist() == [7, 9, 9, 8]
+
+
+def test_nearest_with_half_pixel_centres_does_not_take_the_half_off_again() -> None:
+    # (x + 0.5) * 2 = 1 and 3 of four pixels.
+    assert resized(Op.RESIZE_NEAREST_NEIGHBOR, row([1, 2, 3, 4]), 2, centres=True).tolist() == [2, 4]
+
+
+def test_width_comes_before_height() -> None:
+    [y] = run(Op.RESIZE_BILINEAR, [tensor(np.ones((1, 2, 3, 1))), scalar(5), scalar(7)])
+    assert y.shape == (1, 7, 5, 1)
+
+
+def test_factors_are_rounded_down_to_sizes() -> None:
+    # 3 * 1.5 = 4.5 wide, 2 * 0.9 = 1.8 high.
+    [y] = run(Op.RESIZE_BILINEAR, [tensor(np.ones((1, 2, 3, 1))), scalar(1.5, F32), scalar(0.9, F32)])
+    assert y.shape == (1, 1, 4, 1)
+
+
+@pytest.mark.parametrize("factor", [0.1, -1.0, np.nan, np.inf])
+def test_a_factor_that_gives_no_size_is_refused(factor: float) -> None:
+    with pytest.raises(OpFailedError, match="a width above 0"):
+        run(Op.RESIZE_BILINEAR, [tensor(np.ones((1, 2, 2, 1))), scalar(factor, F32), scalar(1.0, F32)])
+
+
+def test_both_ways_to_place_pixels_at_once_are_refused() -> None:
+    with pytest.raises(OpFailedError, match="at most one of align_corners and half_pixel_centers"):
+        resized(Op.RESIZE_BILINEAR, row([1, 2]), 3, corners=True, centres=True)
+
+
+def test_unsigned_results_truncate_and_signed_ones_round() -> None:
+    # 2/3 of the way from 100 to 200 is 166.67.
+    assert resized(Op.RESIZE_BILINEAR, row([100, 200], U8), 3).tolist() == [100, 166, 200]
+    assert resized(Op.RESIZE_BILINEAR, row([-28, 72], I8), 3).tolist() == [-28, 39, 72]
+
+
+def test_signed_positions_past_the_last_pixel_repeat_it() -> None:
+    # 5 * 1024 / 3000 = 1.71 rounds to 2, and 2999 * 2 / 1024 = 5.86 is outside five pixels.
+    y = resized(Op.RESIZE_BILINEAR, row([-128, -50, 0, 50, 127], I8), 3000)
+    assert y[0] == -128
+    assert set(y[2560:].tolist()) == {127}
+
+
+def test_an_infinite_neighbour_stays_out_of_a_pixel_that_is_met_exactly() -> None:
+    assert resized(Op.RESIZE_BILINEAR, row([1, np.inf]), 2)[0] == 1
+
+
+def test_nchw_images_are_resized_over_their_last_dimensions() -> None:
+    x = np.random.default_rng(2).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    size = [scalar(7), scalar(6)]
+    [nhwc] = run(Op.RESIZE_BILINEAR, [tensor(x), *size, scalar(False, BOOL)])
+    [nchw] = run(Op.RESIZE_BILINEAR, [tensor(x.transpose(0, 3, 1, 2)), *size, scalar(True, BOOL)])
+    np.testing.assert_array_equal(nchw.transpose(0, 2, 3, 1), nhwc)
+
+
+def test_no_images_give_no_images() -> None:
+    [y] = run(Op.RESIZE_NEAREST_NEIGHBOR, [tensor(np.ones((0, 2, 2, 1))), scalar(3), scalar(3), scalar(False, BOOL)])
+    assert y.shape == (0, 3, 3, 1)
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=6), st.integers(1, 9), st.sampled_from(["", "corners", "centres"]))
+def test_mixed_values_lie_between_their_neighbours(values: list[int], width: int, placing: str) -> None:
+    flags: dict[str, bool] = {placing: True} if placing else {}
+    unsigned = resized(Op.RESIZE_BILINEAR, row(values, U8), width, **flags).astype(int)
+    signed = resized(Op.RESIZE_BILINEAR, row(np.subtract(values, 128), I8), width, **flags).astype(int)
+    # Truncation takes up to 1 off, and positions are only good to 1/1024 for signed values.
+    assert np.abs(unsigned - (signed + 128)).max() <= 2
+    assert min(values) - 1 <= unsigned.min()
+    assert unsigned.max() <= max(values)
