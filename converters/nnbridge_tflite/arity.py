@@ -49,9 +49,9 @@ _OTHERS: Mapping[str, tuple[int, int, int, int]] = {
 }
 
 ARITY: Mapping[str, tuple[int, int, int, int]] = {
-    **{name: (1, 1, 1, 1) for name in _ONE_IN.split()},
-    **{name: (2, 2, 1, 1) for name in _TWO_IN.split()},
-    **{name: (3, 3, 1, 1) for name in _THREE_IN.split()},
+    **dict.fromkeys(_ONE_IN.split(), (1, 1, 1, 1)),
+    **dict.fromkeys(_TWO_IN.split(), (2, 2, 1, 1)),
+    **dict.fromkeys(_THREE_IN.split(), (3, 3, 1, 1)),
     **_OTHERS,
 }
 """Builtin → fewest and most inputs, fewest and most outputs."""

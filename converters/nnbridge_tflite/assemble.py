@@ -123,4 +123,3 @@ class _Assembly:
             unique = f"{name}#{n}"
         self._names.add(unique)
         return unique
-

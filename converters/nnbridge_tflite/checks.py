@@ -21,7 +21,9 @@ def _ranks(operator: Operator, values: Values, wanted: Mapping[int, int]) -> Non
     """Ranks of inputs."""
     for i, rank in wanted.items():
         tensor = values.tensors[operator.inputs[i]]
-        _require(operator, len(values.value(tensor.index).dims) == rank, f"an input {i} of rank {rank}", f"{tensor.label} {tensor}")
+        _require(
+            operator, len(values.value(tensor.index).dims) == rank, f"an input {i} of rank {rank}", f"{tensor.label} {tensor}"
+        )
 
 
 def _windows(operator: Operator, options: tuple[str, ...]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, NnapiError, Reason
@@ -17,7 +16,7 @@ from nnbridge_tflite.arity import check_arity
 from nnbridge_tflite.assemble import assemble
 from nnbridge_tflite.checks import CHECKS
 from nnbridge_tflite.delegate import refusal
-from nnbridge_tflite.draft import Draft, Step, Unmappable, Value, extension_code, options_value
+from nnbridge_tflite.draft import Draft, Step, Unmappable, extension_code, options_value
 from nnbridge_tflite.fold import fold
 from nnbridge_tflite.graph import Operator, Subgraph
 from nnbridge_tflite.host import HOST
@@ -171,7 +170,7 @@ class _Conversion:
         outputs = [self._values.fresh_output(i) for i in operator.outputs]
         if not inputs or not outputs:
             raise ConversionError(Reason("an operator with inputs and outputs", "none", operator.label))
-        text = json.dumps(host_options(operator, inputs, self._graph), separators=(",", ":"), default=str).encode()
+        text = json.dumps(host_options(operator, self._graph), separators=(",", ":"), default=str).encode()
         name = f"{operator.index}: {operator.name} {outputs[0].name}"
         step = Step(extension_code(operator.code), (*inputs, options_value(text)), tuple(outputs), name, HOST_MAPPING)
         self._values.infer_host_dims(operator, step)
@@ -180,23 +179,22 @@ class _Conversion:
             self._values.commit(index, value)
 
 
-def host_options(operator: Operator, inputs: Sequence[Value], graph: Subgraph) -> Mapping[str, object]:
+def host_options(operator: Operator, graph: Subgraph) -> Mapping[str, object]:
     """The options of a host operation: the builtin's, a custom operator's code and bytes, parameters that operands lack."""
     options: dict[str, object] = dict(operator.options)
     if operator.custom:
         options["custom_code"] = operator.name
         options["custom_options"] = operator.custom_options.hex()
     channels = {
-        str(i): {"scales": list(value.channel_quant.scales), "axis": value.channel_quant.channel_dim}
-        for i, value in enumerate(inputs)
-        if value.channel_quant is not None
+        str(i): {"scales": list(quantisation.scales), "axis": quantisation.axis}
+        for i, index in enumerate(operator.inputs)
+        if index >= 0 and (quantisation := graph.tensors[index].quantisation).per_channel
     }
     if channels:
         options["channel_quantisation"] = channels
     if operator.intermediates:
         options["intermediates"] = [_parameters(graph, i) for i in operator.intermediates]
     return options
-
 
 
 def _parameters(graph: Subgraph, index: int) -> dict[str, float]:

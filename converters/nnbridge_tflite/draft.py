@@ -157,7 +157,9 @@ class Draft:
         """
         declared = definition(step.code)
         assert declared is not None
-        args = [Arg.of(operand, value.data, present=not value.omitted) for operand, value in zip(inputs, step.inputs, strict=True)]
+        args = [
+            Arg.of(operand, value.data, present=not value.omitted) for operand, value in zip(inputs, step.inputs, strict=True)
+        ]
         outs = [Arg.of(value.operand()) for value in step.outputs]
         found = match(declared, [a.type for a in args], [a.type for a in outs])
         if isinstance(found, Reason):

@@ -16,10 +16,10 @@ from nnbridge_tflite.values import Values
 MAX_ELEMENTS = 65_536
 """Larger results stay computed: folding is for shapes and small tables."""
 
-MOVES = frozenset(
-    "BROADCAST_ARGS BROADCAST_TO CONCATENATION EXPAND_DIMS FILL GATHER GATHER_ND PACK PAD RESHAPE REVERSE_V2 SLICE SPLIT SPLIT_V"
-    " SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK".split()
-)
+_MOVES = """BROADCAST_ARGS BROADCAST_TO CONCATENATION EXPAND_DIMS FILL GATHER GATHER_ND PACK PAD RESHAPE REVERSE_V2 SLICE SPLIT
+SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK"""
+
+MOVES = frozenset(_MOVES.split())
 """Folded for every element type: they do not compute."""
 
 COMPUTES = frozenset({*UNARY, *BINARY, *REDUCTIONS, "CAST", "DIV", "RANGE", "SELECT", "SELECT_V2", "ONE_HOT", "CUMSUM"})
@@ -67,9 +67,7 @@ def _fold_shape(operator: Operator, values: Values) -> bool:
 
 
 def _store(operator: Operator, values: Values, arrays: list[npt.NDArray[Any] | None]) -> None:
-    inputs = [
-        _tensor(values.tensors[i] if i >= 0 else None, array) for i, array in zip(operator.inputs, arrays, strict=True)
-    ]
+    inputs = [_tensor(values.tensors[i] if i >= 0 else None, array) for i, array in zip(operator.inputs, arrays, strict=True)]
     outputs = [_tensor(values.tensors[i], None) for i in operator.outputs]
     try:
         with np.errstate(all="ignore"):

@@ -59,7 +59,7 @@ def stored(array: Array, out: HostTensor) -> Array:
     """Numbers as the output's elements: quantised, or converted."""
     if not quantised(out):
         return array.astype(out.dtype, copy=False)
-    limits = np.iinfo(out.dtype)
+    limits = np.iinfo(str(out.dtype))
     scaled = array.astype(np.float64) / out.scale
     # Half away from zero, as TFLite rounds.
     rounded = np.trunc(scaled + np.copysign(0.5, scaled)) + out.zero_point

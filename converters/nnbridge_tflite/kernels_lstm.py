@@ -122,4 +122,3 @@ class _Cell:
     def _signed_point(self) -> int:
         """The output state's zero point as int8 has it."""
         return self._previous.zero_point - (128 if self._previous.dtype == np.uint8 else 0)
-

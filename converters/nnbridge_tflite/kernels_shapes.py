@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def strided_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequen
     """Python's slicing, spelled with masks."""
     begins, ends, steps = (integers(t) for t in inputs[1:4])
     masks = {m: options.get(f"{m}_mask") or 0 for m in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    index: list[object] = []
+    index: list[Any] = []
     for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
         bit = 1 << i
         stop = begin + end if options.get("offset") else end

@@ -99,9 +99,7 @@ def depthwise_conv_2d(x: Lowerer) -> None:
     units = bias(x, 2, data, filter, filter.dims[3])
     multiplier = x.i32(filter.dims[3] // data.dims[3])
     tail = dilations(x)
-    x.emit_fused(
-        OperationCode.DEPTHWISE_CONV_2D, data, filter, units, padding(x), *strides(x), multiplier, *tail, at=7
-    )
+    x.emit_fused(OperationCode.DEPTHWISE_CONV_2D, data, filter, units, padding(x), *strides(x), multiplier, *tail, at=7)
 
 
 @lowers("TRANSPOSE_CONV")

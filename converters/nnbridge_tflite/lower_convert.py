@@ -137,7 +137,5 @@ def cumulative_sum(x: Lowerer) -> None:
     matrix = x.array(np.ascontiguousarray(ones.T if x.option("reverse", False) else ones), data)
     nothing = x.array(np.zeros(size, np.float32), data)
     rows = product(data.dims[:-1])
-    flat = x.emit(
-        OperationCode.FULLY_CONNECTED, data, matrix, nothing, x.i32(0), out=Value(FLOAT32, (rows, size))
-    )
+    flat = x.emit(OperationCode.FULLY_CONNECTED, data, matrix, nothing, x.i32(0), out=Value(FLOAT32, (rows, size)))
     x.reshaped(flat, data.dims, out=x.out)

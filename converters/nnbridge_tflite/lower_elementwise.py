@@ -105,7 +105,7 @@ def square(x: Lowerer) -> None:
     x.emit(OperationCode.MUL, x.input(0), x.input(0), _none(x))
 
 
-@lowers("SQUARED_DIFFERENCE", wide=True)
+@lowers("SQUARED_DIFFERENCE")
 def squared_difference(x: Lowerer) -> None:
     """(a − b)²; 8-bit tensors by float32, because a difference has no parameters of its own."""
     real = [x.dequantised(v) if v.type in QUANT8 else v for v in x.inputs()]

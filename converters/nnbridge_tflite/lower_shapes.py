@@ -250,9 +250,7 @@ def _paddings(x: Lowerer) -> Value:
 def space_to_batch(x: Lowerer) -> None:
     """SPACE_TO_BATCH_ND."""
     paddings = x.integers(2)
-    x.emit(
-        OperationCode.SPACE_TO_BATCH_ND, x.input(0), x.ints(x.integers(1)), x.draft.ints(paddings, (len(paddings) // 2, 2))
-    )
+    x.emit(OperationCode.SPACE_TO_BATCH_ND, x.input(0), x.ints(x.integers(1)), x.draft.ints(paddings, (len(paddings) // 2, 2)))
 
 
 @lowers("BATCH_TO_SPACE_ND")

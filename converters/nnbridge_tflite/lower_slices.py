@@ -8,9 +8,9 @@ import numpy as np
 
 from nnbridge.types import OperationCode
 from nnbridge_tflite.draft import Value
-from nnbridge_tflite.lowering import BOOL8, FLOATS, INT32, QUANT8, Lowerer, lowers, product
 from nnbridge_tflite.lower_elementwise import broadcast
 from nnbridge_tflite.lower_shapes import units
+from nnbridge_tflite.lowering import BOOL8, FLOATS, INT32, QUANT8, Lowerer, lowers, product
 
 
 @lowers("SLICE")
@@ -87,9 +87,7 @@ def cuts(x: Lowerer) -> Cuts:
             continue
         if x.option("offset", False):
             end += begin
-        picked = range(size)[
-            slice(None if marked("begin", i) else begin, None if marked("end", i) else end, step)
-        ]
+        picked = range(size)[slice(None if marked("begin", i) else begin, None if marked("end", i) else end, step)]
         taken.append(Cut(picked.start, len(picked), step))
         result.append(len(picked))
     for size in shape[len(shape) - trailing :] if trailing else ():

@@ -23,7 +23,8 @@ Indexes = npt.NDArray[np.int64]
 def dense(tensor: Tensor, raw: memoryview, bytes_at: Callable[[Span], memoryview]) -> npt.NDArray[Any]:
     """All elements of a sparse constant; ConversionError if its description does not fit its shape."""
     sparsity, dtype = tensor.sparsity, tensor.type.dtype
-    assert sparsity is not None and dtype is not None
+    assert sparsity is not None
+    assert dtype is not None
     levels = sparsity["dim_metadata"] or ()
     order = [int(d) for d in sparsity["traversal_order"]] if sparsity["traversal_order"] is not None else []
     blocks = [int(d) for d in sparsity["block_map"]] if sparsity["block_map"] is not None else []

@@ -28,6 +28,7 @@ BASE_TYPES = {
 """Element type → operand type and the feature level from which it exists; int8 goes as uint8 below level 4."""
 
 SIGNED_LEVEL = 4
+PER_CHANNEL_LEVEL = 3
 _QUANTISED = ("UINT8", "INT8", "INT4")
 
 
@@ -139,7 +140,8 @@ class Values:
         value = Value(extension_code(tensor.type.code), tensor.shape or (1,), name=tensor.name)
         if tensor.type.name == "INT16" and quantisation.scale > 0 and quantisation.zero_point == 0:
             base, since = OperandCode.TENSOR_QUANT16_SYMM, 3
-        if base is None or since > self.draft.feature_level:
+        if base is None or since > self.draft.feature_level or (quantisation.per_channel and tensor.type.name in _QUANTISED):
+            # One scale for each channel is for constants, which get NNAPI's type for it.
             return value
         value.type = base
         if tensor.type.name in _QUANTISED or base is OperandCode.TENSOR_QUANT16_SYMM:
@@ -156,7 +158,7 @@ class Values:
         quantisation = tensor.quantisation
         if tensor.type.name not in ("INT8", "INT4") or not quantisation.per_channel or any(quantisation.zero_points):
             return
-        if self.draft.feature_level < 3 or min(quantisation.scales) <= 0:
+        if self.draft.feature_level < PER_CHANNEL_LEVEL or min(quantisation.scales) <= 0:
             return
         value.type, value.scale, value.zero_point = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, 0.0, 0
         value.channel_quant = ChannelQuant(quantisation.scales, quantisation.axis)

@@ -1,0 +1,69 @@
+"""Runs a file through nnbridge and through LiteRT's reference kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from nnbridge import devices
+from nnbridge.compare import seeded_inputs
+from nnbridge.converters import ConversionOptions
+from nnbridge.model import Model
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge_tflite.convert import Placement, convert_with_report
+
+Array = npt.NDArray[Any]
+
+
+def converted(path: Path, **options: Any) -> tuple[Model, tuple[Placement, ...]]:
+    """The model, and what became of each operator."""
+    return convert_with_report(path, ConversionOptions(**options))
+
+
+def run(model: Model, inputs: dict[str, Array]) -> list[Array]:
+    """The model's outputs on NNAPI's CPU and the host."""
+    compilation = Compilation.create_for_devices(model, [devices.cpu()])
+    compilation.finish()
+    return list(Execution(compilation).run(inputs).values())
+
+
+def litert(path: Path, inputs: list[Array]) -> list[Array]:
+    """LiteRT's outputs with its reference kernels."""
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+    made = interpreter.Interpreter(
+        model_path=str(path), experimental_op_resolver_type=interpreter.OpResolverType.BUILTIN_REF, num_threads=1
+    )
+    made.allocate_tensors()
+    for detail, value in zip(made.get_input_details(), inputs, strict=True):
+        made.set_tensor(detail["index"], value.reshape(detail["shape"]))
+    made.invoke()
+    return [np.array(made.get_tensor(d["index"])) for d in made.get_output_details()]
+
+
+def differences(path: Path, seed: int = 0, **options: Any) -> tuple[list[float], tuple[Placement, ...]]:
+    """The largest difference of each output: in steps for integers, as a share of the range for floats."""
+    model, placements = converted(path, **options)
+    inputs = seeded_inputs(model, seed)
+    expected = litert(path, list(inputs.values()))
+    got = run(model, inputs)
+    return [_difference(a, b) for a, b in zip(got, expected, strict=True)], placements
+
+
+def _difference(got: Array, expected: Array) -> float:
+    assert got.size == expected.size, f"{got.shape} for {expected.shape}"
+    assert got.dtype.kind == expected.dtype.kind, f"{got.dtype} for {expected.dtype}"
+    if got.size == 0:
+        return 0.0
+    a, b = got.reshape(-1).astype(np.complex128), expected.reshape(-1).astype(np.complex128)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    largest = float(np.abs(np.where(same, 0, a - b)).max())
+    if expected.dtype.kind in "iub":
+        return largest
+    finite = b[np.isfinite(b)]
+    span = float(np.abs(finite.max() - finite.min())) if finite.size else 0.0
+    return largest / (span or float(np.abs(finite).max(initial=0.0)) or 1.0)

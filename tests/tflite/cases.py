@@ -1,0 +1,332 @@
+"""Single-operator files for every operator that is lowered or that the host computes, over types and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.tflite.files import TfliteBuilder
+
+F, U8, I8, I16, I32, I64, B = "float32", "uint8", "int8", "int16", "int32", "int64", "bool"
+QUANT8 = (U8, I8)
+REAL = (F, U8, I8)
+SAME = "same"
+"""Output parameters are the first input's."""
+
+_PARAMETERS = {U8: ((0.05, 120), (0.11, 130)), I8: ((0.05, -8), (0.11, 2)), I16: ((0.001, 0), (0.002, 0))}
+_SIGMOID = {U8: (1 / 256, 0), I8: (1 / 256, -128), I16: (1 / 32768, 0)}
+_TANH = {U8: (1 / 128, 128), I8: (1 / 128, 0), I16: (1 / 32768, 0)}
+
+
+@dataclass(frozen=True)
+class C:
+    """A constant input; ``like`` gives it the type of the data and random values."""
+
+    values: Any
+    dtype: str = I32
+
+
+@dataclass(frozen=True)
+class W:
+    """Constant random weights of a shape: float, or 8-bit with one scale or one for each index of ``axis``."""
+
+    shape: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A constant bias of ``units``: float, or int32 with the product of the scales."""
+
+    units: int
+    axis: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator with one list of operands, for several element types."""
+
+    operator: str
+    inputs: Sequence[Any]
+    """Shapes of data, or C, W, Bias, or None for an omitted input."""
+    outputs: Sequence[Any]
+    """Shapes; ``(shape, type)`` where the type is not the data's."""
+    options: dict[str, Any] | None = None
+    types: Sequence[str] = (F,)
+    mapping: str = "delegate"
+    parameters: Any = None
+    """SAME, or a table type → (scale, zero point), for 8-bit outputs."""
+    tolerance: float = 1e-5
+    """Of floats, as a share of the range; integers may be one step off unless ``exact``."""
+    exact: bool = False
+    version: int = 1
+    variant: str = ""
+    host: Sequence[str] = field(default=())
+    """Types that only the host computes."""
+
+    def place(self, type: str) -> str:
+        """How the operator is mapped for an element type."""
+        return "host" if type in self.host else self.mapping
+
+    def write(self, folder: Path, type: str) -> Path:
+        """The file for one element type."""
+        rng = np.random.default_rng(7)
+        builder = TfliteBuilder()
+        scale, point = _PARAMETERS.get(type, ((0.0, 0),))[0]
+        data: list[int] = []
+        indexes: list[int] = []
+        for spec in self.inputs:
+            if spec is None:
+                indexes.append(-1)
+            elif isinstance(spec, C):
+                indexes.append(self._constant(builder, spec, type, scale, point, rng))
+            elif isinstance(spec, W):
+                indexes.append(_weights(builder, spec, type, rng))
+            elif isinstance(spec, Bias):
+                indexes.append(_bias(builder, spec, type, scale, rng))
+            else:
+                shape, own = spec if spec and isinstance(spec[-1], str) else (spec, type)
+                quantised = {"scale": scale, "zero_point": point} if own in _PARAMETERS else {}
+                indexes.append(builder.tensor(shape, own, **quantised))
+                data.append(indexes[-1])
+        outputs = [self._output(builder, spec, type, (scale, point)) for spec in self.outputs]
+        builder.operator(self.operator, indexes, outputs, self.options, self.version)
+        return builder.write(folder / f"{self.operator}_{type}.tflite", data, outputs)
+
+    def _constant(self, builder: TfliteBuilder, spec: C, type: str, scale: float, point: int, rng: np.random.Generator) -> int:
+        if spec.dtype != "like":
+            return builder.constant(spec.values, spec.dtype)
+        if type in _PARAMETERS:
+            info = np.iinfo(type)
+            return builder.constant(rng.integers(info.min, info.max, spec.values), type, scale=scale, zero_point=point)
+        return builder.constant(rng.standard_normal(spec.values) if type == F else rng.integers(1, 9, spec.values), type)
+
+    def _output(self, builder: TfliteBuilder, spec: Any, type: str, data: tuple[float, int]) -> int:
+        shape, own = spec if spec and isinstance(spec[-1], str) else (spec, type)
+        if own not in _PARAMETERS:
+            return builder.tensor(shape, own)
+        chosen = _PARAMETERS[own][1]
+        if self.parameters == SAME:
+            chosen = data
+        elif self.parameters is not None:
+            chosen = self.parameters[own]
+        return builder.tensor(shape, own, scale=chosen[0], zero_point=chosen[1])
+
+
+def _weights(builder: TfliteBuilder, spec: W, type: str, rng: np.random.Generator) -> int:
+    if type == F:
+        return builder.constant(rng.standard_normal(spec.shape), F)
+    if type == U8:
+        return builder.constant(rng.integers(0, 256, spec.shape), U8, scale=0.01, zero_point=128)
+    values = rng.integers(-127, 128, spec.shape)
+    if spec.axis is None:
+        return builder.constant(values, I8, scale=0.01)
+    scales = np.linspace(0.005, 0.02, spec.shape[spec.axis])
+    return builder.constant(values, I8, scale=scales, axis=spec.axis)
+
+
+def _bias(builder: TfliteBuilder, spec: Bias, type: str, scale: float, rng: np.random.Generator) -> int:
+    if type == F:
+        return builder.constant(rng.standard_normal(spec.units), F)
+    values = rng.integers(-500, 500, spec.units)
+    dtype = I64 if type == I16 else I32
+    if not spec.axis:
+        return builder.constant(values, dtype, scale=float(np.float32(scale) * np.float32(0.01)))
+    return builder.constant(values, dtype, scale=scale * np.linspace(0.005, 0.02, spec.units))
+
+
+def _none(**options: Any) -> dict[str, Any]:
+    return {"fused_activation_function": 0, **options}
+
+
+_IMAGE = (1, 6, 7, 4)
+_CONV = {"padding": 0, "stride_w": 2, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
+_POOL = {"padding": 0, "stride_w": 2, "stride_h": 2, "filter_width": 3, "filter_height": 2, "fused_activation_function": 0}
+
+
+def _unary() -> Iterator[Case]:
+    for name in ("ABS", "EXP", "NEG", "SIN", "FLOOR", "LOG", "SQRT", "RSQRT"):
+        options = {} if name in ("ABS", "EXP", "NEG") else None
+        yield Case(name, [(2, 3, 4)], [(2, 3, 4)], options)
+    yield Case("NEG", [(2, 3)], [(2, 3)], {}, (I32,), exact=True)
+    for name in ("COS", "CEIL", "SQUARE"):
+        yield Case(name, [(2, 3, 4)], [(2, 3, 4)], {}, mapping="wide")
+    for name in ("ROUND", "SIGN", "ZEROS_LIKE"):
+        yield Case(name, [(2, 3, 4)], [(2, 3, 4)], {}, mapping="host")
+    yield Case("LOGISTIC", [(2, 5)], [(2, 5)], None, REAL, parameters=_SIGMOID)
+    yield Case("TANH", [(2, 5)], [(2, 5)], None, REAL, parameters=_TANH)
+    for name in ("RELU", "RELU6", "RELU_N1_TO_1"):
+        yield Case(name, [(2, 5, 3)], [(2, 5, 3)], None, REAL, parameters=SAME)
+    yield Case("RELU", [(2, 5, 3)], [(2, 5, 3)], None, QUANT8, mapping="wide", variant="rescaled")
+    yield Case("RELU_0_TO_1", [(2, 5)], [(2, 5)], None, mapping="wide")
+    yield Case("HARD_SWISH", [(2, 5)], [(2, 5)], {}, REAL)
+    yield Case("ELU", [(2, 5)], [(2, 5)], None)
+    yield Case("ELU", [(2, 5)], [(2, 5)], None, (I8,), mapping="wide")
+    yield Case("GELU", [(2, 5)], [(2, 5)], {"approximate": True}, mapping="wide")
+    yield Case("GELU", [(2, 5)], [(2, 5)], {"approximate": False}, mapping="host", variant="exact")
+    yield Case("LEAKY_RELU", [(2, 5, 3)], [(2, 5, 3)], {"alpha": 0.3}, REAL)
+    yield Case("PRELU", [(2, 3, 4, 5), W((1, 1, 5))], [(2, 3, 4, 5)], None, REAL)
+    yield Case("LOGICAL_NOT", [(2, 5)], [(2, 5)], {}, (B,), exact=True)
+
+
+def _binary() -> Iterator[Case]:
+    for name in ("ADD", "SUB", "MUL"):
+        for act in (0, 1, 3):
+            yield Case(name, [(2, 3, 4), (4,)], [(2, 3, 4)], {"fused_activation_function": act}, REAL, variant=f"act{act}")
+        yield Case(name, [(2, 3), (2, 3)], [(2, 3)], _none(), (I32,), exact=True)
+        yield Case(name, [(2, 3), C((1, 3), "like")], [(2, 3)], _none(), REAL, variant="constant")
+    yield Case("DIV", [(2, 3), C((1, 3), "like")], [(2, 3)], _none())
+    yield Case("DIV", [(2, 3), C((1, 3), "like")], [(2, 3)], _none(), (I32,), mapping="host", exact=True)
+    for name in ("MAXIMUM", "MINIMUM"):
+        yield Case(name, [(2, 3, 4), (4,)], [(2, 3, 4)], {}, (*REAL, I32), parameters=SAME)
+    yield Case("POW", [(2, 3), C(np.full((1,), 2.0), F)], [(2, 3)], {})
+    for name in ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"):
+        yield Case(name, [(2, 30), (30,)], [((2, 30), B)], {}, (*REAL, I32), exact=True)
+    for name in ("LOGICAL_AND", "LOGICAL_OR"):
+        yield Case(name, [(2, 5), (5,)], [(2, 5)], {}, (B,), exact=True)
+    yield Case("SQUARED_DIFFERENCE", [(2, 3), (3,)], [(2, 3)], {}, (F, I32))
+    yield Case("FLOOR_DIV", [(2, 3), C((1, 3), "like")], [(2, 3)], {}, (F, I32), mapping="wide", exact=True)
+    yield Case("FLOOR_MOD", [(2, 3), C((1, 3), "like")], [(2, 3)], {}, (I32,), mapping="wide", exact=True)
+    yield Case("FLOOR_MOD", [(2, 3), C((1, 3), "like")], [(2, 3)], {}, (F,), mapping="host")
+    yield Case("ADD_N", [(2, 3), (2, 3), (2, 3)], [(2, 3)], {}, (F, I32), mapping="wide")
+    yield Case("ATAN2", [(2, 3), (2, 3)], [(2, 3)], None, mapping="host")
+    yield Case("SELECT", [((2, 3), B), (2, 3), (2, 3)], [(2, 3)], {}, (*REAL, I32), parameters=SAME, exact=True)
+    yield Case(
+        "SELECT_V2", [((2, 1), B), (1, 3), (2, 3)], [(2, 3)], {}, (*REAL, I32), mapping="wide", parameters=SAME, exact=True
+    )
+    yield Case("BROADCAST_TO", [(1, 3), C([2, 2, 3])], [(2, 2, 3)], {}, (F, I32), "wide", parameters=SAME, exact=True)
+
+
+def _products() -> Iterator[Case]:
+    for act in (0, 1, 2, 3):
+        options = {**_CONV, "fused_activation_function": act}
+        yield Case("CONV_2D", [_IMAGE, W((5, 3, 3, 4)), Bias(5)], [(1, 6, 4, 5)], options, REAL, variant=f"act{act}")
+    yield Case("CONV_2D", [_IMAGE, W((5, 3, 3, 4)), Bias(5)], [(1, 6, 4, 5)], _none(**_CONV) | {"fused_activation_function": 4},
+               mapping="wide", variant="tanh")
+    channel = [_IMAGE, W((5, 3, 3, 4), 0), Bias(5, True)]
+    yield Case("CONV_2D", channel, [(1, 6, 4, 5)], _none(**_CONV), (I8,), variant="per channel")
+    yield Case("CONV_2D", [_IMAGE, W((5, 3, 3, 4))], [(1, 6, 4, 5)], _none(**_CONV), REAL, "wide", variant="no bias")
+    dilated = _none(padding=1, stride_w=1, stride_h=1, dilation_w_factor=2, dilation_h_factor=3)
+    yield Case("CONV_2D", [(1, 9, 9, 2), W((3, 2, 3, 2)), Bias(3)], [(1, 6, 5, 3)], dilated, REAL, variant="dilated")
+    yield Case("CONV_2D", [_IMAGE, W((6, 3, 3, 2)), Bias(6)], [(1, 6, 4, 6)], _none(**_CONV), (F, I8), "wide", variant="grouped")
+    depth = {**_CONV, "depth_multiplier": 2, "fused_activation_function": 3, "stride_w": 1}
+    yield Case("DEPTHWISE_CONV_2D", [_IMAGE, W((1, 3, 3, 8)), Bias(8)], [(1, 6, 7, 8)], depth, REAL)
+    channel = [_IMAGE, W((1, 3, 3, 8), 3), Bias(8, True)]
+    yield Case("DEPTHWISE_CONV_2D", channel, [(1, 6, 7, 8)], depth, (I8,), variant="per channel")
+    up = {"padding": 0, "stride_w": 2, "stride_h": 2}
+    for kind, types in ((W((3, 3, 3, 4)), REAL), (W((3, 3, 3, 4), 0), (I8,))):
+        inputs = [C([1, 8, 10, 3]), kind, (1, 4, 5, 4)]
+        yield Case("TRANSPOSE_CONV", inputs, [(1, 8, 10, 3)], up, types, variant=f"axis {kind.axis}")
+    yield Case("TRANSPOSE_CONV", [C([1, 8, 10, 3]), W((3, 3, 3, 4)), (1, 4, 5, 4), Bias(3)], [(1, 8, 10, 3)], up, REAL,
+               variant="bias", version=3)
+    yield Case("FULLY_CONNECTED", [(2, 3, 4), W((5, 4)), Bias(5)], [(6, 5)], _none(), REAL)
+    yield Case("FULLY_CONNECTED", [(2, 8), W((5, 8)), None], [(2, 5)], {"fused_activation_function": 1}, REAL, variant="no bias")
+    yield Case("FULLY_CONNECTED", [(2, 3, 4), W((5, 4)), Bias(5)], [(2, 3, 5)], _none(keep_num_dims=True), REAL, variant="kept",
+               version=5)
+    yield Case("BATCH_MATMUL", [(2, 3, 4), (2, 4, 5)], [(2, 3, 5)], {"adj_x": False, "adj_y": False}, (F, I8), "wide")
+    yield Case("BATCH_MATMUL", [(2, 4, 3), (5, 4)], [(2, 3, 5)], {"adj_x": True, "adj_y": True}, (F,), "wide", variant="turned")
+
+
+def _windows() -> Iterator[Case]:
+    for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
+        yield Case(name, [_IMAGE], [(1, 3, 4, 4)], _POOL, REAL, parameters=SAME)
+    yield Case("L2_POOL_2D", [_IMAGE], [(1, 3, 4, 4)], _POOL)
+    yield Case("SOFTMAX", [(2, 5)], [(2, 5)], {"beta": 1.0}, REAL, parameters=_SIGMOID)
+    yield Case("SOFTMAX", [(2, 3, 4, 5)], [(2, 3, 4, 5)], {"beta": 0.5}, REAL, parameters=_SIGMOID, variant="rank 4")
+    yield Case("SOFTMAX", [(2, 1, 3, 4, 5)], [(2, 1, 3, 4, 5)], {"beta": 1.0}, (F,), "wide", variant="rank 5")
+    yield Case("LOG_SOFTMAX", [(2, 5)], [(2, 5)], {})
+    yield Case("L2_NORMALIZATION", [(2, 3, 5)], [(2, 3, 5)], _none(), REAL, parameters=_TANH)
+    lrn = {"radius": 2, "bias": 1.0, "alpha": 0.5, "beta": 0.75}
+    yield Case("LOCAL_RESPONSE_NORMALIZATION", [_IMAGE], [_IMAGE], lrn)
+    for flags in ((False, False), (True, False), (False, True)):
+        options = dict(zip(("align_corners", "half_pixel_centers"), flags, strict=True))
+        for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
+            yield Case(name, [_IMAGE, C([9, 11])], [(1, 9, 11, 4)], options, REAL, parameters=SAME, variant=str(flags))
+
+
+def _moves() -> Iterator[Case]:
+    def moved(name: str, inputs: Sequence[Any], outputs: Sequence[Any], options: Any = None, types: Any = REAL, **more: Any) -> Case:
+        return Case(name, inputs, outputs, options, types, parameters=SAME, exact=True, **more)
+
+    yield moved("RESHAPE", [(2, 3, 4), C([4, -1])], [(4, 6)], {"new_shape": [4, -1]})
+    yield moved("RESHAPE", [(2, 3, 4)], [(4, 6)], {"new_shape": [4, 6]}, variant="by option")
+    yield moved("RESHAPE", [(2, 3), C([6])], [(6,)], {}, (I32, I64, B), mapping="wide", host=(I64, B))
+    yield moved("SQUEEZE", [(2, 1, 3, 1)], [(2, 3, 1)], {"squeeze_dims": [1]})
+    yield moved("SQUEEZE", [(2, 1, 3, 1)], [(2, 3)], {}, variant="all")
+    yield moved("EXPAND_DIMS", [(2, 3), C(1)], [(2, 1, 3)], {}, (*REAL, I32))
+    yield moved("TRANSPOSE", [(2, 3, 4), C([2, 0, 1])], [(4, 2, 3)], {})
+    yield moved("TRANSPOSE", [(2, 3, 2, 2, 3), C([3, 4, 0, 1, 2])], [(2, 3, 2, 3, 2)], {}, (F,), mapping="wide", variant="rank 5")
+    yield moved("CONCATENATION", [(2, 3), (2, 1)], [(2, 4)], _none(axis=1))
+    yield moved("CONCATENATION", [(2, 3), (2, 1)], [(2, 4)], _none(axis=-1), (I32, I64), mapping="wide", host=(I64,))
+    yield moved("PACK", [(2, 3), (2, 3)], [(2, 2, 3)], {"values_count": 2, "axis": 1}, (F, I8))
+    yield moved("PACK", [(2, 3), (2, 3)], [(2, 3, 2)], {"values_count": 2, "axis": -1}, (*REAL, I32), mapping="wide", variant="last")
+    yield moved("UNPACK", [(2, 3)], [(2,), (2,), (2,)], {"num": 3, "axis": 1}, (*REAL, I32), mapping="wide")
+    yield moved("SPLIT", [C(1), (2, 6)], [(2, 3), (2, 3)], {"num_splits": 2}, (*REAL, I32))
+    yield moved("SPLIT_V", [(2, 6), C([1, -1, 2]), C(1)], [(2, 1), (2, 3), (2, 2)], {"num_splits": 3}, (*REAL, I32))
+    yield moved("TILE", [(2, 3), C([2, 3])], [(4, 9)], {}, (*REAL, I32))
+    yield moved("PAD", [(2, 3), C([[1, 0], [0, 2]])], [(3, 5)], {})
+    yield moved("PADV2", [(2, 3), C([[1, 0], [0, 2]]), C((), "like")], [(3, 5)], {})
+    yield moved("MIRROR_PAD", [(2, 3), C([[1, 0], [0, 2]])], [(3, 5)], {"mode": 0}, (F, I32), mapping="wide")
+    yield moved("MIRROR_PAD", [(2, 3), C([[1, 0], [0, 2]])], [(3, 5)], {"mode": 1}, (F,), mapping="wide", variant="symmetric")
+    yield moved("SPACE_TO_BATCH_ND", [(1, 4, 6, 2), C([2, 2]), C([[0, 0], [2, 0]])], [(4, 2, 4, 2)], {})
+    yield moved("BATCH_TO_SPACE_ND", [(4, 2, 3, 2), C([2, 2]), C([[0, 0], [0, 0]])], [(1, 4, 6, 2)], {})
+    yield moved("BATCH_TO_SPACE_ND", [(4, 2, 3, 2), C([2, 2]), C([[0, 1], [1, 0]])], [(1, 3, 5, 2)], {}, mapping="wide",
+                variant="cropped")
+    yield moved("SPACE_TO_DEPTH", [(1, 4, 6, 2)], [(1, 2, 3, 8)], {"block_size": 2})
+    yield moved("DEPTH_TO_SPACE", [(1, 2, 3, 8)], [(1, 4, 6, 2)], {"block_size": 2})
+    yield moved("REVERSE_V2", [(2, 3, 4), C([1])], [(2, 3, 4)], {}, (F, I32), mapping="wide")
+    yield moved("SLICE", [(3, 4), C([1, 0]), C([2, -1])], [(2, 4)], {}, (*REAL, I32))
+    strided = {"begin_mask": 1, "end_mask": 2, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 4}
+    yield moved("STRIDED_SLICE", [(4, 5, 3), C([0, 1, 1]), C([3, 0, 2]), C([2, 1, 1])], [(2, 4)], strided)
+    fancy = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 1, "new_axis_mask": 2, "shrink_axis_mask": 0}
+    yield moved("STRIDED_SLICE", [(4, 5, 3), C([0, 0, 0]), C([0, 0, 2]), C([1, 1, 1])], [(4, 5, 1, 2)], fancy, mapping="wide",
+                variant="ellipsis and new axis")
+    back = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
+    yield moved("STRIDED_SLICE", [(5,), C([0]), C([0]), C([-2])], [(3,)], back, variant="backwards")
+    yield moved("STRIDED_SLICE", [(4, 5), C([1, 2]), C([3, 5]), C([1, 1])], [(2, 3)], {}, (I32, B, I64), mapping="wide",
+                host=(B, I64), variant="integers")
+    yield moved("GATHER", [(4, 3), C([[2, 0], [1, 1]])], [(2, 2, 3)], {"axis": 0, "batch_dims": 0}, (*REAL, I32))
+    yield moved("GATHER", [(4, 3), C(2)], [(4,)], {"axis": 1, "batch_dims": 0}, mapping="wide", variant="scalar")
+    yield moved("GATHER", [(2, 4, 3), C([[2, 0], [1, 1]])], [(2, 2, 3)], {"axis": 1, "batch_dims": 1}, (F,), mapping="host",
+                variant="batched")
+    yield moved("GATHER_ND", [(4, 3, 2), C([[2, 0], [1, 2]])], [(2, 2)], {}, (*REAL, I32), mapping="wide")
+    yield moved("ONE_HOT", [((4,), I32), C(8), C((), "like"), C((), "like")], [(4, 8)], {"axis": -1}, (F, I32), mapping="wide")
+    yield moved("WHERE", [(3, 4)], [((12, 2), I64)], {}, (), mapping="host")
+    yield moved("REVERSE_SEQUENCE", [(2, 4, 3), C([2, 4])], [(2, 4, 3)], {"seq_dim": 1, "batch_dim": 0}, (F,), mapping="host")
+    yield moved("SCATTER_ND", [C([[1], [3]]), (2, 3), C([5, 3])], [(5, 3)], {}, (F, I32), mapping="host")
+
+
+def _answers() -> Iterator[Case]:
+    yield Case("ARG_MAX", [(3, 7), C(-1)], [((3,), I32)], {"output_type": 2}, REAL, exact=True)
+    yield Case("ARG_MIN", [(3, 7), C(0)], [((7,), I32)], {"output_type": 2}, REAL, exact=True)
+    yield Case("ARG_MAX", [(3, 7), C(-1)], [((3,), I64)], {"output_type": 4}, (F,), mapping="host", exact=True, variant="int64")
+    yield Case("TOPK_V2", [(3, 9), C(4)], [(3, 4), ((3, 4), I32)], {}, (F,), parameters=SAME, exact=True)
+    for keep in (True, False):
+        shape = (2, 1, 4) if keep else (2, 4)
+        for name in ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "MEAN"):
+            yield Case(name, [(2, 3, 4), C([1])], [shape], {"keep_dims": keep}, variant=f"keep {keep}")
+    for name in ("REDUCE_MAX", "REDUCE_MIN"):
+        yield Case(name, [(2, 3, 4), C([1])], [(2, 4)], {"keep_dims": False}, QUANT8, parameters=SAME, exact=True)
+    yield Case("SUM", [(2, 3, 4), C([1])], [(2, 4)], {"keep_dims": False}, (I8,), "wide")
+    yield Case("REDUCE_ANY", [(2, 3), C([1])], [(2,)], {"keep_dims": False}, (B,), exact=True)
+    yield Case("REDUCE_ALL", [(2, 3), C([1])], [(2,)], {"keep_dims": False}, (B,), "wide", exact=True)
+    yield Case("MEAN", [(1, 4, 4, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, QUANT8, "wide", SAME, variant="8-bit")
+    yield Case("MEAN", [(1, 7, 7, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, QUANT8, "host", exact=True, variant="rescaled")
+    yield Case("CAST", [(2, 3)], [((2, 3), F)], {"in_data_type": 2, "out_data_type": 0}, (I32,), exact=True)
+    yield Case("CAST", [(2, 3)], [((2, 3), I32)], {"in_data_type": 0, "out_data_type": 2}, (F,), exact=True)
+    yield Case("CAST", [(2, 3)], [((2, 3), I64)], {"in_data_type": 2, "out_data_type": 4}, (I32,), "host", exact=True, variant="wide")
+    yield Case("QUANTIZE", [(2, 9)], [((2, 9), I8)], {}, (F,))
+    yield Case("QUANTIZE", [(2, 9)], [((2, 9), U8)], {}, (F, I8))
+    yield Case("DEQUANTIZE", [(2, 9)], [((2, 9), F)], {}, QUANT8)
+    yield Case("CUMSUM", [(2, 5), C(1)], [(2, 5)], {"exclusive": True, "reverse": False}, (F,), "wide")
+    yield Case("RFFT2D", [(2, 4, 8), C([4, 8])], [((2, 4, 5), "complex64")], {}, (F,), "host")
+    yield Case("RANK", [(2, 5)], [((), I32)], {}, (), "folded")
+
+
+def cases() -> list[Case]:
+    """All of them."""
+    return [case for group in (_unary, _binary, _products, _windows, _moves, _answers) for case in group()]

@@ -1,0 +1,24 @@
+"""Every operator that is lowered, as a file of its own, against LiteRT's reference kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tflite.agreement import differences
+from tests.tflite.cases import Case, cases
+
+CASES = [
+    pytest.param(case, type, id=f"{case.operator}-{type}-{case.variant}".rstrip("-")) for case in cases() for type in case.types
+]
+
+
+@pytest.mark.parametrize(("case", "type"), CASES)
+def test_operator_agrees_with_litert(case: Case, type: str, tmp_path: Path) -> None:
+    path = case.write(tmp_path, type)
+    found, placements = differences(path)
+    assert [p.mapping for p in placements] == [case.place(type)], placements
+    integer = type not in ("float32",) or case.exact
+    for difference in found:
+        assert difference <= (0 if case.exact else 1 if integer else case.tolerance)
