@@ -52,9 +52,11 @@ _INPUT = Input("input", "T", "any values", rank=up_to(4, build=True))
 
 
 def _by_table(call: Call, table: Values) -> Array:
-    """An 8-bit function as a table of all its 256 inputs."""
+    """An 8-bit function as a table of all its 256 inputs, looked up by the byte that holds the input."""
     x = call["input"]
-    return table[x.data.astype(np.int32) - integer_range(x)[0]]
+    # The bytes of negative values lie behind those of positive ones.
+    by_byte = np.roll(table, integer_range(x)[0]).astype(call.out.dtype)
+    return np.take(by_byte, x.data.view(np.uint8))
 
 
 def _every_input(x: Arg) -> Values:

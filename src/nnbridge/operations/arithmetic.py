@@ -69,17 +69,31 @@ def rdbp(x: npt.ArrayLike, exponent: npt.ArrayLike) -> Ints:
     """``x / 2**exponent`` to nearest, ties away from zero."""
     x = np.asarray(x)
     exponent = np.asarray(exponent, x.dtype)
-    mask = (np.asarray(1, x.dtype) << exponent) - 1
-    remainder = x & mask
-    threshold = (mask >> 1) + (x < 0)
-    return (x >> exponent) + (remainder > threshold)
+    half = (np.asarray(1, x.dtype) << exponent) >> 1
+    # An arithmetic shift rounds down; a negative value gives one back, so that its ties go down too.
+    return (x + half + (x >> (8 * x.itemsize - 1)) * (half > 0)) >> exponent
 
 
 def mbqm(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Ints:
-    """``x * M / 2**31 * 2**shift`` with Android's two roundings; the left shift wraps in 32 bits. Result int64."""
+    """``x * M / 2**31 * 2**shift`` with Android's two roundings; the left shift wraps in 32 bits. Result int64.
+
+    The same as ``rdbp(srdhm(x << left, M), right)`` for multipliers that are not negative, in place on one array.
+    """
     shift = np.asarray(shift, np.int64)
-    left = wrap32(np.asarray(x, np.int64) << np.maximum(shift, 0))
-    return rdbp(srdhm(left, multiplier), np.maximum(-shift, 0))
+    right = np.maximum(-shift, 0)
+    left = np.maximum(shift, 0)
+    value = wrap32(np.asarray(x, np.int64) << left) if left.any() else np.asarray(x, np.int64)
+    result: Ints = np.asarray(value * np.asarray(multiplier, np.int64))
+    result += 1 << 30
+    result >>= 31
+    if right.any():
+        half = (np.int64(1) << right) >> 1
+        down = result >> 63
+        down *= half > 0
+        down += half
+        result += down
+        result >>= right
+    return result
 
 
 def wrap32(x: npt.ArrayLike) -> Ints:

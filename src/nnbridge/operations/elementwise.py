@@ -252,7 +252,9 @@ def requantise(arg: Arg, out: Arg) -> Values:
 
 
 def _at_output_scale(arg: Arg, out: Arg) -> Values:
-    return requantise(arg, out) if is_quant8(out.type) else arg.data
+    """8-bit values requantised where their parameters differ; equal ones come out as they are anyway."""
+    same = (arg.scale, arg.zero_point) == (out.scale, out.zero_point)
+    return arg.data if same or not is_quant8(out.type) else requantise(arg, out)
 
 
 def _extreme(code: OperationCode, summary: str, choose: Callable[[Values, Values], Values]) -> None:
@@ -271,9 +273,20 @@ def _extreme(code: OperationCode, summary: str, choose: Callable[[Values, Values
         return choose(*(_at_output_scale(call[name], call.out) for name in ("input1", "input2")))
 
 
-# C++'s std::max and std::min keep the first value unless the second is strictly better, also for NaN (N35).
-_extreme(OperationCode.MAXIMUM, "Element-wise maximum with broadcast.", lambda a, b: np.where(a < b, b, a))
-_extreme(OperationCode.MINIMUM, "Element-wise minimum with broadcast.", lambda a, b: np.where(b < a, b, a))
+def _keeping_the_first(choose: np.ufunc) -> Callable[[Values, Values], Values]:
+    """C++'s std::max and std::min: the first value unless the second is strictly better, also against NaN (N35)."""
+
+    def chosen(a: Values, b: Values) -> Values:
+        result: Values = choose(a, b)
+        if b.dtype.kind == "f" and (unordered := np.isnan(b)).any():
+            return np.where(unordered, a, result)
+        return result
+
+    return chosen
+
+
+_extreme(OperationCode.MAXIMUM, "Element-wise maximum with broadcast.", _keeping_the_first(np.maximum))
+_extreme(OperationCode.MINIMUM, "Element-wise minimum with broadcast.", _keeping_the_first(np.minimum))
 
 
 def _comparison(code: OperationCode, sign: str, compare: Callable[[Values, Values], Values]) -> None:

@@ -55,19 +55,26 @@ def _shape(call: Call) -> tuple[int, ...]:
     return x.dims[0], *size, x.dims[3]
 
 
-def _taps(x: npt.NDArray[Any], rows: Window, columns: Window, start: npt.NDArray[Any], ufunc: np.ufunc) -> npt.NDArray[Any]:
-    """Combine what each cell of the window sees, over all positions at once; cells in the padding add nothing."""
-    out_h, out_w = start.shape[1:3]
-    for i in range(rows.size):
-        for j in range(columns.size):
-            (r0, r1), (c0, c1) = _inside(rows, i, x.shape[1], out_h), _inside(columns, j, x.shape[2], out_w)
-            if r0 >= r1 or c0 >= c1:
-                continue
-            top, left = r0 * rows.stride - rows.before + i, c0 * columns.stride - columns.before + j
-            seen = x[:, top :: rows.stride, left :: columns.stride][:, : r1 - r0, : c1 - c0]
-            part = start[:, r0:r1, c0:c1]
-            ufunc(part, seen, out=part)
-    return start
+def _taps(x: npt.NDArray[Any], window: Window, axis: int, fill: Any, ufunc: np.ufunc) -> npt.NDArray[Any]:
+    """Combine what the window sees along one axis, one cell of the window at a time for all positions at once.
+
+    Cells in the padding add nothing. A window over height and width is this along either axis.
+    """
+    x = np.moveaxis(x, axis, 0)
+    positions = window.positions(len(x))
+    result = np.full((positions, *x.shape[1:]), fill, x.dtype)
+    for tap in range(window.size):
+        first, last = _inside(window, tap, len(x), positions)
+        if first < last:
+            start = first * window.stride - window.before + tap
+            seen = x[start :: window.stride][: last - first]
+            ufunc(result[first:last], seen, out=result[first:last])
+    return np.moveaxis(result, 0, axis)
+
+
+def _over_windows(x: npt.NDArray[Any], rows: Window, columns: Window, fill: Any, ufunc: np.ufunc) -> npt.NDArray[Any]:
+    """Combine what each window over height and width sees."""
+    return _taps(_taps(x, rows, 1, fill, ufunc), columns, 2, fill, ufunc)
 
 
 def _inside(window: Window, tap: int, length: int, positions: int) -> tuple[int, int]:
@@ -92,8 +99,8 @@ def _average(call: Call, rows: Window, columns: Window) -> Array:
     """N67: 8-bit means of raw values round half away from zero."""
     x, out = call["input"], call.out
     quantised = is_quant8(out.type)
-    start = np.zeros(out.dims, np.int32 if quantised else np.float32)
-    sums, count = _taps(x.data, rows, columns, start, np.add), _counts(call, rows, columns)
+    values = x.data.astype(np.int32 if quantised else np.float32, copy=False)
+    sums, count = _over_windows(values, rows, columns, 0, np.add), _counts(call, rows, columns)
     if not quantised:
         return sums / count.astype(np.float32)
     return np.sign(sums) * ((np.abs(sums) + count // 2) // count)
@@ -102,12 +109,12 @@ def _average(call: Call, rows: Window, columns: Window) -> Array:
 def _maximum(call: Call, rows: Window, columns: Window) -> Array:
     x = call["input"].data
     lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else np.finfo(np.float32).min
-    return _taps(x, rows, columns, np.full(call.out.dims, lowest, x.dtype), np.maximum)
+    return _over_windows(x, rows, columns, lowest, np.maximum)
 
 
 def _l2(call: Call, rows: Window, columns: Window) -> Array:
     squares = np.square(call["input"].data, dtype=np.float32)
-    sums = _taps(squares, rows, columns, np.zeros(call.out.dims, np.float32), np.add)
+    sums = _over_windows(squares, rows, columns, 0, np.add)
     return np.sqrt(sums / _counts(call, rows, columns).astype(np.float32))
 
 
