@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -60,7 +59,8 @@ def _reduced(x: Lowerer, axes: Sequence[int]) -> tuple[int, ...]:
 def mean_by_convolution(x: Lowerer) -> None:
     """8-bit MEAN as a depthwise convolution with ones of scale 1 / count.
 
-    It rounds and rescales, as LiteRT does, where NNAPI's MEAN truncates and cannot change parameters.
+    It rounds and rescales, as LiteRT does, where NNAPI's MEAN truncates and cannot change parameters. LiteRT divides its
+    31-bit multiplier by the count without normalising it again; where that decides a tie, the two differ by a step.
     """
     data, axes = x.input(0), _axes(x)
     x.require(data.type in QUANT8 and x.out.type == data.type and 0 not in data.dims, "an 8-bit tensor", x.tensor(0))
@@ -69,26 +69,13 @@ def mean_by_convolution(x: Lowerer) -> None:
     count = product(data.dims[axes[0] : axes[-1] + 1])
     x.require(1 < count <= MAX_WINDOW, f"a mean of 2 to {MAX_WINDOW} elements", count)
     ones = np.ones((1, count, 1, after), np.uint8 if data.type == QUANT8[0] else np.int8)
-    filter = x.array(ones, data, scale=_mean_scale(x, data, x.out, count), zero_point=0)
+    filter = x.array(ones, data, scale=float(np.float32(1 / count)), zero_point=0)
     nothing = Value(INT32, (after,), scale=data.scale * filter.scale, data=np.zeros(after, np.int32))
     one = x.i32(1)
     image = x.reshaped(data, (before, count, 1, after))
     tail = (x.i32(PaddingCode.VALID), one, one, one, x.i32(0))
     mean = x.emit(OperationCode.DEPTHWISE_CONV_2D, image, filter, nothing, *tail, out=x.out.like(dims=(before, 1, 1, after)))
     x.reshaped(mean, _reduced(x, axes) or (1,), out=x.out)
-
-
-def _mean_scale(x: Lowerer, data: Value, out: Value, count: int) -> float:
-    """The scale of the ones, where a convolution rounds as LiteRT's mean does; refused elsewhere.
-
-    LiteRT divides its 31-bit multiplier by the count without normalising it again, which costs a bit of precision unless
-    the quotient still has its 31 bits.
-    """
-    mantissa, exponent = math.frexp(float(np.float32(data.scale)) / float(np.float32(out.scale)))
-    shift = min(count.bit_length() - 1, 31 + exponent)
-    quotient = (round(mantissa * 2**31) << max(shift, 0)) // count
-    x.require(quotient >= 2**30, "a mean whose rounding NNAPI has (else up to a step off)", f"{count} elements")
-    return float(np.float32(1 / count))
 
 
 @lowers("MEAN")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from nnbridge.extensions import TYPES
+from nnbridge.model import Model, Operation
 from nnbridge.runtime.compilation import Compilation, Plan
 from nnbridge.runtime.partition import Placement
 
@@ -29,7 +31,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         operations.append(
             {
                 "index": placement.operation,
-                "type": compilation.model.operation_name(operation),
+                "type": operation_type(compilation.model, operation),
                 "name": operation.name,
                 "mapping": operation.mapping,
                 "place": PLACES[device.kind],
@@ -56,6 +58,14 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         "counts": dict(Counter(str(operation["place"]) for operation in operations)),
         "fallback": plan.fallback.as_dict() if plan.fallback else None,
     }
+
+
+def operation_type(model: Model, operation: Operation) -> str:
+    """An operation's name for readers: NNAPI's, or the extension's with the name that a host extension gives it."""
+    extension = model.extension_of(operation.type)
+    hosted = TYPES.host_extensions().get(extension[0]) if extension else None
+    found = hosted.operations.get(extension[1]) if hosted and extension else None
+    return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
 
 
 def reasons(plan: Plan, placement: Placement) -> list[dict[str, Any]]:
