@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.types import FuseCode
 from nnbridge_tflite.graph import Operator
 from nnbridge_tflite.values import Values
 
@@ -55,6 +56,14 @@ def _transpose_convolution(operator: Operator, values: Values) -> None:
     _require(operator, len(listed) == 4 and listed[0] == batch and min(listed) > 0, rule, listed)
 
 
+def check_activation(operator: Operator) -> None:
+    """Feed-forward operators fuse what TFLite's kernels compute; they would pass over TANH and SIGN_BIT in silence."""
+    fused = operator.options.get("fused_activation_function", 0)
+    recurrent = any(part in operator.name for part in ("LSTM", "RNN", "SVDF"))
+    known = fused in FuseCode.__members__.values() or recurrent
+    _require(operator, known, f"a fused activation of {', '.join(FuseCode.__members__)}", fused)
+
+
 CHECKS: Mapping[str, Check] = {
     "AVERAGE_POOL_2D": _pool,
     "CONV_2D": _convolution,
@@ -64,3 +73,10 @@ CHECKS: Mapping[str, Check] = {
     "TRANSPOSE_CONV": _transpose_convolution,
 }
 """Operator → its check."""
+
+
+def check_semantics(operator: Operator, values: Values) -> None:
+    """What an operator's operands must be for any runtime to compute it."""
+    check = None if operator.custom else CHECKS.get(operator.name)
+    if check is not None:
+        check(operator, values)

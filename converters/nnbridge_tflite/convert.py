@@ -14,13 +14,13 @@ from nnbridge.model import Model
 from nnbridge_tflite import families
 from nnbridge_tflite.arity import check_arity
 from nnbridge_tflite.assemble import assemble
-from nnbridge_tflite.checks import CHECKS
+from nnbridge_tflite.checks import check_activation, check_semantics
 from nnbridge_tflite.delegate import refusal
 from nnbridge_tflite.draft import Draft, Step, Unmappable, extension_code, options_value
 from nnbridge_tflite.fold import fold
 from nnbridge_tflite.graph import Operator, Subgraph
 from nnbridge_tflite.host import HOST
-from nnbridge_tflite.lowering import Lowerer
+from nnbridge_tflite.lowering import Form, Lowerer
 from nnbridge_tflite.reader import TfliteFile, read
 from nnbridge_tflite.values import Values
 
@@ -73,11 +73,14 @@ class _Conversion:
         self._placements: list[Placement] = []
 
     def run(self) -> tuple[Model, tuple[Placement, ...]]:
+        for operator in self._graph.operators:
+            check_arity(operator)
+            check_activation(operator)
         self._check_interface()
         self._resize_inputs()
         needed = self._needed()
         for operator in self._graph.operators:
-            self._check_operator(operator)
+            check_semantics(operator, self._values)
             if operator.index in needed:
                 self._placements.append(self._place(operator))
             else:
@@ -128,12 +131,6 @@ class _Conversion:
                 wanted.update(i for i in operator.inputs if i >= 0)
         return frozenset(needed)
 
-    def _check_operator(self, operator: Operator) -> None:
-        check_arity(operator)
-        check = CHECKS.get(operator.name)
-        if check is not None and not operator.custom:
-            check(operator, self._values)
-
     # -- one operator -----------------------------------------------------------------------------------------------
 
     def _place(self, operator: Operator) -> Placement:
@@ -143,26 +140,36 @@ class _Conversion:
         reasons: list[Reason] = []
         refused = refusal(operator, self._values, self._options.feature_level)
         for form in families.forms(operator):
-            mapping = WIDE if form.wide or refused is not None else DELEGATE
-            if mapping == WIDE and self._options.mapping == DELEGATE:
-                continue
-            steps = len(self._draft.steps)
-            try:
-                lowerer = Lowerer(operator, self._values, mapping)
-                form.lower(lowerer)
-            except Unmappable as error:
-                del self._draft.steps[steps:]
-                reasons.append(error.reason)
-                continue
-            for index, value in zip(operator.outputs, lowerer.outputs, strict=True):
-                self._values.commit(index, value)
-            return Placement(operator.index, operator.name, mapping, tuple(reasons))
+            for mapping in self._mappings(form, refused):
+                reason = self._try(form, operator, mapping)
+                if reason is None:
+                    return Placement(operator.index, operator.name, mapping, tuple(reasons))
+                if reason not in reasons:
+                    reasons.append(reason)
         if refused is not None and self._options.mapping == DELEGATE:
             reasons.insert(0, refused)
         elif not reasons:
             reasons.append(Reason("an operator that NNAPI can express", operator.name, operator.label))
         self._host(operator)
         return Placement(operator.index, operator.name, HOST_MAPPING, tuple(reasons))
+
+    def _mappings(self, form: Form, refused: Reason | None) -> tuple[str, ...]:
+        """As what a form is tried: as the delegate does it where the delegate would, more freely where that is allowed."""
+        as_delegate = () if form.wide or refused is not None else (DELEGATE,)
+        return as_delegate if self._options.mapping == DELEGATE else (*as_delegate, WIDE)
+
+    def _try(self, form: Form, operator: Operator, mapping: str) -> Reason | None:
+        """Lower an operator in one form; the reason if that does not work, with nothing left behind."""
+        steps = len(self._draft.steps)
+        try:
+            lowerer = Lowerer(operator, self._values, mapping)
+            form.lower(lowerer)
+        except Unmappable as error:
+            del self._draft.steps[steps:]
+            return error.reason
+        for index, value in zip(operator.outputs, lowerer.outputs, strict=True):
+            self._values.commit(index, value)
+        return None
 
     def _host(self, operator: Operator) -> None:
         """Emit the operator as an operation of the host extension, its options kept as JSON."""

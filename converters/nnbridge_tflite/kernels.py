@@ -71,8 +71,6 @@ ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {
     1: lambda a: np.maximum(a, 0),
     2: lambda a: np.clip(a, -1, 1),
     3: lambda a: np.clip(a, 0, 6),
-    4: np.tanh,
-    5: np.signbit,
 }
 """TFLite's fused activations by code."""
 

@@ -91,5 +91,7 @@ def resize(x: Lowerer) -> None:
     x.require(len(sizes) == 2, "height and width", sizes)
     height, width = sizes
     corners, centres = x.option("align_corners", False), x.option("half_pixel_centers", False)
-    tail = (x.flag(False), x.flag(corners), x.flag(centres)) if corners or centres else ()
-    x.emit(RESIZES[x.name], x.input(0), x.i32(width), x.i32(height), *tail)
+    # RESIZE_NEAREST_NEIGHBOR always has its layout flag.
+    layout = (x.flag(False),) if corners or centres or x.name == "RESIZE_NEAREST_NEIGHBOR" else ()
+    alignment = (x.flag(corners), x.flag(centres)) if corners or centres else ()
+    x.emit(RESIZES[x.name], x.input(0), x.i32(width), x.i32(height), *layout, *alignment)

@@ -70,24 +70,6 @@ def transpose(x: Lowerer) -> None:
     x.emit(OperationCode.TRANSPOSE, x.input(0), x.ints(x.integers(1)))
 
 
-@lowers("TRANSPOSE", wide=True)
-def transpose_merged(x: Lowerer) -> None:
-    """Ranks above 4: axes that stay neighbours are merged first."""
-    data, order = x.input(0), x.integers(1)
-    x.require(sorted(order) == list(range(data.rank)), "a permutation", order)
-    groups: list[list[int]] = []
-    for axis in order:
-        if groups and groups[-1][-1] + 1 == axis:
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    x.require(len(groups) < data.rank and 0 not in data.dims, "axes that stay neighbours", order)
-    by_place = sorted(groups)
-    merged = x.reshaped(data, [product([data.dims[a] for a in group]) for group in by_place])
-    turned = x.temp(OperationCode.TRANSPOSE, merged, x.ints([by_place.index(group) for group in groups]))
-    x.reshaped(turned, [data.dims[a] for a in order], out=x.out)
-
-
 @lowers("CONCATENATION")
 def concatenation(x: Lowerer) -> None:
     """CONCATENATION; NNAPI has the axis last and fuses no activation."""
@@ -103,19 +85,14 @@ def concatenation_by_pack(x: Lowerer) -> None:
     values = x.inputs()
     x.require(all(v.type == INT32 for v in values), "int32", x.tensor(0))
     axis = x.axis(x.option("axis"), values[0].rank)
-    pieces: list[Value] = []
-    for value in values:
-        x.require(len(pieces) + value.dims[axis] <= MAX_PIECES, f"at most {MAX_PIECES} slices", "more")
-        rest = value.dims[:axis] + value.dims[axis + 1 :]
-        pieces += [x.reshaped(piece, rest) for piece in units(x, value, axis)]
-    packed = value_dims = (*rest[:axis], len(pieces), *rest[axis:])
-    if values[0].rank == 1:
-        pieces = [x.reshaped(piece, (1,)) for piece in pieces]
+    x.require(sum(v.dims[axis] for v in values) <= MAX_PIECES, f"at most {MAX_PIECES} slices", "more")
+    pieces = [piece for value in values for piece in units(x, value, axis)]
+    rest = values[0].dims[:axis] + values[0].dims[axis + 1 :]
+    if not rest:
         stacked = x.temp(OperationCode.PACK, x.i32(0), *pieces, like=pieces[0], dims=(len(pieces), 1))
         x.reshaped(stacked, (len(pieces),), out=x.out)
         return
-    assert packed == value_dims
-    x.emit(OperationCode.PACK, x.i32(axis), *pieces)
+    x.emit(OperationCode.PACK, x.i32(axis), *(x.reshaped(piece, rest) for piece in pieces))
 
 
 def units(x: Lowerer, value: Value, axis: int) -> list[Value]:

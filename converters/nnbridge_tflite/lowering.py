@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import Reason
-from nnbridge.types import FuseCode, OperandCode, OperationCode
+from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.draft import Step, Unmappable, Value
 from nnbridge_tflite.graph import Operator, Tensor
 from nnbridge_tflite.values import Values
@@ -34,9 +34,6 @@ QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNE
 INT32 = OperandCode.TENSOR_INT32
 FLOAT32 = OperandCode.TENSOR_FLOAT32
 BOOL8 = OperandCode.TENSOR_BOOL8
-
-_AFTER = {4: OperationCode.TANH}
-"""TFLite's fused activations that NNAPI has as operations only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +201,10 @@ class Lowerer:
         return self.emit(code, *inputs, out=(like or inputs[0]).like(**changes))
 
     def emit_fused(self, code: OperationCode, *inputs: Value, at: int | None = None) -> None:
-        """Emit an operation with the operator's fused activation as input ``at`` (by default the last).
-
-        An activation that NNAPI cannot fuse follows as an operation, which the delegate does not do.
-        """
-        activation = self.option("fused_activation_function")
-        after = _AFTER.get(activation)
-        fused = activation if after is None else FuseCode.NONE
-        self.require(fused in FuseCode.__members__.values(), "a fused activation of NNAPI", activation)
+        """Emit an operation with the operator's fused activation as input ``at`` (by default the last)."""
         place = len(inputs) if at is None else at
-        listed = [*inputs[:place], self.i32(fused), *inputs[place:]]
-        if after is None:
-            self.emit(code, *listed)
-            return
-        self.require(self.mapping != "delegate", "a fused activation of NNAPI", activation)
-        self.emit(after, self.emit(code, *listed, out=self.out.like()))
+        fused = self.i32(self.option("fused_activation_function"))
+        self.emit(code, *inputs[:place], fused, *inputs[place:])
 
     def reshaped(self, value: Value, dims: Sequence[int], out: Value | None = None) -> Value:
         """A value with other dimensions; constants are only seen differently."""

@@ -15,9 +15,8 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
-from flatbuffers import number_types
-
 import tflite
+from flatbuffers import number_types
 
 UNION_ENUMS = {
     "builtin_options": "BuiltinOptions",

@@ -147,8 +147,8 @@ class TfliteBuilder:
     ) -> int:
         """A computed tensor; its index."""
         made: dict[str, Any] = {"shape": list(shape), "type": tensor_type(type), "name": name or f"t{len(self.tensors)}", **more}
-        if scale:
-            scales = [scale] if isinstance(scale, float) else list(scale)
+        scales = [scale] if isinstance(scale, (int, float)) else list(scale)
+        if any(scales):
             points = [zero_point] * len(scales) if isinstance(zero_point, int) else list(zero_point)
             made["quantization"] = {"scale": scales, "zero_point": points, "quantized_dimension": axis}
         self.tensors.append(made)

@@ -17,7 +17,7 @@ CASES = [
 @pytest.mark.parametrize(("case", "type"), CASES)
 def test_operator_agrees_with_litert(case: Case, type: str, tmp_path: Path) -> None:
     path = case.write(tmp_path, type)
-    found, placements = differences(path)
+    found, placements = differences(path, kernels=case.kernels)
     assert [p.mapping for p in placements] == [case.place(type)], placements
     integer = type not in ("float32",) or case.exact
     for difference in found:
