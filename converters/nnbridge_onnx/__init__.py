@@ -1,17 +1,22 @@
-"""The ONNX converter. Reading is not implemented yet; files are recognised and refused by name."""
+"""The ONNX converter: convolutional networks, plain and with QuantizeLinear/DequantizeLinear."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnbridge.converters import ConversionOptions, Converter
-from nnbridge.errors import ConversionError, Reason
-from nnbridge.model import Model
+
+if TYPE_CHECKING:
+    from nnbridge.model import Model
 
 
 def _convert(path: Path, options: ConversionOptions) -> Model:
-    raise ConversionError(Reason("a TFLite or .nnapi file, as ONNX files cannot be converted yet", "an ONNX file", str(path)))
+    # The onnx package is loaded when the first file is read, not when converters are listed.
+    from nnbridge_onnx.convert import convert
+
+    return convert(path, options)
 
 
 CONVERTER = Converter("onnx", (".onnx",), (), _convert)
-"""Registered under the entry point group ``nnbridge.converters``."""
+"""Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark; its suffix tells."""

@@ -127,7 +127,7 @@ class CpuDevice(Device):
 def _cpu_answer(model: Model, code: int) -> Support:
     extension = model.extension_of(code)
     if extension is not None:
-        return Reason("an operation of NNAPI itself", f"extension {extension[0]}", f"{extension[0]}#{extension[1]}")
+        return Reason("an operation of NNAPI itself", f"one of {extension[0]}")
     if code == OperationCode.OEM_OPERATION:
         return Reason("an operation of NNAPI itself", "the OEM operation", "OEM_OPERATION")
     return True

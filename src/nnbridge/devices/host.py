@@ -45,7 +45,7 @@ def host_operation(model: Model, operation: Operation) -> HostOperation | Reason
     """The host's implementation of an extension operation, or why there is none."""
     extension = model.extension_of(operation.type)
     if extension is None:
-        return Reason("an operation of a host extension", model.operation_name(operation))
+        return Reason("an operation of a host extension", "one of NNAPI")
     name, number = extension
     hosted = TYPES.host_extensions().get(name)
     if hosted is None:

@@ -29,7 +29,6 @@ from nnbridge.types import (
     OperationCode,
     PreferenceCode,
     PriorityCode,
-    is_extension,
     type_name,
 )
 
@@ -37,11 +36,17 @@ Claim: TypeAlias = "Callable[[Model, Operation], Reason | None]"
 """Why a driver does not take an operation; None if it does."""
 
 
+def _no_extension(model: Model, operation: Operation) -> Reason | None:
+    extension = model.extension_of(operation.type)
+    return None if extension is None else Reason("an operation of NNAPI itself", f"one of {extension[0]}")
+
+
 def _input_of(model: Model, operation: Operation, index: int, wanted: frozenset[OperandCode]) -> Reason | None:
     """The rule on the type of one input, which extension operations and those without inputs never meet."""
     name = model.operation_name(operation)
-    if is_extension(operation.type):
-        return Reason("no extension operation", name, name)
+    refused = _no_extension(model, operation)
+    if refused is not None:
+        return refused
     if len(operation.inputs) <= index:
         return Reason(f"at least {index + 1} inputs", str(len(operation.inputs)), name)
     code = model.main.operands[operation.inputs[index]].type
@@ -72,8 +77,7 @@ def _quant_claim(model: Model, operation: Operation) -> Reason | None:
 
 
 def _all_claim(model: Model, operation: Operation) -> Reason | None:
-    name = model.operation_name(operation)
-    return Reason("no extension operation", name, name) if is_extension(operation.type) else None
+    return _no_extension(model, operation)
 
 
 def _full_claim(model: Model, operation: Operation) -> Reason | None:
