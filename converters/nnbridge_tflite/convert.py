@@ -141,11 +141,11 @@ class _Conversion:
         refused = refusal(operator, self._values, self._options.feature_level)
         for form in families.forms(operator):
             for mapping in self._mappings(form, refused):
-                reason = self._try(form, operator, mapping)
-                if reason is None:
-                    return Placement(operator.index, operator.name, mapping, tuple(reasons))
-                if reason not in reasons:
-                    reasons.append(reason)
+                tried = self._try(form, operator, mapping)
+                if isinstance(tried, str):
+                    return Placement(operator.index, operator.name, tried, tuple(reasons))
+                if tried not in reasons:
+                    reasons.append(tried)
         if refused is not None and self._options.mapping == DELEGATE:
             reasons.insert(0, refused)
         elif not reasons:
@@ -158,18 +158,18 @@ class _Conversion:
         as_delegate = () if form.wide or refused is not None else (DELEGATE,)
         return as_delegate if self._options.mapping == DELEGATE else (*as_delegate, WIDE)
 
-    def _try(self, form: Form, operator: Operator, mapping: str) -> Reason | None:
-        """Lower an operator in one form; the reason if that does not work, with nothing left behind."""
+    def _try(self, form: Form, operator: Operator, mapping: str) -> Reason | str:
+        """Lower an operator in one form: the mapping that came of it, or why it does not work, with nothing left behind."""
         steps = len(self._draft.steps)
         try:
-            lowerer = Lowerer(operator, self._values, mapping)
+            lowerer = Lowerer(operator, self._values, mapping, folds_weights=self._options.mapping == WIDE)
             form.lower(lowerer)
         except Unmappable as error:
             del self._draft.steps[steps:]
             return error.reason
         for index, value in zip(operator.outputs, lowerer.outputs, strict=True):
             self._values.commit(index, value)
-        return None
+        return lowerer.mapping
 
     def _host(self, operator: Operator) -> None:
         """Emit the operator as an operation of the host extension, its options kept as JSON."""

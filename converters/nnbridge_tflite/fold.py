@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,48 @@ UNPACKS_WEIGHTS = frozenset({"DENSIFY", "DEQUANTIZE"})
 ABOUT_SHAPES = frozenset({"RANK", "SHAPE"})
 
 
+Arrays: TypeAlias = "Sequence[npt.NDArray[Any]]"
+
+
+def _whole(array: npt.NDArray[Any]) -> int:
+    """The product of an array's numbers, as dimensions."""
+    return math.prod(max(int(v), 0) for v in array.reshape(-1))
+
+
+def _padded(arrays: Arrays) -> int:
+    widths = arrays[1].reshape(-1, 2).sum(-1).tolist()
+    return math.prod(d + abs(int(w)) for d, w in zip(arrays[0].shape, widths, strict=False))
+
+
+GROWTH: Mapping[str, Callable[[Arrays], int]] = {
+    "BROADCAST_TO": lambda a: _whole(a[1]),
+    "FILL": lambda a: _whole(a[0]),
+    "GATHER": lambda a: a[0].size * a[1].size,
+    "GATHER_ND": lambda a: a[0].size * a[1].size,
+    "ONE_HOT": lambda a: a[0].size * _whole(a[1]),
+    "PAD": _padded,
+    "RANGE": lambda a: int(min(abs((a[1] - a[0]) / (a[2] or 1)).max(initial=0.0), 2.0**40)),
+    "TILE": lambda a: a[0].size * _whole(a[1]),
+    **dict.fromkeys((*BINARY, "DIV", "SELECT", "SELECT_V2"), lambda a: math.prod(max(d) for d in _aligned(a))),
+}
+"""How many elements an operator makes at most, where that is not as many as it reads."""
+
+
+def _aligned(arrays: Arrays) -> list[tuple[int, ...]]:
+    """The sizes that meet in each dimension when shapes are broadcast."""
+    rank = max(a.ndim for a in arrays)
+    return list(zip(*((1,) * (rank - a.ndim) + a.shape for a in arrays), strict=True))
+
+
+def _read(arrays: Arrays) -> int:
+    """Elements that an operator reads."""
+    return sum(array.size for array in arrays)
+
+
+def _too_large(operator: Operator, arrays: Arrays) -> bool:
+    return GROWTH.get(operator.name, _read)(arrays) > MAX_ELEMENTS
+
+
 def fold(operator: Operator, values: Values) -> bool:
     """Make the operator's outputs constants if all that it reads is known; True if done."""
     name = operator.name
@@ -41,11 +85,11 @@ def fold(operator: Operator, values: Values) -> bool:
     if name not in MOVES and name not in COMPUTES and name not in UNPACKS_WEIGHTS:
         return False
     outputs = [values.tensors[i] for i in operator.outputs]
-    if name not in UNPACKS_WEIGHTS and any(tensor.elements > MAX_ELEMENTS for tensor in outputs):
-        return False
     arrays = [values.constant(i) if i >= 0 else None for i in operator.inputs]
     tensors = [values.tensors[i] for i in operator.inputs if i >= 0]
     if not arrays or any(a is None and i >= 0 for a, i in zip(arrays, operator.inputs, strict=True)):
+        return False
+    if name not in UNPACKS_WEIGHTS and _too_large(operator, [a for a in arrays if a is not None]):
         return False
     if name in COMPUTES and any(t.quantisation.scales for t in (*tensors, *outputs)):
         return False

@@ -53,8 +53,9 @@ def weights(x: Lowerer, i: int, data: Value) -> Value:
     if data.type not in FLOATS or filter.type in FLOATS:
         return filter
     x.require(filter.data is not None, "constant weights for float activations", x.tensor(i))
-    if x.mapping == "delegate":
+    if not x.folds_weights:
         return _dequantised_at_run(x, filter)
+    x.mapping = "wide"
     return Value(FLOAT32, filter.dims, name=filter.name, data=real_numbers(filter))
 
 

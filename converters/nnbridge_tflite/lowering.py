@@ -63,11 +63,12 @@ def lowers(*names: str, wide: bool = False) -> Callable[[LowerFunction], LowerFu
 class Lowerer:
     """One operator being lowered in one form."""
 
-    def __init__(self, operator: Operator, values: Values, mapping: str) -> None:
+    def __init__(self, operator: Operator, values: Values, mapping: str, *, folds_weights: bool = True) -> None:
         self.operator = operator
         self.values = values
         self.draft = values.draft
         self.mapping = mapping
+        self.folds_weights = folds_weights
         self.outputs = [values.fresh_output(i) for i in operator.outputs]
 
     # -- what the file says -----------------------------------------------------------------------------------------

@@ -140,6 +140,7 @@ class _Reading:
             table["sparsity"],
         )
         _check_size(tensor)
+        _check_zero_points(tensor)
         return tensor
 
     def _operator(self, index: int, table: Table, tensors: int) -> Operator:
@@ -246,6 +247,16 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Qu
     if not np.isfinite(scales).all() or (scales < 0).any():
         _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
     return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
+
+
+def _check_zero_points(tensor: Tensor) -> None:
+    """Zero points of 8-bit integers are numbers of their type."""
+    if tensor.type.name not in ("UINT8", "INT8"):
+        return
+    limits = np.iinfo(str(tensor.type.dtype))
+    for point in tensor.quantisation.zero_points:
+        if not limits.min <= point <= limits.max:
+            _refuse(tensor.label, f"a zero point from {limits.min} to {limits.max}", point)
 
 
 def _check_size(tensor: Tensor) -> None:

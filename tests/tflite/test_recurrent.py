@@ -1,0 +1,99 @@
+"""Recurrent operators against LiteRT's reference kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tflite.agreement import differences
+from tests.tflite.files import TfliteBuilder
+
+BATCH, STEPS, SIZE, CELLS, OUT = 2, 3, 5, 4, 3
+
+
+class _Weights:
+    """Float constants in TFLite's order of an LSTM's inputs."""
+
+    def __init__(self, builder: TfliteBuilder) -> None:
+        self._builder = builder
+        self._rng = np.random.default_rng(3)
+
+    def make(self, *shape: int) -> int:
+        return self._builder.constant(self._rng.standard_normal(shape) * 0.5, "float32")
+
+    def lstm(self, *, cifg: bool, peephole: bool, projection: bool) -> list[int]:
+        """Inputs 1 to 17."""
+        units = OUT if projection else CELLS
+        gates = [-1 if cifg else self.make(CELLS, SIZE), *(self.make(CELLS, SIZE) for _ in range(3))]
+        again = [-1 if cifg else self.make(CELLS, units), *(self.make(CELLS, units) for _ in range(3))]
+        looks = [self.make(CELLS) if peephole and not (cifg and i == 0) else -1 for i in range(3)]
+        biases = [-1 if cifg else self.make(CELLS), *(self.make(CELLS) for _ in range(3))]
+        tail = [self.make(OUT, CELLS), self.make(OUT)] if projection else [-1, -1]
+        return [*gates, *again, *looks, *biases, *tail]
+
+
+def _state(builder: TfliteBuilder, *shape: int) -> int:
+    return builder.tensor(shape, is_variable=True)
+
+
+FORMS = [(cifg, peephole, projection) for cifg in (False, True) for peephole in (False, True) for projection in (False, True)]
+
+
+@pytest.mark.parametrize(("cifg", "peephole", "projection"), FORMS)
+@pytest.mark.parametrize("name", ["LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
+def test_lstm_agrees(name: str, cifg: bool, peephole: bool, projection: bool, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    units = OUT if projection else CELLS
+    lead = (BATCH,) if name == "LSTM" else (BATCH, STEPS)
+    data = builder.tensor((*lead, SIZE))
+    weights = _Weights(builder).lstm(cifg=cifg, peephole=peephole, projection=projection)
+    states = [_state(builder, BATCH, units), _state(builder, BATCH, CELLS)]
+    out = builder.tensor((*lead, units))
+    options = {"fused_activation_function": 4, "cell_clip": 0.8, "proj_clip": 0.0}
+    builder.operator(name, [data, *weights, *states], [out], options)
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]))
+    assert placements[0].mapping == "delegate"
+    assert max(found) < 1e-5
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_bidirectional_lstm_agrees(merge: bool, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data = builder.tensor((STEPS, BATCH, SIZE))
+    weights = _Weights(builder)
+    both = [w for _ in range(2) for w in weights.lstm(cifg=False, peephole=False, projection=False)]
+    states = [_state(builder, BATCH, CELLS) for _ in range(4)]
+    outs = [builder.tensor((STEPS, BATCH, CELLS * (2 if merge else 1))) for _ in range(1 if merge else 2)]
+    options = {"fused_activation_function": 4, "merge_outputs": merge, "time_major": True}
+    builder.operator("BIDIRECTIONAL_SEQUENCE_LSTM", [data, *both, *states, *[-1] * 9], outs, options)
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], outs))
+    assert placements[0].mapping == "delegate"
+    assert max(found) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["RNN", "UNIDIRECTIONAL_SEQUENCE_RNN"])
+def test_rnn_agrees(name: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    weights = _Weights(builder)
+    lead = (BATCH,) if name == "RNN" else (BATCH, STEPS)
+    data, out = builder.tensor((*lead, SIZE)), builder.tensor((*lead, CELLS))
+    inputs = [data, weights.make(CELLS, SIZE), weights.make(CELLS, CELLS), weights.make(CELLS), _state(builder, BATCH, CELLS)]
+    builder.operator(name, inputs, [out], {"fused_activation_function": 1})
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]))
+    assert placements[0].mapping == "delegate"
+    assert max(found) < 1e-5
+
+
+def test_svdf_agrees(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    weights = _Weights(builder)
+    memory, rank = 6, 2
+    data, out = builder.tensor((BATCH, SIZE)), builder.tensor((BATCH, CELLS))
+    kernels = [weights.make(CELLS * rank, SIZE), weights.make(CELLS * rank, memory), weights.make(CELLS)]
+    state = _state(builder, BATCH, memory * CELLS * rank)
+    builder.operator("SVDF", [data, *kernels, state], [out], {"rank": rank, "fused_activation_function": 0})
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]))
+    assert placements[0].mapping == "delegate"
+    assert max(found) < 1e-5
