@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,11 +19,17 @@ from nnbridge_tflite.draft import Draft, Step, Unmappable, extension_code, optio
 from nnbridge_tflite.fold import fold
 from nnbridge_tflite.graph import Operator, Subgraph
 from nnbridge_tflite.host import HOST
+from nnbridge_tflite.host_reference import shapes
 from nnbridge_tflite.lowering import Form, Lowerer
+from nnbridge_tflite.options import carried_parameters, host_options
 from nnbridge_tflite.reader import TfliteFile, read
+from nnbridge_tflite.through_float import FloatLowerer, has_sixteen_bits
 from nnbridge_tflite.values import Values
 
 DELEGATE, WIDE, HOST_MAPPING, FOLDED, DEAD = "delegate", "wide", "host", "folded", "dead"
+
+SPARE_ELEMENTS, PER_BYTE = 1 << 24, 2
+"""How many elements of new constants a file may ask for: some, and as many as its weights unpack to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ class _Conversion:
         self._file = file
         self._options = options
         self._graph: Subgraph = file.graph.main
-        self._draft = Draft(options.feature_level)
+        self._draft = Draft(options.feature_level, SPARE_ELEMENTS + PER_BYTE * len(file.pool))
         self._values = Values(file, self._graph.tensors, self._graph.written, self._draft)
         self._placements: list[Placement] = []
 
@@ -162,8 +167,7 @@ class _Conversion:
         """Lower an operator in one form: the mapping that came of it, or why it does not work, with nothing left behind."""
         steps = len(self._draft.steps)
         try:
-            lowerer = Lowerer(operator, self._values, mapping, folds_weights=self._options.mapping == WIDE)
-            form.lower(lowerer)
+            lowerer = self._lowered(form, operator, mapping)
         except Unmappable as error:
             del self._draft.steps[steps:]
             return error.reason
@@ -171,42 +175,36 @@ class _Conversion:
             self._values.commit(index, value)
         return lowerer.mapping
 
+    def _lowered(self, form: Form, operator: Operator, mapping: str) -> Lowerer:
+        folds = self._options.mapping == WIDE
+        if mapping == WIDE and has_sixteen_bits(operator, self._graph):
+            through = FloatLowerer(operator, self._values, mapping, folds_weights=folds)
+            quantised = through.open_outputs()
+            form.lower(through)
+            through.close_outputs(quantised)
+            return through
+        lowerer = Lowerer(operator, self._values, mapping, folds_weights=folds)
+        form.lower(lowerer)
+        return lowerer
+
     def _host(self, operator: Operator) -> None:
         """Emit the operator as an operation of the host extension, its options kept as JSON."""
         inputs = [self._values.value(i) if i >= 0 else self._draft.omitted(0) for i in operator.inputs]
         outputs = [self._values.fresh_output(i) for i in operator.outputs]
-        if not inputs or not outputs:
-            raise ConversionError(Reason("an operator with inputs and outputs", "none", operator.label))
-        text = json.dumps(host_options(operator, self._graph), separators=(",", ":"), default=str).encode()
+        if not outputs:
+            raise ConversionError(Reason("an operator with outputs", "none", operator.label))
+        sides = {"inputs": [v.extension for v in inputs], "outputs": [v.extension for v in outputs]}
+        carried = carried_parameters(operator, self._graph.tensors, sides)
+        options = {**host_options(operator, self._graph.tensors), **carried}
+        text = json.dumps(options, separators=(",", ":"), default=str).encode()
         name = f"{operator.index}: {operator.name} {outputs[0].name}"
         step = Step(extension_code(operator.code), (*inputs, options_value(text)), tuple(outputs), name, HOST_MAPPING)
-        self._values.infer_host_dims(operator, step)
+        found = shapes(operator, self._values)
+        if found is None:
+            self._values.infer_host_dims(operator, step)
+        else:
+            for value, dims in zip(outputs, found, strict=True):
+                value.dims = dims
         self._draft.add(step)
         for index, value in zip(operator.outputs, outputs, strict=True):
             self._values.commit(index, value)
-
-
-def host_options(operator: Operator, graph: Subgraph) -> Mapping[str, object]:
-    """The options of a host operation: the builtin's, a custom operator's code and bytes, parameters that operands lack."""
-    options: dict[str, object] = dict(operator.options)
-    if operator.custom:
-        options["custom_code"] = operator.name
-        options["custom_options"] = operator.custom_options.hex()
-    channels = {
-        str(i): {"scales": list(quantisation.scales), "axis": quantisation.axis}
-        for i, index in enumerate(operator.inputs)
-        if index >= 0 and (quantisation := graph.tensors[index].quantisation).per_channel
-    }
-    if channels:
-        options["channel_quantisation"] = channels
-    if operator.intermediates:
-        options["intermediates"] = [_parameters(graph, i) for i in operator.intermediates]
-    return options
-
-
-def _parameters(graph: Subgraph, index: int) -> dict[str, float]:
-    """Scale and zero point of a tensor that only lends them to its operator."""
-    if index < 0:
-        return {}
-    quantisation = graph.tensors[index].quantisation
-    return {"scale": quantisation.scale, "zero_point": quantisation.zero_point}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import NnapiError, Reason
+from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
 from nnbridge.model import ChannelQuant, Operand, Operation
 from nnbridge.operations import definition
@@ -97,10 +97,17 @@ class Step:
 class Draft:
     """Operations in run order, and constants that operations share."""
 
-    def __init__(self, feature_level: int) -> None:
+    def __init__(self, feature_level: int, budget: int = 1 << 24) -> None:
         self.feature_level = feature_level
+        self._budget = budget
         self.steps: list[Step] = []
         self._shared: dict[Any, Value] = {}
+
+    def spend(self, elements: int) -> None:
+        """Account for constants that the file does not hold, before they are made; a file asks for a bounded amount."""
+        self._budget -= elements
+        if self._budget < 0:
+            raise ConversionError(Reason("fewer new constants (zeros, unpacked weights)", f"{elements} elements more"))
 
     # -- constants --------------------------------------------------------------------------------------------------
 

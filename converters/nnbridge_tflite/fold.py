@@ -13,6 +13,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostTensor
 from nnbridge_tflite.graph import Operator, Tensor
 from nnbridge_tflite.kernels import BINARY, KERNELS, REDUCTIONS, UNARY
+from nnbridge_tflite.options import host_options
 from nnbridge_tflite.values import Values
 
 MAX_ELEMENTS = 65_536
@@ -93,8 +94,6 @@ def fold(operator: Operator, values: Values) -> bool:
         return False
     if name in COMPUTES and any(t.quantisation.scales for t in (*tensors, *outputs)):
         return False
-    if name == "DEQUANTIZE" and tensors[0].quantisation.per_channel:
-        return False
     _store(operator, values, arrays)
     return True
 
@@ -115,7 +114,7 @@ def _store(operator: Operator, values: Values, arrays: list[npt.NDArray[Any] | N
     outputs = [_tensor(values.tensors[i], None) for i in operator.outputs]
     try:
         with np.errstate(all="ignore"):
-            results = KERNELS[operator.name](inputs, outputs, operator.options)
+            results = KERNELS[operator.name](inputs, outputs, host_options(operator, values.tensors))
     except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, AttributeError, MemoryError) as error:
         raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
     if len(results) != len(outputs):

@@ -3,32 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostKernel, HostOperation
 from nnbridge_tflite import kernels_lstm, kernels_quantised, kernels_shapes
 from nnbridge_tflite.draft import EXTENSION
+from nnbridge_tflite.fold import MOVES
 from nnbridge_tflite.graph import ELEMENT_TYPES
-from nnbridge_tflite.kernels import KERNELS, Array, Options, Tensors
+from nnbridge_tflite.host_reference import can_lower, reference
+from nnbridge_tflite.kernels import CHANNELS, KERNELS, PARAMETERS, Array, Options, Tensors
 from nnbridge_tflite.schema import builtin_names
 
 KERNEL_MODULES = (kernels_lstm, kernels_quantised, kernels_shapes)
 """Imported for the kernels that they register."""
 
+PER_CHANNEL = MOVES | {"DEQUANTIZE", "DENSIFY"}
+"""Operators whose kernels take a scale for each channel, or do not care."""
+
 NO_KERNEL = "an operator that nnbridge's host computes"
 """Why an operation of the extension is refused when it runs."""
 
 
-def _as_declared(kernel: HostKernel) -> HostKernel:
-    """A kernel whose answers take the declared dimensions: what is a scalar in TFLite is a vector of one element here."""
+def _adapted(name: str, kernel: HostKernel) -> HostKernel:
+    """A kernel between NNAPI's operands and TFLite's tensors.
+
+    Operands of extension types get their parameters from the options, and answers take the declared dimensions: what is a
+    scalar in TFLite is a vector of one element here.
+    """
 
     def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        if CHANNELS in options and name not in PER_CHANNEL and not can_lower(name):
+            raise ValueError("one scale for each tensor")
+        carried = options.get(PARAMETERS, {})
+        inputs = _with_parameters(inputs, carried.get("inputs", {}))
+        outputs = _with_parameters(outputs, carried.get("outputs", {}))
         results = [np.asarray(result) for result in kernel(inputs, outputs, options)]
         return [_shaped(result, out.dims) for result, out in zip(results, outputs, strict=True)]
 
     return run
+
+
+def _with_parameters(tensors: Tensors, parameters: Mapping[str, Sequence[float]]) -> Tensors:
+    if not parameters:
+        return tensors
+    found = [parameters.get(str(i)) for i in range(len(tensors))]
+    return [replace(t, scale=p[0], zero_point=int(p[1])) if p is not None else t for t, p in zip(tensors, found, strict=True)]
 
 
 def _shaped(result: Array, dims: tuple[int, ...]) -> Array:
@@ -37,11 +60,30 @@ def _shaped(result: Array, dims: tuple[int, ...]) -> Array:
     return result.reshape(1) if result.ndim == 0 else result
 
 
+def _integer_first(name: str, code: int, kernel: HostKernel | None) -> HostKernel:
+    """A kernel that computes what has a lowering as NNAPI's reference kernels do, where that is exact or there is no other."""
+
+    def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        integers = any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
+        ways: list[HostKernel] = [partial(reference, name, code), *([kernel] if kernel is not None else [])]
+        first, *rest = ways if integers else ways[::-1]
+        try:
+            return first(inputs, outputs, options)
+        except ValueError:
+            if not rest:
+                raise
+            return rest[0](inputs, outputs, options)
+
+    return run
+
+
 def _operations() -> dict[int, HostOperation]:
     made = {}
     for code, name in builtin_names().items():
         kernel = KERNELS.get(name)
-        made[code] = HostOperation(name, None if kernel is None else _as_declared(kernel), "" if kernel else NO_KERNEL)
+        if can_lower(name):
+            kernel = _integer_first(name, code, kernel)
+        made[code] = HostOperation(name, None if kernel is None else _adapted(name, kernel), "" if kernel else NO_KERNEL)
     return made
 
 

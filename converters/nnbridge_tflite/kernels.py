@@ -19,6 +19,9 @@ Array: TypeAlias = npt.NDArray[Any]
 Tensors: TypeAlias = Sequence[HostTensor]
 Options: TypeAlias = Mapping[str, Any]
 
+CHANNELS, PARAMETERS = "channel_quantisation", "quantisation"
+"""Options with the parameters that an operand of an extension type cannot carry: for each channel, and for whole tensors."""
+
 KERNELS: dict[str, HostKernel] = {}
 """Operator name → kernel."""
 
@@ -222,7 +225,14 @@ def cast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]
 @kernel("DEQUANTIZE", "QUANTIZE")
 def requantise(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """The same numbers with other parameters, or with none."""
-    return [stored(real(inputs[0]), outputs[0])]
+    channels = options.get(CHANNELS, {}).get("0")
+    if channels is None:
+        return [stored(real(inputs[0]), outputs[0])]
+    data = given(inputs[0])
+    shape = [1] * data.ndim
+    shape[channels["axis"]] = -1
+    centred = data.astype(np.float32) - np.asarray(channels["zero_points"], np.float32).reshape(shape)
+    return [stored(centred * np.asarray(channels["scales"], np.float32).reshape(shape), outputs[0])]
 
 
 @kernel("DENSIFY")

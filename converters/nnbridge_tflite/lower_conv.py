@@ -37,6 +37,8 @@ def dilations(x: Lowerer) -> tuple[Value, ...]:
 
 def bias(x: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
     """Input ``i``, or zeros: float, or int32 with the scale that NNAPI wants, data's times filter's."""
+    if not x.has(i):
+        x.draft.spend(units)
     if data.type in FLOATS:
         return x.input(i) if x.has(i) else x.array(np.zeros(units, np.dtype("f4" if data.type == FLOAT32 else "f2")), data)
     scale = 0.0 if filter.channel_quant is not None else float(np.float32(data.scale) * np.float32(filter.scale))
@@ -56,6 +58,7 @@ def weights(x: Lowerer, i: int, data: Value) -> Value:
     if not x.folds_weights:
         return _dequantised_at_run(x, filter)
     x.mapping = "wide"
+    x.draft.spend(product(filter.dims))
     return Value(FLOAT32, filter.dims, name=filter.name, data=real_numbers(filter))
 
 

@@ -68,6 +68,7 @@ def mean_by_convolution(x: Lowerer) -> None:
     before, after = product(data.dims[: axes[0]]), product(data.dims[axes[-1] + 1 :])
     count = product(data.dims[axes[0] : axes[-1] + 1])
     x.require(1 < count <= MAX_WINDOW, f"a mean of 2 to {MAX_WINDOW} elements", count)
+    x.draft.spend(count * after)
     ones = np.ones((1, count, 1, after), np.uint8 if data.type == QUANT8[0] else np.int8)
     filter = x.array(ones, data, scale=float(np.float32(1 / count)), zero_point=0)
     nothing = Value(INT32, (after,), scale=data.scale * filter.scale, data=np.zeros(after, np.int32))

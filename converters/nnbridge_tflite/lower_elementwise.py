@@ -8,7 +8,7 @@ import numpy as np
 
 from nnbridge.types import OperationCode
 from nnbridge_tflite.draft import Value
-from nnbridge_tflite.lowering import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers
+from nnbridge_tflite.lowering import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product
 
 UNARY = {
     "ABS": OperationCode.ABS,
@@ -263,6 +263,8 @@ def broadcast(x: Lowerer, value: Value, dims: tuple[int, ...]) -> Value:
     """A value with its dimensions grown to ``dims``."""
     if value.dims == dims:
         return value
+    if value.constant or value.type == BOOL8:
+        x.draft.spend(product(dims))
     if value.data is not None:
         grown = value.like(dims=dims)
         grown.data = np.ascontiguousarray(np.broadcast_to(value.data, dims))

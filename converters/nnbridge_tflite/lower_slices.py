@@ -193,6 +193,7 @@ def one_hot(x: Lowerer) -> None:
     axis = x.axis(x.option("axis", -1), len(shape) + 1)
     x.require(depth > 0 and x.out.type in (*FLOATS, *QUANT8, INT32), "a type that SELECT takes", x.output_tensor())
     dims = (*shape[:axis], depth, *shape[axis:])
+    x.draft.spend(depth)
     counted = np.arange(depth, dtype=np.int32).reshape((1,) * axis + (depth,) + (1,) * (len(shape) - axis))
     grown = x.reshaped(indices, (*shape[:axis], 1, *shape[axis:]))
     hit = x.emit(OperationCode.EQUAL, grown, x.array(counted, indices), out=Value(BOOL8, dims))

@@ -186,6 +186,7 @@ class Lowerer:
         """A constant float or int32 tensor of one value, to be broadcast."""
         dtype = {FLOAT32: np.float32, OperandCode.TENSOR_FLOAT16: np.float16, INT32: np.int32}.get(OperandCode(like.type))
         self.require(dtype is not None, "a float or int32 tensor", like.type)
+        self.draft.spend(product(dims))
         return self.array(np.full(dims, value, dtype), like)
 
     # -- operations -------------------------------------------------------------------------------------------------

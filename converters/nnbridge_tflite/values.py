@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,20 @@ _QUANTISED = ("UINT8", "INT8", "INT4")
 class Values:
     """The values of one subgraph's tensors, by tensor index."""
 
-    def __init__(self, file: TfliteFile, tensors: Sequence[Tensor], written: frozenset[int], draft: Draft) -> None:
+    def __init__(self, file: TfliteFile | None, tensors: Sequence[Tensor], written: frozenset[int], draft: Draft) -> None:
         self.file = file
         self.tensors = tensors
         self.draft = draft
         self._written = written
         self._values: dict[int, Value] = {}
         self._constants: dict[int, npt.NDArray[Any] | None] = {}
+
+    @classmethod
+    def of_arrays(cls, tensors: Sequence[Tensor], arrays: Mapping[int, npt.NDArray[Any]], draft: Draft) -> Values:
+        """Tensors without a file: those with an array are constants, the others are written."""
+        values = cls(None, tensors, frozenset(range(len(tensors))) - set(arrays), draft)
+        values._constants.update(arrays)
+        return values
 
     # -- constants --------------------------------------------------------------------------------------------------
 
@@ -56,7 +63,10 @@ class Values:
             return None
         if tensor.data is None:
             return self._without_data(tensor)
+        assert self.file is not None
         raw = self.file.bytes_at(tensor.data)
+        if tensor.sparsity is not None or tensor.type.name == "INT4":
+            self.draft.spend(tensor.elements)
         if tensor.sparsity is not None:
             return dense(tensor, raw, self.file.bytes_at)
         if tensor.type.name == "INT4":
@@ -66,12 +76,14 @@ class Values:
     def _without_data(self, tensor: Tensor) -> npt.NDArray[Any] | None:
         """Variables start at zero; a tensor of no elements is constant without a buffer."""
         if tensor.is_variable and tensor.elements:
+            self.draft.spend(tensor.elements)
             start = tensor.quantisation.zero_point if tensor.type.name == "INT8" else 0
             return np.full(tensor.shape, start, tensor.type.dtype)
         return np.zeros(tensor.shape, tensor.type.dtype) if tensor.elements == 0 and tensor.shape else None
 
     def fold(self, index: int, array: npt.NDArray[Any]) -> None:
         """Make a computed tensor a constant."""
+        self.draft.spend(array.size)
         self._constants[index] = array
         value = self._declared(self.tensors[index])
         value.dims = array.shape or (1,)
@@ -118,7 +130,7 @@ class Values:
     def _made(self, tensor: Tensor) -> Value:
         value = self._declared(tensor)
         array = self.constant(tensor.index)
-        if array is None and tensor.type.dtype is None and tensor.data is not None:
+        if array is None and tensor.type.dtype is None and tensor.data is not None and self.file is not None:
             # Strings: the bytes as they lie in the file.
             array = np.frombuffer(self.file.bytes_at(tensor.data), np.uint8)
             value.dims = array.shape
@@ -166,6 +178,7 @@ class Values:
     def _in_nnapi(self, array: npt.NDArray[Any], value: Value) -> npt.NDArray[Any]:
         """A constant's elements as the operand type has them."""
         if array.dtype == np.int8 and value.type == OperandCode.TENSOR_QUANT8_ASYMM:
+            self.draft.spend(array.size)
             return array.view(np.uint8) ^ np.uint8(0x80)
         return array.view(np.uint8) if array.dtype == np.bool_ else array
 
