@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
@@ -87,7 +89,7 @@ class _Conversion:
         for operator in self._graph.operators:
             check_semantics(operator, self._values)
             if operator.index in needed:
-                self._placements.append(self._place(operator))
+                self._placements.append(self._place_safely(operator))
             else:
                 self._placements.append(Placement(operator.index, operator.name, DEAD))
         return assemble(self._file, self._graph, self._values, self._draft), tuple(self._placements)
@@ -137,6 +139,14 @@ class _Conversion:
         return frozenset(needed)
 
     # -- one operator -----------------------------------------------------------------------------------------------
+
+    def _place_safely(self, operator: Operator) -> Placement:
+        """Options and constants may hold any number; what Python cannot make sense of is the file's fault."""
+        try:
+            with np.errstate(all="ignore"):
+                return self._place(operator)
+        except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, MemoryError) as error:
+            raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
 
     def _place(self, operator: Operator) -> Placement:
         """Fold, lower in the first form that works, or hand to the host."""

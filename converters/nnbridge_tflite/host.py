@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostKernel, HostOperation
-from nnbridge_tflite import kernels_lstm, kernels_quantised, kernels_shapes
+from nnbridge_tflite import kernels_lstm, kernels_quantised, kernels_selection, kernels_shapes
 from nnbridge_tflite.draft import EXTENSION
 from nnbridge_tflite.fold import MOVES
 from nnbridge_tflite.graph import ELEMENT_TYPES
@@ -18,7 +18,7 @@ from nnbridge_tflite.host_reference import can_lower, reference
 from nnbridge_tflite.kernels import CHANNELS, KERNELS, PARAMETERS, Array, Options, Tensors
 from nnbridge_tflite.schema import builtin_names
 
-KERNEL_MODULES = (kernels_lstm, kernels_quantised, kernels_shapes)
+KERNEL_MODULES = (kernels_lstm, kernels_quantised, kernels_selection, kernels_shapes)
 """Imported for the kernels that they register."""
 
 PER_CHANNEL = MOVES | {"DEQUANTIZE", "DENSIFY"}

@@ -17,7 +17,8 @@ from nnbridge_tflite.kernels import KERNELS
 MAX_ELEMENTS = 2**22
 """Larger inputs are not tried; their outputs' dimensions stay open."""
 
-DATA_DEPENDENT = frozenset({"NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RANGE", "SEGMENT_SUM", "UNIQUE", "WHERE"})
+DATA_DEPENDENT = frozenset({"RANGE", "SEGMENT_SUM", "UNIQUE", "WHERE"})
+"""Operators whose output dimensions only a run tells, unless what they read is constant."""
 
 
 def infer_dims(operator: Operator, step: Step) -> None:

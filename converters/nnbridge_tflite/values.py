@@ -12,7 +12,7 @@ from nnbridge.model import ChannelQuant
 from nnbridge.types import OperandCode
 from nnbridge_tflite.draft import Draft, Step, Value, extension_code
 from nnbridge_tflite.graph import Operator, Tensor
-from nnbridge_tflite.infer import infer_dims
+from nnbridge_tflite.infer import DATA_DEPENDENT, infer_dims
 from nnbridge_tflite.reader import TfliteFile
 from nnbridge_tflite.sparse import dense
 
@@ -113,11 +113,11 @@ class Values:
             self._values[i] = self._declared(self.tensors[i])
 
     def infer_host_dims(self, operator: Operator, step: Step) -> None:
-        """The dimensions of a host operation's outputs where its inputs are not as the file says."""
+        """The dimensions of a host operation's outputs where data decides, or its inputs are not as the file says."""
         stale = any(
             i >= 0 and v.dims != (self.tensors[i].shape or (1,)) for i, v in zip(operator.inputs, step.inputs, strict=False)
         )
-        if stale:
+        if stale or operator.name in DATA_DEPENDENT:
             infer_dims(operator, step)
 
     def shape(self, index: int) -> tuple[int, ...] | None:

@@ -61,7 +61,8 @@ class Case:
     parameters: Any = None
     """SAME, or a table type → (scale, zero point), for 8-bit outputs."""
     tolerance: float = 1e-5
-    """Of floats, as a share of the range; integers may be one step off unless ``exact``."""
+    """Of floats, as a share of the range; integers may be ``steps`` off unless ``exact``."""
+    steps: int = 1
     exact: bool = False
     version: int = 1
     variant: str = ""
@@ -333,7 +334,7 @@ def _moves() -> Iterator[Case]:
     )
     yield moved("GATHER_ND", [(4, 3, 2), C([[2, 0], [1, 2]])], [(2, 2)], {}, (*REAL, I32), mapping="wide")
     yield moved("ONE_HOT", [((4,), I32), C(8), C((), "like"), C((), "like")], [(4, 8)], {"axis": -1}, (F, I32), mapping="wide")
-    yield moved("WHERE", [(3, 4)], [((12, 2), I64)], {}, (), mapping="host")
+    yield moved("WHERE", [(3, 4)], [((12, 2), I64)], {}, (F, B, I32), mapping="host")
     yield moved("REVERSE_SEQUENCE", [(2, 4, 3), C([2, 4])], [(2, 4, 3)], {"seq_dim": 1, "batch_dim": 0}, (F,), mapping="host")
     yield moved("SCATTER_ND", [C([[1], [3]]), (2, 3), C([5, 3])], [(5, 3)], {}, (F, I32), mapping="host")
 
@@ -367,6 +368,46 @@ def _answers() -> Iterator[Case]:
     yield Case("RANK", [(2, 5)], [((), I32)], {}, (), "folded")
 
 
+def _sixteen() -> Iterator[Case]:
+    """16-bit activations, by float32; where LiteRT looks functions up in tables, a few of their 32768 steps are lost."""
+    image, kernel, channels = (1, 6, 7, 4), W((5, 3, 3, 4), 0), Bias(5, True)
+    yield Case("ADD", [(2, 3), (2, 3)], [(2, 3)], _none(), (I16,), "wide", version=4)
+    yield Case("MUL", [(2, 3), (2, 3)], [(2, 3)], _none(), (I16,), "wide", version=4)
+    yield Case("LOGISTIC", [(2, 5)], [(2, 5)], None, (I16,), "wide", _SIGMOID, version=3)
+    yield Case("TANH", [(2, 5)], [(2, 5)], None, (I16,), "wide", _TANH, version=3)
+    yield Case("SOFTMAX", [(2, 5)], [(2, 5)], {"beta": 1.0}, (I16,), "wide", _SIGMOID, version=3, steps=10)
+    yield Case("CONV_2D", [image, kernel, channels], [(1, 6, 4, 5)], _none(**_CONV), (I16,), "wide", version=4)
+    yield Case("FULLY_CONNECTED", [(2, 8), W((5, 8)), Bias(5)], [(2, 5)], _none(), (I16,), "wide", version=7)
+    yield Case("AVERAGE_POOL_2D", [image], [(1, 3, 4, 4)], _POOL, (I16,), "wide", SAME, version=3)
+    yield Case("RESHAPE", [(2, 3), C([6])], [(6,)], {}, (I16,), "wide", SAME, exact=True)
+    yield Case("TRANSPOSE", [(2, 3), C([1, 0])], [(3, 2)], {}, (I16,), "wide", SAME, exact=True, version=4)
+    yield Case("MEAN", [(1, 3, 5, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, (I16,), "wide", version=3)
+    yield Case("QUANTIZE", [(2, 9)], [((2, 9), I8)], {}, (I16,), "host", version=2)
+    yield Case("DEQUANTIZE", [(2, 9)], [((2, 9), F)], {}, (I16,), "wide", version=3)
+
+
+def _choices() -> Iterator[Case]:
+    """What only the host computes."""
+    corners = C(np.array([[0, 0, 2, 2], [0, 0, 2, 1.9], [3, 3, 5, 5], [0, 1, 2, 3]]), F)
+    limits = [C(4), C(0.5, F), C(0.0, F)]
+    yield Case("NON_MAX_SUPPRESSION_V4", [corners, (4,), *limits], [((4,), I32), ((), I32)], {}, (F,), "host", exact=True)
+    soft = [corners, (4,), *limits, C(0.5, F)]
+    yield Case("NON_MAX_SUPPRESSION_V5", soft, [((4,), I32), (4,), ((), I32)], {}, (F,), "host")
+    for name in ("MAX", "MIN", "PROD", "SUM"):
+        inputs = [(4, 2), C([2, 0, 2, 1]), C(3)]
+        yield Case(f"UNSORTED_SEGMENT_{name}", inputs, [(3, 2)], {}, (F, I32), "host")
+    yield Case("SEGMENT_SUM", [(4, 2), C([0, 0, 1, 2])], [(3, 2)], {}, (F, I32), "host")
+    yield Case("MATRIX_DIAG", [(2, 3)], [(2, 3, 3)], {}, (F, I32), "host", exact=True)
+    yield Case("MATRIX_SET_DIAG", [(2, 3, 3), (2, 3)], [(2, 3, 3)], {}, (F, I32), "host", exact=True)
+    yield Case(
+        "SPARSE_TO_DENSE", [C([[0, 1], [2, 0]]), C([3, 2]), (2,), C((), "like")], [(3, 2)], {}, (F, I32), "host", exact=True
+    )
+    yield Case("BUCKETIZE", [(3, 4)], [((3, 4), I32)], {"boundaries": [-1.0, 0.0, 0.5]}, (F,), "host", exact=True)
+    yield Case("UNIQUE", [C([3, 1, 3, 2])], [((3,), I32), ((4,), I32)], {"idx_out_type": 2}, (), "host", exact=True)
+    update = [(4, 3), (2, 2), C([3, 1])]
+    yield Case("DYNAMIC_UPDATE_SLICE", update, [(4, 3)], {}, (F, I32), "host", exact=True)
+
+
 def cases() -> list[Case]:
     """All of them."""
-    return [case for group in (_unary, _binary, _products, _windows, _moves, _answers) for case in group()]
+    return [case for group in (_unary, _binary, _products, _windows, _moves, _answers, _sixteen, _choices) for case in group()]

@@ -193,3 +193,21 @@ def test_every_refusal_of_the_delegate_has_a_reason() -> None:
     assert left
     assert all(p.reasons for p in left)
     assert str(left[0].reasons[0]).startswith(f"operator {left[0].index} {left[0].operator}: ")
+
+
+def test_state_of_any_size_is_not_made(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((1, 2)), builder.tensor((1, 2))
+    state = builder.tensor((1 << 14, 1 << 15), is_variable=True)
+    builder.operator("ADD", [data, state], [out], {})
+    with pytest.raises(ConversionError, match="fewer new constants"):
+        converted(builder.write(tmp_path / "m.tflite", [data], [out]))
+
+
+def test_dimensions_that_data_decides_stay_open(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((5,), "bool"), builder.tensor((3, 1), "int64")
+    builder.operator("WHERE", [data], [out], {})
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [data], [out]))
+    assert model.main.operands[model.main.outputs[0]].dims == (0, 0)
+    assert run(model, {"t0": np.array([0, 1, 0, 0, 1], bool)})[0].tolist() == [[1], [4]]
