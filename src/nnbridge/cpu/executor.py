@@ -170,10 +170,11 @@ class _Bound:
                 frame[i] = np.empty(*buffer) if array is None and buffer is not None else array
             timed = limits.deadline is not None
             frame.append(run)
-            for step in self._steps:
-                if timed:
-                    limits.check()
-                step(frame)
+            with np.errstate(all="ignore"):
+                for step in self._steps:
+                    if timed:
+                        limits.check()
+                    step(frame)
             frame.pop()
             return [self._result(run, frame, i) for i in self.subgraph.outputs]
         finally:
@@ -357,20 +358,25 @@ class _Values:
 
 def _reference_step(call: Call, operation: Operation, executor: Executor) -> Step:
     """The reference kernel on resolved shapes."""
-    indexes, outputs = operation.inputs, operation.outputs
+    outputs = operation.outputs
+    # What comes with each run: position among the arguments, frame index, argument to copy.
+    varying = [
+        (k, i, arg)
+        for k, (i, arg) in enumerate(zip(operation.inputs, call.args, strict=True))
+        if not arg.constant and arg.present
+    ]
 
     def step(frame: Frame) -> None:
-        args = [
-            arg if arg.constant or not arg.present else arg.replace(value=frame[i])
-            for i, arg in zip(indexes, call.args, strict=True)
-        ]
-        results = run_kernel(Call(call.definition, call.signature, args, call.outs))
+        args = list(call.args)
+        for k, i, arg in varying:
+            args[k] = arg.with_value(frame[i], arg.dims)
+        results = run_kernel(call.with_args(args))
         for i, result in zip(outputs, results, strict=True):
-            value = executor.rounded(result).value
+            value = executor.rounded(result).value if executor.rounds else result.value
             assert value is not None
             if frame[i] is not None:
                 np.copyto(frame[i], value)
-            elif any(arg.value is not None and np.may_share_memory(arg.value, value) for arg in args):
+            elif any(np.may_share_memory(args[k].data, value) for k, _, _ in varying):
                 # The arena may give the input's place to another operand while this one still lives.
                 frame[i] = value.copy()
             else:

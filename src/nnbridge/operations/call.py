@@ -70,6 +70,20 @@ class Arg:
             setattr(copy, slot, changes.get(slot, getattr(self, slot)))
         return copy
 
+    def with_value(self, value: Array | None, dims: tuple[int, ...]) -> Arg:
+        """A copy with another value of these dimensions. Written out, because every step of every run comes here."""
+        copy = Arg.__new__(Arg)
+        copy.name = self.name
+        copy.type = self.type
+        copy.dims = dims
+        copy.scale = self.scale
+        copy.zero_point = self.zero_point
+        copy.channel_quant = self.channel_quant
+        copy.value = value
+        copy.present = self.present
+        copy.constant = self.constant
+        return copy
+
     @property
     def data(self) -> npt.NDArray[Any]:
         """The value as an array; raises :class:`NeedsValue` if it is not known yet."""
@@ -118,29 +132,39 @@ class Call:
     ``call.outs`` the outputs as declared, then as resolved.
     """
 
-    __slots__ = ("_named", "args", "definition", "outs", "signature")
+    __slots__ = ("_places", "args", "definition", "outs", "signature")
 
     def __init__(self, definition: OperationDef, signature: Signature, args: Sequence[Arg], outs: Sequence[Arg]) -> None:
         self.definition = definition
         self.signature = signature
         self.args = tuple(args)
         self.outs = list(outs)
-        self._named: dict[str, Arg | list[Arg]] = {}
-        for declared, arg in zip(signature.expand(len(self.args)), self.args, strict=True):
+        self._places: dict[str, int | list[int]] = {}
+        for i, (declared, arg) in enumerate(zip(signature.expand(len(self.args)), self.args, strict=True)):
             arg.name = declared.name
             if declared.repeat:
-                group = self._named.setdefault(declared.name, [])
+                group = self._places.setdefault(declared.name, [])
                 assert isinstance(group, list)
-                group.append(arg)
+                group.append(i)
             else:
-                self._named[declared.name] = arg
+                self._places[declared.name] = i
+
+    def with_args(self, args: Sequence[Arg]) -> Call:
+        """The same call on other arguments of the same names."""
+        copy = Call.__new__(type(self))
+        copy.definition = self.definition
+        copy.signature = self.signature
+        copy.args = tuple(args)
+        copy.outs = self.outs
+        copy._places = self._places
+        return copy
 
     def __getitem__(self, name: str) -> Arg:
-        found = self._named.get(name)
-        if found is None:
+        place = self._places.get(name)
+        if place is None:
             return Arg(0, name=name, present=False)
-        assert isinstance(found, Arg), f"{name} is a repeated input"
-        return found
+        assert isinstance(place, int), f"{name} is a repeated input"
+        return self.args[place]
 
     def get(self, name: str) -> Arg | None:
         """The named argument, or None where it is omitted or not part of this form."""
@@ -149,9 +173,9 @@ class Call:
 
     def repeated(self, name: str) -> list[Arg]:
         """The arguments of a repeated input."""
-        found = self._named.get(name, [])
-        assert isinstance(found, list), f"{name} is not a repeated input"
-        return found
+        places = self._places.get(name, [])
+        assert isinstance(places, list), f"{name} is not a repeated input"
+        return [self.args[i] for i in places]
 
     def scalar(self, name: str) -> Any:
         """A scalar's value as a Python number; the declared default where the form leaves it out."""
