@@ -155,6 +155,8 @@ class _Bound:
         for i, spec in enumerate(self._specs):
             if spec is not None and spec.constant:
                 self._template[i] = spec.value
+        operands = enumerate(subgraph.operands)
+        self._foreign = [i for i, operand in operands if i not in self._offsets and not operand.is_constant]
         self._idle: list[Frame] = []
 
     def run(self, inputs: Arrays, outputs: Arrays, limits: Limits) -> list[Arg]:
@@ -309,16 +311,15 @@ class _Bound:
     def _reset(self, frame: Frame) -> Frame:
         """Forget what belongs to the caller or to this run, so that an idle frame holds no foreign arrays."""
         del frame[self._size :]
-        for i, operand in enumerate(self.subgraph.operands):
-            if i not in self._offsets and not operand.is_constant:
-                frame[i] = None
+        for i in self._foreign:
+            frame[i] = None
         return frame
 
     def _result(self, run: _Run, frame: Frame, i: int) -> Arg:
         spec = run.args.get(i) or self._specs[i]
         assert spec is not None
         value = frame[i]
-        return spec.replace(value=value, dims=spec.dims if value is None else value.shape)
+        return spec.with_value(value, spec.dims if value is None else value.shape)
 
 
 class _Run:

@@ -51,12 +51,16 @@ _FIRST_TYPES = [
 _INPUT = Input("input", "T", "any values", rank=up_to(4, build=True))
 
 
-def _by_table(call: Call, table: Values) -> Array:
+def _by_table(call: Call, make: Callable[[], Values]) -> Array:
     """An 8-bit function as a table of all its 256 inputs, looked up by the byte that holds the input."""
-    x = call["input"]
-    # The bytes of negative values lie behind those of positive ones.
-    by_byte = np.roll(table, integer_range(x)[0]).astype(call.out.dtype)
-    return np.take(by_byte, x.data.view(np.uint8))
+    x = call["input"].data
+
+    def table() -> bytes:
+        # The bytes of negative values lie behind those of positive ones.
+        return np.roll(make(), integer_range(call["input"])[0]).astype(call.out.dtype).tobytes()
+
+    # translate looks bytes up in less time than np.take does.
+    return np.frombuffer(bytearray(x).translate(call.once("table", table)), call.out.dtype).reshape(x.shape)
 
 
 def _every_input(x: Arg) -> Values:
@@ -132,8 +136,11 @@ def _squash(
     def kernel(call: Call) -> Array:
         if not is_quant8(call.out.type):
             return plain(call["input"].data)
-        table = _saturating_function(call, function, bits) + call.out.zero_point
-        return _by_table(call, np.clip(table, *integer_range(call.out)))
+
+        def table() -> Values:
+            return np.clip(_saturating_function(call, function, bits) + call.out.zero_point, *integer_range(call.out))
+
+        return _by_table(call, table)
 
 
 def _sigmoid(x: Values) -> Values:
@@ -193,7 +200,7 @@ def hard_swish(call: Call) -> Array:
     x = call["input"]
     if not is_quant8(x.type):
         return x.data * np.clip(x.data + 3, 0, 6) / np.float32(6)
-    return _by_table(call, _hard_swish_table(call))
+    return _by_table(call, lambda: _hard_swish_table(call))
 
 
 def _hard_swish_table(call: Call) -> Values:
@@ -277,13 +284,35 @@ def softmax(call: Call) -> Array:
     x, axis = call["input"], call.axis("axis", call["input"].rank)
     if is_quant8(x.type):
         return np.moveaxis(_softmax_quantised(call, np.moveaxis(x.data, axis, -1)), -1, axis)
-    exponents = np.exp((x.data - x.data.max(axis=axis, keepdims=True)) * np.float32(call.scalar("beta")))
-    return exponents / exponents.sum(axis=axis, keepdims=True)
+    exponents = x.data - x.data.max(axis=axis, keepdims=True)
+    exponents *= np.float32(call.scalar("beta"))
+    np.exp(exponents, out=exponents)
+    exponents /= exponents.sum(axis=axis, keepdims=True)
+    return exponents
 
 
 def _softmax_quantised(call: Call, data: Values) -> Values:
-    """N46 along the last axis: exponentials come from a table of all differences to the maximum."""
-    x, out = call["input"], call.out
+    """N46 along the last axis: exponentials come from tables of all differences to the maximum."""
+    exponentials, counted, terms = call.once("tables", lambda: _softmax_tables(call))
+    index = data - (data.max(axis=-1, keepdims=True).astype(np.int64) - 255)
+    total = terms[index].sum(axis=-1, keepdims=True)
+    leading = clz32(total)
+    shifted = (total << leading) - (1 << 31)
+    reciprocal = one_over_one_plus_x(shifted)
+    low, high = integer_range(call.out)
+    shift = 12 - leading + 23
+    if total.size * 256 < index.size:
+        # Rows longer than the table: what each difference gives is worked out once for each row.
+        index = index + np.arange(total.size).reshape(total.shape) * 256
+        scaled = rdbp(srdhm(reciprocal.reshape(-1, 1), exponentials), shift.reshape(-1, 1))
+        return np.where(counted, np.clip(scaled + low, low, high), low).astype(call.out.dtype).take(index)
+    scaled = rdbp(srdhm(reciprocal, exponentials[index]), shift)
+    return np.where(counted[index], np.clip(scaled + low, low, high), low)
+
+
+def _softmax_tables(call: Call) -> tuple[Values, Values, Values]:
+    """For differences of -255 to 0: the exponential, whether it counts, and what it adds to the sum."""
+    x = call["input"]
     real = min(float(call.scalar("beta")) * float(np.float32(x.scale)) * 2**26, 2.0**31 - 1)
     call.require(real > 1, "beta * input scale above 2**-26", real, "beta")
     multiplier, shift = quantize_multiplier(real)
@@ -292,15 +321,7 @@ def _softmax_quantised(call: Call, data: Values) -> Values:
     inside = np.maximum(differences, smallest)
     exponentials = exp_on_negative(srdhm(inside << shift, multiplier), 5)
     counted = differences >= smallest
-    terms = np.where(counted, rdbp(exponentials, 12), 0)
-    index = data.astype(np.int64) - data.max(axis=-1, keepdims=True) + 255
-    total = terms[index].sum(axis=-1, keepdims=True)
-    leading = clz32(total)
-    shifted = (total << leading) - (1 << 31)
-    reciprocal = one_over_one_plus_x(shifted)
-    scaled = rdbp(srdhm(reciprocal, exponentials[index]), 12 - leading + 23)
-    low, high = integer_range(out)
-    return np.where(counted[index], np.clip(scaled + low, low, high), low)
+    return exponentials, counted, np.where(counted, rdbp(exponentials, 12), 0)
 
 
 @operation(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from nnbridge.types import TYPE_FACTS, is_extension, type_name
 if TYPE_CHECKING:
     from nnbridge.model import Array, ChannelQuant, Operand
     from nnbridge.operations.declaration import OperationDef, Signature
+
+
+Kept = TypeVar("Kept")
 
 
 class NeedsValue(Exception):
@@ -132,13 +135,14 @@ class Call:
     ``call.outs`` the outputs as declared, then as resolved.
     """
 
-    __slots__ = ("_places", "args", "definition", "outs", "signature")
+    __slots__ = ("_kept", "_places", "args", "definition", "outs", "signature")
 
     def __init__(self, definition: OperationDef, signature: Signature, args: Sequence[Arg], outs: Sequence[Arg]) -> None:
         self.definition = definition
         self.signature = signature
         self.args = tuple(args)
         self.outs = list(outs)
+        self._kept: dict[str, Any] = {}
         self._places: dict[str, int | list[int]] = {}
         for i, (declared, arg) in enumerate(zip(signature.expand(len(self.args)), self.args, strict=True)):
             arg.name = declared.name
@@ -149,15 +153,27 @@ class Call:
             else:
                 self._places[declared.name] = i
 
-    def with_args(self, args: Sequence[Arg]) -> Call:
-        """The same call on other arguments of the same names."""
+    def with_args(self, args: Sequence[Arg], outs: list[Arg] | None = None) -> Call:
+        """The same call on other arguments of the same names, and maybe other outputs."""
         copy = Call.__new__(type(self))
         copy.definition = self.definition
         copy.signature = self.signature
         copy.args = tuple(args)
-        copy.outs = self.outs
+        copy.outs = self.outs if outs is None else outs
         copy._places = self._places
+        copy._kept = self._kept
         return copy
+
+    def once(self, key: str, make: Callable[[], Kept], *constants: Arg) -> Kept:
+        """What depends on types, parameters, known dimensions and the named constants alone: made by the first run of a
+        bound call, kept for the next ones. With an argument among ``constants`` that is none it is made every time.
+        """
+        if key in self._kept:
+            return self._kept[key]
+        made = make()
+        if all(arg.constant for arg in constants):
+            self._kept[key] = made
+        return made
 
     def __getitem__(self, name: str) -> Arg:
         place = self._places.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 Values = npt.NDArray[Any]
 
+_PAIRS = 1 << 16
+"""How many pairs of 8-bit values there are."""
+
 _ACTIVATION = Input("activation", T.INT32, "fused activation: 0 none, 1 RELU, 2 RELU1, 3 RELU6")
 _FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
 
@@ -50,7 +54,27 @@ def _broadcast_shape(call: Call) -> tuple[int, ...]:
 # -- arithmetic with a fused activation ------------------------------------------------------------------------------
 
 
-def _add_quantised(call: Call, sign: int) -> Array:
+def _by_pairs(call: Call, function: Callable[[Call, Values, Values], Values], activation: int) -> Array:
+    """A quantised function of two 8-bit values (less their zero points), with clamps.
+
+    Where there are more elements than pairs of values, all pairs are worked out once and looked up.
+    """
+    a, b, out = call["input1"], call["input2"], call.out
+    limits = activation_range(out, activation)
+    if math.prod(out.dims) < _PAIRS:
+        return np.clip(function(call, a.centred, b.centred), *limits)
+
+    def table() -> Values:
+        every = np.arange(256, dtype=np.uint8).view(a.dtype).astype(np.int32)
+        values = function(call, (every - a.zero_point)[:, None], every - b.zero_point)
+        return np.clip(values, *limits).astype(out.dtype).ravel()
+
+    index = a.data.view(np.uint8).astype(np.uint16)
+    index <<= 8
+    return call.once("pairs", table).take(index | b.data.view(np.uint8))
+
+
+def _add_quantised(call: Call, x: Values, y: Values, sign: int) -> Values:
     """N40: both operands brought to a common scale with 20 extra bits, added, rescaled to the output."""
     a, b, out = call["input1"], call["input2"], call.out
     twice_max = 2.0 * max(np.float32(a.scale), np.float32(b.scale))
@@ -58,16 +82,16 @@ def _add_quantised(call: Call, sign: int) -> Array:
     real_out = twice_max / float(np.float32(2**20) * np.float32(out.scale))
     call.require(real_out < 1, "2 * max(input scales) / (2**20 * output scale) below 1", real_out, "output")
     (m1, s1), (m2, s2), (mo, so) = (quantize_multiplier(r) for r in (*real, real_out))
-    raw = mbqm(a.centred * (1 << 20), m1, s1) + sign * mbqm(b.centred * (1 << 20), m2, s2)
+    raw = mbqm(x * (1 << 20), m1, s1) + sign * mbqm(y * (1 << 20), m2, s2)
     return mbqm(raw, mo, so) + out.zero_point
 
 
-def _multiply_quantised(call: Call) -> Array:
+def _multiply_quantised(call: Call, x: Values, y: Values) -> Values:
     """N41."""
     a, b, out = call["input1"], call["input2"], call.out
     real = product_multiplier(a.scale, b.scale, out.scale)
     call.require(real < 1, "input1 scale * input2 scale / output scale below 1", real, "output")
-    return mbqm(a.centred * b.centred, *quantize_multiplier(real)) + out.zero_point
+    return mbqm(x * y, *quantize_multiplier(real)) + out.zero_point
 
 
 def _divide_integers(a: Values, b: Values) -> Values:
@@ -89,7 +113,7 @@ def _arithmetic(
     summary: str,
     levels: dict[T, int],
     plain: Callable[[Values, Values], Values],
-    quantised: Callable[[Call], Array] | None,
+    quantised: Callable[[Call, Values, Values], Values] | None,
     integers: Callable[[Values, Values], Values] | None = None,
     **options: Any,
 ) -> None:
@@ -110,7 +134,7 @@ def _arithmetic(
         if is_quant8(out.type):
             call.require(quantised is not None, "a type other than 8-bit", out.type.__str__(), "input1")
             assert quantised is not None
-            return np.clip(quantised(call), *activation_range(out, activation))
+            return _by_pairs(call, quantised, activation)
         if out.type == T.TENSOR_INT32:
             call.require(activation == 0, "no activation for TENSOR_INT32", activation, "activation")
             return (integers or plain)(a.data, b.data)
@@ -130,14 +154,14 @@ _arithmetic(
     "Element-wise sum with broadcast.",
     {_F32: 1, _F16: 3, _U8: 1, _I8: 4, _I32: 4},
     np.add,
-    lambda call: _add_quantised(call, 1),
+    lambda call, x, y: _add_quantised(call, x, y, 1),
 )
 _arithmetic(
     OperationCode.SUB,
     "Element-wise difference with broadcast.",
     {_F32: 2, _F16: 3, _U8: 3, _I8: 4, _I32: 4},
     np.subtract,
-    lambda call: _add_quantised(call, -1),
+    lambda call, x, y: _add_quantised(call, x, y, -1),
 )
 _arithmetic(
     OperationCode.MUL,

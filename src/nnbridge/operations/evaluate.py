@@ -143,7 +143,7 @@ def _to_nhwc(call: Call) -> Call:
     for i in layout.outputs:
         if len(outs[i].dims) == 4:
             outs[i] = outs[i].replace(dims=tuple(outs[i].dims[axis] for axis in _TO_NHWC))
-    return Call(call.definition, call.signature, flipped, outs)
+    return call.with_args(flipped, outs)
 
 
 def _widen(call: Call) -> Call:
@@ -154,7 +154,7 @@ def _widen(call: Call) -> Call:
         arg.replace(value=arg.value.astype(np.float32)) if arg.type in _HALF and arg.value is not None else arg.replace()
         for arg in call.args
     ]
-    return Call(call.definition, call.signature, args, call.outs)
+    return call.with_args(args)
 
 
 def merge_dims(declared: tuple[int, ...], computed: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -62,6 +62,9 @@ def _taps(x: npt.NDArray[Any], window: Window, axis: int, fill: Any, ufunc: np.u
     """
     x = np.moveaxis(x, axis, 0)
     positions = window.positions(len(x))
+    if positions == 1:
+        seen = x[max(0, -window.before) : window.size - window.before]
+        return np.moveaxis(ufunc.reduce(seen, axis=0, keepdims=True, initial=fill), 0, axis)
     result = np.full((positions, *x.shape[1:]), fill, x.dtype)
     for tap in range(window.size):
         first, last = _inside(window, tap, len(x), positions)

@@ -85,14 +85,15 @@ def fully_connected(call: Call) -> Array:
     activation = fused_activation(call)
     x, w, b, out = call["input"], call["weights"], call["bias"], call.out
     size = w.dims[1]
-    values, weights = operand_values(x).reshape(-1, size), operand_values(w)
+    values = operand_values(x).reshape(-1, size)
     if not is_quant8(out.type):
-        return activate(values @ weights.T + b.data, activation)
+        return activate(values @ w.data.T + b.data, activation)
     product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(b.scale))
     same = abs(product - declared) <= 1e-6 * min(product, declared)
     call.require(same, f"a bias scale of {product:g}", f"{declared:g}", "bias")
     dtype = exact_dtype(size)
-    sums = values.astype(dtype) @ weights.astype(dtype).T
+    weights = call.once("weights", lambda: operand_values(w).astype(dtype).T, w)
+    sums = values.astype(dtype) @ weights
     multiplier, shift = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
     rescaled = mbqm(sums.astype(np.int64) + b.data, multiplier, shift)
     return np.clip(rescaled + out.zero_point, *activation_range(out, activation))

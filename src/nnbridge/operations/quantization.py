@@ -37,7 +37,8 @@ _FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
 def quantize(call: Call) -> Array:
     """N52."""
     scaled = round_half_away(call["input"].data / np.float32(call.out.scale))
-    return np.clip(scaled + np.float32(call.out.zero_point), *integer_range(call.out))
+    scaled += np.float32(call.out.zero_point)
+    return np.clip(scaled, *integer_range(call.out), out=scaled)
 
 
 @operation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,9 +147,16 @@ def resize_bilinear(call: Call) -> Array:
     one = np.int32(1 << 10) if signed else np.float32(1)
     data = x.data.astype(np.int32 if signed else np.float32, copy=False)
     dy, dx = dy[:, None, None], dx[:, None]
-    rows = [data.take(top, axis=1) * (one - dy), data.take(bottom, axis=1) * dy]
+    rows = [_weighted(data.take(top, axis=1), one - dy), _weighted(data.take(bottom, axis=1), dy)]
     # Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: they keep Android's, in which
     # each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
     parts = rows if x.type == T.TENSOR_QUANT8_ASYMM else [rows[0] + rows[1]]
-    mixed = sum(part.take(side, axis=2) * share for side, share in ((left, one - dx), (right, dx)) for part in parts)
+    corners = (_weighted(part.take(side, axis=2), share) for side, share in ((left, one - dx), (right, dx)) for part in parts)
+    mixed = functools.reduce(lambda total, corner: np.add(total, corner, out=total), corners)
     return rdbp(mixed, 20) if signed else mixed
+
+
+def _weighted(values: npt.NDArray[Any], shares: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values times their shares, in place."""
+    values *= shares
+    return values
