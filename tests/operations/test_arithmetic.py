@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nnbridge.operations.arithmetic import (
     clz32,
     mbqm,
+    mbqm_once,
     quantize_multiplier,
     rdbp,
     round_half_away,
@@ -84,3 +85,11 @@ def test_fixed_point_functions_are_near_the_real_ones() -> None:
 def test_inverse_square_roots_are_near_the_real_ones(s: int) -> None:
     multiplier, shift = inverse_sqrt_multiplier(s)
     assert abs(float(multiplier) / 2**31 * 2.0 ** float(shift) * s**0.5 - 1) < 1e-5
+
+
+def test_one_rounding_keeps_what_the_first_of_two_would_round_up() -> None:
+    # 3 / 8 = 0.375 is 0; rounded to a quarter-fine 0.5 first, it would become 1.
+    multiplier, shift = quantize_multiplier(1 / 8)
+    assert int(mbqm_once(3, multiplier, shift)) == 0
+    assert int(mbqm_once(4, multiplier, shift)) == 1
+    assert int(mbqm_once(-4, multiplier, shift)) == 0

@@ -24,6 +24,7 @@ from nnbridge.operations.arithmetic import (
 )
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.convolution import check_bias_scale, multipliers, patches
+from nnbridge.operations.elementwise import PAIRS
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
@@ -42,14 +43,16 @@ class _Rescaler:
 
     Android rounds twice: first the product with the 31-bit multiplier to nearest (ties up), then the shift by e to nearest
     (ties away from zero). Nested floors make that one: floor(y + 1/2 + 2**-(e+1)) for y >= 0 and
-    floor(y + 1/2 - 2**-(e+1)) below, with y the exact product, which float64 holds to within 2**-53.
+    floor(y + 1/2 - 2**-(e+1)) below, with y the exact product, which float64 holds to within 2**-53. FULLY_CONNECTED rounds
+    once: floor(y + 1/2).
     """
 
     def __init__(self, call: Call, offset: Values, binding: Binding, channels: int) -> None:
         out = call.out
         multiplier, shift = multipliers(call)
         self._factor: Values = np.ldexp(multiplier.astype(np.float64), (shift - 31).astype(np.int64))
-        tie = np.where(shift < 0, np.ldexp(1.0, np.minimum(shift, 0).astype(np.int64) - 1), 0.0)
+        twice = (shift < 0) & (call.definition.code != OperationCode.FULLY_CONNECTED)
+        tie = np.where(twice, np.ldexp(1.0, np.minimum(shift, 0).astype(np.int64) - 1), 0.0)
         low, high = activation_range(out, fused_activation(call))
         # Unsigned bytes are made of non-negative values, where truncation is floor; signed ones by flipping a bit.
         self._signed = out.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
@@ -309,7 +312,8 @@ def _sum_of_tables(binding: Binding, sign: int) -> Step | None:
         return None
     twice_max = 2.0 * max(np.float32(a.scale), np.float32(b.scale))
     real_out = twice_max / float(np.float32(2**20) * np.float32(out.scale))
-    if real_out >= 1:
+    if real_out >= 1 or math.prod(out.dims) >= PAIRS:
+        # The reference kernel refuses the one and looks the other up, pair by pair of values.
         return None
     first, second = (_table(arg, twice_max) for arg in (a, b))
     second = sign * second

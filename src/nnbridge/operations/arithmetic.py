@@ -102,6 +102,11 @@ def mbqm(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> I
     return result
 
 
+def mbqm_once(x: npt.ArrayLike, multiplier: int, shift: int) -> Ints:
+    """``x * M / 2**31 * 2**shift`` rounded once, ties up. Result int64."""
+    return (np.asarray(x, np.int64) * multiplier + (1 << (30 - shift))) >> (31 - shift)
+
+
 def wrap32(x: npt.ArrayLike) -> Ints:
     """Integers reduced to 32 bits as C's int32 wraps, kept in int64."""
     return np.asarray(x, np.int64).astype(np.int32).astype(np.int64)

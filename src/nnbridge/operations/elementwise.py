@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Values = npt.NDArray[Any]
 
-_PAIRS = 1 << 16
+PAIRS = 1 << 16
 """How many pairs of 8-bit values there are."""
 
 _ACTIVATION = Input("activation", T.INT32, "fused activation: 0 none, 1 RELU, 2 RELU1, 3 RELU6")
@@ -61,7 +61,7 @@ def _by_pairs(call: Call, function: Callable[[Call, Values, Values], Values], ac
     """
     a, b, out = call["input1"], call["input2"], call.out
     limits = activation_range(out, activation)
-    if math.prod(out.dims) < _PAIRS:
+    if math.prod(out.dims) < PAIRS:
         return np.clip(function(call, a.centred, b.centred), *limits)
 
     def table() -> Values:
