@@ -25,7 +25,7 @@ from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
     from nnbridge.model import Array
-    from nnbridge.operations.call import Call
+    from nnbridge.operations.call import Arg, Call
 
 _FLOAT = [types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
 _FLOAT_AND_8BIT = [*_FLOAT, types(1, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
@@ -46,6 +46,16 @@ def _windows(call: Call) -> tuple[Window, Window]:
     return windows(call, x.dims[1], x.dims[2], int(call.scalar("filter_h")), int(call.scalar("filter_w")))
 
 
+def _known_windows(call: Call) -> tuple[Window, Window]:
+    """The windows, made once where their parameters are constants."""
+    return call.once("windows", lambda: _windows(call), *_parameters(call))
+
+
+def _parameters(call: Call) -> tuple[Arg, ...]:
+    """All arguments but the images."""
+    return call.args[1:]
+
+
 def _shape(call: Call) -> tuple[int, ...]:
     x = call["input"]
     call.require(0 not in x.dims[1:], "height, width and depth above 0", list(x.dims), "input")
@@ -60,11 +70,10 @@ def _taps(x: npt.NDArray[Any], window: Window, axis: int, fill: Any, ufunc: np.u
 
     Cells in the padding add nothing. A window over height and width is this along either axis.
     """
-    x = np.moveaxis(x, axis, 0)
-    positions = window.positions(len(x))
+    positions = window.positions(x.shape[axis])
+    x = x.swapaxes(axis, 0)
     if positions == 1:
-        seen = x[max(0, -window.before) : window.size - window.before]
-        return np.moveaxis(ufunc.reduce(seen, axis=0, keepdims=True, initial=fill), 0, axis)
+        return ufunc.reduce(x[: window.size - window.before], axis=0, keepdims=True, initial=fill).swapaxes(0, axis)
     result = np.full((positions, *x.shape[1:]), fill, x.dtype)
     for tap in range(window.size):
         first, last = _inside(window, tap, len(x), positions)
@@ -72,7 +81,7 @@ def _taps(x: npt.NDArray[Any], window: Window, axis: int, fill: Any, ufunc: np.u
             start = first * window.stride - window.before + tap
             seen = x[start :: window.stride][: last - first]
             ufunc(result[first:last], seen, out=result[first:last])
-    return np.moveaxis(result, 0, axis)
+    return result.swapaxes(0, axis)
 
 
 def _over_windows(x: npt.NDArray[Any], rows: Window, columns: Window, fill: Any, ufunc: np.ufunc) -> npt.NDArray[Any]:
@@ -89,7 +98,10 @@ def _inside(window: Window, tap: int, length: int, positions: int) -> tuple[int,
 
 def _counts(call: Call, rows: Window, columns: Window) -> npt.NDArray[np.int32]:
     """How many cells of each window lie inside the input, [1, out_h, out_w, 1]."""
-    x = call["input"]
+    return call.once("counts", lambda: _counted(call["input"], rows, columns), *_parameters(call))
+
+
+def _counted(x: Arg, rows: Window, columns: Window) -> npt.NDArray[np.int32]:
 
     def along(window: Window, length: int) -> npt.NDArray[np.int32]:
         begin = np.arange(window.positions(length)) * window.stride - window.before
@@ -142,7 +154,7 @@ def _declare(code: OperationCode, summary: str, type_sets: list[TypeSet], pool: 
     )
     def kernel(call: Call) -> Array:
         activation = fused_activation(call)
-        pooled = pool(call, *_windows(call))
+        pooled = pool(call, *_known_windows(call))
         if is_quant8(call.out.type):
             return np.clip(pooled, *activation_range(call.out, activation))
         return activate(pooled, activation)
