@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.draft import Draft, Step, Unmappable
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model
@@ -17,7 +18,7 @@ from nnbridge_tflite.arity import check_arity
 from nnbridge_tflite.assemble import assemble
 from nnbridge_tflite.checks import check_activation, check_semantics
 from nnbridge_tflite.delegate import refusal
-from nnbridge_tflite.draft import Draft, Step, Unmappable, extension_code, options_value
+from nnbridge_tflite.extension import extension_code, options_value
 from nnbridge_tflite.fold import fold
 from nnbridge_tflite.graph import Operator, Subgraph
 from nnbridge_tflite.host import HOST

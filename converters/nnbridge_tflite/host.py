@@ -11,7 +11,7 @@ import numpy as np
 
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostKernel, HostOperation
 from nnbridge_tflite import kernels_lstm, kernels_quantised, kernels_selection, kernels_shapes
-from nnbridge_tflite.draft import EXTENSION
+from nnbridge_tflite.extension import EXTENSION
 from nnbridge_tflite.fold import MOVES
 from nnbridge_tflite.graph import ELEMENT_TYPES
 from nnbridge_tflite.host_reference import can_lower, reference

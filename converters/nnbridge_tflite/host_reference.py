@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.extensions import HostTensor
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 from nnbridge_tflite import families
-from nnbridge_tflite.draft import Draft, Step, Unmappable, Value
 from nnbridge_tflite.graph import ELEMENT_TYPES, Operator, Quantisation, Tensor
 from nnbridge_tflite.kernels import CHANNELS, Array, Options, Tensors
 from nnbridge_tflite.lowering import LOWERINGS, Lowerer

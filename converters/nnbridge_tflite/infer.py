@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nnbridge.converters.draft import Step, Value
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import TYPES, HostTensor
 from nnbridge.types import TYPE_FACTS, is_extension
-from nnbridge_tflite.draft import Step, Value
 from nnbridge_tflite.graph import Operator
 from nnbridge_tflite.kernels import KERNELS
 

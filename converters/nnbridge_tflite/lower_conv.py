@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from nnbridge.converters.draft import Value
 from nnbridge.model import ChannelQuant
 from nnbridge.types import OperandCode, OperationCode, PaddingCode
-from nnbridge_tflite.draft import Value
 from nnbridge_tflite.lowering import FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product, real_numbers
 
 PADDINGS = (PaddingCode.SAME, PaddingCode.VALID)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode, PaddingCode
-from nnbridge_tflite.draft import Value
 from nnbridge_tflite.lowering import FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product
 
 MAX_WINDOW = 1 << 16

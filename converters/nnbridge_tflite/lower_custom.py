@@ -7,9 +7,9 @@ from typing import Any
 
 from flatbuffers import flexbuffers
 
+from nnbridge.converters.draft import Value
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.types import OperationCode
-from nnbridge_tflite.draft import Value
 from nnbridge_tflite.graph import Operator
 from nnbridge_tflite.lowering import INT32, Lowerer, lowers
 

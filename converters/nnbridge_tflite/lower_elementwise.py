@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
-from nnbridge_tflite.draft import Value
 from nnbridge_tflite.lowering import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product
 
 UNARY = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
-from nnbridge_tflite.draft import Value
 from nnbridge_tflite.lower_conv import padding, strides
 from nnbridge_tflite.lowering import FLOAT32, FLOATS, QUANT8, Lowerer, lowers
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
-from nnbridge_tflite.draft import Value
 from nnbridge_tflite.lower_conv import weights
 from nnbridge_tflite.lowering import FLOATS, Lowerer, lowers
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
-from nnbridge_tflite.draft import Value
 from nnbridge_tflite.lowering import INT32, QUANT8, Lowerer, lowers, product
 
 MAX_PIECES = 64

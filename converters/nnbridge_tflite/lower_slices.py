@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
-from nnbridge_tflite.draft import Value
 from nnbridge_tflite.lower_elementwise import broadcast
 from nnbridge_tflite.lower_shapes import units
 from nnbridge_tflite.lowering import BOOL8, FLOATS, INT32, QUANT8, Lowerer, lowers, product

@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.errors import Reason
 from nnbridge.types import OperandCode, OperationCode
-from nnbridge_tflite.draft import Step, Unmappable, Value
 from nnbridge_tflite.graph import Operator, Tensor
 from nnbridge_tflite.values import Values
 
@@ -215,7 +215,7 @@ class Lowerer:
             return value
         if out is None and value.data is not None and value.channel_quant is None:
             seen = value.like(dims=dims, name=value.name)
-            seen.data, seen.span = value.data.reshape(dims), value.span
+            seen.data, seen.region = value.data.reshape(dims), value.region
             return seen
         return self.emit(OperationCode.RESHAPE, value, self.ints(dims), out=out or value.like(dims=dims))
 

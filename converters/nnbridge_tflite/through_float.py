@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 
-from nnbridge_tflite.draft import Step, Value, extension_code, options_value
+from nnbridge.converters.draft import Step, Value
+from nnbridge_tflite.extension import extension_code, options_value
 from nnbridge_tflite.graph import Operator, Subgraph, Tensor
 from nnbridge_tflite.kernels import PARAMETERS
 from nnbridge_tflite.lowering import FLOAT32, Lowerer

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.converters.draft import Draft, Region, Step, Value
 from nnbridge.model import ChannelQuant
 from nnbridge.types import OperandCode
-from nnbridge_tflite.draft import Draft, Step, Value, extension_code
+from nnbridge_tflite.extension import extension_code
 from nnbridge_tflite.graph import Operator, Tensor
 from nnbridge_tflite.infer import DATA_DEPENDENT, infer_dims
 from nnbridge_tflite.reader import TfliteFile
@@ -142,7 +143,8 @@ class Values:
         self._make_per_channel(value, tensor)
         value.data = self._in_nnapi(array, value).reshape(value.dims)
         in_place = tensor.data is not None and tensor.sparsity is None and tensor.type.name != "INT4"
-        value.span = tensor.data if in_place and np.shares_memory(value.data, array) else None
+        if in_place and tensor.data is not None and self.file is not None and np.shares_memory(value.data, array):
+            value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
         return value
 
     def _declared(self, tensor: Tensor) -> Value:

@@ -15,17 +15,13 @@ import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
-from nnbridge.model import ChannelQuant, Operand, Operation
+from nnbridge.model import ChannelQuant, Operand, Operation, Pool
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
 from nnbridge.operations.matching import match
 from nnbridge.operations.validation import check_operand_type, validate_operation
 from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, OperationCode, is_extension
-from nnbridge_tflite.flat import Span
-
-EXTENSION = "org.tensorflow.lite"
-"""The host extension of operators that NNAPI cannot express."""
 
 _RELATIVE_SCALE_ERROR = 1e-5
 
@@ -38,6 +34,15 @@ class Unmappable(Exception):
         self.reason = reason
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A constant's place in a mapped file or another pool: bytes."""
+
+    pool: Pool
+    offset: int
+    length: int
+
+
 @dataclass(eq=False, slots=True)
 class Value:
     """An operand to be: its type, and for constants where the value lies."""
@@ -48,10 +53,10 @@ class Value:
     zero_point: int = 0
     channel_quant: ChannelQuant | None = None
     name: str = ""
-    span: Span | None = None
-    """The value's place in the file."""
     data: npt.NDArray[Any] | None = None
-    """The value of a constant; a view of the file where ``span`` is set."""
+    """The value of a constant."""
+    region: Region | None = None
+    """Where the constant lies, if that place may serve the model as it is."""
     omitted: bool = False
 
     @property
@@ -61,7 +66,7 @@ class Value:
 
     @property
     def rank(self) -> int:
-        """Number of dimensions as NNAPI counts them: a TFLite scalar has 1."""
+        """Number of dimensions as NNAPI counts them: a scalar of a file has 1."""
         return len(self.dims)
 
     @property
@@ -198,11 +203,7 @@ def _require_same_quantisation(operation: str, value: Value, computed: Arg) -> N
         )
 
 
-def extension_code(number: int) -> int:
-    """The operand or operation code of a number in the host extension."""
-    return TYPES.code(EXTENSION, number)
-
-
-def options_value(text: bytes) -> Value:
-    """The operand that holds a host operation's options."""
-    return Value(extension_code(OPTIONS_TYPE.number), (len(text),), data=np.frombuffer(text, np.uint8))
+def options_value(extension: str, text: bytes) -> Value:
+    """The operand that holds the options of a host extension's operation."""
+    code = TYPES.code(extension, OPTIONS_TYPE.number)
+    return Value(code, (len(text),), data=np.frombuffer(text, np.uint8))

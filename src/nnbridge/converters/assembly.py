@@ -1,0 +1,87 @@
+"""From a draft to the finished model: operands for what is used, constants in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.builder import ModelBuilder
+from nnbridge.converters.draft import Step, Value
+from nnbridge.model import Model
+from nnbridge.types import MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES
+
+
+def live_steps(steps: Sequence[Step], outputs: Sequence[Value]) -> list[Step]:
+    """The operations that an output depends on."""
+    wanted = set(map(id, outputs))
+    live = []
+    for step in reversed(steps):
+        if wanted.intersection(map(id, step.outputs)):
+            live.append(step)
+            wanted.update(map(id, step.inputs))
+    return live[::-1]
+
+
+class Assembly:
+    """One model being built from drafted values and operations."""
+
+    def __init__(self, name: str) -> None:
+        self._builder = ModelBuilder(name)
+        self._indexes: dict[int, int] = {}
+        self._names: set[str] = set()
+
+    def build(self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step]) -> Model:
+        """The finished model of these operations. Operands are made for what is used, constants stay where they are."""
+        # The interface comes first so that its names stay as they are.
+        interface = [*map(self._operand, inputs), *map(self._operand, outputs)]
+        for step in steps:
+            self._builder.add_operation(
+                step.code,
+                [self._operand(v) for v in step.inputs],
+                [self._operand(v) for v in step.outputs],
+                name=step.name,
+                mapping=step.mapping,
+            )
+        self._builder.identify_inputs_and_outputs(interface[: len(inputs)], interface[len(inputs) :])
+        return self._builder.finish()
+
+    def _operand(self, value: Value) -> int:
+        """The value's operand, added when it is first met."""
+        index = self._indexes.get(id(value))
+        if index is None:
+            index = self._indexes[id(value)] = self._add(value)
+        return index
+
+    def _add(self, value: Value) -> int:
+        builder = self._builder
+        name = self._unique(value.name)
+        index = builder.add_operand(value.type, value.dims, scale=value.scale, zero_point=value.zero_point, name=name)
+        if value.channel_quant is not None:
+            quant = value.channel_quant
+            builder.set_operand_symm_per_channel_quant_params(index, quant.scales, quant.channel_dim)
+        if value.omitted:
+            builder.set_operand_value(index, None)
+        elif value.data is not None:
+            self._set_value(index, value)
+        return index
+
+    def _set_value(self, index: int, value: Value) -> None:
+        """Large constants of a file stay where they are; small and computed ones are handed over."""
+        assert value.data is not None
+        at = value.region
+        if at is not None and at.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
+            self._builder.set_operand_value_from_memory(index, at.pool, at.offset, at.length)
+        else:
+            self._builder.set_operand_value(index, np.ascontiguousarray(value.data))
+
+    def _unique(self, name: str) -> str:
+        """The name, numbered if another operand has it."""
+        if not name:
+            return name
+        unique, n = name, 1
+        while unique in self._names:
+            n += 1
+            unique = f"{name}#{n}"
+        self._names.add(unique)
+        return unique
