@@ -1,121 +1,242 @@
-"""Reading an ONNX file through the ``onnx`` package: nodes, constants and inferred shapes as plain data."""
+"""Reading an ONNX file through the ``onnx`` package: nodes, constants and inferred shapes as plain data.
+
+Nothing of the model is run. External data is mapped, and may only lie in the model's own folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import mmap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError, InputError, Reason
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason
+from nnbridge_onnx.graph import Array, Graph, Node, Tensor, dtype_of
 
-OPSETS = range(7, 100)
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node with its attributes as Python values."""
-
-    index: int
-    type: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        return f"node {self.index} {self.type}" + (f" '{self.name}'" if self.name else "")
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A model's main graph. Dimensions that are not known are 0."""
-
-    source: str
-    opset: int
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    nodes: tuple[Node, ...]
-    constants: Mapping[str, npt.NDArray[Any]]
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, np.dtype[Any]]
+FIRST_OPSET = 7
+OLDEST_IR = 3
+MAX_DEPTH = 32
+"""How deep subgraphs may lie in each other."""
 
 
 def read(path: Path, options: ConversionOptions) -> Graph:
     """The file as data; ConversionError for whatever is wrong with it."""
+    onnx = _onnx(path)
+    try:
+        content = path.read_bytes()
+        model = onnx.load_model_from_string(content)
+    except OSError as error:
+        raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:
+        # protobuf's own errors: DecodeError, and RecursionError for messages within messages.
+        raise ConversionError(Reason("an ONNX model", _first_line(error), str(path))) from error
+    return graph_of(model, options, str(path), path.parent)
+
+
+def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path | None = None) -> Graph:
+    """A ``ModelProto`` as data. ``folder`` is where external data lies."""
+    onnx = _onnx(source)
+    _check_versions(onnx, model, source)
+    try:
+        # By its path where there is one: the checker looks for external data beside the file.
+        onnx.checker.check_model(model if folder is None else source)
+        model = _renewed(onnx, model, source)
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        _set_shapes(model, options, source)
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
+        return _Reader(onnx, inferred, source, folder).graph()
+    except NnbridgeError:
+        raise
+    except (
+        ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError, RuntimeError,
+        onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
+    ) as error:  # fmt: skip
+        raise ConversionError(Reason("a valid ONNX model", _first_line(error), source)) from error
+
+
+def _onnx(source: object) -> Any:
     try:
         import onnx
-        from google.protobuf.message import DecodeError
+        import onnx.inliner
+        import onnx.version_converter
     except ImportError as error:
-        raise InputError(Reason("the onnx package (pip install 'nnbridge[onnx]')", str(error), operand=str(path))) from error
+        raise InputError(Reason("the onnx package (pip install 'nnbridge[onnx]')", str(error), operand=str(source))) from error
+    return onnx
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+def _check_versions(onnx: Any, model: Any, source: str) -> None:
+    if not OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
+        raise ConversionError(Reason(f"an IR version from {OLDEST_IR} to {onnx.IR_VERSION}", str(model.ir_version), source))
+    opset, newest = _opset(model), onnx.defs.onnx_opset_version()
+    if opset is not None and opset > newest:
+        raise ConversionError(Reason(f"an opset of {newest} at most", str(opset), source))
+
+
+def _opset(model: Any) -> int | None:
+    return next((int(e.version) for e in model.opset_import if e.domain in ("", "ai.onnx")), None)
+
+
+def _renewed(onnx: Any, model: Any, source: str) -> Any:
+    """A model of an opset before the first that lowerings know, brought up to it by the ``onnx`` package."""
+    opset = _opset(model)
+    if opset is None or opset >= FIRST_OPSET:
+        return model
     try:
-        model = onnx.load_model(str(path), load_external_data=False)
-        _set_shapes(model, options, path)
-        model = onnx.shape_inference.infer_shapes(model, strict_mode=False)
-        onnx.checker.check_model(model)
-    except (DecodeError, OSError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ConversionError(Reason("a valid ONNX model", str(error).splitlines()[0], str(path))) from error
-    return _graph(model, str(path))
+        return onnx.version_converter.convert_version(model, FIRST_OPSET)
+    except RuntimeError as error:
+        rule = f"an opset from {FIRST_OPSET} on, or one that the onnx package can bring up to it"
+        raise ConversionError(Reason(rule, f"{opset} ({_first_line(error)})", source)) from error
 
 
-def _set_shapes(model: Any, options: ConversionOptions, path: Path) -> None:
+def _set_shapes(model: Any, options: ConversionOptions, source: str) -> None:
     """Dimensions asked for by name."""
     inputs = {value.name: value.type.tensor_type.shape for value in model.graph.input}
     for name, dims in options.shapes.items():
         if name not in inputs or len(inputs[name].dim) != len(dims):
             known = ", ".join(f"{n}[{len(s.dim)} dimensions]" for n, s in inputs.items())
-            raise ConversionError(Reason(f"an input ({known})", f"{name}={list(dims)}", str(path), "--shape"))
+            raise ConversionError(Reason(f"an input ({known})", f"{name}={list(dims)}", source, "--shape"))
         for dimension, size in zip(inputs[name].dim, dims, strict=True):
+            if dimension.HasField("dim_value") and dimension.dim_value > 0 and dimension.dim_value != size:
+                rule = f"{name} with {dimension.dim_value} where the file fixes it"
+                raise ConversionError(Reason(rule, str(list(dims)), source, "--shape"))
             dimension.dim_value = size
+    if options.shapes:
+        # What was inferred for other dimensions may no longer hold.
+        del model.graph.value_info[:]
+        for value in model.graph.output:
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.ClearField("shape")
 
 
-def _graph(model: Any, source: str) -> Graph:
-    import onnx
+class _Reader:
+    """One model being read."""
 
-    def fail(rule: str, found: object, place: str = "") -> NoReturn:
-        raise ConversionError(Reason(rule, str(found), source, place))
+    def __init__(self, onnx: Any, model: Any, source: str, folder: Path | None) -> None:
+        self._onnx = onnx
+        self._model = model
+        self._source = source
+        self._folder = folder
+        self._mapped: dict[Path, Array] = {}
+        self._opsets = {("" if e.domain == "ai.onnx" else e.domain): int(e.version) for e in model.opset_import}
 
-    opsets = {entry.domain: entry.version for entry in model.opset_import}
-    opset = opsets.get("", opsets.get("ai.onnx", 0))
-    if opset not in OPSETS:
-        fail(f"opset {OPSETS.start} or later", opset)
-    graph = model.graph
-    constants: dict[str, npt.NDArray[Any]] = {}
-    for tensor in graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            fail("constants inside the file", "external data", tensor.name)
-        constants[tensor.name] = _array(tensor, fail)
-    shapes: dict[str, tuple[int, ...]] = {}
-    dtypes: dict[str, np.dtype[Any]] = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        kind = value.type.tensor_type
-        shapes[value.name] = tuple(max(0, int(d.dim_value)) for d in kind.shape.dim)
-        if kind.elem_type and kind.elem_type != onnx.TensorProto.STRING:
-            dtypes[value.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
-    nodes = []
-    for index, node in enumerate(graph.node):
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        made = Node(index, node.op_type, node.name, tuple(node.input), tuple(node.output), attributes)
-        if node.domain not in ("", "ai.onnx"):
-            fail("an operator of the ai.onnx domain", f"{node.domain}.{node.op_type}", str(made))
-        if node.op_type == "Constant" and "value" in attributes:
-            constants[node.output[0]] = _array(attributes["value"], fail)
-        else:
-            nodes.append(made)
-    names = tuple(value.name for value in graph.input if value.name not in constants)
-    outputs = tuple(value.name for value in graph.output)
-    return Graph(source, opset, names, outputs, tuple(nodes), constants, shapes, dtypes)
+    def graph(self) -> Graph:
+        graph = self._model.graph
+        constants = {tensor.name: self._array(tensor) for tensor in graph.initializer}
+        if graph.sparse_initializer:
+            self._fail("dense constants", f"{len(graph.sparse_initializer)} sparse ones")
+        tensors = {v.name: self._tensor(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
+        tensors.update({name: Tensor(self._type_of(array), array.shape) for name, array in constants.items()})
+        inputs = tuple(value.name for value in graph.input if value.name not in constants)
+        nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
+        outputs = tuple(value.name for value in graph.output)
+        name = graph.name if self._folder is None else Path(self._source).stem
+        return Graph(name, self._opsets, inputs, outputs, nodes, constants, tensors)
+
+    def _fail(self, rule: str, found: object, place: str = "") -> NoReturn:
+        raise ConversionError(Reason(rule, str(found), self._source, place))
+
+    def _tensor(self, type: Any) -> Tensor:
+        if not type.HasField("tensor_type"):
+            return Tensor(0)
+        kind = type.tensor_type
+        known = int(kind.elem_type) if dtype_of(int(kind.elem_type)) is not None else 0
+        if not kind.HasField("shape"):
+            return Tensor(known)
+        return Tensor(known, tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim))
+
+    def _type_of(self, array: Array) -> int:
+        known = int(self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+        return known if dtype_of(known) is not None else 0
+
+    def _node(self, index: int, proto: Any) -> Node:
+        helper, constants = self._onnx.helper, self._onnx.AttributeProto
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        attributes = {}
+        captured: dict[str, None] = {}
+        for attribute in proto.attribute:
+            if attribute.type in (constants.GRAPH, constants.GRAPHS):
+                for graph in [attribute.g] if attribute.type == constants.GRAPH else attribute.graphs:
+                    captured.update(dict.fromkeys(_free_names(graph)))
+            else:
+                attributes[attribute.name] = self._attribute(helper.get_attribute_value(attribute))
+        return Node(
+            index, proto.op_type, proto.name, domain, self._opsets.get(domain, 1), tuple(proto.input), tuple(proto.output),
+            attributes, proto, tuple(captured),
+        )  # fmt: skip
+
+    def _attribute(self, value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if isinstance(value, self._onnx.TensorProto):
+            return self._array(value)
+        return list(value) if isinstance(value, (list, tuple)) or hasattr(value, "append") else value
+
+    def _array(self, tensor: Any) -> Array:
+        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
+            return self._external(tensor)
+        if any(d < 0 for d in tensor.dims):
+            self._fail("dimensions of at least 0", list(tensor.dims), tensor.name)
+        try:
+            return np.asarray(self._onnx.numpy_helper.to_array(tensor))
+        except (ValueError, TypeError, KeyError) as error:
+            self._fail("a constant that NumPy can hold", _first_line(error), tensor.name)
+
+    def _external(self, tensor: Any) -> Array:
+        """A constant in another file of the model's folder, seen through a mapping of that file."""
+        entries: Mapping[str, str] = {entry.key: entry.value for entry in tensor.external_data}
+        place = f"constant '{tensor.name}'"
+        if self._folder is None:
+            self._fail("constants inside the model", "external data", place)
+        folder = self._folder.resolve()
+        path = (folder / entries.get("location", "")).resolve()
+        if folder not in path.parents or not path.is_file():
+            self._fail("external data in a file of the model's folder", entries.get("location", ""), place)
+        dtype = dtype_of(int(tensor.data_type))
+        if dtype is None:
+            self._fail("external data of a number type", tensor.data_type, place)
+        try:
+            offset = int(entries.get("offset", 0))
+            count = int(np.prod([int(d) for d in tensor.dims], dtype=np.int64))
+            length = int(entries.get("length", count * dtype.itemsize))
+        except ValueError as error:
+            self._fail("whole numbers as offset and length", _first_line(error), place)
+        if path not in self._mapped:
+            with path.open("rb") as file:
+                size = path.stat().st_size
+                self._mapped[path] = np.frombuffer(
+                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"", np.uint8
+                )
+        data = self._mapped[path]
+        if offset < 0 or length != count * dtype.itemsize or offset + length > len(data):
+            self._fail(f"{count * dtype.itemsize} bytes inside the file's {len(data)}", f"{offset}+{length}", place)
+        return data[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
 
 
-def _array(tensor: Any, fail: Any) -> npt.NDArray[Any]:
-    from onnx import numpy_helper
-
-    try:
-        return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, KeyError) as error:
-        fail("a constant that NumPy can hold", str(error), tensor.name)
-        raise
+def _free_names(graph: Any, depth: int = 0) -> Iterator[str]:
+    """Names that a subgraph reads and does not make."""
+    if depth > MAX_DEPTH:
+        raise ConversionError(Reason(f"subgraphs of a depth of at most {MAX_DEPTH}", "more"))
+    known = (
+        {v.name for v in graph.input} | {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    )
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                yield name
+        for attribute in node.attribute:
+            inner = [attribute.g] if attribute.HasField("g") else []
+            for subgraph in [*inner, *attribute.graphs]:
+                yield from (name for name in _free_names(subgraph, depth + 1) if name not in known)
+        known.update(node.output)
+    for value in graph.output:
+        if value.name not in known:
+            yield value.name

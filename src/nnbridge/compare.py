@@ -8,7 +8,7 @@ output's range (those of a single operation by 1e-5 + 5 ulp), 8- and 16-bit ones
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,14 +62,29 @@ class OutputComparison:
     sum_abs_diff: float = 0.0
     mismatches: int = 0
     """Elements that are not equal."""
-    beyond: int = 0
-    """Elements outside tolerance."""
-    atol: float = 0.0
-    rtol: float = 0.0
     problem: str = ""
     """Why the arrays could not be compared."""
     single: bool = False
     """The output of a single operation, which is held to the harness's tolerance."""
+    _pairs: list[tuple[Array, Array]] = field(default_factory=list, repr=False)
+    """Differences and expected values of each sample; the tolerance depends on the range over all of them."""
+    _dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32), repr=False)
+
+    @property
+    def atol(self) -> float:
+        """The absolute difference that is allowed."""
+        return self._tolerance[0]
+
+    @property
+    def rtol(self) -> float:
+        """What is allowed beside, relative to the expected value."""
+        return self._tolerance[1]
+
+    @property
+    def beyond(self) -> int:
+        """Elements outside tolerance."""
+        atol, rtol = self._tolerance
+        return sum(int(np.count_nonzero(d > atol + rtol * np.abs(np.nan_to_num(want)))) for d, want in self._pairs)
 
     @property
     def passed(self) -> bool:
@@ -78,6 +93,9 @@ class OutputComparison:
 
     def add(self, actual: Array, expected: Array) -> None:
         """Compare one pair of arrays."""
+        if not expected.shape and actual.shape == (1,):
+            # NNAPI has no scalars among tensors.
+            expected = expected.reshape(1)
         if actual.shape != expected.shape or actual.dtype.kind != expected.dtype.kind:
             self.problem = f"{expected.dtype}{list(expected.shape)} in the reference, {actual.dtype}{list(actual.shape)} here"
             return
@@ -90,24 +108,24 @@ class OutputComparison:
         difference = np.where(np.isnan(difference), np.inf, difference)
         if expected.dtype.kind != "f":
             self.max_quant_diff = max(self.max_quant_diff or 0, int(min(difference.max(), 2**53)))
-        atol, self.rtol = self._tolerance(want, expected.dtype)
-        allowed = atol + self.rtol * np.abs(np.nan_to_num(want))
-        self.atol = max(self.atol, atol)
+        self._pairs.append((difference, want))
+        self._dtype = expected.dtype
         self.max_abs_diff = max(self.max_abs_diff, float(difference.max()))
         self.sum_abs_diff += float(difference.sum())
         self.mismatches += int(np.count_nonzero(difference))
-        self.beyond += int(np.count_nonzero(difference > allowed))
 
-    def _tolerance(self, want: Array, dtype: np.dtype[Any]) -> tuple[float, float]:
-        """Absolute and relative tolerance for a reference's values."""
-        if dtype.kind != "f":
-            return (1.0 if dtype.itemsize <= 2 and dtype.kind in "iu" else 0.0), 0.0
+    @property
+    def _tolerance(self) -> tuple[float, float]:
+        """Absolute and relative tolerance for the reference's values."""
+        if self._dtype.kind != "f":
+            return (1.0 if self._dtype.itemsize <= 2 and self._dtype.kind in "iu" else 0.0), 0.0
         if self.single:
             return SINGLE_ATOL, SINGLE_RTOL
-        finite = want[np.isfinite(want)]
-        span = float(finite.max() - finite.min()) if finite.size else 0.0
+        finite = [want[np.isfinite(want)] for _, want in self._pairs]
+        low = min((float(v.min()) for v in finite if v.size), default=0.0)
+        high = max((float(v.max()) for v in finite if v.size), default=0.0)
         # A constant output has no range; its magnitude stands in.
-        return RELATIVE_TO_RANGE * (span or float(np.abs(finite).max(initial=0.0))), 0.0
+        return RELATIVE_TO_RANGE * (high - low or abs(high)), 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready figures."""

@@ -64,6 +64,7 @@ class OnnxRuntime:
             ) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
+        options.log_severity_level = 3
         try:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:
@@ -71,7 +72,17 @@ class OnnxRuntime:
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Outputs in the file's order."""
-        return [np.asarray(output) for output in self._session.run(None, dict(inputs))]
+        try:
+            return [np.asarray(output) for output in self._session.run(None, self._typed(inputs))]
+        except Exception as error:
+            # ONNX Runtime's errors have no common class of their own.
+            first = str(error).splitlines()[0]
+            raise InputError(Reason("inputs that ONNX Runtime runs", first, operand="--reference onnxruntime")) from error
+
+    def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs with ONNX's scalars, which are vectors of one element in NNAPI."""
+        scalars = {i.name for i in self._session.get_inputs() if i.shape == []}
+        return {name: value.reshape(()) if name in scalars else value for name, value in inputs.items()}
 
 
 REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from nnbridge.compare import compare, seeded_samples
+from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge.loading import load
 from nnbridge.references import OnnxRuntime
 from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.types import OperationCode
 from tests.conftest import MODELS
 
 onnx = pytest.importorskip("onnx")
@@ -96,15 +99,24 @@ def test_gemm_with_factors(tmp_path: Path) -> None:
     assert agrees(model(tmp_path, [node], [2, 5], constants))
 
 
-def test_an_operator_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
-    path = model(tmp_path, [helper.make_node("Erf", ["x"], ["y"], name="gelu")], [1, 4], {})
-    with pytest.raises(ConversionError, match="node 0 Erf 'gelu'"):
-        load(path)
+def test_what_nnapi_cannot_express_goes_to_the_host(tmp_path: Path) -> None:
+    path = model(tmp_path, [helper.make_node("Atan", ["x"], ["y"], name="angle")], [1, 4], {})
+    compilation = Compilation.create(load(path), [])
+    plan = compilation.finish()
+    assert plan.device_of(0).name == "host"
+    assert agrees(path)
 
 
-def test_an_old_opset_is_refused(tmp_path: Path) -> None:
-    path = model(tmp_path, [helper.make_node("Relu", ["x"], ["y"])], [1, 4], {}, opset=6)
-    with pytest.raises(ConversionError, match="opset 7 or later, found 6"):
+def test_an_old_opset_is_brought_up_to_the_first_that_is_known(tmp_path: Path) -> None:
+    assert agrees(model(tmp_path, [helper.make_node("Relu", ["x"], ["y"])], [1, 4], {}, opset=6))
+
+
+def test_an_opset_that_the_onnx_package_does_not_know_is_refused(tmp_path: Path) -> None:
+    path = model(tmp_path, [helper.make_node("Relu", ["x"], ["y"])], [1, 4], {})
+    made = onnx.load(str(path))
+    made.opset_import[0].version = 999
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(ConversionError, match="at most, found 999"):
         load(path)
 
 
@@ -115,3 +127,114 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         path.write_bytes(content[:length])
         with pytest.raises(ConversionError, match=r"half\.onnx"):
             load(path)
+
+
+def transposes(path: Path, layout: str) -> int:
+    """How many TRANSPOSEs a conversion leaves."""
+    operations = load(path, ConversionOptions(layout=layout)).main.operations
+    return sum(operation.type == OperationCode.TRANSPOSE for operation in operations)
+
+
+def network() -> tuple[list[Any], dict[str, np.ndarray]]:
+    """Two convolutions with batch normalisation, a residual sum, pooling and a mean."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.normal(size=(4, 4, 3, 3)).astype(np.float32),
+        "s": rng.uniform(0.5, 2, 4).astype(np.float32),
+        "c": rng.normal(size=(1, 4, 1, 1)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["a", "s", "s", "s", "s"], ["b"]),
+        helper.make_node("Relu", ["b"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["d", "r"], ["e"]),
+        helper.make_node("Mul", ["e", "c"], ["f"]),
+        helper.make_node("Concat", ["f", "r"], ["g"], axis=1),
+        helper.make_node("MaxPool", ["g"], ["h"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["h"], ["m"]),
+        helper.make_node("Flatten", ["m"], ["y"]),
+    ]
+    return nodes, constants
+
+
+def test_channels_last_networks_transpose_their_input_and_nothing_between_convolutions(tmp_path: Path) -> None:
+    # One for the input; the mean's [1, 1, 1, 8] goes back to [1, 8, 1, 1] before it is flattened.
+    nodes, constants = network()
+    path = model(tmp_path, nodes, [1, 4, 6, 6], constants)
+    assert transposes(path, "auto") == 2
+    assert agrees(path)
+
+
+def test_channels_first_networks_have_no_transposes(tmp_path: Path) -> None:
+    nodes, constants = network()
+    path = model(tmp_path, nodes, [1, 4, 6, 6], constants)
+    assert transposes(path, "nchw") == 0
+    compilation = Compilation.create(load(path, ConversionOptions(layout="nchw")), [])
+    compilation.finish()
+    assert compare(compilation, "onnxruntime", seeded_samples(compilation.model, OnnxRuntime(path), [0])).passed
+
+
+def test_open_dimensions_can_be_given_or_left_open(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", FLOAT, ["n", 3])],
+    )
+    path = tmp_path / "open.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    left_open, given = load(path), load(path, ConversionOptions(shapes={"x": (5, 3)}))
+    assert [m.main.operands[m.main.inputs[0]].dims for m in (left_open, given)] == [(0, 3), (5, 3)]
+    compilation = Compilation.create(left_open, [])
+    compilation.finish()
+    assert Execution(compilation).run([np.full((2, 3), -1, np.float32)])["y"].tolist() == [[0] * 3] * 2
+
+
+def external(folder: Path, location: str) -> Path:
+    """A file whose constant lies elsewhere."""
+    tensor = onnx.TensorProto(name="w", data_type=FLOAT, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", "16"), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", FLOAT, [1, 4])],
+        [helper.make_tensor_value_info("y", FLOAT, [1, 4])],
+        [tensor],
+    )
+    path = folder / "external.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    return path
+
+
+def test_external_data_is_read_from_the_models_folder(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(np.arange(8, dtype=np.float32).tobytes())
+    compilation = Compilation.create(load(external(tmp_path, "weights.bin")), [])
+    compilation.finish()
+    assert Execution(compilation).run([np.zeros((1, 4), np.float32)])["y"].tolist() == [[4, 5, 6, 7]]
+
+
+def test_external_data_outside_the_models_folder_is_refused(tmp_path: Path) -> None:
+    inner = tmp_path / "model"
+    inner.mkdir()
+    (tmp_path / "weights.bin").write_bytes(bytes(32))
+    with pytest.raises(ConversionError, match="outside"):
+        load(external(inner, "../weights.bin"))
+
+
+def test_damaged_files_end_in_a_model_or_a_conversion_error(tmp_path: Path) -> None:
+    content = (MODELS / "digits_qdq.onnx").read_bytes()
+    rng = np.random.default_rng(0)
+    path = tmp_path / "damaged.onnx"
+    refused = 0
+    for _ in range(400):
+        damaged = bytearray(content)
+        for place in rng.integers(0, len(content), rng.integers(1, 6)):
+            damaged[place] = rng.integers(0, 256)
+        path.write_bytes(damaged)
+        try:
+            load(path)
+        except ConversionError:
+            refused += 1
+    assert 0 < refused < 400

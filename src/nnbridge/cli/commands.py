@@ -74,6 +74,13 @@ def _model_options(command: _Command) -> _Command:
             show_default=True,
             help="delegate: only what Android's delegate hands to NNAPI; wide: all that NNAPI can express.",
         ),
+        click.option(
+            "--layout",
+            type=click.Choice(["auto", "nhwc", "nchw"]),
+            default="auto",
+            show_default=True,
+            help="Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc.",
+        ),
         click.option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
     ):
         command = option(command)
@@ -321,11 +328,11 @@ def vts(
 # -- shared by the commands -------------------------------------------------------------------------------------------
 
 
-def _load(path: Path, *, feature_level: int, mapping: str, shapes: Sequence[str]) -> Model:
+def _load(path: Path, *, feature_level: int, mapping: str, layout: str, shapes: Sequence[str]) -> Model:
     from nnbridge.converters import ConversionOptions
     from nnbridge.loading import load
 
-    return load(path, ConversionOptions(feature_level, mapping, dict(_shape(text) for text in shapes)))
+    return load(path, ConversionOptions(feature_level, mapping, layout, dict(_shape(text) for text in shapes)))
 
 
 def _compile(path: Path, *, devices: Sequence[str], preference: str, no_fallback: bool, **options: Any) -> Compilation:

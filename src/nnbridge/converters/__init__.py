@@ -27,6 +27,9 @@ class ConversionOptions:
     """The highest NNAPI feature level that the model may need, 1 to 8."""
     mapping: str = "wide"
     """``delegate``: hand to NNAPI exactly what Android's delegate would; ``wide``: all that NNAPI can express."""
+    layout: str = "auto"
+    """Order of an image's axes for files that put channels first: ``nhwc``, ``nchw`` (by NNAPI's flag, feature level 3), or
+    ``auto``, which is nhwc."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Dimensions for inputs by name, where the file leaves them open or others are wanted."""
 

@@ -176,7 +176,7 @@ class Draft:
         found = match(declared, [a.type for a in args], [a.type for a in outs])
         if isinstance(found, Reason):
             raise Unmappable(found)
-        if any(0 in arg.dims for arg in args if arg.present):
+        if any(_open(arg) for arg in args if arg.present):
             return
         try:
             resolved = resolve(Call(declared, found.signature, args, outs))
@@ -187,6 +187,11 @@ class Draft:
         for value, arg in zip(step.outputs, resolved, strict=True):
             _require_same_quantisation(declared.name, value, arg)
             value.dims = tuple(max(d, 0) for d in arg.dims)
+
+
+def _open(arg: Arg) -> bool:
+    """True for a tensor of which a dimension or the rank is not known."""
+    return 0 in arg.dims or (not arg.dims and not is_extension(arg.type) and TYPE_FACTS[arg.type].tensor)
 
 
 def _require_same_quantisation(operation: str, value: Value, computed: Arg) -> None:

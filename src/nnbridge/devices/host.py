@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -183,9 +184,17 @@ def operand_dtype(operand: Operand) -> np.dtype[Any]:
         return TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
     declared = TYPES.operand_type(operand.type)
     if declared is not None and declared.dtype is not None:
-        return np.dtype(declared.dtype)
+        return numpy_type(declared.dtype)
     size = declared.byte_size if declared is not None else 1
     return np.dtype(f"V{size}") if size > 1 else np.dtype(np.uint8)
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """An element type by name; those that NumPy does not have come from ml_dtypes, which the onnx package brings along."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return np.dtype(getattr(import_module("ml_dtypes"), name))
 
 
 def is_omitted(operand: Operand) -> bool:

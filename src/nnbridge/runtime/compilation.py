@@ -128,7 +128,7 @@ class Compilation:
         placements: tuple[Placement, ...] = ()
         try:
             placements = place(self.model, self._devices, self.preference)
-            steps = make_steps(self.model, placements, len(self._devices))
+            steps = make_steps(self.model, placements, len(self._devices), _host_index(self._devices))
             prepared = tuple(self._prepare(step, deadline if len(steps) == 1 else None) for step in steps)
             self._plan = Plan(self._devices, placements, steps, prepared)
         except NnapiError as error:
@@ -170,7 +170,7 @@ class Compilation:
     def _on_cpu(self, why: Reason, placements: tuple[Placement, ...]) -> Plan:
         devices = _with_host(self.model, [device_list.cpu()])
         on_cpu = place(self.model, devices, self.preference)
-        steps = make_steps(self.model, on_cpu, len(devices))
+        steps = make_steps(self.model, on_cpu, len(devices), _host_index(devices))
         prepared = tuple(devices[s.device].prepare_model(s.model, self.preference, self.priority) for s in steps)
         return Plan(devices, placements or on_cpu, steps, prepared, why)
 
@@ -197,6 +197,10 @@ class Compilation:
 def _host_operations(model: Model) -> set[int]:
     answers = device_list.host().supported_operations(model)
     return {i for i, answer in enumerate(answers) if answer is True}
+
+
+def _host_index(devices: Sequence[Device]) -> int | None:
+    return next((i for i, device in enumerate(devices) if device.kind == "host"), None)
 
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:

@@ -230,10 +230,11 @@ def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int]
 # -- steps -----------------------------------------------------------------------------------------------------------
 
 
-def make_steps(model: Model, placements: Sequence[Placement], device_count: int) -> tuple[Step, ...]:
+def make_steps(model: Model, placements: Sequence[Placement], device_count: int, host: int | None = None) -> tuple[Step, ...]:
     """The steps of a plan: one if a single device takes everything, else as the ready queues give them.
 
-    BAD_DATA if an operation has no device (fact P10); OP_FAILED if a step has no inputs or no outputs (fact P29).
+    BAD_DATA if an operation has no device (fact P10); OP_FAILED if a step has no inputs or no outputs (fact P29), except
+    where a ``host`` runs operations: that is its index, and nothing of Android's is left to fall back to.
     """
     homes = []
     for placement in placements:
@@ -245,7 +246,13 @@ def make_steps(model: Model, placements: Sequence[Placement], device_count: int)
         return (Step(homes[0], tuple(range(len(homes))), model, main.inputs, main.outputs),)
     groups = _group(main, homes, device_count)
     maker = {operation: step for step, (_, members) in enumerate(groups) for operation in members}
-    return tuple(_step(model, step, device, members, maker) for step, (device, members) in enumerate(groups))
+    steps = tuple(_step(model, step, device, members, maker) for step, (device, members) in enumerate(groups))
+    for step in steps if host not in homes else ():
+        if not step.inputs or not step.outputs:
+            what = "inputs" if not step.inputs else "outputs"
+            names = ", ".join(operation_name(main.operations[i].type) for i in step.operations)
+            raise OpFailedError(Reason(f"a step with {what}", f"none for {names}"))
+    return steps
 
 
 def _nobody(model: Model, placement: Placement) -> Reason:
@@ -303,10 +310,6 @@ def _step(model: Model, number: int, device: int, members: list[int], maker: dic
         and any(maker[reader] != number for reader in main.consumers.get(i, ()))
     )
     outputs = [*model_outputs, *crossing]
-    if not inputs or not outputs:
-        what = "inputs" if not inputs else "outputs"
-        names = ", ".join(operation_name(o.type) for o in operations)
-        raise OpFailedError(Reason(f"a step with {what}", f"none for {names}"))
     return Step(device, tuple(members), extract(model, operations, inputs, outputs), tuple(inputs), tuple(outputs))
 
 

@@ -1,0 +1,234 @@
+"""Convolutions and pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnbridge.converters.draft import Value
+from nnbridge.types import OperandCode, OperationCode
+from nnbridge_onnx.graph import Array
+from nnbridge_onnx.lowering import Lowerer, lowers
+
+C = OperationCode
+
+
+@dataclass(frozen=True)
+class Window:
+    """Padding as NNAPI lists it (left, right, top, bottom), strides and dilations (width, height)."""
+
+    pads: list[int]
+    strides: list[int]
+    dilations: list[int]
+
+
+def window(to: Lowerer, kernel: Sequence[int], sizes: Sequence[int]) -> Window:
+    """The sliding window over an image of these sizes (height, width)."""
+    to.require(len(kernel) == 2, "two spatial axes", len(kernel))
+    strides, dilations = to.ints("strides", [1, 1]), to.ints("dilations", [1, 1])
+    to.require(min(*strides, *dilations) > 0, "strides and dilations above 0", [strides, dilations])
+    auto = to.attribute("auto_pad", "NOTSET")
+    if auto in ("NOTSET", "VALID"):
+        top, left, bottom, right = to.ints("pads", [0, 0, 0, 0]) if auto == "NOTSET" else [0, 0, 0, 0]
+    else:
+        pads = []
+        for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
+            total = max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
+            small, large = total // 2, total - total // 2
+            pads.append((large, small) if auto == "SAME_LOWER" else (small, large))
+        (top, bottom), (left, right) = pads
+    to.require(min(top, left, bottom, right) >= 0, "paddings of at least 0", [top, left, bottom, right])
+    return Window([left, right, top, bottom], strides[::-1], dilations[::-1])
+
+
+def padded(to: Lowerer, x: Value, found: Window, kernel: Sequence[int]) -> tuple[Value, list[int]]:
+    """NNAPI wants paddings below the dilated kernel; larger ones become a PAD of their own."""
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel[::-1], found.dilations, strict=True)]
+    limits = [extents[0], extents[0], extents[1], extents[1]]
+    if all(p < limit for p, limit in zip(found.pads, limits, strict=True)):
+        return x, found.pads
+    left, right, top, bottom = found.pads
+    spatial = [[top, bottom], [left, right]]
+    pads = [[0, 0], *spatial, [0, 0]] if to.channels_last else [[0, 0], [0, 0], *spatial]
+    numbers = to.values.draft.ints([n for pair in pads for n in pair], (4, 2))
+    return to.emit(C.PAD, [x, numbers], to.temporary(x)), [0, 0, 0, 0]
+
+
+@lowers("Conv")
+def _conv(to: Lowerer) -> None:
+    """CONV_2D, DEPTHWISE_CONV_2D or GROUPED_CONV_2D with constant weights [out, in / groups, height, width]."""
+    weights = to.constant(1)
+    to.require(weights.ndim == 4 and weights.size > 0, "weights of rank 4", list(weights.shape))
+    shape = to.shape()
+    x = to.image()
+    to.require(to.is_float(x), "floating images", OperandCode(x.type).name, x.name)
+    bias = to.optional_constant(2)
+    bias = np.zeros(weights.shape[0], weights.dtype) if bias is None else bias
+    convolve(to, x, weights, bias, shape)
+
+
+def convolve(to: Lowerer, x: Value, weights: Array, bias: Array, shape: Sequence[int]) -> None:
+    """A float convolution of an image."""
+    found = window(to, weights.shape[2:], shape[2:])
+    groups = int(to.attribute("group", 1))
+    count = weights.shape[0]
+    to.require(groups > 0 and count % groups == 0 and weights.shape[1] * groups == shape[1], "channels in whole groups", groups)
+    depthwise = groups > 1 and weights.shape[1] == 1
+    x, pads = padded(to, x, found, weights.shape[2:])
+    order = (1, 2, 3, 0) if depthwise else (0, 2, 3, 1)
+    head = [x, to.real(weights.transpose(order), x), to.real(bias, x)]
+    numbers = [to.scalar(v) for v in (*pads, *found.strides)]
+    tail = [to.scalar(0), to.flag(not to.channels_last)]
+    dilations = [to.scalar(v) for v in found.dilations]
+    if depthwise:
+        to.finish_image(C.DEPTHWISE_CONV_2D, [*head, *numbers, to.scalar(count // groups), *tail, *dilations])
+    elif groups > 1:
+        to.require(found.dilations == [1, 1], "no dilation of a grouped convolution", found.dilations)
+        to.finish_image(C.GROUPED_CONV_2D, [*head, *numbers, to.scalar(groups), *tail])
+    else:
+        to.finish_image(C.CONV_2D, [*head, *numbers, *tail, *dilations])
+
+
+@lowers("Conv")
+def _conv_1d(to: Lowerer) -> None:
+    """One spatial axis: images of height 1 with channels last."""
+    weights, (batch, depth, length) = to.constant(1), to.shape()
+    to.require(weights.ndim == 3 and weights.size > 0, "weights of rank 3", list(weights.shape))
+    x = to.value()
+    to.require(to.is_float(x), "floating values", OperandCode(x.type).name, x.name)
+    count, groups = weights.shape[0], int(to.attribute("group", 1))
+    stride, dilation = to.ints("strides", [1])[0], to.ints("dilations", [1])[0]
+    auto = to.attribute("auto_pad", "NOTSET")
+    to.require(auto in ("NOTSET", "VALID"), "explicit padding", auto)
+    before, after = to.ints("pads", [0, 0]) if auto == "NOTSET" else (0, 0)
+    to.require(groups > 0 and weights.shape[1] * groups == depth and count % groups == 0, "channels in whole groups", groups)
+    rows = to.emit(C.TRANSPOSE, [x, to.vector([0, 2, 1])], to.temporary(x))
+    wide = to.emit(C.RESHAPE, [rows, to.vector([batch, 1, length, depth])], to.temporary(x))
+    extent = (weights.shape[2] - 1) * dilation + 1
+    if max(before, after) >= extent:
+        pads = to.values.draft.ints([0, 0, 0, 0, before, after, 0, 0], (4, 2))
+        wide = to.emit(C.PAD, [wide, pads], to.temporary(x))
+        before = after = 0
+    bias = to.optional_constant(2)
+    head_bias = to.real(np.zeros(count) if bias is None else bias, x)
+    numbers = [to.scalar(v) for v in (before, after, 0, 0, stride, 1)]
+    dilations = [to.scalar(dilation), to.scalar(1)]
+    flat = weights[:, :, None, :]
+    tail = [to.scalar(0), to.flag(False)]
+    if groups > 1 and weights.shape[1] == 1:
+        inputs = [
+            wide,
+            to.real(flat.transpose(1, 2, 3, 0), x),
+            head_bias,
+            *numbers,
+            to.scalar(count // groups),
+            *tail,
+            *dilations,
+        ]
+        made = to.emit(C.DEPTHWISE_CONV_2D, inputs, to.temporary(x))
+    elif groups > 1:
+        to.require(dilation == 1, "no dilation of a grouped convolution", dilation)
+        inputs = [wide, to.real(flat.transpose(0, 2, 3, 1), x), head_bias, *numbers, to.scalar(groups), *tail]
+        made = to.emit(C.GROUPED_CONV_2D, inputs, to.temporary(x))
+    else:
+        inputs = [wide, to.real(flat.transpose(0, 2, 3, 1), x), head_bias, *numbers, *tail, *dilations]
+        made = to.emit(C.CONV_2D, inputs, to.temporary(x))
+    narrow = to.emit(C.RESHAPE, [made, to.vector([batch, made.dims[2], count])], to.temporary(x))
+    to.finish(C.TRANSPOSE, [narrow, to.vector([0, 2, 1])])
+
+
+@lowers("ConvTranspose")
+def _conv_transpose(to: Lowerer) -> None:
+    """TRANSPOSE_CONV_2D with explicit padding; weights are [in, out, height, width] in ONNX."""
+    weights, shape = to.constant(1), to.shape()
+    to.require(weights.ndim == 4 and int(to.attribute("group", 1)) == 1, "weights of rank 4 in one group", list(weights.shape))
+    to.require(to.ints("dilations", [1, 1]) == [1, 1], "no dilation", to.ints("dilations", [1, 1]))
+    strides = to.ints("strides", [1, 1])
+    extra = to.ints("output_padding", [0, 0])
+    kernel = weights.shape[2:]
+    pads = _transposed_pads(to, shape[2:], kernel, strides, extra)
+    x = to.image()
+    to.require(to.is_float(x), "floating images", OperandCode(x.type).name, x.name)
+    bias = to.optional_constant(2)
+    bias = np.zeros(weights.shape[1], weights.dtype) if bias is None else bias
+    top, left, bottom, right = pads
+    to.require(min(top, left) >= 0 and all(p >= 0 for p in (bottom, right)), "paddings of at least 0", pads)
+    inputs = [x, to.real(weights.transpose(1, 2, 3, 0), x), to.real(bias, x)]
+    numbers = [to.scalar(v) for v in (left, right, top, bottom, strides[1], strides[0])]
+    to.finish_image(C.TRANSPOSE_CONV_2D, [*inputs, *numbers, to.scalar(0), to.flag(not to.channels_last)])
+
+
+def _transposed_pads(
+    to: Lowerer, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], extra: Sequence[int]
+) -> list[int]:
+    """Top, left, bottom, right."""
+    auto, wanted = to.attribute("auto_pad", "NOTSET"), to.ints("output_shape", [])[-2:]
+    if auto == "NOTSET" and not wanted:
+        top, left, bottom, right = to.ints("pads", [0, 0, 0, 0])
+        return [top, left, bottom - extra[0], right - extra[1]]
+    pairs = []
+    for i, (size, k, s) in enumerate(zip(sizes, kernel, strides, strict=True)):
+        target = wanted[i] if wanted else size * s
+        total = 0 if auto == "VALID" else s * (size - 1) + extra[i] + k - target
+        small = total // 2
+        pairs.append((small, total - small - extra[i]) if auto == "SAME_UPPER" else (total - small, small - extra[i]))
+    (top, bottom), (left, right) = pairs
+    return [top, left, bottom, right]
+
+
+# -- pooling ---------------------------------------------------------------------------------------------------------
+
+_POOLS = {"MaxPool": C.MAX_POOL_2D, "AveragePool": C.AVERAGE_POOL_2D, "LpPool": C.L2_POOL_2D}
+
+
+@lowers("MaxPool", "AveragePool")
+def _pool(to: Lowerer) -> None:
+    kernel, shape = to.ints("kernel_shape", []), to.shape()
+    to.require(len([n for n in to.node.outputs if n]) == 1, "no indexes", "a second output")
+    found = window(to, kernel, shape[2:])
+    to.require(found.dilations == [1, 1], "no dilation", found.dilations)
+    pads = _rounded_up(to, found, kernel, shape) if to.attribute("ceil_mode", 0) else found.pads
+    counted = to.node.type == "AveragePool" and to.attribute("count_include_pad", 0) and any(found.pads)
+    limits = [kernel[1], kernel[1], kernel[0], kernel[0]]
+    to.require(all(p < k for p, k in zip(pads, limits, strict=True)), "paddings below the kernel", pads)
+    x = to.image()
+    if counted:
+        # Averages over padding count zeros: they are put there first.
+        to.require(pads == found.pads and to.is_float(x), "no ceil_mode with count_include_pad", "both")
+        left, right, top, bottom = pads
+        spatial = [top, bottom, left, right]
+        numbers = [0, 0, *spatial, 0, 0] if to.channels_last else [0, 0, 0, 0, *spatial]
+        x = to.emit(C.PAD, [x, to.values.draft.ints(numbers, (4, 2))], to.temporary(x))
+        pads = [0, 0, 0, 0]
+    window_inputs = [to.scalar(v) for v in (*pads, *found.strides, kernel[1], kernel[0])]
+    to.finish_image(_POOLS[to.node.type], [x, *window_inputs, to.scalar(0), to.flag(not to.channels_last)])
+
+
+def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """Padding at the ends that makes room for the last, partial window of ceil_mode."""
+    left, right, top, bottom = found.pads
+    ends = []
+    for size, before, after, k, s in (
+        (shape[3], left, right, kernel[1], found.strides[0]),
+        (shape[2], top, bottom, kernel[0], found.strides[1]),
+    ):
+        count = math.ceil((size + before + after - k) / s) + 1
+        if (count - 1) * s >= size + before:
+            count -= 1
+        ends.append(max(after, (count - 1) * s + k - size - before))
+    return [left, ends[0], top, ends[1]]
+
+
+@lowers("GlobalAveragePool", "GlobalMaxPool")
+def _global_pool(to: Lowerer) -> None:
+    """MEAN or REDUCE_MAX over height and width."""
+    to.require(to.rank() == 4, "rank 4", to.rank())
+    x = to.image()
+    axes = to.vector([1, 2] if to.channels_last else [2, 3])
+    if to.node.type == "GlobalAveragePool":
+        to.finish_image(C.MEAN, [x, axes, to.scalar(1)])
+    else:
+        to.finish_image(C.REDUCE_MAX, [x, axes, to.flag(True)])

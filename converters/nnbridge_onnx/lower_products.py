@@ -1,0 +1,82 @@
+"""Matrix products: Gemm, MatMul."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nnbridge.types import OperationCode
+from nnbridge_onnx.lowering import Lowerer, lowers
+
+C = OperationCode
+
+
+@lowers("Gemm")
+def _gemm(to: Lowerer) -> None:
+    """FULLY_CONNECTED; alpha and beta go into the constants."""
+    to.require(not to.attribute("transA", 0), "a first operand that is not transposed", "transA")
+    weights, x = to.constant(1), to.value()
+    to.require(to.is_float(x) and weights.ndim == 2, "floating values and weights of rank 2", list(weights.shape))
+    weights = weights if to.attribute("transB", 0) else weights.T
+    alpha, beta = (np.float32(to.attribute(name, 1.0)) for name in ("alpha", "beta"))
+    bias = to.optional_constant(2)
+    full = np.zeros(len(weights), weights.dtype) if bias is None else bias * weights.dtype.type(beta)
+    to.require(full.size in (1, len(weights)) and full.shape[-1:] in ((), (1,), (len(weights),)), "a bias of one row", full.shape)
+    row = np.broadcast_to(full.reshape(-1), (len(weights),))
+    scaled = weights if alpha == 1 else weights * weights.dtype.type(alpha)
+    to.finish(C.FULLY_CONNECTED, [x, to.real(scaled, x), to.real(row, x), to.scalar(0)])
+
+
+@lowers("MatMul", "Gemm")
+def _matmul(to: Lowerer) -> None:
+    """FULLY_CONNECTED for a constant matrix on the right, else BATCH_MATMUL."""
+    if to.node.type == "Gemm":
+        _general(to)
+        return
+    left, right = to.shape(0), to.shape(1)
+    x = to.value()
+    weights = to.values.constants.get(to.name(1))
+    if weights is not None and weights.ndim == 2 and to.is_float(x) and len(left) >= 2:
+        count, units = math.prod(left[:-1]), weights.shape[1]
+        flat = to.emit(C.RESHAPE, [x, to.vector([count, left[-1]])], to.temporary(x)) if len(left) > 2 else x
+        inputs = [flat, to.real(weights.T, x), to.real(np.zeros(units), x), to.scalar(0)]
+        if len(left) == 2:
+            to.finish(C.FULLY_CONNECTED, inputs)
+            return
+        made = to.emit(C.FULLY_CONNECTED, inputs, to.temporary(x))
+        to.finish(C.RESHAPE, [made, to.vector([*left[:-1], units])])
+        return
+    rank = max(len(left), len(right))
+    to.require(min(len(left), len(right)) >= 2 and rank <= 4, "matrices of rank 2 to 4", [len(left), len(right)])
+    sides = []
+    for position, shape in ((0, left), (1, right)):
+        value = to.value(position)
+        if len(shape) < rank:
+            wide = to.vector([1] * (rank - len(shape)) + list(shape))
+            value = to.emit(C.RESHAPE, [value, wide], to.temporary(value))
+        sides.append(value)
+    to.finish(C.BATCH_MATMUL, [*sides, to.flag(False), to.flag(False)])
+
+
+def _general(to: Lowerer) -> None:
+    """A Gemm of computed matrices."""
+    x, w = to.value(0), to.value(1)
+    to.require(to.is_float(x), "floating values")
+    steps = [(name, float(to.attribute(name, 1.0))) for name in ("alpha", "beta")]
+    flags = [to.flag(bool(to.attribute(name, 0))) for name in ("transA", "transB")]
+    (_, alpha), (_, beta) = steps
+    last = not to.name(2) and alpha == 1
+    if last:
+        to.finish(C.BATCH_MATMUL, [x, w, *flags])
+        return
+    made = to.emit(C.BATCH_MATMUL, [x, w, *flags], to.temporary(x))
+    if not to.name(2):
+        to.finish(C.MUL, [made, to.real([alpha], x), to.scalar(0)])
+        return
+    if alpha != 1:
+        made = to.emit(C.MUL, [made, to.real([alpha], x), to.scalar(0)], to.temporary(x))
+    bias = to.value(2)
+    if beta != 1:
+        bias = to.emit(C.MUL, [bias, to.real([beta], x), to.scalar(0)], to.temporary(bias))
+    to.finish(C.ADD, [made, bias, to.scalar(0)])

@@ -1,0 +1,193 @@
+"""ONNX values as NNAPI values: types, constants, and images in either order of their axes.
+
+Every value exists in ONNX's own order of axes; what convolutions and pooling make or read exists channels-last as well or
+instead, and a TRANSPOSE is drafted only where one order is wanted and the other is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.draft import Draft, Region, Step, Unmappable, Value
+from nnbridge.errors import Reason
+from nnbridge.model import Pool
+from nnbridge.types import MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, OperandCode, OperationCode
+from nnbridge_onnx.extension import ELEMENT_TYPES, UNSUPPORTED, type_code
+from nnbridge_onnx.graph import Array, Dims, Graph, Tensor
+
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""Orders that bring channels to the last place and back."""
+
+FLOAT, UINT8, INT8, INT32, BOOL, FLOAT16 = 1, 2, 3, 6, 9, 10
+PLAIN = {
+    FLOAT: (OperandCode.TENSOR_FLOAT32, 1),
+    FLOAT16: (OperandCode.TENSOR_FLOAT16, 3),
+    INT32: (OperandCode.TENSOR_INT32, 1),
+    BOOL: (OperandCode.TENSOR_BOOL8, 3),
+}
+"""``TensorProto.DataType`` → operand type, and the feature level from which it exists."""
+
+QUANTISED = {UINT8: (OperandCode.TENSOR_QUANT8_ASYMM, 1), INT8: (OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, 4)}
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """Scale and zero point of an 8-bit value, as the nodes around it say."""
+
+    scale: float
+    zero_point: int
+
+
+def dims_of(shape: Dims | None) -> Dims:
+    """NNAPI's dimensions for a shape: 0 where one is not known, a vector of one element for a scalar."""
+    if shape is None:
+        return ()
+    return tuple(max(d, 0) for d in shape) or (1,)
+
+
+def moved(dims: Sequence[int], order: Sequence[int]) -> Dims:
+    """Dimensions in another order of axes."""
+    return tuple(dims[i] for i in order)
+
+
+class Values:
+    """The values of a graph's main level, by name."""
+
+    def __init__(self, graph: Graph, quantisation: Mapping[str, Quantisation], draft: Draft) -> None:
+        self.draft = draft
+        self.constants: dict[str, Array] = dict(graph.constants)
+        self._tensors: dict[str, Tensor] = dict(graph.tensors)
+        self._quantisation = quantisation
+        self._first: dict[str, Value] = {}
+        self._last: dict[str, Value] = {}
+        self.transposes = 0
+        """How many TRANSPOSEs changed the order of an image's axes."""
+
+    # -- what is known ----------------------------------------------------------------------------------------------
+
+    def tensor(self, name: str) -> Tensor:
+        """Type and shape; neither known for a name that inference says nothing about."""
+        return self._tensors.get(name, Tensor(0))
+
+    def shape(self, name: str) -> Dims | None:
+        """The shape, None while a dimension is open."""
+        shape = self.tensor(name).shape
+        return None if shape is None or any(d < 0 for d in shape) else shape
+
+    def quantisation(self, name: str) -> Quantisation | None:
+        """Scale and zero point of an 8-bit value."""
+        return self._quantisation.get(name)
+
+    def fold(self, name: str, array: Array, type: int) -> None:
+        """A node's result is known now."""
+        self.constants[name] = array
+        self._tensors[name] = Tensor(type, array.shape)
+
+    def alias(self, name: str, source: str) -> None:
+        """One name more for a value."""
+        if source in self.constants:
+            self.fold(name, self.constants[source], self.tensor(source).type)
+            return
+        self._tensors[name] = self.tensor(source)
+        for order in (self._first, self._last):
+            if source in order:
+                order[name] = order[source]
+        if name not in self._first and name not in self._last:
+            self._first[name] = self.value(source)
+
+    def describe(self, name: str, tensor: Tensor) -> None:
+        """What is known of a value that the file does not have."""
+        self._tensors[name] = tensor
+
+    def mark(self) -> tuple[Any, ...]:
+        """A state to come back to."""
+        return len(self.draft.steps), dict(self._first), dict(self._last), self.transposes
+
+    def restore(self, mark: tuple[Any, ...]) -> None:
+        """Forget what was drafted since a mark."""
+        steps, self._first, self._last, self.transposes = mark
+        del self.draft.steps[steps:]
+
+    # -- values -----------------------------------------------------------------------------------------------------
+
+    def value(self, name: str) -> Value:
+        """The value in ONNX's own order of axes."""
+        if name not in self._first:
+            if name in self._last:
+                self._first[name] = self._reordered(self._last[name], TO_FIRST, name)
+            elif name in self.constants:
+                self._first[name] = self.constant(self.constants[name], self.tensor(name).type, name)
+            else:
+                self._first[name] = self.declared(name)
+        return self._first[name]
+
+    def image(self, name: str) -> Value:
+        """The value with channels last."""
+        if name not in self._last:
+            self._last[name] = self._reordered(self.value(name), TO_LAST, name)
+        return self._last[name]
+
+    def is_image(self, name: str) -> bool:
+        """True if the value exists with channels last."""
+        return name in self._last
+
+    def declared(self, name: str) -> Value:
+        """A new computed value, as inference describes it."""
+        tensor = self.tensor(name)
+        type, quantisation = self._type(tensor.type, name)
+        dims = dims_of(tensor.shape)
+        if quantisation is None:
+            return Value(type, dims, name=name)
+        return Value(type, dims, quantisation.scale, quantisation.zero_point, name=name)
+
+    def set(self, name: str, value: Value) -> None:
+        """A node's result."""
+        self._first[name] = value
+        if self.tensor(name).shape is None and value.dims and 0 not in value.dims:
+            self._tensors[name] = Tensor(self.tensor(name).type, value.dims)
+
+    def set_image(self, name: str, value: Value) -> None:
+        """A node's result with channels last."""
+        self._last[name] = value
+        if self.shape(name) is None and len(value.dims) == 4 and 0 not in value.dims:
+            self._tensors[name] = Tensor(self.tensor(name).type, moved(value.dims, TO_FIRST))
+
+    def _type(self, type: int, name: str) -> tuple[int, Quantisation | None]:
+        plain, since = PLAIN.get(type, (None, 0))
+        if plain is not None and since <= self.draft.feature_level:
+            return plain, None
+        quantised, since = QUANTISED.get(type, (None, 0))
+        found = self._quantisation.get(name)
+        if quantised is not None and found is not None and since <= self.draft.feature_level:
+            return quantised, found
+        return type_code(type if type in ELEMENT_TYPES else UNSUPPORTED), None
+
+    def constant(self, array: Array, type: int, name: str = "") -> Value:
+        """A constant as the file has it; one without elements is an omitted operand."""
+        if array.size == 0:
+            return Value(self._type(type, name)[0], (0,), name=name, omitted=True)
+        code, quantisation = self._type(type, name)
+        stored = np.ascontiguousarray(array)
+        stored = stored.view(np.uint8) if stored.dtype == np.bool_ else stored
+        stored = stored.reshape(array.shape or (1,))
+        value = Value(code, stored.shape, name=name, data=stored)
+        if quantisation is not None:
+            value.scale, value.zero_point = quantisation.scale, quantisation.zero_point
+        if stored.nbytes > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES and stored is not array.base:
+            value.region = Region(Pool.of(stored.reshape(-1).view(np.uint8)), 0, stored.nbytes)
+        return value
+
+    def _reordered(self, value: Value, order: Dims, name: str) -> Value:
+        if value.data is not None and value.data.ndim == 4:
+            return value.like(dims=moved(value.dims, order), data=np.ascontiguousarray(value.data.transpose(order)), name=name)
+        if value.rank != 4 or value.extension:
+            raise Unmappable(Reason("an image of rank 4 that NNAPI can hold", f"rank {value.rank}", operand=name))
+        made = value.like(dims=moved(value.dims, order), name=f"{name} {'NHWC' if order == TO_LAST else 'NCHW'}")
+        inputs = (value, self.draft.ints(order))
+        self.draft.add(Step(OperationCode.TRANSPOSE, inputs, (made,), f"TRANSPOSE {name}", "wide"))
+        self.transposes += 1
+        return made
