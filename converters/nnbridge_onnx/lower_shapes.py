@@ -17,10 +17,24 @@ MAX_RANK = 4
 
 @lowers("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 def _reshape(to: Lowerer) -> None:
-    """RESHAPE to the output's shape, which inference has found."""
-    shape = to.out_shape()
+    """RESHAPE to the output's shape, which inference has found or a folded shape tells."""
+    shape = _told_shape(to) if to.node.type == "Reshape" and to.name(1) in to.values.constants else to.out_shape()
     to.require(0 not in shape, "an output with elements", list(shape))
     to.finish(C.RESHAPE, [to.value(), to.vector(shape or (1,))])
+
+
+def _told_shape(to: Lowerer) -> tuple[int, ...]:
+    """The shape that the second input tells: 0 keeps an axis, -1 takes what is left."""
+    shape, wanted = to.shape(), to.whole(to.constant(1))
+    keep = not to.attribute("allowzero", 0)
+    to.require(not keep or all(d != 0 or i < len(shape) for i, d in enumerate(wanted)), "axes to keep", wanted)
+    sizes = [shape[i] if d == 0 and keep else d for i, d in enumerate(wanted)]
+    if -1 in sizes:
+        known = math.prod(d for d in sizes if d != -1)
+        to.require(known > 0 and math.prod(shape) % known == 0, f"a shape for {math.prod(shape)} elements", wanted)
+        sizes[sizes.index(-1)] = math.prod(shape) // known
+    to.require(math.prod(sizes) == math.prod(shape), f"a shape for {math.prod(shape)} elements", wanted)
+    return tuple(sizes)
 
 
 @lowers("Transpose")
