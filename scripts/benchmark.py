@@ -42,7 +42,7 @@ def measure(path: Path, rounds: int) -> None:
     inputs = seeded_inputs(model, 0)
     contenders: dict[str, Callable[[], object]] = {"nnbridge": lambda: Execution(compilation).run(inputs)}
     for kernels in ("reference", "optimised"):
-        runtime = LiteRT(path, kernels)
+        runtime = LiteRT(path, kernels=kernels)
         contenders[f"LiteRT {kernels}"] = lambda runtime=runtime: runtime.run(inputs)  # type: ignore[misc]
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for run in contenders.values():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
+    from nnbridge.inspection import Inspection
     from nnbridge.model import Model
 
 
@@ -18,5 +19,11 @@ def _convert(path: Path, options: ConversionOptions) -> Model:
     return convert(path, options)
 
 
-CONVERTER = Converter("onnx", (".onnx",), (), _convert)
+def _inspect(path: Path, options: ConversionOptions) -> Inspection:
+    from nnbridge_onnx.inspecting import inspect
+
+    return inspect(path, options)
+
+
+CONVERTER = Converter("onnx", (".onnx",), (), _convert, _inspect)
 """Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark; its suffix tells."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from nnbridge.converters.assembly import Assembly, live_steps
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
+from nnbridge.inspection import Mapped
 from nnbridge.model import Model
 from nnbridge.types import OperationCode
 from nnbridge_onnx import families
@@ -30,39 +31,31 @@ WIDE, HOST_MAPPING, FOLDED, DEAD = "wide", "host", "folded", "dead"
 _BUDGET = 1 << 28
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """What became of one node: how it was mapped, and why not otherwise."""
-
-    index: int
-    operator: str
-    mapping: str
-    reasons: tuple[Reason, ...] = ()
-
-
 def convert(path: Path, options: ConversionOptions) -> Model:
     """Convert a file. ConversionError names the file and what is wrong in it."""
     return convert_with_report(path, options)[0]
 
 
-def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Placement, ...]]:
+def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert a file, and say what became of each node."""
+    if options.signature:
+        raise ConversionError(Reason("no signature: ONNX files have none", options.signature, str(path)))
     return _converted(read(path, options), options, str(path))
 
 
-def convert_proto(model: Any, options: ConversionOptions | None = None) -> tuple[Model, Graph, tuple[Placement, ...]]:
+def convert_proto(model: Any, options: ConversionOptions | None = None) -> tuple[Model, Graph, tuple[Mapped, ...]]:
     """Convert a ``ModelProto``: the model, the graph as it was read, and what became of each node."""
     options = options or ConversionOptions()
     graph = graph_of(model, options, model.graph.name or "model")
     return (*_reordered(graph, options),)
 
 
-def _reordered(graph: Graph, options: ConversionOptions) -> tuple[Model, Graph, tuple[Placement, ...]]:
+def _reordered(graph: Graph, options: ConversionOptions) -> tuple[Model, Graph, tuple[Mapped, ...]]:
     model, placements = _converted(graph, options, graph.name)
     return model, graph, placements
 
 
-def _converted(graph: Graph, options: ConversionOptions, source: str) -> tuple[Model, tuple[Placement, ...]]:
+def _converted(graph: Graph, options: ConversionOptions, source: str) -> tuple[Model, tuple[Mapped, ...]]:
     try:
         return _Conversion(graph, options).run()
     except NnapiError as error:
@@ -86,15 +79,15 @@ class _Conversion:
         self._options = options
         self._draft = Draft(options.feature_level, _BUDGET)
         self._values = Values(graph, find_quantisation(graph), self._draft)
-        self._placements: list[Placement] = []
+        self._placements: list[Mapped] = []
 
-    def run(self) -> tuple[Model, tuple[Placement, ...]]:
+    def run(self) -> tuple[Model, tuple[Mapped, ...]]:
         self._check_names()
         inputs = [self._values.value(name) for name in self._graph.inputs]
         needed = self._needed()
         for node in self._graph.nodes:
             with np.errstate(all="ignore"):
-                self._placements.append(self._place(node) if node.index in needed else Placement(node.index, node.type, DEAD))
+                self._placements.append(self._place(node) if node.index in needed else Mapped(node.index, node.type, DEAD))
         outputs = self._outputs(inputs)
         model = Assembly(self._graph.name).build(inputs, outputs, live_steps(self._draft.steps, outputs))
         return model, tuple(self._placements)
@@ -125,18 +118,18 @@ class _Conversion:
 
     # -- one node ---------------------------------------------------------------------------------------------------
 
-    def _place(self, node: Node) -> Placement:
+    def _place(self, node: Node) -> Mapped:
         """Fold, lower in the first way that works, or hand to the host."""
         if fold(node, self._values):
-            return Placement(node.index, node.type, FOLDED)
+            return Mapped(node.index, node.type, FOLDED)
         reasons: list[Reason] = []
         for lower in LOWERINGS.get(node.type, ()) if not node.domain else ():
             refused = self._try(node, lower)
             if refused is None:
-                return Placement(node.index, node.type, WIDE, tuple(reasons))
+                return Mapped(node.index, node.type, WIDE, tuple(reasons))
             reasons.append(refused)
         self._host(node)
-        return Placement(
+        return Mapped(
             node.index, node.type, HOST_MAPPING, tuple(reasons) or (Reason("an operator that NNAPI can express", node.type),)
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft, Step, Unmappable
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
+from nnbridge.inspection import Mapped
 from nnbridge.model import Model
 from nnbridge_tflite import families
 from nnbridge_tflite.arity import check_arity
@@ -20,7 +21,7 @@ from nnbridge_tflite.checks import check_activation, check_semantics
 from nnbridge_tflite.delegate import refusal
 from nnbridge_tflite.extension import extension_code, options_value
 from nnbridge_tflite.fold import fold
-from nnbridge_tflite.graph import Operator, Subgraph
+from nnbridge_tflite.graph import Graph, Operator, Signature, Subgraph
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.host_reference import shapes
 from nnbridge_tflite.lowering import Form, Lowerer
@@ -35,23 +36,12 @@ SPARE_ELEMENTS, PER_BYTE = 1 << 24, 2
 """How many elements of new constants a file may ask for: some, and as many as its weights unpack to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """What became of one operator: how it was mapped, and why not otherwise."""
-
-    index: int
-    operator: str
-    mapping: str
-    """``delegate``, ``wide``, ``host``, ``folded`` (a constant) or ``dead`` (nothing needs it)."""
-    reasons: tuple[Reason, ...] = ()
-
-
 def convert(path: Path, options: ConversionOptions) -> Model:
     """Convert a file. ConversionError names the file and what is wrong in it."""
     return convert_with_report(path, options)[0]
 
 
-def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Placement, ...]]:
+def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert a file, and say what became of each operator."""
     file = read(path)
     try:
@@ -67,20 +57,37 @@ def _in_file(reason: Reason, path: Path) -> Reason:
     return replace(reason, operation=f"{path} {reason.operation}".rstrip())
 
 
+def _signature(graph: Graph, key: str) -> Signature:
+    found = next((s for s in graph.signatures if s.key == key), None)
+    if found is None:
+        keys = ", ".join(s.key for s in graph.signatures) or "no signatures"
+        raise ConversionError(Reason(f"a signature of the file ({keys})", key, operand="--signature"))
+    return found
+
+
+def _called(graph: Graph, signature: Signature | None) -> Subgraph:
+    """The subgraph that is converted, with the outputs that are asked for."""
+    if signature is None:
+        return graph.main
+    subgraph = graph.subgraphs[signature.subgraph]
+    return replace(subgraph, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
+
+
 class _Conversion:
-    """One conversion of subgraph 0."""
+    """One conversion of subgraph 0, or of the subgraph that a signature calls."""
 
     def __init__(self, file: TfliteFile, options: ConversionOptions) -> None:
         TYPES.register(HOST)
         families.load()
         self._file = file
         self._options = options
-        self._graph: Subgraph = file.graph.main
+        self._signature = _signature(file.graph, options.signature) if options.signature else None
+        self._graph: Subgraph = _called(file.graph, self._signature)
         self._draft = Draft(options.feature_level, SPARE_ELEMENTS + PER_BYTE * len(file.pool))
         self._values = Values(file, self._graph.tensors, self._graph.written, self._draft)
-        self._placements: list[Placement] = []
+        self._placements: list[Mapped] = []
 
-    def run(self) -> tuple[Model, tuple[Placement, ...]]:
+    def run(self) -> tuple[Model, tuple[Mapped, ...]]:
         for operator in self._graph.operators:
             check_arity(operator)
             check_activation(operator)
@@ -92,7 +99,10 @@ class _Conversion:
             if operator.index in needed:
                 self._placements.append(self._place_safely(operator))
             else:
-                self._placements.append(Placement(operator.index, operator.name, DEAD))
+                self._placements.append(Mapped(operator.index, operator.name, DEAD))
+        for name, i in self._signature.outputs.items() if self._signature else ():
+            if i not in self._graph.inputs and not self._values.value(i).constant:
+                self._values.value(i).name = name
         return assemble(self._file, self._graph, self._values, self._draft), tuple(self._placements)
 
     # -- the file's graph -------------------------------------------------------------------------------------------
@@ -105,6 +115,8 @@ class _Conversion:
         if len(set(graph.inputs)) != len(graph.inputs):
             raise ConversionError(Reason("each input of subgraph 0 listed once", str(list(graph.inputs))))
         self._values.make_inputs(graph.inputs)
+        for name, i in self._signature.inputs.items() if self._signature else ():
+            self._values.value(i).name = name
         readable = set(graph.inputs)
         for operator in graph.operators:
             for i in operator.inputs:
@@ -141,7 +153,7 @@ class _Conversion:
 
     # -- one operator -----------------------------------------------------------------------------------------------
 
-    def _place_safely(self, operator: Operator) -> Placement:
+    def _place_safely(self, operator: Operator) -> Mapped:
         """Options and constants may hold any number; what Python cannot make sense of is the file's fault."""
         try:
             with np.errstate(all="ignore"):
@@ -149,17 +161,17 @@ class _Conversion:
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, MemoryError) as error:
             raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
 
-    def _place(self, operator: Operator) -> Placement:
+    def _place(self, operator: Operator) -> Mapped:
         """Fold, lower in the first form that works, or hand to the host."""
         if fold(operator, self._values):
-            return Placement(operator.index, operator.name, FOLDED)
+            return Mapped(operator.index, operator.name, FOLDED)
         reasons: list[Reason] = []
         refused = refusal(operator, self._values, self._options.feature_level)
         for form in families.forms(operator):
             for mapping in self._mappings(form, refused):
                 tried = self._try(form, operator, mapping)
                 if isinstance(tried, str):
-                    return Placement(operator.index, operator.name, tried, tuple(reasons))
+                    return Mapped(operator.index, operator.name, tried, tuple(reasons))
                 if tried not in reasons:
                     reasons.append(tried)
         if refused is not None and self._options.mapping == DELEGATE:
@@ -167,7 +179,7 @@ class _Conversion:
         elif not reasons:
             reasons.append(Reason("an operator that NNAPI can express", operator.name, operator.label))
         self._host(operator)
-        return Placement(operator.index, operator.name, HOST_MAPPING, tuple(reasons))
+        return Mapped(operator.index, operator.name, HOST_MAPPING, tuple(reasons))
 
     def _mappings(self, form: Form, refused: Reason | None) -> tuple[str, ...]:
         """As what a form is tried: as the delegate does it where the delegate would, more freely where that is allowed."""

@@ -7,6 +7,7 @@ tables and vector elements has a ceiling that no real model comes near.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -57,10 +58,17 @@ class Budget:
 
 
 class Decoder:
-    """Decodes one buffer."""
+    """Decodes one buffer by a schema: the fields of a table, and the members of a union's enumeration."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(
+        self,
+        data: memoryview,
+        fields: Callable[[str], tuple[Field, ...]] = fields,
+        members: Callable[[str], Mapping[int, str]] = enum_names,
+    ) -> None:
         self._data = data
+        self._fields = fields
+        self._members = members
         self._size = len(data)
         self._budget = Budget()
         self._tables: dict[tuple[str, int], Table] = {}
@@ -87,7 +95,7 @@ class Decoder:
             raise Malformed(f"at most {MAX_TABLES} tables", "more")
         slots = self._vtable(at)
         values: Table = {}
-        for field in fields(name):
+        for field in self._fields(name):
             offset = slots[field.slot // 2] if field.slot // 2 < len(slots) else 0
             if offset == 0:
                 values[field.name] = field.default
@@ -125,7 +133,7 @@ class Decoder:
         return self._of_kind[field.kind](field, target)
 
     def _union(self, field: Field, target: int, values: Table) -> Table | None:
-        member = enum_names(field.target).get(values.get(f"{field.name}_type") or 0, "")
+        member = self._members(field.target).get(values.get(f"{field.name}_type") or 0, "")
         # A member that this version of the schema does not know is ignored like any newer field.
         return None if member in ("", "NONE") else self.table(member, target)
 

@@ -45,8 +45,8 @@ class Reference(Protocol):
 
     name: str
 
-    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Outputs in model-output order for inputs by name."""
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
+        """Outputs in model-output order or by name, for inputs by name."""
 
 
 @dataclass

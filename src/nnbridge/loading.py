@@ -15,8 +15,12 @@ def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
     path = Path(path)
     if not path.is_file():
         raise ConversionError(Reason("a model file", "none at this path", str(path)))
-    with path.open("rb") as file:
-        saved = file.read(8)[4:8] == storage.MAGIC
-    if saved or path.suffix.lower() == storage.SUFFIX:
+    if is_saved(path):
         return storage.load(path)
     return converter_for(path).convert(path, options or ConversionOptions())
+
+
+def is_saved(path: Path) -> bool:
+    """True for a saved NNAPI model, by its mark or its suffix."""
+    with path.open("rb") as file:
+        return file.read(8)[4:8] == storage.MAGIC or path.suffix.lower() == storage.SUFFIX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ class LiteRT:
 
     name = "litert"
 
-    def __init__(self, path: Path, kernels: str = "reference") -> None:
+    def __init__(self, path: Path, signature: str = "", kernels: str = "reference") -> None:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
@@ -29,11 +29,15 @@ class LiteRT:
         try:
             self._interpreter = Interpreter(model_path=str(path), experimental_op_resolver_type=resolver[kernels], num_threads=1)
             self._interpreter.allocate_tensors()
+            self._runner = self._interpreter.get_signature_runner(signature) if signature else None
         except (ValueError, RuntimeError) as error:
             raise InputError(Reason("a model that LiteRT runs", str(error), operand=str(path))) from error
 
-    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Outputs in the file's order; inputs are taken in the file's order too."""
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
+        """Outputs in the file's order, those of a signature by name; inputs are taken in the file's order or by name."""
+        if self._runner is not None:
+            outputs: Mapping[str, Array] = self._runner(**inputs)
+            return {name: np.array(value) for name, value in outputs.items()}
         interpreter = self._interpreter
         details = interpreter.get_input_details()
         resized = False
@@ -55,7 +59,9 @@ class OnnxRuntime:
 
     name = "onnxruntime"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, signature: str = "") -> None:
+        if signature:
+            raise InputError(Reason("no signature: ONNX files have none", signature, operand="--signature"))
         try:
             import onnxruntime
         except ImportError as error:
@@ -89,9 +95,9 @@ REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
 """Name on the command line → reference."""
 
 
-def reference(name: str, path: Path) -> Reference:
-    """A reference runtime by name for a model file."""
+def reference(name: str, path: Path, signature: str = "") -> Reference:
+    """A reference runtime by name for a model file, and maybe one signature of it."""
     made = REFERENCES.get(name)
     if made is None:
         raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", name, operand="--reference"))
-    return made(path)
+    return made(path, signature)

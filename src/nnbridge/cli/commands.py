@@ -81,6 +81,7 @@ def _model_options(command: _Command) -> _Command:
             show_default=True,
             help="Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc.",
         ),
+        click.option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
         click.option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
     ):
         command = option(command)
@@ -243,7 +244,7 @@ def compare(model: Path, reference: str, seeds: str, show_plan: bool, as_json: b
     if reference.endswith(".npz"):
         samples = comparing.stored_samples(compilation.model, Path(reference))
     else:
-        samples = comparing.seeded_samples(compilation.model, find_reference(reference, model), numbers)
+        samples = comparing.seeded_samples(compilation.model, find_reference(reference, model, options["signature"]), numbers)
     if show_plan and not as_json:
         _print_tables(report.plan_tables(compilation))
     with _progress(as_json) as advance:
@@ -256,6 +257,28 @@ def compare(model: Path, reference: str, seeds: str, show_plan: bool, as_json: b
     else:
         _print_tables([report.comparison_table(comparison), *(f"Fell back: {line}" for line in comparison.fallbacks)])
     sys.exit(0 if comparison.passed else 1)
+
+
+@cli.command()
+@MODEL
+@click.option("--feature-level", type=click.IntRange(1, 8), default=8, show_default=True, help="NNAPI's level to map to.")
+@_json_option
+def inspect(model: Path, feature_level: int, as_json: bool) -> None:
+    """Show what a model file holds and what of it maps to NNAPI, without running anything.
+
+    \b
+    Examples:
+      nnbridge inspect model.tflite
+      nnbridge inspect model.onnx --json
+    """
+    from nnbridge.inspection import inspect as look_into
+    from nnbridge.report_inspection import inspection_tables
+
+    found = look_into(model, feature_level)
+    if as_json:
+        _print_json(found.as_dict())
+    else:
+        _print_tables(list(inspection_tables(found)))
 
 
 @cli.command()
@@ -328,11 +351,11 @@ def vts(
 # -- shared by the commands -------------------------------------------------------------------------------------------
 
 
-def _load(path: Path, *, feature_level: int, mapping: str, layout: str, shapes: Sequence[str]) -> Model:
+def _load(path: Path, *, feature_level: int, mapping: str, layout: str, signature: str, shapes: Sequence[str]) -> Model:
     from nnbridge.converters import ConversionOptions
     from nnbridge.loading import load
 
-    return load(path, ConversionOptions(feature_level, mapping, layout, dict(_shape(text) for text in shapes)))
+    return load(path, ConversionOptions(feature_level, mapping, layout, signature, dict(_shape(text) for text in shapes)))
 
 
 def _compile(path: Path, *, devices: Sequence[str], preference: str, no_fallback: bool, **options: Any) -> Compilation:

@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.inspection import Inspection
 from nnbridge.model import Model
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
@@ -30,6 +31,8 @@ class ConversionOptions:
     layout: str = "auto"
     """Order of an image's axes for files that put channels first: ``nhwc``, ``nchw`` (by NNAPI's flag, feature level 3), or
     ``auto``, which is nhwc."""
+    signature: str = ""
+    """The signature to convert, of files that have several; the main graph without one."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Dimensions for inputs by name, where the file leaves them open or others are wanted."""
 
@@ -44,6 +47,8 @@ class Converter:
     magic: tuple[tuple[int, bytes], ...]
     """``(offset, bytes)`` pairs, any of which marks the format; empty where the format has none."""
     convert: Callable[[Path, ConversionOptions], Model]
+    inspect: Callable[[Path, ConversionOptions], Inspection] | None = None
+    """Look into a file without running it; without one, the converted model is looked into."""
 
     def recognises(self, head: bytes) -> bool:
         """True if the file's first bytes carry the format's mark."""

@@ -1,0 +1,50 @@
+"""``nnbridge inspect`` for ONNX files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import ConversionError
+from nnbridge.inspection import Inspection, Mapped, TensorInfo, histogram
+from nnbridge_onnx.convert import WIDE, convert_with_report
+from nnbridge_onnx.extension import ELEMENT_TYPES
+from nnbridge_onnx.graph import Graph, Tensor
+from nnbridge_onnx.quantisation import find_quantisation
+from nnbridge_onnx.reader import read
+
+
+def inspect(path: Path, options: ConversionOptions) -> Inspection:
+    """Look into a file. ConversionError if it cannot be read; what cannot be converted is said in a note."""
+    graph = read(path, options)
+    quantised = find_quantisation(graph)
+    mappings: dict[str, tuple[Mapped, ...]] = {}
+    notes = []
+    try:
+        mappings[WIDE] = convert_with_report(path, options)[1]
+    except ConversionError as error:
+        notes.append(f"not converted: {error}")
+    opsets = {name or "ai.onnx": version for name, version in graph.opsets.items()}
+    return Inspection(
+        str(path),
+        "onnx",
+        path.stat().st_size,
+        sum(array.nbytes for array in graph.constants.values()),
+        tuple(_info(name, graph) for name in graph.inputs),
+        tuple(_info(name, graph) for name in graph.outputs),
+        histogram([f"{node.domain}.{node.type}" if node.domain else node.type for node in graph.nodes]),
+        histogram([_type(tensor) for tensor in graph.tensors.values()]),
+        len(quantised),
+        mappings=mappings,
+        metadata={"opsets": opsets},
+        notes=tuple(notes),
+    )
+
+
+def _info(name: str, graph: Graph) -> TensorInfo:
+    tensor = graph.tensors[name]
+    return TensorInfo(name, _type(tensor), tensor.shape)
+
+
+def _type(tensor: Tensor) -> str:
+    return ELEMENT_TYPES[tensor.type][0] if tensor.type in ELEMENT_TYPES else "other"

@@ -1,0 +1,69 @@
+"""``nnbridge inspect`` for TFLite files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import ConversionError
+from nnbridge.inspection import Inspection, Mapped, SignatureInfo, TensorInfo, histogram
+from nnbridge_tflite.convert import DELEGATE, WIDE, convert_with_report
+from nnbridge_tflite.graph import Graph, Subgraph, Tensor
+from nnbridge_tflite.metadata import metadata
+from nnbridge_tflite.reader import read
+
+
+def inspect(path: Path, options: ConversionOptions) -> Inspection:
+    """Look into a file. ConversionError if it cannot be read; what cannot be converted is said in a note."""
+    file = read(path)
+    graph = file.graph
+    tensors = [tensor for subgraph in graph.subgraphs for tensor in subgraph.tensors]
+    mappings: dict[str, tuple[Mapped, ...]] = {}
+    notes = []
+    for mapping in (DELEGATE, WIDE):
+        try:
+            mappings[mapping] = convert_with_report(path, replace(options, mapping=mapping))[1]
+        except ConversionError as error:
+            notes.append(f"not converted under the {mapping} mapping: {error}")
+    if len(graph.subgraphs) > 1:
+        notes.append(f"{len(graph.subgraphs)} subgraphs: " + ", ".join(s.name or "unnamed" for s in graph.subgraphs))
+    main = graph.main
+    weights = {tensor.data for tensor in tensors if tensor.data is not None}
+    return Inspection(
+        str(path),
+        "tflite",
+        path.stat().st_size,
+        sum(span.length for span in weights),
+        _infos(main, main.inputs),
+        _infos(main, main.outputs),
+        histogram([operator.name for subgraph in graph.subgraphs for operator in subgraph.operators]),
+        histogram([tensor.type.name for tensor in tensors]),
+        sum(bool(tensor.quantisation.scales) for tensor in tensors),
+        tuple(_signatures(graph)),
+        mappings,
+        {**({"description": graph.description} if graph.description else {}), **metadata(file)},
+        tuple(notes),
+    )
+
+
+def _signatures(graph: Graph) -> Iterable[SignatureInfo]:
+    for signature in graph.signatures:
+        subgraph = graph.subgraphs[signature.subgraph]
+        yield SignatureInfo(signature.key, _named(subgraph, signature.inputs), _named(subgraph, signature.outputs))
+
+
+def _named(subgraph: Subgraph, names: Mapping[str, int]) -> tuple[TensorInfo, ...]:
+    return tuple(replace(_info(subgraph.tensors[i]), name=name) for name, i in names.items())
+
+
+def _infos(subgraph: Subgraph, indexes: Iterable[int]) -> tuple[TensorInfo, ...]:
+    return tuple(_info(subgraph.tensors[i]) for i in indexes)
+
+
+def _info(tensor: Tensor) -> TensorInfo:
+    quantisation = tensor.quantisation
+    return TensorInfo(
+        tensor.name, tensor.type.name, tensor.signature or tensor.shape, float(quantisation.scale), quantisation.zero_point
+    )

@@ -1,0 +1,143 @@
+"""What a model file holds, before anything is run: interface, operators, types, weights, metadata, and what maps to NNAPI."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nnbridge.errors import Reason
+from nnbridge.model import Model, Operand
+from nnbridge.types import Lifetime, is_extension, type_name
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor of an interface. Dimensions that are not known are -1."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...] | None
+    scale: float = 0.0
+    zero_point: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureInfo:
+    """A named way of calling a model."""
+
+    key: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What became of one operator: how it was mapped, and why not otherwise."""
+
+    index: int
+    operator: str
+    mapping: str
+    """``delegate`` or ``wide`` (NNAPI), ``host``, ``folded`` (a constant) or ``dead`` (nothing needs it)."""
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything about a file that can be told without running it."""
+
+    path: str
+    format: str
+    file_bytes: int
+    weight_bytes: int
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    operators: Mapping[str, int]
+    """Operator → how often it occurs, the most frequent first."""
+    tensor_types: Mapping[str, int]
+    """Element type → how many tensors have it."""
+    quantised_tensors: int = 0
+    signatures: tuple[SignatureInfo, ...] = ()
+    mappings: Mapping[str, tuple[Mapped, ...]] = field(default_factory=dict)
+    """Mapping → what becomes of each operator under it."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        data = asdict(self)
+        data["mappings"] = {name: self._mapped_as_dict(mapped) for name, mapped in self.mappings.items()}
+        return data
+
+    @staticmethod
+    def _mapped_as_dict(mapped: tuple[Mapped, ...]) -> dict[str, Any]:
+        return {
+            "counts": dict(Counter(m.mapping for m in mapped)),
+            "operators": [
+                {
+                    "index": m.index,
+                    "operator": m.operator,
+                    "mapping": m.mapping,
+                    "reasons": [reason.as_dict() for reason in m.reasons],
+                }
+                for m in mapped
+            ],
+        }
+
+
+def histogram(names: list[str]) -> dict[str, int]:
+    """How often each name occurs, the most frequent first."""
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
+
+
+def inspect_model(model: Model, path: Path) -> Inspection:
+    """A finished NNAPI model, such as a saved one."""
+    operands = [operand for subgraph in model.subgraphs() for operand in subgraph.operands]
+    operations = [operation for subgraph in model.subgraphs() for operation in subgraph.operations]
+    constants = [o for o in operands if o.lifetime in (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)]
+    return Inspection(
+        str(path),
+        "nnapi",
+        path.stat().st_size,
+        sum(o.location.length for o in constants),
+        tuple(_tensor(model, i) for i in model.main.inputs),
+        tuple(_tensor(model, i) for i in model.main.outputs),
+        histogram([model.operation_name(operation) for operation in operations]),
+        histogram([_type(model, operand) for operand in operands]),
+        sum(operand.scale != 0 or operand.channel_quant is not None for operand in operands),
+        mappings={"saved": tuple(_mapped(model))},
+    )
+
+
+def _mapped(model: Model) -> list[Mapped]:
+    return [Mapped(i, model.operation_name(o), o.mapping or "wide") for i, o in enumerate(model.main.operations)]
+
+
+def _tensor(model: Model, index: int) -> TensorInfo:
+    operand = model.main.operands[index]
+    shape = tuple(d or -1 for d in operand.dims) if operand.dims else None
+    return TensorInfo(operand.name, _type(model, operand), shape, operand.scale, operand.zero_point)
+
+
+def _type(model: Model, operand: Operand) -> str:
+    if not is_extension(operand.type):
+        return type_name(operand.type)
+    extension = model.extension_of(operand.type)
+    return type_name(operand.type) if extension is None else f"{extension[0]}#{extension[1]}"
+
+
+def inspect(path: str | Path, feature_level: int | None = None) -> Inspection:
+    """Look into a model file of any format that can be loaded; ConversionError for anything that is wrong with it."""
+    from nnbridge.converters import ConversionOptions, converter_for
+    from nnbridge.loading import is_saved, load
+
+    path = Path(path)
+    options = ConversionOptions() if feature_level is None else ConversionOptions(feature_level)
+    if not path.is_file() or is_saved(path):
+        return inspect_model(load(path), path)
+    converter = converter_for(path)
+    if converter.inspect is None:
+        return inspect_model(converter.convert(path, options), path)
+    return converter.inspect(path, options)

@@ -1,0 +1,87 @@
+"""An inspection as tables for a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from nnbridge.inspection import Inspection, Mapped, TensorInfo
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ON_NNAPI = ("delegate", "wide")
+_MAX_REASONS = 12
+
+
+def inspection_tables(found: Inspection) -> Iterator[Table | str]:
+    """Interface, operators with what maps to NNAPI, reasons, metadata, notes."""
+    size = f"{found.file_bytes:,} bytes, {found.weight_bytes:,} of them constants"
+    yield f"{found.path}: {found.format}, {size}, {sum(found.operators.values())} operators"
+    yield _interface("Inputs", found.inputs)
+    yield _interface("Outputs", found.outputs)
+    for signature in found.signatures:
+        inputs, outputs = (", ".join(t.name for t in side) for side in (signature.inputs, signature.outputs))
+        yield f"signature {signature.key!r}: {inputs} -> {outputs}"
+    yield _operators(found)
+    types = ", ".join(f"{name} {count}" for name, count in found.tensor_types.items())
+    yield f"tensors: {types}; {found.quantised_tensors} quantised"
+    for mapping, mapped in found.mappings.items():
+        if any(m.mapping == "host" for m in mapped):
+            yield _reasons(mapping, mapped)
+    for name, value in found.metadata.items():
+        yield f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+    for note in found.notes:
+        yield f"note: {note}"
+
+
+def _interface(title: str, tensors: Sequence[TensorInfo]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", padding=(0, 0))
+    for column in ("name", "type", "shape", "scale", "zero point"):
+        table.add_column(column, overflow="fold")
+    for tensor in tensors:
+        shape = "unknown rank" if tensor.shape is None else str(list(tensor.shape))
+        quantised = (f"{tensor.scale:.6g}", str(tensor.zero_point)) if tensor.scale else ("", "")
+        table.add_row(tensor.name, tensor.type, shape, *quantised)
+    return table
+
+
+def _operators(found: Inspection) -> Table:
+    """One row for each operator: how many of them go to NNAPI under each mapping."""
+    from rich.table import Table
+
+    table = Table(title="Operators, and how many NNAPI takes", title_justify="left", padding=(0, 0))
+    table.add_column("operator")
+    for column in ("count", *found.mappings):
+        table.add_column(column, justify="right")
+    for name, count in found.operators.items():
+        table.add_row(name, str(count), *(_taken(name, mapped) for mapped in found.mappings.values()))
+    return table
+
+
+def _taken(operator: str, mapped: Sequence[Mapped]) -> str:
+    counts = Counter("NNAPI" if m.mapping in ON_NNAPI else m.mapping for m in mapped if m.operator == operator)
+    return ", ".join(f"{count} {where}" for where, count in counts.most_common()) or "-"
+
+
+def _reasons(mapping: str, mapped: Sequence[Mapped]) -> Table:
+    """Why operators stay behind, the most frequent reasons first."""
+    from rich.table import Table
+
+    table = Table(title=f"Not taken by NNAPI under the {mapping} mapping", title_justify="left", padding=(0, 0))
+    for column, justify in (("operator", "left"), ("count", "right"), ("wants", "left"), ("found", "left")):
+        table.add_column(column, justify="right" if justify == "right" else "left", overflow="fold")
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for m in mapped:
+        if m.mapping == "host":
+            reason = m.reasons[0] if m.reasons else None
+            counts[m.operator, reason.rule if reason else "", reason.found if reason else ""] += 1
+    for (operator, rule, value), count in counts.most_common(_MAX_REASONS):
+        table.add_row(operator, str(count), rule, value)
+    if len(counts) > _MAX_REASONS:
+        table.caption = f"{len(counts) - _MAX_REASONS} more reasons: see --json"
+    return table
