@@ -7,11 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.types import OperationCode, PaddingCode
+from nnbridge.types import OperationCode
 from nnbridge_tflite.lowering import FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product
-
-MAX_WINDOW = 1 << 16
-"""Most elements that a mean by convolution takes: their sum must fit 32 bits."""
 
 REDUCTIONS = {
     "REDUCE_ALL": OperationCode.REDUCE_ALL,
@@ -53,30 +50,6 @@ def _reduced(x: Lowerer, axes: Sequence[int]) -> tuple[int, ...]:
     if x.option("keep_dims", False):
         return tuple(1 if i in axes else d for i, d in enumerate(shape))
     return tuple(d for i, d in enumerate(shape) if i not in axes)
-
-
-@lowers("MEAN", wide=True)
-def mean_by_convolution(x: Lowerer) -> None:
-    """8-bit MEAN as a depthwise convolution with ones of scale 1 / count.
-
-    It rounds and rescales, as LiteRT does, where NNAPI's MEAN truncates and cannot change parameters. LiteRT divides its
-    31-bit multiplier by the count without normalising it again; where that decides a tie, the two differ by a step.
-    """
-    data, axes = x.input(0), _axes(x)
-    x.require(data.type in QUANT8 and x.out.type == data.type and 0 not in data.dims, "an 8-bit tensor", x.tensor(0))
-    x.require(axes and axes == list(range(axes[0], axes[-1] + 1)), "neighbouring axes", axes)
-    before, after = product(data.dims[: axes[0]]), product(data.dims[axes[-1] + 1 :])
-    count = product(data.dims[axes[0] : axes[-1] + 1])
-    x.require(1 < count <= MAX_WINDOW, f"a mean of 2 to {MAX_WINDOW} elements", count)
-    x.draft.spend(count * after)
-    ones = np.ones((1, count, 1, after), np.uint8 if data.type == QUANT8[0] else np.int8)
-    filter = x.array(ones, data, scale=float(np.float32(1 / count)), zero_point=0)
-    nothing = Value(INT32, (after,), scale=data.scale * filter.scale, data=np.zeros(after, np.int32))
-    one = x.i32(1)
-    image = x.reshaped(data, (before, count, 1, after))
-    tail = (x.i32(PaddingCode.VALID), one, one, one, x.i32(0))
-    mean = x.emit(OperationCode.DEPTHWISE_CONV_2D, image, filter, nothing, *tail, out=x.out.like(dims=(before, 1, 1, after)))
-    x.reshaped(mean, _reduced(x, axes) or (1,), out=x.out)
 
 
 @lowers("MEAN")

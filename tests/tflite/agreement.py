@@ -12,15 +12,16 @@ import pytest
 from nnbridge import devices
 from nnbridge.compare import seeded_inputs
 from nnbridge.converters import ConversionOptions
+from nnbridge.inspection import Mapped
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge_tflite.convert import Placement, convert_with_report
+from nnbridge_tflite.convert import convert_with_report
 
 Array = npt.NDArray[Any]
 
 
-def converted(path: Path, **options: Any) -> tuple[Model, tuple[Placement, ...]]:
+def converted(path: Path, **options: Any) -> tuple[Model, tuple[Mapped, ...]]:
     """The model, and what became of each operator."""
     return convert_with_report(path, ConversionOptions(**options))
 
@@ -54,7 +55,7 @@ def _interpreter(module: Any, path: Path, kernels: str) -> Any:
 
 def differences(
     path: Path, seed: int = 0, kernels: str = "BUILTIN_REF", **options: Any
-) -> tuple[list[float], tuple[Placement, ...]]:
+) -> tuple[list[float], tuple[Mapped, ...]]:
     """The largest difference of each output: in steps for integers, as a share of the range for floats."""
     model, placements = converted(path, **options)
     inputs = seeded_inputs(model, seed)

@@ -1,0 +1,128 @@
+"""``nnbridge inspect`` and signatures: what files say of themselves."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import flatbuffers
+import numpy as np
+import pytest
+
+from nnbridge.compare import compare, seeded_samples
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import ConversionError
+from nnbridge.inspection import inspect
+from nnbridge.loading import load
+from nnbridge.references import LiteRT
+from nnbridge.runtime.compilation import Compilation
+from nnbridge_tflite.metadata import NAME, metadata
+from nnbridge_tflite.reader import read
+from tests.conftest import MODELS
+from tests.tflite.files import TfliteBuilder
+from tests.tflite.shared import real_model
+
+
+def test_the_interface_the_operators_and_the_weights() -> None:
+    found = inspect(MODELS / "digits_int8.tflite")
+    assert [(t.type, t.shape) for t in found.inputs] == [("INT8", (1, 8, 8, 1))]
+    assert found.operators["CONV_2D"] == 2
+    assert found.quantised_tensors > 0
+    assert 0 < found.weight_bytes < found.file_bytes
+
+
+def test_what_maps_is_told_for_each_mapping_with_the_reasons_of_what_does_not() -> None:
+    found = inspect(real_model("yamnet_wavin_quantized_mel_relu6"))
+    left = {name: [m.operator for m in mapped if m.mapping == "host"] for name, mapped in found.mappings.items()}
+    assert "RFFT2D" in left["delegate"]
+    assert "RFFT2D" in left["wide"]
+    assert all(m.reasons for mapped in found.mappings.values() for m in mapped if m.mapping == "host")
+
+
+def test_a_file_that_cannot_be_converted_is_still_looked_into() -> None:
+    found = inspect(real_model("seanet_transpose_conv1_int16"))
+    assert found.operators == {"TRANSPOSE_CONV": 1}
+    assert "not converted under the wide mapping" in found.notes[1]
+
+
+def test_an_onnx_file() -> None:
+    pytest.importorskip("onnx")
+    found = inspect(MODELS / "digits_float32.onnx")
+    assert (found.format, found.inputs[0].type) == ("onnx", "FLOAT")
+    assert set(found.mappings) == {"wide"}
+
+
+@pytest.mark.parametrize("key", ["model_one", "model_two"])
+def test_each_signature_runs_by_its_own_names(key: str) -> None:
+    path = real_model("two_signature_keys")
+    compilation = Compilation.create(load(path, ConversionOptions(signature=key)), [])
+    compilation.finish()
+    model = compilation.model
+    assert [model.main.operands[i].name for i in model.main.outputs] == ["output_0", "output_1", "output_2"]
+    assert compare(compilation, "litert", seeded_samples(model, LiteRT(path, key), [0])).passed
+
+
+def test_an_unknown_signature_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConversionError, match=r"a signature of the file \(model_one, model_two\), found three"):
+        load(real_model("two_signature_keys"), ConversionOptions(signature="three"))
+
+
+def labelled(folder: Path) -> Path:
+    """A file with metadata: a name, a normalisation of the input, labels in an archive behind the file."""
+    content = flatbuffers.Builder()
+
+    def table(fields: dict[int, int]) -> int:
+        content.StartObject(8)
+        for slot, offset in fields.items():
+            content.PrependUOffsetTRelativeSlot(slot, offset, 0)
+        return int(content.EndObject())
+
+    def vector(offsets: list[int]) -> int:
+        content.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            content.PrependUOffsetTRelative(offset)
+        return int(content.EndVector())
+
+    mean = content.CreateNumpyVector(np.array([127.5], np.float32))
+    deviation = content.CreateNumpyVector(np.array([128.0], np.float32))
+    normalisation = table({0: mean, 1: deviation})
+    content.StartObject(2)
+    content.PrependUint8Slot(0, 1, 0)
+    content.PrependUOffsetTRelativeSlot(1, normalisation, 0)
+    unit = int(content.EndObject())
+    image = table({0: content.CreateString("image"), 4: vector([unit])})
+    file_name = content.CreateString("labels.txt")
+    content.StartObject(5)
+    content.PrependUOffsetTRelativeSlot(0, file_name, 0)
+    content.PrependInt8Slot(2, 2, 0)
+    file = int(content.EndObject())
+    score = table({0: content.CreateString("score"), 6: vector([file])})
+    subgraph = table({2: vector([image]), 3: vector([score])})
+    content.Finish(table({0: content.CreateString("digits"), 3: vector([subgraph])}), file_identifier=b"M001")
+
+    builder = TfliteBuilder()
+    x, y = builder.tensor((1, 4), "float32"), builder.tensor((1, 4), "float32")
+    builder.operator("RELU", [x], [y], {})
+    entry, held = {"name": NAME, "buffer": len(builder.buffers)}, {"data": np.frombuffer(content.Output(), np.uint8)}
+    path = folder / "labelled.tflite"
+    path.write_bytes(builder.content([x], [y], metadata=[entry], buffers=[*builder.buffers, held]))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("labels.txt", "zero\none\n")
+    return path
+
+
+def test_metadata_tells_normalisation_and_labels(tmp_path: Path) -> None:
+    found = inspect(labelled(tmp_path)).metadata
+    (subgraph,) = found["subgraph_metadata"]
+    assert found["name"] == "digits"
+    assert subgraph["input_tensor_metadata"][0]["process_units"] == [{"options": {"mean": [127.5], "std": [128.0]}}]
+    assert found["labels"] == {"labels.txt": ["zero", "one"]}
+
+
+def test_damaged_metadata_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = labelled(tmp_path)
+    content = path.read_bytes()
+    at = content.index(b"M001")
+    path.write_bytes(content[: at - 4] + b"\xff\xff\xff\x7f" + content[at:])
+    with pytest.raises(ConversionError, match="metadata root: a table inside"):
+        metadata(read(path))
