@@ -26,7 +26,7 @@ from tests.tflite.shared import real_model
 def test_the_interface_the_operators_and_the_weights() -> None:
     found = inspect(MODELS / "digits_int8.tflite")
     assert [(t.type, t.shape) for t in found.inputs] == [("INT8", (1, 8, 8, 1))]
-    assert found.operators["CONV_2D"] == 2
+    assert found.operators["CONV_2D"] == 3
     assert found.quantised_tensors > 0
     assert 0 < found.weight_bytes < found.file_bytes
 
