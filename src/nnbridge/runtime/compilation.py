@@ -109,7 +109,7 @@ class Compilation:
     def set_timeout(self, nanoseconds: int) -> None:
         """``setTimeout``: only with an explicit list of one device; 0 for none (feature level 4)."""
         self._require_open("setTimeout")
-        if not self.explicit or len([d for d in self._devices if d.kind != "host"]) != 1:
+        if not self.explicit_single:
             raise BadDataError(Reason("a compilation for exactly one device", operation="setTimeout"))
         self._timeout = nanoseconds or None
 
@@ -144,6 +144,16 @@ class Compilation:
         if self._plan is None:
             raise BadStateError(Reason("a compilation that finished", "one that did not"))
         return self._plan
+
+    @property
+    def is_ready(self) -> bool:
+        """True after a finish that succeeded."""
+        return self._plan is not None
+
+    @property
+    def explicit_single(self) -> bool:
+        """True for an explicit list of one device, the host apart."""
+        return self.explicit and len([d for d in self._devices if d.kind != "host"]) == 1
 
     @property
     def has_fallback(self) -> bool:

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
+from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result
 from nnbridge.devices.host import operand_dtype
-from nnbridge.errors import (
-    ERROR_OF_CODE,
-    BadDataError,
-    BadStateError,
-    InputError,
-    Reason,
-)
+from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, Reason, UnexpectedNullError
 from nnbridge.model import Operand, known
 from nnbridge.operations.evaluate import merge_dims
-from nnbridge.operations.validation import byte_size
-from nnbridge.runtime.compilation import Compilation, Plan
-from nnbridge.runtime.partition import Step
-from nnbridge.types import Lifetime, OperandCode, ResultCode, is_extension, type_name
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.event import Event, wait_for
+from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
+from nnbridge.runtime.running import FINAL, GROWTH_LIMIT, PlanRunner, RunReport, shaped, size_of
+from nnbridge.types import DurationCode, OperandCode, ResultCode, is_extension, type_name
 
+DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
 MAX_LOOP_TIMEOUT_NS = 15_000_000_000
-_GROWTH_LIMIT = 2**31
+UNKNOWN_DURATION = 2**64 - 1
+"""What a device that does not measure says."""
+
+_MAX_LENGTH = 2**32 - 1
 
 Array = npt.NDArray[Any]
+Item = TypeVar("Item")
 
 
 class _State(Enum):
@@ -39,123 +39,310 @@ class _State(Enum):
     COMPLETED = "completed"
 
 
-@dataclass
-class StepReport:
-    """What running one step took and where it really ran."""
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """An input or output that was set: its bytes (None: omitted), its dimensions, and the memory that they lie in."""
 
-    device: str
-    nanoseconds: int
-    fallback: Reason | None = None
-    """Why the step ran on the CPU instead of its device."""
-
-
-@dataclass
-class RunReport:
-    """What an execution did, step by step."""
-
-    steps: list[StepReport] = field(default_factory=list)
-    fallback: Reason | None = None
-    """Why the whole model was repeated on the CPU."""
+    data: npt.NDArray[np.uint8] | None
+    dims: tuple[int, ...]
+    memory: Memory | None = None
+    array: Array | None = None
+    """The input as it was given, where that was an array."""
 
 
 class Execution:
-    """``ANeuralNetworksExecution`` over NumPy arrays.
+    """``ANeuralNetworksExecution``.
 
-    Low level: :meth:`set_input`, :meth:`set_output`, :meth:`compute`. In one call: :meth:`run`.
+    In one call with NumPy arrays: :meth:`run`. As in the NDK: set every input and output (from buffers or memories), then
+    :meth:`compute`, :meth:`start_compute`, :meth:`start_compute_with_dependencies` or a :class:`Burst`.
     """
 
     def __init__(self, compilation: Compilation) -> None:
-        self._plan = compilation.plan
-        self._compilation = compilation
+        self.compilation = compilation
+        self._explicit_single = compilation.explicit_single
+        _ = compilation.plan  # BAD_STATE if it is not finished
         main = compilation.model.main
         self._input_operands = [main.operands[i] for i in main.inputs]
         self._output_operands = [main.operands[i] for i in main.outputs]
-        self._inputs: list[Array | _Unset | None] = [_UNSET] * len(self._input_operands)
-        self._outputs: list[OutputBuffer | _Unset] = [_UNSET] * len(self._output_operands)
+        self._inputs: list[_Argument | None] = [None] * len(self._input_operands)
+        self._outputs: list[_Argument | None] = [None] * len(self._output_operands)
         self._shapes: list[OutputShape] = []
         self._loop_timeout: int | None = None
+        self._timeout: int | None = None
+        self._padded = self._measured = self._reusable = self._any_set = False
+        self._result = Result()
         self._state = _State.PREPARATION
         self._code = ResultCode.NO_ERROR
         self.report = RunReport()
         """What the last computation did."""
 
-    # -- low level ---------------------------------------------------------------------------------------------------
+    # -- arguments ---------------------------------------------------------------------------------------------------
 
     def set_input(self, index: int, value: Array | None) -> None:
-        """``setInput``: an array of the operand's element type, its shape filling in what the model leaves open.
+        """``setInput`` of an array of the operand's element type, its shape filling in what the model leaves open.
 
         None omits the input. BAD_STATE if it is set already or the execution has started; BAD_DATA for a wrong index, type
         or shape.
         """
-        self._require_preparation("setInput")
-        operand = self._at(self._input_operands, index, "setInput")
-        if not isinstance(self._inputs[index], _Unset):
-            raise BadStateError(Reason("an input that is not set", "set before", "setInput", operand.name))
+        operand = self._settable(self._inputs, self._input_operands, index, "setInput")
         if value is not None:
             check_array(operand, value, "setInput")
             value = np.ascontiguousarray(value)
-        self._inputs[index] = value
+        self._inputs[index] = _Argument(None, operand.dims if value is None else value.shape, None, value)
+        self._any_set = True
 
-    def set_output(self, index: int, buffer: Array | None, dims: Sequence[int] | None = None) -> None:
-        """``setOutput``: a writable, contiguous array to fill; None omits the output.
+    def set_input_buffer(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
+        """``setInput`` of bytes: anything with the buffer protocol, read when computing; ``dims`` is the ``type`` argument.
 
-        ``dims`` may fix dimensions that the model leaves open. Where they stay open, the buffer's size is the room there
-        is.
+        The length must be the operand's size, or more with padding enabled (facts E8 to E14).
         """
-        self._require_preparation("setOutput")
-        operand = self._at(self._output_operands, index, "setOutput")
-        if not isinstance(self._outputs[index], _Unset):
-            raise BadStateError(Reason("an output that is not set", "set before", "setOutput", operand.name))
-        fixed = operand.dims
-        if dims is not None:
-            merged = merge_dims(operand.dims, tuple(dims))
-            if merged is None:
-                raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(dims)), "setOutput"))
-            fixed = merged
-        if buffer is None:
-            self._outputs[index] = OutputBuffer(None, fixed)
+        operand = self._settable(self._inputs, self._input_operands, index, "setInput", dims)
+        fixed = self._fixed(operand, dims, "setInput")
+        data = _bytes_of(buffer, "setInput")
+        if data is not None:
+            self._check_length(operand, fixed, len(data), "setInput", is_input=True)
+        self._inputs[index] = _Argument(data, fixed)
+        self._any_set = True
+
+    def set_input_from_memory(
+        self, index: int, memory: Memory, offset: int = 0, length: int = 0, dims: Sequence[int] | None = None
+    ) -> None:
+        """``setInputFromMemory``: ``length`` bytes at ``offset``; 0 and 0 mean the whole of a device memory (fact E16)."""
+        call = "setInputFromMemory"
+        operand = self._settable(self._inputs, self._input_operands, index, call, dims)
+        fixed = memory.combined(self._fixed(operand, dims, call), call)
+        data = memory.part(offset, length, Role(self.compilation, INPUT, index), call)
+        self._check_length(operand, fixed, len(data), call, is_input=True)
+        self._inputs[index] = _Argument(data, fixed, memory)
+        self._any_set = True
+
+    def set_output(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
+        """``setOutput``: a writable buffer to fill; None omits the output.
+
+        ``dims`` may fix dimensions that the model leaves open. Where they stay open, the buffer's size is the room there is.
+        """
+        operand = self._settable(self._outputs, self._output_operands, index, "setOutput", dims)
+        fixed = self._fixed(operand, dims, "setOutput")
+        data = _bytes_of(buffer, "setOutput")
+        if data is not None:
+            if not data.flags.writeable:
+                raise BadDataError(Reason("a contiguous, writable buffer", "another", "setOutput", operand.name))
+            self._check_length(operand, fixed, len(data), "setOutput")
+        self._outputs[index] = _Argument(data, fixed)
+        self._any_set = True
+
+    def set_output_from_memory(
+        self, index: int, memory: Memory, offset: int = 0, length: int = 0, dims: Sequence[int] | None = None
+    ) -> None:
+        """``setOutputFromMemory``."""
+        call = "setOutputFromMemory"
+        operand = self._settable(self._outputs, self._output_operands, index, call, dims)
+        fixed = memory.combined(self._fixed(operand, dims, call), call)
+        data = memory.part(offset, length, Role(self.compilation, OUTPUT, index), call)
+        self._check_length(operand, fixed, len(data), call)
+        self._outputs[index] = _Argument(data, fixed, memory)
+        self._any_set = True
+
+    def _settable(
+        self,
+        arguments: Sequence[_Argument | None],
+        operands: Sequence[Operand],
+        index: int,
+        call: str,
+        dims: Sequence[int] | None = None,
+    ) -> Operand:
+        """Android's order of checks (fact E6): started, index, dimensions, already set."""
+        self._require_preparation(call)
+        operand = self._at(operands, index, call)
+        self._fixed(operand, dims, call)
+        if arguments[index] is not None:
+            what = "input" if call.startswith("setInput") else "output"
+            raise BadStateError(Reason(f"an {what} that is not set", "set before", call, operand.name))
+        return operand
+
+    @staticmethod
+    def _fixed(operand: Operand, dims: Sequence[int] | None, call: str) -> tuple[int, ...]:
+        """The operand's dimensions with what the ``type`` argument adds (fact E8)."""
+        if dims is None:
+            return operand.dims
+        given = tuple(dims)
+        merged = _filled(operand.dims, given)
+        if merged is None:
+            raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(given)), call, operand.name))
+        return merged
+
+    def _check_length(self, operand: Operand, dims: tuple[int, ...], length: int, call: str, *, is_input: bool = False) -> None:
+        """Facts E9, E12, E13."""
+        if length > _MAX_LENGTH:
+            raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(length), call, operand.name))
+        if operand.type == OperandCode.OEM_SCALAR:
             return
-        if not (buffer.flags.c_contiguous and buffer.flags.writeable):
-            raise BadDataError(Reason("a contiguous, writable buffer", "another", "setOutput", operand.name))
-        size = _size(operand, fixed)
-        if size is not None and buffer.nbytes != size:
-            raise BadDataError(Reason(f"{size} bytes", f"{buffer.nbytes}", "setOutput", operand.name))
-        self._outputs[index] = OutputBuffer(buffer.reshape(-1).view(np.uint8), fixed)
+        if is_input and operand.is_tensor and not known(dims):
+            raise BadDataError(Reason("known dimensions of an input", str(list(dims)), call, operand.name))
+        size = size_of(operand, dims)
+        if size is None:
+            if length == 0:
+                raise BadDataError(Reason("at least one byte", "0", call, operand.name))
+            return
+        if length < size or (length > size and not self._padded):
+            rule = f"{size} bytes" + (" at least" if self._padded else "")
+            raise BadDataError(Reason(rule, f"{length}", call, operand.name))
+
+    # -- options -----------------------------------------------------------------------------------------------------
+
+    def enable_input_and_output_padding(self, enable: bool) -> None:
+        """``enableInputAndOutputPadding``: buffers may be longer than their operands; before anything is set (fact E15)."""
+        self._require_preparation("enableInputAndOutputPadding")
+        if self._any_set:
+            raise BadStateError(Reason("no input or output set yet", "some are", "enableInputAndOutputPadding"))
+        self._padded = bool(enable)
+
+    def set_reusable(self, reusable: bool) -> None:
+        """``setReusable``: computing may be repeated with the same arguments (feature level 5)."""
+        self._require_preparation("setReusable")
+        self._reusable = bool(reusable)
+
+    def set_measure_timing(self, measure: bool) -> None:
+        """``setMeasureTiming``: BAD_DATA unless the compilation has an explicit list of one device (fact E20)."""
+        self._require_single("setMeasureTiming")
+        self._require_preparation("setMeasureTiming")
+        self._measured = bool(measure)
+
+    def set_timeout(self, nanoseconds: int) -> None:
+        """``setTimeout``: counted anew for each computing; 0 for none (feature level 4, fact E20)."""
+        self._require_single("setTimeout")
+        self._require_preparation("setTimeout")
+        self._timeout = nanoseconds or None
 
     def set_loop_timeout(self, nanoseconds: int) -> None:
         """``setLoopTimeout``: time for each WHILE loop, at most 15 s (more is cut down to it)."""
         self._require_preparation("setLoopTimeout")
         self._loop_timeout = min(nanoseconds, MAX_LOOP_TIMEOUT_NS)
 
+    # -- computing ---------------------------------------------------------------------------------------------------
+
     def compute(self) -> None:
         """``compute``: run synchronously. Raises the NNAPI error that it ends with."""
-        self._require_preparation("compute")
-        self._state = _State.COMPLETED
-        inputs, outputs = self._inputs, self._outputs
-        for group, operands in ((inputs, self._input_operands), (outputs, self._output_operands)):
-            for value, operand in zip(group, operands, strict=True):
-                if isinstance(value, _Unset):
-                    self._code = ResultCode.BAD_DATA
-                    raise BadDataError(Reason("every input and output set", f"{operand.name or operand} is not", "compute"))
-        request = Request(
-            tuple(x for x in inputs if not isinstance(x, _Unset)),
-            tuple(x for x in outputs if not isinstance(x, _Unset)),
-            loop_timeout=self._loop_timeout,
-        )
-        result = self._execute(request)
-        self._code = result.code
-        self._shapes = list(result.shapes)
+        self._begin("compute")
+        self._compute()
+
+    def start_compute(self) -> Event:
+        """``startCompute``: run in a thread; what is wrong with the arguments is raised now (fact E26)."""
+        self._begin("startCompute")
+        return Event(self._compute)
+
+    def start_compute_with_dependencies(self, dependencies: Sequence[Event | None], duration: int = 0) -> Event:
+        """``startComputeWithDependencies``: run when the events are done, at most ``duration`` ns from then (0: no limit).
+
+        The event has a fence. BAD_DATA for a duration without an explicit list of one device, and for an output whose
+        dimensions are open (facts E52 to E56).
+        """
+        call = "startComputeWithDependencies"
+        if any(event is None for event in dependencies):
+            raise UnexpectedNullError(Reason("an event as dependency", "none", call))
+        self._begin(call)
+        if duration and not self._explicit_single:
+            self._state = _State.COMPLETED
+            raise BadDataError(Reason("a duration with an explicit list of one device alone", str(duration), call))
+        for operand, argument in zip(self._output_operands, self._outputs, strict=True):
+            if operand.is_tensor and argument is not None and argument.data is not None and not known(argument.dims):
+                self._state = _State.COMPLETED
+                raise BadDataError(Reason("outputs of known dimensions", str(list(argument.dims)), call, operand.name))
+
+        def work() -> None:
+            wait_for(dependencies)
+            self._compute(duration or None)
+
+        return Event(work, fence=True)
+
+    def _begin(self, call: str) -> None:
+        """From preparation, or completed if reusable, to computation; every argument must be set (facts E1 to E4, E22)."""
+        again = self._reusable and self._state is _State.COMPLETED
+        if not again:
+            self._require_preparation(call)
+        for group, operands in ((self._inputs, self._input_operands), (self._outputs, self._output_operands)):
+            for argument, operand in zip(group, operands, strict=True):
+                if argument is None:
+                    self._state, self._code = _State.COMPLETED, ResultCode.BAD_DATA
+                    raise BadDataError(Reason("every input and output set", f"{operand.name or operand} is not", call))
+        self._state = _State.COMPUTATION
+
+    def _compute(self, duration: int | None = None) -> None:
+        limit = duration if duration is not None else self._timeout
+        runner = PlanRunner(self.compilation)
+        self.report = runner.report
+        try:
+            request = Request(
+                tuple(map(self._input_array, self._inputs, self._input_operands)),
+                tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),
+                None if limit is None else time.monotonic_ns() + limit,
+                self._loop_timeout,
+                self._measured,
+            )
+            self._result = result = runner.execute(request)
+        except BaseException as error:
+            self._finish(getattr(error, "code", ResultCode.OP_FAILED), ())
+            raise
+        self._finish(result.code, result.shapes)
         if result.code is not ResultCode.NO_ERROR:
             raise ERROR_OF_CODE[result.code](result.reason or Reason(result.code.name))
 
+    def _finish(self, code: ResultCode, shapes: Sequence[OutputShape]) -> None:
+        """Facts E63 and E64."""
+        self._code, self._shapes = code, list(shapes)
+        good = code is ResultCode.NO_ERROR
+        for i, argument in enumerate(self._outputs):
+            if argument is not None and argument.memory is not None:
+                argument.memory.written(shapes[i].dims if good else None)
+        self._state = _State.COMPLETED
+
+    @staticmethod
+    def _input_array(argument: _Argument | None, operand: Operand) -> Array | None:
+        assert argument is not None
+        if argument.array is not None or argument.data is None:
+            return argument.array
+        if argument.memory is not None:
+            argument.memory.check_input(argument.dims)
+        dtype = operand_dtype(operand)
+        count = int(np.prod(argument.dims)) if argument.dims else 1
+        return argument.data[: count * dtype.itemsize].view(dtype).reshape(argument.dims)
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
     def output_dims(self, index: int) -> tuple[int, ...]:
-        """``getOutputOperandDimensions``: known after success and after OUTPUT_INSUFFICIENT_SIZE, else BAD_STATE."""
-        if self._state is not _State.COMPLETED or self._code not in (
-            ResultCode.NO_ERROR,
-            ResultCode.OUTPUT_INSUFFICIENT_SIZE,
-        ):
-            raise BadStateError(Reason("an execution that has completed", self._state.value))
-        return self._at(self._shapes, index, "getOutputOperandDimensions").dims
+        """``getOutputOperandDimensions``: known after success and after OUTPUT_INSUFFICIENT_SIZE, else BAD_STATE.
+
+        BAD_DATA for a scalar and for an output of unknown rank (fact E38).
+        """
+        dims = self._shape(index, "getOutputOperandDimensions").dims
+        if not dims:
+            raise BadDataError(Reason("an output with a rank", "none", "getOutputOperandDimensions"))
+        return dims
+
+    def output_rank(self, index: int) -> int:
+        """``getOutputOperandRank``: 0 for a scalar and for a rank that stayed unknown."""
+        return len(self._shape(index, "getOutputOperandRank").dims)
+
+    def output_sufficient(self, index: int) -> bool:
+        """True if the output's buffer was large enough (fact E37)."""
+        return self._shape(index, "getOutputOperandDimensions").sufficient
+
+    def _shape(self, index: int, call: str) -> OutputShape:
+        if self._state is not _State.COMPLETED or self._code not in FINAL:
+            raise BadStateError(Reason("an execution that has completed", self._state.value, call))
+        operand: Operand = self._at(self._output_operands, index, call)
+        return self._shapes[index] if index < len(self._shapes) else OutputShape(operand.dims)
+
+    def duration(self, code: int = DurationCode.ON_HARDWARE) -> int:
+        """``getDuration`` in nanoseconds; 2**64 - 1 where the device does not measure (facts E41 to E44)."""
+        if code not in tuple(DurationCode):
+            raise BadDataError(Reason("a duration code of 0 to 3", str(code), "getDuration"))
+        done = self._state is _State.COMPLETED and self._code is ResultCode.NO_ERROR
+        if not done or not self._measured:
+            raise BadStateError(Reason("a measured execution that succeeded", self._state.value, "getDuration"))
+        on_hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
+        measured = self._result.on_device if on_hardware else self._result.in_driver
+        return UNKNOWN_DURATION if measured is None else min(measured, UNKNOWN_DURATION - 1)
 
     # -- in one call -------------------------------------------------------------------------------------------------
 
@@ -171,7 +358,7 @@ class Execution:
         while True:
             buffers = []
             for i, operand in enumerate(self._output_operands):
-                size = _size(operand, operand.dims)
+                size = size_of(operand, operand.dims)
                 room = size if size is not None else rooms[i] or max(1, operand_dtype(operand).itemsize)
                 buffers.append(np.empty(room, np.uint8))
                 self.set_output(i, buffers[-1])
@@ -180,10 +367,10 @@ class Execution:
                 break
             except ERROR_OF_CODE[ResultCode.OUTPUT_INSUFFICIENT_SIZE]:
                 rooms = self._grown(rooms)
-                self._outputs = [_UNSET] * len(self._output_operands)
+                self._outputs = [None] * len(self._output_operands)
                 self._state = _State.PREPARATION
         return {
-            output_name(operand, i): _shaped(buffer, operand, shape.dims)
+            output_name(operand, i): shaped(buffer, operand, shape.dims)
             for i, (operand, buffer, shape) in enumerate(zip(self._output_operands, buffers, self._shapes, strict=True))
         }
 
@@ -194,7 +381,7 @@ class Execution:
             itemsize = operand_dtype(operand).itemsize
             told = int(np.prod(shape.dims)) * itemsize if shape.dims and 0 not in shape.dims else 0
             grown.append(max(told, (room or itemsize) * (1 if shape.sufficient else 2)))
-        if max(room or 0 for room in grown) > _GROWTH_LIMIT:
+        if max(room or 0 for room in grown) > GROWTH_LIMIT:
             raise ERROR_OF_CODE[ResultCode.OUTPUT_INSUFFICIENT_SIZE](Reason("outputs below 2 GiB", "more"))
         return grown
 
@@ -213,124 +400,42 @@ class Execution:
             raise InputError(Reason(f"{len(operands)} inputs", str(len(inputs))))
         return list(inputs)
 
-    # -- running a plan ----------------------------------------------------------------------------------------------
-
-    def _execute(self, request: Request) -> Result:
-        plan, allowed = self._plan, self._compilation.allows_fallback
-        self.report = RunReport()
-        if plan.simple:
-            step = plan.steps[0]
-            result = self._run_step(plan, 0, plan.prepared[0], request)
-            if result.code in _FINAL or not allowed or plan.devices[step.device].kind != "device":
-                return result
-        else:
-            result, fall_back = self._run_steps(plan, request, allowed)
-            if not fall_back or not allowed:
-                return result
-        self.report.fallback = result.reason or Reason(result.code.name)
-        cpu = self._compilation.cpu_plan()
-        if cpu.simple:
-            return self._run_step(cpu, 0, cpu.prepared[0], request)
-        return self._run_steps(cpu, request, False)[0]
-
-    def _run_step(self, plan: Plan, number: int, prepared: PreparedModel, request: Request, *, cpu: bool = False) -> Result:
-        """One call to a prepared model; whatever it answers is checked (facts E34, E35)."""
-        step = plan.steps[number]
-        name = "nnapi-reference" if cpu else plan.devices[step.device].name
-        started = time.perf_counter_ns()
-        try:
-            result = prepared.execute(request)
-        except Exception as error:
-            found = f"{type(error).__name__}: {error}"
-            result = Result(ResultCode.OP_FAILED, (), Reason("an execution without failure", found, name))
-        checked = _checked(result, step, request, name)
-        self.report.steps.append(StepReport(name, time.perf_counter_ns() - started))
-        return checked
-
-    def _run_steps(self, plan: Plan, request: Request, allowed: bool) -> tuple[Result, bool]:
-        """Steps one after another; gives the result and whether the whole model should be repeated on the CPU."""
-        model = self._compilation.model
-        main = model.main
-        values: dict[int, Array | None] = dict(zip(main.inputs, request.inputs, strict=True))
-        buffers = dict(zip(main.outputs, request.outputs, strict=True))
-        shapes: dict[int, OutputShape] = {}
-        for number, step in enumerate(plan.steps):
-            result, rooms = self._run_with_room(plan, number, step, plan.prepared[number], request, values, buffers)
-            if result.code not in _FINAL and allowed:
-                kind = plan.devices[step.device].kind
-                if kind != "device":
-                    # What failed on the host would fail there again.
-                    return result, kind == "cpu"
-                # Partial fallback: the same step on the CPU, then on with the next (fact R17).
-                why = result.reason or Reason(result.code.name)
-                result, rooms = self._run_with_room(
-                    plan, number, step, self._compilation.prepare_on_cpu(step), request, values, buffers, cpu=True
-                )
-                self.report.steps[-1].fallback = why
-                if result.code not in _FINAL:
-                    return result, True
-            for i, shape, room in zip(step.outputs, result.shapes, rooms, strict=False):
-                shapes[i] = shape
-                if room.data is not None and shape.sufficient:
-                    values[i] = _shaped(room.data, main.operands[i], shape.dims)
-            if result.code is not ResultCode.NO_ERROR:
-                return Result(result.code, self._all_shapes(shapes), result.reason), False
-        return Result(ResultCode.NO_ERROR, self._all_shapes(shapes)), False
-
-    def _run_with_room(
-        self,
-        plan: Plan,
-        number: int,
-        step: Step,
-        prepared: PreparedModel,
-        request: Request,
-        values: Mapping[int, Array | None],
-        buffers: Mapping[int, OutputBuffer],
-        *,
-        cpu: bool = False,
-    ) -> tuple[Result, list[OutputBuffer]]:
-        """A step whose dynamic temporaries grow until it succeeds (facts R9 to R11)."""
-        operands = self._compilation.model.main.operands
-        rooms = [buffers[i] if i in buffers else _temporary(operands[i]) for i in step.outputs]
-        inputs = tuple(values[i] for i in step.inputs)
-        while True:
-            inner = Request(inputs, tuple(rooms), request.deadline, request.loop_timeout)
-            result = self._run_step(plan, number, prepared, inner, cpu=cpu)
-            if result.code is not ResultCode.OUTPUT_INSUFFICIENT_SIZE:
-                return result, rooms
-            if any(not shape.sufficient for i, shape in zip(step.outputs, result.shapes, strict=True) if i in buffers):
-                return result, rooms
-            grown = [
-                room if i in buffers or shape.sufficient else _larger(room, operands[i], shape)
-                for i, room, shape in zip(step.outputs, rooms, result.shapes, strict=True)
-            ]
-            if all(new is old for new, old in zip(grown, rooms, strict=True)):
-                return result, rooms
-            rooms = grown
-
-    def _all_shapes(self, shapes: Mapping[int, OutputShape]) -> tuple[OutputShape, ...]:
-        main = self._compilation.model.main
-        return tuple(shapes.get(i, OutputShape(main.operands[i].dims)) for i in main.outputs)
-
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _require_preparation(self, call: str) -> None:
         if self._state is not _State.PREPARATION:
             raise BadStateError(Reason("an execution that has not started", self._state.value, call))
 
+    def _require_single(self, call: str) -> None:
+        if not self._explicit_single:
+            raise BadDataError(Reason("a compilation for exactly one device", "another", call))
+
     @staticmethod
-    def _at(items: Sequence[Any], index: int, call: str) -> Any:
+    def _at(items: Sequence[Item], index: int, call: str) -> Item:
         if not 0 <= index < len(items):
             raise BadDataError(Reason(f"an index below {len(items)}", str(index), call))
         return items[index]
 
 
-class _Unset:
-    """An input or output that was not set yet; None means omitted."""
+def _filled(declared: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Declared dimensions with the given ones in place of what they leave open."""
+    if any(d < 0 for d in given):
+        return None
+    return merge_dims(declared, given)
 
 
-_UNSET = _Unset()
-_FINAL = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
+def _bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:
+    """A buffer as flat bytes, without a copy; BAD_DATA for an empty one and for what is not contiguous."""
+    if buffer is None:
+        return None
+    try:
+        view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has the buffer protocol
+        data = np.frombuffer(view.cast("B") if view.contiguous else view, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        raise BadDataError(Reason("a contiguous buffer", str(error), call)) from error
+    if len(data) == 0:
+        raise BadDataError(Reason("a buffer of at least one byte", "0 bytes", call))
+    return data
 
 
 def input_name(operand: Operand, index: int) -> str:
@@ -358,63 +463,3 @@ def check_array(operand: Operand, value: Array, call: str) -> None:
         )
     if not fits:
         raise BadDataError(Reason(f"shape {list(operand.dims)}", str(list(value.shape)), call, operand.name))
-
-
-def _size(operand: Operand, dims: tuple[int, ...]) -> int | None:
-    """Bytes of an operand with these dimensions; None if not known."""
-    if operand.dims == dims:
-        return byte_size(operand)
-    return int(np.prod(dims)) * operand_dtype(operand).itemsize if known(dims) else None
-
-
-def _shaped(buffer: npt.NDArray[np.uint8], operand: Operand, dims: tuple[int, ...]) -> Array:
-    dtype = operand_dtype(operand)
-    count = int(np.prod(dims)) if dims else 1
-    array: Array = buffer[: count * dtype.itemsize].view(dtype).reshape(dims)
-    return array.view(np.bool_) if operand.type == OperandCode.TENSOR_BOOL8 and _is_output(operand) else array
-
-
-def _is_output(operand: Operand) -> bool:
-    return operand.lifetime is Lifetime.SUBGRAPH_OUTPUT
-
-
-def _temporary(operand: Operand) -> OutputBuffer:
-    """Room for a temporary between steps; one element where its size is not known (fact R9)."""
-    size = byte_size(operand)
-    return OutputBuffer(np.empty(size or operand_dtype(operand).itemsize, np.uint8), operand.dims)
-
-
-def _larger(room: OutputBuffer, operand: Operand, shape: OutputShape) -> OutputBuffer:
-    """More room for a dynamic temporary: what is reported if that is known, else twice as much."""
-    assert room.data is not None
-    told = int(np.prod(shape.dims)) * operand_dtype(operand).itemsize if known(shape.dims) else 2 * len(room.data)
-    if told > _GROWTH_LIMIT or told <= len(room.data):
-        return room
-    return OutputBuffer(np.empty(told, np.uint8), room.dims)
-
-
-def _checked(result: Result, step: Step, request: Request, device: str) -> Result:
-    """A device's answer, or OP_FAILED with what is wrong with it."""
-    operands = [step.model.main.operands[i] for i in step.model.main.outputs]
-
-    def wrong(rule: str, found: object) -> Result:
-        return Result(ResultCode.OP_FAILED, (), Reason(rule, str(found), device))
-
-    if not isinstance(result, Result):
-        return wrong("a Result from execute", type(result).__name__)
-    if result.code is ResultCode.NO_ERROR and not result.shapes:
-        declared = [buffer.dims for buffer in request.outputs]
-        if all(known(dims) or not operand.is_tensor for dims, operand in zip(declared, operands, strict=True)):
-            return Result(result.code, tuple(OutputShape(d) for d in declared), None, result.on_device, result.in_driver)
-        return wrong("output shapes where the model leaves them open", "none")
-    if result.code not in _FINAL:
-        return result if not result.shapes else Result(result.code, (), result.reason)
-    if len(result.shapes) != len(operands):
-        return wrong(f"{len(operands)} output shapes", len(result.shapes))
-    insufficient = [shape for shape in result.shapes if not shape.sufficient]
-    if bool(insufficient) != (result.code is ResultCode.OUTPUT_INSUFFICIENT_SIZE):
-        return wrong("insufficient outputs exactly with OUTPUT_INSUFFICIENT_SIZE", result.code.name)
-    for shape, buffer, operand in zip(result.shapes, request.outputs, operands, strict=True):
-        if merge_dims(buffer.dims, shape.dims) is None:
-            return wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
-    return result

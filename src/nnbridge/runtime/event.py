@@ -1,0 +1,104 @@
+"""Events: what becomes of an execution that runs on while its caller goes on."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+
+from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason, UnexpectedNullError
+from nnbridge.types import ResultCode
+
+_AS_IN_DRIVERS = {
+    ResultCode.OUT_OF_MEMORY: ResultCode.OP_FAILED,
+    ResultCode.UNMAPPABLE: ResultCode.OP_FAILED,
+    ResultCode.BAD_STATE: ResultCode.OP_FAILED,
+    ResultCode.INCOMPLETE: ResultCode.OP_FAILED,
+    ResultCode.UNEXPECTED_NULL: ResultCode.BAD_DATA,
+}
+"""Results of asynchronous executions go through the drivers' smaller set of errors and back (fact E28)."""
+
+
+class Event:
+    """``ANeuralNetworksEvent``. :meth:`wait` gives the same answer however often it is called."""
+
+    def __init__(self, work: Callable[[], None] | None = None, *, fence: bool = False) -> None:
+        self._error: NnapiError | None = None
+        self._done = threading.Event()
+        self._fence = os.eventfd(0, os.EFD_CLOEXEC) if fence else -1
+        self._thread: threading.Thread | None = None
+        if work is not None:
+            self._thread = threading.Thread(target=self._run, args=(work,), name="nnbridge-execution", daemon=True)
+            self._thread.start()
+
+    @classmethod
+    def from_sync_fence_fd(cls, fd: int) -> Event:
+        """``createFromSyncFenceFd``: done when the descriptor becomes readable; it is duplicated (fact E59)."""
+        if fd <= 0:
+            raise BadDataError(Reason("a descriptor above 0", str(fd), "createFromSyncFenceFd"))
+        event = cls()
+        try:
+            event._fence = os.dup(fd)
+        except OSError as error:
+            raise BadDataError(Reason("an open descriptor", f"{fd}: {error}", "createFromSyncFenceFd")) from error
+        return event
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except NnapiError as error:
+            self._error = error
+        except Exception as error:
+            self._error = OpFailedError(Reason("an execution without failure", f"{type(error).__name__}: {error}"))
+        finally:
+            if self._fence >= 0:
+                os.eventfd_write(self._fence, 1)
+            self._done.set()
+
+    def wait(self) -> None:
+        """``Event_wait``: raises the error that the execution ended with."""
+        if self._thread is None and self._fence >= 0:
+            readable, _, _ = select.select([self._fence], [], [])
+            if not readable:
+                raise OpFailedError(Reason("a fence that is signalled", "another end", "Event_wait"))
+            return
+        if self._thread is not None:
+            self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def result(self) -> ResultCode:
+        """The code that waiting gives, as it comes through a driver's errors."""
+        try:
+            self.wait()
+        except NnapiError as error:
+            return _AS_IN_DRIVERS.get(error.code, error.code)
+        return ResultCode.NO_ERROR
+
+    def sync_fence_fd(self) -> int:
+        """``getSyncFenceFd``: a descriptor of the caller's own that becomes readable when the work is done.
+
+        BAD_DATA for an event without a fence (fact E59).
+        """
+        if self._fence < 0:
+            raise BadDataError(Reason("an event with a fence", "one without", "getSyncFenceFd"))
+        return os.dup(self._fence)
+
+    def close(self) -> None:
+        """``Event_free``: waits first (fact E27)."""
+        if self._thread is not None:
+            self._done.wait()
+        if self._fence >= 0:
+            os.close(self._fence)
+            self._fence = -1
+
+
+def wait_for(dependencies: Sequence[Event | None]) -> None:
+    """Wait for all, ignoring how they ended (fact E53); UNEXPECTED_NULL for a missing one."""
+    if any(event is None for event in dependencies):
+        raise UnexpectedNullError(Reason("an event as dependency", "none", "startComputeWithDependencies"))
+    for event in dependencies:
+        assert event is not None
+        _ = event.result

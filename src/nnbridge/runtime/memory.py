@@ -1,0 +1,326 @@
+"""Memories: what executions read from and write to, besides buffers of the caller.
+
+``Memory`` is plain shared memory: a mapped descriptor, a buffer, or bytes of its own. ``MemoryDesc`` describes a memory by
+the roles that it plays in compilations; what is made from one is a *device memory*: it has a type and dimensions, is
+uninitialised at first and serves in its roles alone (feature level 4). nnbridge's devices all see the host's memory, so that
+device memories are host memory that keeps Android's rules.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.devices.host import operand_dtype
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnmappableError
+from nnbridge.model import Operand, Pool, known
+
+if TYPE_CHECKING:
+    from nnbridge.runtime.compilation import Compilation
+
+Bytes = npt.NDArray[np.uint8]
+INPUT, OUTPUT = "input", "output"
+_VALID_PROTECTION = mmap.PROT_READ | mmap.PROT_WRITE
+
+
+@dataclass(frozen=True)
+class Role:
+    """An input or output of a compilation."""
+
+    compilation: Compilation
+    direction: str
+    index: int
+
+    @property
+    def operand(self) -> Operand:
+        """The model operand behind the role."""
+        main = self.compilation.model.main
+        return main.operands[(main.inputs if self.direction == INPUT else main.outputs)[self.index]]
+
+
+class Memory:
+    """``ANeuralNetworksMemory``: plain memory. Offsets and lengths are bytes."""
+
+    def __init__(self, size: int, content: Bytes | None = None, pool: Pool | None = None) -> None:
+        self.size = size
+        self._content = content
+        self._pool = pool
+
+    @classmethod
+    def of(cls, buffer: object) -> Memory:
+        """A memory over anything with the buffer protocol; nothing is copied."""
+        view = np.frombuffer(buffer, np.uint8)  # type: ignore[call-overload]  # NumPy's stubs know no plain buffers
+        return cls(view.nbytes, view)
+
+    @classmethod
+    def shared(cls, size: int) -> Memory:
+        """Anonymous memory that other processes can be given (``memfd`` behind the scenes of :func:`mmap.mmap`)."""
+        if size <= 0:
+            raise BadDataError(Reason("a size above 0", str(size), "Memory"))
+        return cls(size, np.frombuffer(mmap.mmap(-1, size), np.uint8))
+
+    @classmethod
+    def from_fd(cls, size: int, protection: int, fd: int, offset: int = 0) -> Memory:
+        """``createFromFd``: ``size`` bytes of a descriptor from ``offset`` on; the descriptor is duplicated (fact Y1).
+
+        ``protection`` holds mmap's PROT_READ and PROT_WRITE. OP_FAILED for a descriptor that cannot be duplicated; wrong
+        sizes and protections are found when the memory is used.
+        """
+        try:
+            duplicate = os.dup(fd)
+        except (OSError, OverflowError) as error:
+            raise OpFailedError(Reason("a descriptor that can be duplicated", f"{fd}: {error}", "createFromFd")) from error
+        return _MappedMemory(size, protection, duplicate, offset)
+
+    # -- use --------------------------------------------------------------------------------------------------------
+
+    @property
+    def content(self) -> Bytes:
+        """All bytes; UNMAPPABLE if they cannot be had."""
+        assert self._content is not None
+        return self._content
+
+    def part(self, offset: int, length: int, role: Role | None = None, call: str = "") -> Bytes:
+        """The bytes of one use; BAD_DATA outside the memory (fact Y4)."""
+        if (offset == 0 and length == 0) or offset < 0 or length < 0 or offset + length > self.size:
+            raise BadDataError(Reason(f"a place inside {self.size} bytes", f"{offset}+{length}", call))
+        return self.content[offset : offset + length]
+
+    def as_pool(self) -> Pool:
+        """The memory as a pool that holds constants."""
+        if self._pool is None:
+            self._pool = Pool.of(self.content)
+        return self._pool
+
+    def check_input(self, dims: tuple[int, ...]) -> None:
+        """Plain memories are always initialised."""
+
+    def written(self, dims: tuple[int, ...] | None) -> None:
+        """An execution wrote the memory: its dimensions, or None if it failed."""
+
+    def combined(self, dims: tuple[int, ...], call: str) -> tuple[int, ...]:
+        """The dimensions of a use."""
+        return dims
+
+    @property
+    def initialised(self) -> bool:
+        """True if there is something to read."""
+        return True
+
+    def copy_to(self, target: Memory) -> None:
+        """``Memory_copy``: BAD_DATA unless this memory is initialised and fits the target (facts Y26 to Y31)."""
+        if target is self:
+            return
+        try:
+            if not self.initialised:
+                raise BadDataError(Reason("an initialised source", "one that is not", "Memory_copy"))
+            dims = self._fitting(target)
+            size = min(self.size, target.size)
+            target.content[:size] = self.content[:size]
+        except NnapiError:
+            target.written(None)
+            raise
+        target.written(dims)
+
+    def _fitting(self, target: Memory) -> tuple[int, ...]:
+        """Dimensions that the target gets; BAD_DATA if the two do not fit."""
+        if isinstance(target, DeviceMemory):
+            return target.accepts_plain(self.size)
+        if self.size != target.size:
+            raise BadDataError(Reason(f"a target of {self.size} bytes", str(target.size), "Memory_copy"))
+        return ()
+
+    def close(self) -> None:
+        """Give the memory back; what still uses it keeps its mapping."""
+        self._content = None
+
+
+class _MappedMemory(Memory):
+    """Memory behind a descriptor, mapped at first use."""
+
+    def __init__(self, size: int, protection: int, fd: int, offset: int) -> None:
+        super().__init__(size)
+        self._protection = protection
+        self._fd = fd
+        self._offset = offset
+
+    @property
+    def content(self) -> Bytes:
+        if self._content is None:
+            self._content = self._mapped()
+        return self._content
+
+    def _mapped(self) -> Bytes:
+        if self.size <= 0 or self._protection & ~_VALID_PROTECTION or self._fd < 0:
+            rule = "a size above 0 and no protection but PROT_READ and PROT_WRITE"
+            raise BadDataError(Reason(rule, f"{self.size}, {self._protection}", "createFromFd"))
+        start = self._offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        try:
+            mapped = mmap.mmap(
+                self._fd, self._offset - start + self.size, mmap.MAP_SHARED, self._protection | mmap.PROT_READ, offset=start
+            )
+        except (OSError, ValueError, OverflowError) as error:
+            raise UnmappableError(Reason(f"{self.size} bytes at {self._offset} of a descriptor", str(error))) from error
+        return np.frombuffer(mapped, np.uint8)[self._offset - start :]
+
+    def close(self) -> None:
+        super().close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class DeviceMemory(Memory):
+    """A memory made from a descriptor: typed, for its roles alone, uninitialised until something writes it."""
+
+    def __init__(self, operand: Operand, dims: tuple[int, ...], roles: frozenset[tuple[int, str, int]]) -> None:
+        size = int(np.prod(dims)) * operand_dtype(operand).itemsize
+        super().__init__(size, np.empty(size, np.uint8))
+        self._operand = operand
+        self._declared = dims
+        self._roles = roles
+        self.dims = dims
+        """The dimensions of what is in it."""
+        self._initialised = False
+
+    @property
+    def initialised(self) -> bool:
+        return self._initialised
+
+    def part(self, offset: int, length: int, role: Role | None = None, call: str = "") -> Bytes:
+        """Fact Y22: whole, and in a role of its descriptor."""
+        if (offset, length) != (0, 0):
+            raise BadDataError(Reason("offset 0 and length 0 for a device memory", f"{offset}+{length}", call))
+        if role is None or (id(role.compilation), role.direction, role.index) not in self._roles:
+            raise BadDataError(Reason("a role of the memory's descriptor", "another use", call))
+        return self.content
+
+    def as_pool(self) -> Pool:
+        raise BadDataError(Reason("a plain memory for constants", "a device memory", "setOperandValueFromMemory"))
+
+    def check_input(self, dims: tuple[int, ...]) -> None:
+        """Facts E23, Y21, Y23."""
+        if not self._initialised:
+            raise OpFailedError(Reason("an initialised memory as input", "one that is not", "compute"))
+        if dims != self.dims:
+            raise OpFailedError(Reason(f"an input of {list(self.dims)} as in the memory", str(list(dims)), "compute"))
+
+    def written(self, dims: tuple[int, ...] | None) -> None:
+        """Fact Y24."""
+        self._initialised = dims is not None
+        if dims is not None:
+            self.dims = dims
+
+    def combined(self, dims: tuple[int, ...], call: str) -> tuple[int, ...]:
+        found = combine_dims(self._declared, dims)
+        if found is None:
+            raise BadDataError(Reason(f"dimensions that fit the memory's {list(self._declared)}", str(list(dims)), call))
+        return found
+
+    def accepts_plain(self, size: int) -> tuple[int, ...]:
+        """Plain bytes of exactly the memory's size."""
+        if size != self.size:
+            raise BadDataError(Reason(f"{self.size} bytes", str(size), "Memory_copy"))
+        return self._declared
+
+    def _fitting(self, target: Memory) -> tuple[int, ...]:
+        if not isinstance(target, DeviceMemory):
+            if self.size != target.size:
+                raise BadDataError(Reason(f"a target of {self.size} bytes", str(target.size), "Memory_copy"))
+            return ()
+        if not _alike(self._operand, target._operand) or combine_dims(target._declared, self.dims) is None:
+            raise BadDataError(Reason("a target of the same type, parameters and dimensions", "another", "Memory_copy"))
+        return self.dims
+
+
+class MemoryDesc:
+    """``ANeuralNetworksMemoryDesc``: add roles, maybe dimensions, finish, then make memories of it."""
+
+    def __init__(self) -> None:
+        self._roles: dict[tuple[int, str, int], Role] = {}
+        self._operand: Operand | None = None
+        self._dims: tuple[int, ...] = ()
+        self._finished = False
+
+    def add_input_role(self, compilation: Compilation, index: int, frequency: float) -> None:
+        """``addInputRole``: the memory will be this input; BAD_DATA if that does not fit (facts Y9 to Y13)."""
+        self._add(Role(compilation, INPUT, index), frequency)
+
+    def add_output_role(self, compilation: Compilation, index: int, frequency: float) -> None:
+        """``addOutputRole``."""
+        self._add(Role(compilation, OUTPUT, index), frequency)
+
+    def _add(self, role: Role, frequency: float) -> None:
+        call = f"add{role.direction.capitalize()}Role"
+        self._require_open(call)
+        if not 0 < frequency <= 1:
+            raise BadDataError(Reason("a frequency above 0, 1 at most", str(frequency), call))
+        if not role.compilation.is_ready:
+            raise BadDataError(Reason("a compilation that finished", "one that did not", call))
+        main = role.compilation.model.main
+        count = len(main.inputs if role.direction == INPUT else main.outputs)
+        if not 0 <= role.index < count:
+            raise BadDataError(Reason(f"an index below {count}", str(role.index), call))
+        key = (id(role.compilation), role.direction, role.index)
+        if key in self._roles:
+            raise BadDataError(Reason("each role once", f"{role.direction} {role.index} again", call))
+        operand = role.operand
+        dims = combine_dims(self._dims, operand.dims)
+        if dims is None or (self._operand is not None and not _alike(self._operand, operand)):
+            raise BadDataError(Reason("roles of one type, with the same parameters and dimensions", str(operand), call))
+        self._roles[key], self._operand, self._dims = role, operand, dims
+
+    def set_dimensions(self, dims: Sequence[int]) -> None:
+        """``setDimensions``: fill in what the roles leave open (fact Y14)."""
+        self._require_open("setDimensions")
+        combined = combine_dims(self._dims, tuple(dims))
+        if combined is None:
+            raise BadDataError(Reason(f"dimensions that fit {list(self._dims)}", str(list(dims)), "setDimensions"))
+        self._dims = combined
+
+    def finish(self) -> None:
+        """``finish``: BAD_DATA without a role."""
+        self._require_open("finish")
+        if not self._roles:
+            raise BadDataError(Reason("at least one role", "none", "MemoryDesc_finish"))
+        self._finished = True
+
+    def create(self) -> DeviceMemory:
+        """``createFromDesc``: OP_FAILED where the size is not known (facts Y18 to Y20)."""
+        if not self._finished:
+            raise BadStateError(Reason("a descriptor that finished", "one that did not", "createFromDesc"))
+        assert self._operand is not None
+        is_tensor = operand_dtype(self._operand) is not None and self._operand.is_tensor
+        if is_tensor and not known(self._dims):
+            raise OpFailedError(Reason("known dimensions", str(list(self._dims)), "createFromDesc"))
+        return DeviceMemory(replace(self._operand, dims=self._dims), self._dims, frozenset(self._roles))
+
+    def _require_open(self, call: str) -> None:
+        if self._finished:
+            raise BadStateError(Reason("a descriptor that is not finished", "finished", call))
+
+
+def combine_dims(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Facts Y13: an unknown rank and unknown dimensions give way; None if the two contradict."""
+    if not a or not b:
+        return a or b
+    if len(a) != len(b):
+        return None
+    combined = tuple(x or y for x, y in zip(a, b, strict=True))
+    fits = all(x in (0, z) and y in (0, z) for x, y, z in zip(a, b, combined, strict=True))
+    return combined if fits else None
+
+
+def _alike(a: Operand, b: Operand) -> bool:
+    """Same type, scale, zero point and extra parameters."""
+    fields: tuple[Any, ...] = (a.type, a.scale, a.zero_point, a.channel_quant, a.extension_data)
+    return fields == (b.type, b.scale, b.zero_point, b.channel_quant, b.extension_data)
