@@ -6,13 +6,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.devices.device import Device, PreparedModel
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnexpectedNullError
 from nnbridge.model import Model
 from nnbridge.runtime.partition import Placement, Step, make_steps, place
-from nnbridge.types import OperationCode, PreferenceCode, PriorityCode, ResultCode, is_extension
+from nnbridge.types import FeatureLevel, OperationCode, PreferenceCode, PriorityCode, ResultCode, is_extension
+
+CACHE_TOKEN_BYTES = 32
+LEAST_ALIGNMENT = 16
+"""Alignment of an input or output that no step uses."""
+_MEMORY_ALIGNMENT = 64
 
 
 class PartitioningMode(IntEnum):
@@ -63,6 +69,8 @@ class Compilation:
         self.mode = mode
         self.preference: int = PreferenceCode.FAST_SINGLE_ANSWER
         self.priority: int = PriorityCode.MEDIUM
+        self.caching: tuple[Path, bytes] | None = None
+        """Directory and token of :meth:`set_caching`."""
         self._timeout: int | None = None
         self._devices = tuple(devices)
         self._plan: Plan | None = None
@@ -113,6 +121,19 @@ class Compilation:
             raise BadDataError(Reason("a compilation for exactly one device", operation="setTimeout"))
         self._timeout = nanoseconds or None
 
+    def set_caching(self, directory: str | Path, token: bytes) -> None:
+        """``setCaching``: a writable directory and 32 bytes that stand for the model (feature level 3).
+
+        What a device compiles is written there if the device says that it has files to cache; none of nnbridge's has, as
+        Android's sample drivers have not, so that nothing is written.
+        """
+        self._require_open("setCaching")
+        if len(token) != CACHE_TOKEN_BYTES:
+            raise BadDataError(Reason(f"a token of {CACHE_TOKEN_BYTES} bytes", str(len(token)), "setCaching"))
+        if not Path(directory).is_dir():
+            raise BadDataError(Reason("a directory that exists", str(directory), "setCaching"))
+        self.caching = (Path(directory), bytes(token))
+
     def finish(self) -> Plan:
         """``finish``: ask the devices, partition, prepare.
 
@@ -154,6 +175,23 @@ class Compilation:
     def explicit_single(self) -> bool:
         """True for an explicit list of one device, the host apart."""
         return self.explicit and len([d for d in self._devices if d.kind != "host"]) == 1
+
+    def preferred_alignment(self, direction: str, index: int) -> int:
+        """``getPreferredMemoryAlignmentForInput`` and ``…Output``, in bytes (facts C22, C23; feature level 5)."""
+        return max([LEAST_ALIGNMENT, *(_MEMORY_ALIGNMENT for _ in self._users(direction, index))])
+
+    def preferred_padding(self, direction: str, index: int) -> int:
+        """``getPreferredMemoryPaddingForInput`` and ``…Output``, in bytes (facts D18, C23)."""
+        return max([1, *(_padding_of(device) for device in self._users(direction, index))])
+
+    def _users(self, direction: str, index: int) -> list[Device]:
+        """The devices of the steps that read an input or write an output."""
+        plan, main = self.plan, self.model.main
+        operands = main.inputs if direction == "input" else main.outputs
+        if not 0 <= index < len(operands):
+            raise BadDataError(Reason(f"an index below {len(operands)}", str(index), f"getPreferredMemory ({direction})"))
+        sides = [(step, step.inputs if direction == "input" else step.outputs) for step in plan.steps]
+        return [plan.devices[step.device] for step, side in sides if operands[index] in side]
 
     @property
     def has_fallback(self) -> bool:
@@ -207,6 +245,24 @@ class Compilation:
 def _host_operations(model: Model) -> set[int]:
     answers = device_list.host().supported_operations(model)
     return {i for i, answer in enumerate(answers) if answer is True}
+
+
+def _padding_of(device: Device) -> int:
+    """64 bytes for the CPU and for drivers of feature level 5 on, 1 for older ones (fact D18)."""
+    return 64 if device.kind != "device" or device.feature_level >= FeatureLevel.LEVEL_5 else 1
+
+
+def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
+    """``getSupportedOperationsForDevices``: for each operation of the main subgraph, whether one of the devices takes it.
+
+    BAD_DATA for an empty list or a device named twice.
+    """
+    call = "getSupportedOperationsForDevices"
+    if not devices:
+        raise BadDataError(Reason("at least one device", "none", call))
+    if len({id(device) for device in devices}) != len(devices):
+        raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices), call))
+    return [p.device is not None for p in place(model, devices, PreferenceCode.FAST_SINGLE_ANSWER)]
 
 
 def _host_index(devices: Sequence[Device]) -> int | None:
