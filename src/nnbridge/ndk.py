@@ -236,14 +236,14 @@ def ANeuralNetworksDevice_getFeatureLevel(device: Handle) -> int:
 @_function(None)
 def ANeuralNetworksDevice_getExtensionSupport(device: Handle, name: str) -> bool:
     """True if the device has the extension."""
-    found = HANDLES.get(device, Device)
+    found = _device(device)
     return any(extension.name == _not_null(name, "a name") for extension in found.supported_extensions())
 
 
 @_function()
 def ANeuralNetworksDevice_wait(device: Handle) -> None:
     """Devices of this process are always ready."""
-    HANDLES.get(device, Device)
+    _device(device)
 
 
 @_value
