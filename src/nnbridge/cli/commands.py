@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -293,6 +294,53 @@ def devices(as_json: bool) -> None:
         _print_json(listed)
     else:
         _print_tables([report.devices_table(listed)])
+
+
+@cli.group()
+def ndk() -> None:
+    """The C library libneuralnetworks.so, for NNAPI clients that know nothing of nnbridge."""
+
+
+@ndk.command("build")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@_json_option
+def ndk_build(folder: Path, as_json: bool) -> None:
+    """Compile libneuralnetworks.so and put it, with a header, into a folder.
+
+    \b
+    Example:
+      nnbridge ndk build build/ndk
+      gcc client.c -Ibuild/ndk -Lbuild/ndk -lneuralnetworks
+    """
+    from nnbridge import clib
+
+    made = clib.build(folder)
+    if as_json:
+        _print_json({"library": str(made), "header": str(folder / clib.HEADER)})
+    else:
+        click.echo(f"{made}\n{folder / clib.HEADER}")
+
+
+@ndk.command("env")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("."))
+@_json_option
+def ndk_env(folder: Path, as_json: bool) -> None:
+    """Print what a client's process needs in its environment, for the shell to read.
+
+    \b
+    Example:
+      eval "$(nnbridge ndk env build/ndk)" && ./client
+    """
+    from nnbridge import clib
+
+    found = clib.environment(folder)
+    if as_json:
+        _print_json({"set": found, "variables": clib.VARIABLES})
+        return
+    for name, meaning in clib.VARIABLES.items():
+        click.echo(f"# {name}: {meaning}")
+    for name, value in found.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
 
 
 @cli.command()

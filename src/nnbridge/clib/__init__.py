@@ -1,0 +1,121 @@
+"""libneuralnetworks.so: NNAPI's C interface in front of :mod:`nnbridge.ndk`, for clients that know nothing of nnbridge.
+
+Made with cffi's embedding mode: loaded into a Python process it uses that interpreter, loaded into a C program it starts one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import site
+import sys
+import sysconfig
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from nnbridge import __version__
+from nnbridge.clib import header, signatures
+from nnbridge.errors import InputError, Reason
+
+LIBRARY = "libneuralnetworks.so"
+HEADER = "NeuralNetworks.h"
+VARIABLES = {
+    "NNBRIDGE_DEVICES": "names of the devices that clients see, joined by commas; all installed ones without it",
+    "NNBRIDGE_CPU_ONLY": "1: nothing is offered to devices, all runs on the CPU",
+    "NNBRIDGE_TRACE": "a file that every call is written to; finished models are saved beside it",
+}
+"""Environment variables that a client's process may have."""
+
+_START = """
+import sys
+sys.path[:0] = [p for p in {paths!r} if p not in sys.path]
+from _nnbridge_ndk import ffi
+from nnbridge.clib.glue import connect
+connect(ffi)
+"""
+
+
+def build(folder: Path) -> Path:
+    """Put the library and its header into a folder; compiled once for each Python and version of nnbridge."""
+    made = _cached()
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / LIBRARY
+    _copy(made, target)
+    _write(folder / HEADER, header.header())
+    return target
+
+
+@cache
+def preload() -> Path:
+    """Load the library for clients in this process, which find it by its name from then on."""
+    made = _cached()
+    ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)
+    return made
+
+
+def _cached() -> Path:
+    """The compiled library in the user's cache."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    source = header.header() + repr(signatures.SIGNATURES) + _start()
+    mark = hashlib.sha256(f"{__version__}{sys.version}{sys.prefix}{source}".encode()).hexdigest()[:16]
+    target = root / "nnbridge" / f"ndk-{sys.version_info.major}.{sys.version_info.minor}-{mark}" / LIBRARY
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as work:
+            _copy(_compiled(Path(work)), target)
+    return target
+
+
+def _start() -> str:
+    """What the interpreter runs first: it finds the packages of the Python that compiled the library."""
+    paths = [str(Path(__file__).resolve().parents[2]), *site.getsitepackages()]
+    return _START.format(paths=[*dict.fromkeys([*paths, *(p for p in sys.path if p.endswith("-packages"))])])
+
+
+def _compiled(work: Path) -> Path:
+    try:
+        import cffi
+    except ImportError as error:
+        raise InputError(Reason("cffi (pip install 'nnbridge[ndk]')", str(error), operand="ndk build")) from error
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None and shutil.which("cc") is None:
+        raise InputError(Reason("a C compiler", f"no {compiler} on the path", operand="ndk build"))
+    ffi = cffi.FFI()
+    ffi.cdef(f"{header.opaque_types()}\n{header.STRUCTURES}")
+    ffi.embedding_api(header.prototypes())
+    folder = sysconfig.get_config_var("LIBDIR")
+    ffi.set_source(
+        "_nnbridge_ndk",
+        f"#include <stdbool.h>\n#include <stdint.h>\n#include <stddef.h>\n{header.opaque_types()}\n{header.STRUCTURES}",
+        extra_link_args=[f"-Wl,-soname,{LIBRARY}", f"-Wl,-rpath,{folder}"],
+    )
+    ffi.embedding_init_code(_start())
+    try:
+        made: str = ffi.compile(tmpdir=str(work), target=LIBRARY, verbose=False)
+    except Exception as error:
+        # cffi and setuptools raise errors of many kinds for what the compiler says.
+        raise InputError(Reason("a C compiler that compiles the library", str(error), operand="ndk build")) from error
+    return Path(made)
+
+
+def _copy(source: Path, target: Path) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
+
+
+def _write(target: Path, text: str) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary.write_text(text)
+    os.replace(temporary, target)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What a client's process needs: where the library is, and the variables that nnbridge reads with their values now."""
+    path = os.environ.get("LD_LIBRARY_PATH", "")
+    found = {"LD_LIBRARY_PATH": f"{folder.resolve()}{os.pathsep + path if path else ''}"}
+    found.update({name: os.environ[name] for name in VARIABLES if name in os.environ})
+    return found

@@ -1,0 +1,128 @@
+"""What the C library's functions do: turn C's arguments into Python's, call :mod:`nnbridge.ndk`, write the results back.
+
+Nothing is copied but numbers and names: values, inputs and outputs are seen through cffi buffers at the client's addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nnbridge import ndk
+from nnbridge.clib.signatures import SIGNATURES, Parameter, Signature
+from nnbridge.types import ResultCode
+
+_NULL = int(ResultCode.UNEXPECTED_NULL)
+_FAILED = int(ResultCode.OP_FAILED)
+_TOKEN_BYTES = 32
+_WITH_DIMENSIONS = (int(ResultCode.NO_ERROR), int(ResultCode.OUTPUT_INSUFFICIENT_SIZE))
+
+
+def connect(ffi: Any) -> None:
+    """Define every function of the library."""
+    converter = _Converter(ffi)
+    for signature in SIGNATURES:
+        failed = None if signature.returns == "void" else _FAILED
+        options: dict[str, Any] = {"name": signature.name} if failed is None else {"name": signature.name, "error": failed}
+        ffi.def_extern(**options)(_bound(signature, converter))
+
+
+def _bound(signature: Signature, converter: _Converter) -> Callable[..., Any]:
+    function = ndk.FUNCTIONS[signature.name]
+    takes = [(converter.taker(p), len(p.c)) for p in signature.parameters]
+    results = [p for p in signature.parameters if p.is_result]
+
+    def call(*arguments: Any) -> Any:
+        given, targets = [], []
+        at = 0
+        for (take, width), parameter in zip(takes, signature.parameters, strict=True):
+            part = arguments[at : at + width]
+            at += width
+            if parameter.is_result:
+                targets.append(part[0])
+            elif parameter.kind == "buffer":
+                given.extend(take(*part))
+            else:
+                given.append(take(*part))
+        if any(target == converter.null for target in targets):
+            return _NULL
+        answer = function(*given)
+        if not results:
+            return answer
+        code, values = answer[0], answer[1:]
+        for parameter, target, value in zip(results, targets, values, strict=True):
+            if code in _WITH_DIMENSIONS or parameter.kind in ("out number", "out handle"):
+                converter.give(parameter, target, value)
+        return code
+
+    return call
+
+
+class _Converter:
+    """Between C's values and Python's."""
+
+    def __init__(self, ffi: Any) -> None:
+        self._ffi = ffi
+        self.null = ffi.NULL
+        self._strings: dict[str, Any] = {}
+        self._takers: dict[str, Callable[..., Any]] = {
+            "number": lambda value: value,
+            "handle": self._handle,
+            "string": self._string,
+            "operandType": self._operand_type,
+            "channelQuant": self._channel_quant,
+            "token": lambda p: None if p == self.null else self._ffi.buffer(p, _TOKEN_BYTES),
+            "pointer": lambda p: None if p == self.null else p,
+            "buffer": self._buffer,
+            "u32s": lambda count, p: None if p == self.null and count else self._numbers(p, count),
+            "handles": self._handles,
+        }
+
+    def taker(self, parameter: Parameter) -> Callable[..., Any]:
+        """How a parameter is taken."""
+        return self._takers.get(parameter.kind, lambda value: value)
+
+    def _handle(self, pointer: Any) -> int | None:
+        return int(self._ffi.cast("uintptr_t", pointer)) or None
+
+    def _handles(self, pointers: Any, count: int) -> list[int | None] | None:
+        return None if pointers == self.null and count else [self._handle(pointers[i]) for i in range(count)]
+
+    def _string(self, pointer: Any) -> str | None:
+        return None if pointer == self.null else self._ffi.string(pointer).decode("utf-8", "replace")
+
+    def _numbers(self, pointer: Any, count: int) -> list[int]:
+        return list(self._ffi.unpack(pointer, count)) if count else []
+
+    def _operand_type(self, pointer: Any) -> ndk.OperandType | None:
+        if pointer == self.null:
+            return None
+        dims = self._numbers(pointer.dimensions, pointer.dimensionCount)
+        return ndk.OperandType(pointer.type, tuple(dims), pointer.scale, pointer.zeroPoint)
+
+    def _channel_quant(self, pointer: Any) -> ndk.SymmPerChannelQuantParams | None:
+        if pointer == self.null:
+            return None
+        return ndk.SymmPerChannelQuantParams(pointer.channelDim, list(self._ffi.unpack(pointer.scales, pointer.scaleCount)))
+
+    def _buffer(self, pointer: Any, length: int) -> tuple[Any, int]:
+        # A buffer of length 0 is told from NULL: it is refused, NULL means "no value".
+        return (None, length) if pointer == self.null else (self._ffi.buffer(pointer, length), length)
+
+    def give(self, parameter: Parameter, target: Any, value: Any) -> None:
+        """Write a result."""
+        if parameter.kind == "out handle":
+            target[0] = self._ffi.cast(self._ffi.typeof(target).item, value or 0)
+        elif parameter.kind == "out string":
+            target[0] = self._kept(value)
+        elif parameter.kind in ("out bools", "out u32s"):
+            for i, item in enumerate(value or ()):
+                target[i] = item
+        elif value is not None:
+            target[0] = value
+
+    def _kept(self, text: str) -> Any:
+        """A C string that lives as long as the process."""
+        if text not in self._strings:
+            self._strings[text] = self._ffi.new("char[]", text.encode())
+        return self._strings[text]
