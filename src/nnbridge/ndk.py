@@ -15,6 +15,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
@@ -31,6 +32,7 @@ from nnbridge.runtime.compilation import Compilation, PartitioningMode, supporte
 from nnbridge.runtime.event import Event
 from nnbridge.runtime.execution import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, UNKNOWN_DURATION, Execution
 from nnbridge.runtime.memory import Memory, MemoryDesc
+from nnbridge.trace import from_environment
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, FeatureLevel, ResultCode
 
 LOG = logging.getLogger("nnbridge.ndk")
@@ -38,6 +40,9 @@ Handle = int
 Buffer = Any
 NO_ERROR = int(ResultCode.NO_ERROR)
 DEVICES_VARIABLE, CPU_ONLY_VARIABLE = "NNBRIDGE_DEVICES", "NNBRIDGE_CPU_ONLY"
+
+TRACE = from_environment()
+"""The trace of this process's calls, if the environment asks for one."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Every exported function by name."""
@@ -118,6 +123,7 @@ def _function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., A
         @wraps(body)
         def call(*arguments: Any) -> Any:
             code, results = NO_ERROR, None
+            began = time.perf_counter() if TRACE is not None else 0.0
             try:
                 results = body(*arguments)
             except NnapiError as error:
@@ -126,6 +132,8 @@ def _function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., A
             except Exception:
                 code = int(ResultCode.OP_FAILED)
                 _log_once(body.__name__)
+            if TRACE is not None and not body.__name__.startswith("_"):
+                TRACE.call(body.__name__, code, began, **_more(body.__name__, code, arguments))
             if not failed:
                 return code
             if code != NO_ERROR or results is None:
@@ -137,6 +145,17 @@ def _function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., A
         return call
 
     return export
+
+
+def _more(name: str, code: int, arguments: Sequence[Any]) -> dict[str, Any]:
+    """What a trace says beside the call: where a finished model was saved, what a compilation planned."""
+    if TRACE is None or code != NO_ERROR:
+        return {}
+    if name == "ANeuralNetworksModel_finish":
+        return {"saved": TRACE.model(HANDLES.get(arguments[0], _ModelHandle).finished(name))}
+    if name == "ANeuralNetworksCompilation_finish":
+        return {"plan": TRACE.plan(HANDLES.get(arguments[0], Compilation))}
+    return {}
 
 
 def _value(body: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from nnbridge import __version__
-from nnbridge.clib import header, signatures
+from nnbridge.clib import header
 from nnbridge.errors import InputError, Reason
 
 LIBRARY = "libneuralnetworks.so"
@@ -28,6 +28,12 @@ VARIABLES = {
     "NNBRIDGE_TRACE": "a file that every call is written to; finished models are saved beside it",
 }
 """Environment variables that a client's process may have."""
+
+_INCLUDES = ("#include <stdbool.h>", "#include <stdint.h>", "#include <stddef.h>")
+
+_LOCK = "nnbridge_start_lock"
+"""Below Python 3.12, cffi's start-up code locks itself with a field of PyCapsule_Type that it expects to be 0. In a process
+where Python has run for a while it is not, and the first call would wait for ever, as PyTorch's does: it gets its own object."""
 
 _START = """
 import sys
@@ -59,7 +65,7 @@ def preload() -> Path:
 def _cached() -> Path:
     """The compiled library in the user's cache."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    source = header.header() + repr(signatures.SIGNATURES) + _start()
+    source = _source() + header.prototypes() + _start()
     mark = hashlib.sha256(f"{__version__}{sys.version}{sys.prefix}{source}".encode()).hexdigest()[:16]
     target = root / "nnbridge" / f"ndk-{sys.version_info.major}.{sys.version_info.minor}-{mark}" / LIBRARY
     if not target.is_file():
@@ -67,6 +73,11 @@ def _cached() -> Path:
         with tempfile.TemporaryDirectory() as work:
             _copy(_compiled(Path(work)), target)
     return target
+
+
+def _source() -> str:
+    """The C code before cffi's own."""
+    return "\n".join([*_INCLUDES, f"PyTypeObject {_LOCK};", header.opaque_types(), header.STRUCTURES])
 
 
 def _start() -> str:
@@ -89,7 +100,8 @@ def _compiled(work: Path) -> Path:
     folder = sysconfig.get_config_var("LIBDIR")
     ffi.set_source(
         "_nnbridge_ndk",
-        f"#include <stdbool.h>\n#include <stdint.h>\n#include <stddef.h>\n{header.opaque_types()}\n{header.STRUCTURES}",
+        _source(),
+        define_macros=[("PyCapsule_Type", _LOCK)],
         extra_link_args=[f"-Wl,-soname,{LIBRARY}", f"-Wl,-rpath,{folder}"],
     )
     ffi.embedding_init_code(_start())

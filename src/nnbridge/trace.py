@@ -1,0 +1,68 @@
+"""NNBRIDGE_TRACE: what an NNAPI client did, line by line as JSON, and its finished models beside it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from nnbridge import storage
+from nnbridge.errors import NnbridgeError
+from nnbridge.model import Model
+from nnbridge.runtime.compilation import Compilation
+
+VARIABLE = "NNBRIDGE_TRACE"
+LOG = logging.getLogger("nnbridge.trace")
+
+
+class Trace:
+    """A file of calls. Each line has the call, its result code, when it began and how long it took (seconds, microseconds)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._models = 0
+        self._started = time.perf_counter()
+        self._file = path.open("w", encoding="utf-8")
+
+    def call(self, name: str, code: int, began: float, **more: Any) -> None:
+        """One call that ended now."""
+        now = time.perf_counter()
+        line = {"call": name, "code": code, "at": round(began - self._started, 6), "us": round((now - began) * 1e6, 1), **more}
+        with self._lock:
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+
+    def model(self, model: Model) -> str:
+        """Save a finished model beside the trace; the name of its file."""
+        with self._lock:
+            self._models += 1
+            target = self._path.with_name(f"{self._path.stem}.model{self._models}.nnapi")
+        try:
+            storage.save(model, target)
+        except (NnbridgeError, OSError) as error:
+            LOG.warning("the model cannot be saved beside the trace: %s", error)
+            return ""
+        return target.name
+
+    @staticmethod
+    def plan(compilation: Compilation) -> list[dict[str, Any]]:
+        """Device and operations of each step."""
+        plan, main = compilation.plan, compilation.model.main
+        return [
+            {
+                "device": plan.devices[step.device].name,
+                "operations": [compilation.model.operation_name(main.operations[i]) for i in step.operations],
+            }
+            for step in plan.steps
+        ]
+
+
+def from_environment() -> Trace | None:
+    """The trace that the environment asks for."""
+    path = os.environ.get(VARIABLE, "")
+    return Trace(Path(path)) if path else None

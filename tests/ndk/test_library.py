@@ -1,0 +1,96 @@
+"""libneuralnetworks.so: a C client, and what the command line makes of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nnbridge import clib, ndk
+from nnbridge.cli.commands import cli
+from nnbridge.clib.header import header
+from nnbridge.clib.signatures import SIGNATURES
+
+pytest.importorskip("cffi")
+HERE = Path(__file__).parent
+compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc on this machine")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the library and its header."""
+    folder = tmp_path_factory.mktemp("ndk")
+    clib.build(folder)
+    return folder
+
+
+def client(library: Path, *options: str) -> Path:
+    """The C client, compiled."""
+    program = library / "client"
+    command = ["gcc", "-D_GNU_SOURCE", "-Wall", "-Werror", "-O1", *options, str(HERE / "client.c"), f"-I{library}"]
+    subprocess.run([*command, f"-L{library}", "-lneuralnetworks", "-lpthread", "-o", str(program)], check=True)
+    return program
+
+
+def run(program: Path, library: Path, device: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The client's answer on a device."""
+    environment = {**os.environ, **clib.environment(library), **variables}
+    return subprocess.run([str(program), device], env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@compiler
+@pytest.mark.parametrize("device", ["nnapi-reference", "nnapi-sample_float_fast"])
+def test_a_c_client_computes_in_every_way_from_eight_threads(library: Path, device: str) -> None:
+    result = run(client(library), library, device)
+    assert (result.returncode, result.stdout) == (0, "all computed\n"), result.stderr
+
+
+@compiler
+def test_a_c_client_sees_the_devices_that_the_environment_names(library: Path) -> None:
+    result = run(client(library), library, "nnapi-sample_float_fast", NNBRIDGE_DEVICES="nnapi-sample_minimal")
+    assert result.returncode == 1
+    assert "no device nnapi-sample_float_fast" in result.stderr
+
+
+@compiler
+def test_the_trace_tells_what_a_client_did_and_keeps_its_model(library: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    result = run(client(library), library, "nnapi-reference", NNBRIDGE_TRACE=str(trace))
+    assert result.returncode == 0, result.stderr
+    text = trace.read_text()
+    assert '"call": "ANeuralNetworksExecution_compute"' in text
+    (saved,) = tmp_path.glob("*.nnapi")
+    planned = CliRunner().invoke(cli, ["plan", str(saved), "--device", "nnapi-sample_minimal", "--json"])
+    assert planned.exit_code == 0
+    assert '"nnapi-sample_minimal"' in planned.output
+
+
+def test_every_function_has_a_signature_and_the_other_way_round() -> None:
+    assert {signature.name for signature in SIGNATURES} == set(ndk.FUNCTIONS)
+
+
+def test_the_header_has_androids_numbers() -> None:
+    text = header()
+    for line in (
+        "ANEURALNETWORKS_CONV_2D = 3,",
+        "ANEURALNETWORKS_TENSOR_QUANT8_ASYMM_SIGNED = 14,",
+        "ANEURALNETWORKS_FEATURE_LEVEL_5 = 31,",
+        "ANEURALNETWORKS_FENCED_DURATION_IN_DRIVER = 3,",
+        "ANEURALNETWORKS_PREFER_SUSTAINED_SPEED = 2,",
+        "ANEURALNETWORKS_PRIORITY_HIGH = 110,",
+    ):
+        assert line in text
+    assert len(re.findall(r"^\w+ ANeuralNetworks\w+\(", text, re.MULTILINE)) == 75
+
+
+def test_the_commands_build_and_tell_the_environment(tmp_path: Path) -> None:
+    built = CliRunner().invoke(cli, ["ndk", "build", str(tmp_path)])
+    assert built.exit_code == 0
+    assert (tmp_path / "libneuralnetworks.so").is_file()
+    told = CliRunner().invoke(cli, ["ndk", "env", str(tmp_path)])
+    assert f"export LD_LIBRARY_PATH={tmp_path}" in told.output
