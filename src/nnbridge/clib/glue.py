@@ -29,33 +29,42 @@ def connect(ffi: Any) -> None:
 
 def _bound(signature: Signature, converter: _Converter) -> Callable[..., Any]:
     function = ndk.FUNCTIONS[signature.name]
-    takes = [(converter.taker(p), len(p.c)) for p in signature.parameters]
+    parameters = [p for p in signature.parameters if not p.is_result]
     results = [p for p in signature.parameters if p.is_result]
+    # What is given comes first in every function, results last.
+    assert signature.parameters == (*parameters, *results)
+    plan: list[tuple[Callable[..., Any] | None, slice, bool]] = []
+    at = 0
+    for parameter in parameters:
+        width = len(parameter.c)
+        plan.append((converter.taker(parameter), slice(at, at + width), parameter.kind == "buffer"))
+        at += width
+
+    def taken(arguments: tuple[Any, ...]) -> list[Any]:
+        given: list[Any] = []
+        for take, part, splits in plan:
+            if take is None:
+                given.append(arguments[part.start])
+            elif splits:
+                given.extend(take(*arguments[part]))
+            else:
+                given.append(take(*arguments[part]))
+        return given
 
     def call(*arguments: Any) -> Any:
-        given, targets = [], []
-        at = 0
-        for (take, width), parameter in zip(takes, signature.parameters, strict=True):
-            part = arguments[at : at + width]
-            at += width
-            if parameter.is_result:
-                targets.append(part[0])
-            elif parameter.kind == "buffer":
-                given.extend(take(*part))
-            else:
-                given.append(take(*part))
+        return function(*taken(arguments))
+
+    def call_with_results(*arguments: Any) -> Any:
+        targets = arguments[at:]
         if any(target == converter.null for target in targets):
             return _NULL
-        answer = function(*given)
-        if not results:
-            return answer
-        code, values = answer[0], answer[1:]
+        code, *values = function(*taken(arguments))
         for parameter, target, value in zip(results, targets, values, strict=True):
             if code in _WITH_DIMENSIONS or parameter.kind in ("out number", "out handle"):
                 converter.give(parameter, target, value)
         return code
 
-    return call
+    return call_with_results if results else call
 
 
 class _Converter:
@@ -64,9 +73,9 @@ class _Converter:
     def __init__(self, ffi: Any) -> None:
         self._ffi = ffi
         self.null = ffi.NULL
+        self._cast, self._word = ffi.cast, ffi.typeof("uintptr_t")
         self._strings: dict[str, Any] = {}
         self._takers: dict[str, Callable[..., Any]] = {
-            "number": lambda value: value,
             "handle": self._handle,
             "string": self._string,
             "operandType": self._operand_type,
@@ -78,12 +87,12 @@ class _Converter:
             "handles": self._handles,
         }
 
-    def taker(self, parameter: Parameter) -> Callable[..., Any]:
-        """How a parameter is taken."""
-        return self._takers.get(parameter.kind, lambda value: value)
+    def taker(self, parameter: Parameter) -> Callable[..., Any] | None:
+        """How a parameter is taken; None for a number, which is taken as it is."""
+        return self._takers.get(parameter.kind)
 
     def _handle(self, pointer: Any) -> int | None:
-        return int(self._ffi.cast("uintptr_t", pointer)) or None
+        return int(self._cast(self._word, pointer)) or None
 
     def _handles(self, pointers: Any, count: int) -> list[int | None] | None:
         return None if pointers == self.null and count else [self._handle(pointers[i]) for i in range(count)]
