@@ -256,7 +256,8 @@ def ANeuralNetworksDevice_getFeatureLevel(device: Handle) -> int:
 def ANeuralNetworksDevice_getExtensionSupport(device: Handle, name: str) -> bool:
     """True if the device has the extension."""
     found = _device(device)
-    return any(extension.name == _not_null(name, "a name") for extension in found.supported_extensions())
+    wanted = _not_null(name, "a name")
+    return any(extension.name == wanted for extension in found.supported_extensions())
 
 
 @_function()

@@ -51,6 +51,18 @@ def test_a_c_client_computes_in_every_way_from_eight_threads(library: Path, devi
 
 
 @compiler
+def test_a_c_client_has_no_memory_error_under_address_sanitizer(library: Path) -> None:
+    if (
+        subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+        == "libasan.so"
+    ):
+        pytest.skip("gcc has no AddressSanitizer here")
+    # What the interpreter keeps at its end is not a leak of the library's.
+    result = run(client(library, "-fsanitize=address", "-g"), library, "nnapi-reference", ASAN_OPTIONS="detect_leaks=0")
+    assert (result.returncode, result.stdout) == (0, "all computed\n"), result.stderr
+
+
+@compiler
 def test_a_c_client_sees_the_devices_that_the_environment_names(library: Path) -> None:
     result = run(client(library), library, "nnapi-sample_float_fast", NNBRIDGE_DEVICES="nnapi-sample_minimal")
     assert result.returncode == 1

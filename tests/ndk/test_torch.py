@@ -177,6 +177,20 @@ def test_quantised_convolutions(relu: bool, nhwc: bool) -> None:
     check(made, quantised((1, 4, 6, 6), nhwc=nhwc), steps=1)
 
 
+@pytest.mark.parametrize("nhwc", [False, True])
+def test_quantised_transposed_convolutions(nhwc: bool) -> None:
+    torch.manual_seed(5)
+    torch.backends.quantized.engine = "qnnpack"
+    made = torch.ao.nn.quantized.ConvTranspose2d(4, 6, 3)
+    made.set_weight_bias(torch.quantize_per_tensor(torch.randn(4, 6, 3, 3) * 0.2, 0.01, 0, torch.qint8), torch.randn(6) * 0.1)
+    made.scale, made.zero_point = 0.05, 120
+    check(made, quantised((1, 4, 6, 6), nhwc=nhwc), steps=1)
+
+
+def test_a_change_of_type_to_the_same_type() -> None:
+    check(Function(lambda x: torch.relu(x).to(torch.float32)), torch.randn(2, 4))
+
+
 def test_quantised_linear_layers() -> None:
     torch.manual_seed(3)
     made = torch.ao.nn.quantized.Linear(5, 7)
