@@ -20,8 +20,10 @@ from nnbridge.types import OperationCode
 from nnbridge_onnx import families
 from nnbridge_onnx.extension import operation_code, options_value
 from nnbridge_onnx.fold import fold
+from nnbridge_onnx.fusing import find_groups
 from nnbridge_onnx.graph import Graph, Node
 from nnbridge_onnx.host import HOST, options_of
+from nnbridge_onnx.lower_quantised import lower_group
 from nnbridge_onnx.lowering import LOWERINGS, Lowerer
 from nnbridge_onnx.quantisation import find_quantisation
 from nnbridge_onnx.reader import graph_of, read
@@ -78,7 +80,10 @@ class _Conversion:
         self._graph = graph
         self._options = options
         self._draft = Draft(options.feature_level, _BUDGET)
-        self._values = Values(graph, find_quantisation(graph), self._draft)
+        quantisation = find_quantisation(graph)
+        self._values = Values(graph, quantisation, self._draft)
+        self._groups = find_groups(graph, quantisation)
+        self._fused: set[int] = set()
         self._placements: list[Mapped] = []
 
     def run(self) -> tuple[Model, tuple[Mapped, ...]]:
@@ -120,9 +125,18 @@ class _Conversion:
 
     def _place(self, node: Node) -> Mapped:
         """Fold, lower in the first way that works, or hand to the host."""
+        if node.index in self._fused:
+            return Mapped(node.index, node.type, WIDE)
         if fold(node, self._values):
             return Mapped(node.index, node.type, FOLDED)
         reasons: list[Reason] = []
+        group = self._groups.get(node.index)
+        if group is not None:
+            refused = self._try(group.node, lambda to: lower_group(to, group))
+            if refused is None:
+                self._fused.update(group.fused)
+                return Mapped(node.index, node.type, WIDE)
+            reasons.append(refused)
         for lower in LOWERINGS.get(node.type, ()) if not node.domain else ():
             refused = self._try(node, lower)
             if refused is None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
-from nnbridge_onnx.graph import Array
 from nnbridge_onnx.lowering import Lowerer, lowers
 
 C = OperationCode
@@ -67,23 +66,33 @@ def _conv(to: Lowerer) -> None:
     to.require(to.is_float(x), "floating images", OperandCode(x.type).name, x.name)
     bias = to.optional_constant(2)
     bias = np.zeros(weights.shape[0], weights.dtype) if bias is None else bias
-    convolve(to, x, weights, bias, shape)
+    moved = to.real(weights.transpose(filter_order(to, weights.shape)), x)
+    convolve(to, x, weights.shape, moved, to.real(bias, x), shape)
 
 
-def convolve(to: Lowerer, x: Value, weights: Array, bias: Array, shape: Sequence[int]) -> None:
-    """A float convolution of an image."""
-    found = window(to, weights.shape[2:], shape[2:])
+def filter_order(to: Lowerer, weights: Sequence[int]) -> tuple[int, int, int, int]:
+    """How ONNX's weights [out, in / groups, height, width] are turned for NNAPI."""
+    return (1, 2, 3, 0) if _is_depthwise(to, weights) else (0, 2, 3, 1)
+
+
+def _is_depthwise(to: Lowerer, weights: Sequence[int]) -> bool:
+    return int(to.attribute("group", 1)) > 1 and weights[1] == 1
+
+
+def convolve(
+    to: Lowerer, x: Value, weights: Sequence[int], filter: Value, bias: Value, shape: Sequence[int], activation: int = 0
+) -> None:
+    """A convolution of an image of ``shape`` (channels first) with weights of ONNX's shape, turned into ``filter``."""
+    found = window(to, weights[2:], shape[2:])
     groups = int(to.attribute("group", 1))
-    count = weights.shape[0]
-    to.require(groups > 0 and count % groups == 0 and weights.shape[1] * groups == shape[1], "channels in whole groups", groups)
-    depthwise = groups > 1 and weights.shape[1] == 1
-    x, pads = padded(to, x, found, weights.shape[2:])
-    order = (1, 2, 3, 0) if depthwise else (0, 2, 3, 1)
-    head = [x, to.real(weights.transpose(order), x), to.real(bias, x)]
+    count = weights[0]
+    to.require(groups > 0 and count % groups == 0 and weights[1] * groups == shape[1], "channels in whole groups", groups)
+    x, pads = padded(to, x, found, weights[2:])
+    head = [x, filter, bias]
     numbers = [to.scalar(v) for v in (*pads, *found.strides)]
-    tail = [to.scalar(0), to.flag(not to.channels_last)]
+    tail = [to.scalar(activation), to.flag(not to.channels_last)]
     dilations = [to.scalar(v) for v in found.dilations]
-    if depthwise:
+    if _is_depthwise(to, weights):
         to.finish_image(C.DEPTHWISE_CONV_2D, [*head, *numbers, to.scalar(count // groups), *tail, *dilations])
     elif groups > 1:
         to.require(found.dilations == [1, 1], "no dilation of a grouped convolution", found.dilations)

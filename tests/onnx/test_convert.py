@@ -10,12 +10,13 @@ import pytest
 
 from nnbridge.compare import compare, seeded_samples
 from nnbridge.converters import ConversionOptions
+from nnbridge.devices import device
 from nnbridge.errors import ConversionError
 from nnbridge.loading import load
 from nnbridge.references import OnnxRuntime
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.types import OperationCode
+from nnbridge.types import OperandCode, OperationCode
 from tests.conftest import MODELS
 
 onnx = pytest.importorskip("onnx")
@@ -238,3 +239,56 @@ def test_damaged_files_end_in_a_model_or_a_conversion_error(tmp_path: Path) -> N
         except ConversionError:
             refused += 1
     assert 0 < refused < 400
+
+
+def quantised_network(*, per_channel: bool) -> tuple[list[Any], dict[str, np.ndarray]]:
+    """A convolution with ReLU between DequantizeLinear and QuantizeLinear."""
+    rng = np.random.default_rng(1)
+    count = 6 if per_channel else 1
+    constants = {
+        "s": np.float32(0.05),
+        "z": np.uint8(128),
+        "w": rng.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8),
+        "ws": rng.uniform(0.005, 0.01, count).astype(np.float32).reshape(() if count == 1 else -1),
+        "wz": np.zeros(count, np.int8).reshape(() if count == 1 else -1),
+        "b": rng.integers(-500, 500, 6).astype(np.int32),
+        "os": np.float32(0.1),
+        "oz": np.uint8(0),
+    }
+    constants["bs"] = (constants["s"] * constants["ws"]).astype(np.float32)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=0),
+        helper.make_node("DequantizeLinear", ["b", "bs"], ["bd"], axis=0),
+        helper.make_node("Conv", ["xd", "wd", "bd"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "os", "oz"], ["yq"]),
+        helper.make_node("DequantizeLinear", ["yq", "os", "oz"], ["y"]),
+    ]
+    return nodes, constants
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_convolution_between_quantisations_is_one_quantised_operation(per_channel: bool, tmp_path: Path) -> None:
+    nodes, constants = quantised_network(per_channel=per_channel)
+    path = model(tmp_path, nodes, [1, 4, 5, 5], constants)
+    converted = load(path)
+    codes = [operation.type for operation in converted.main.operations]
+    assert (codes.count(OperationCode.CONV_2D), codes.count(OperationCode.RELU)) == (1, 0)
+    (conv,) = (o for o in converted.main.operations if o.type == OperationCode.CONV_2D)
+    assert converted.main.operands[conv.inputs[0]].type == OperandCode.TENSOR_QUANT8_ASYMM
+    compilation = Compilation.create(converted, [])
+    compilation.finish()
+    comparison = compare(compilation, "onnxruntime", seeded_samples(converted, OnnxRuntime(path), [0, 1, 2]))
+    # A step of the output is 0.1.
+    assert comparison.outputs[0].max_abs_diff < 0.1001
+
+
+def test_a_quantised_driver_takes_the_convolution_of_a_group(tmp_path: Path) -> None:
+    nodes, constants = quantised_network(per_channel=True)
+    compilation = Compilation.create_for_devices(
+        load(model(tmp_path, nodes, [1, 4, 5, 5], constants)), [device("nnapi-sample_full")]
+    )
+    plan = compilation.finish()
+    assert {plan.devices[step.device].name for step in plan.steps} == {"nnapi-sample_full"}
