@@ -22,10 +22,10 @@ TARGET = Path(__file__).resolve().parents[1] / "docs" / "onnx-operators.md"
 PLACES = {"wide": "NNAPI", "folded": "NNAPI", "dead": "NNAPI", "host": "host"}
 HEAD = """# ONNX operators
 
-Where the node of each single-node test of onnx {version}'s backend suite runs: as NNAPI operations, on the host extension `ai.onnx`, or
-refused (values of types that nnbridge cannot hold are refused when run, so that a plan can be drawn). What is `NNAPI` for one form of an
-operator and `host` for another depends on element types, ranks and attributes: `nnbridge inspect FILE` tells the reason for each node.
-Made by `scripts/make_onnx_docs.py`.
+Where the node of each single-node test of onnx {version}'s backend suite runs: as NNAPI operations, on the host extension
+`ai.onnx`, or refused (values of types that nnbridge cannot hold are refused when run, so that a plan can be drawn). What is
+NNAPI's for one form of an operator and the host's for another depends on element types, ranks and attributes;
+`nnbridge inspect FILE` tells the reason for each node. Made by `scripts/make_onnx_docs.py`.
 
 | operator | opset | tests | NNAPI | host | refused |
 |---|---|---|---|---|---|

@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, TypeVar
@@ -536,7 +536,11 @@ def ANeuralNetworksCompilation_setTimeout(compilation: Handle, duration: int) ->
 @_function()
 def ANeuralNetworksCompilation_finish(compilation: Handle) -> None:
     """Partition and prepare."""
-    HANDLES.get(compilation, Compilation).finish()
+    found = HANDLES.get(compilation, Compilation)
+    found.finish()
+    if LOG.isEnabledFor(logging.INFO):
+        for line in placements(found):
+            LOG.info("%s", line)
 
 
 @_function()
@@ -550,6 +554,15 @@ def ANeuralNetworksCompilation_addExtensionAttribute(
 
 def _refuse_attribute(name: str, number: int) -> None:
     raise BadDataError(Reason("an attribute that a device's extension has", f"{_not_null(name, 'a name')}#{number}"))
+
+
+def placements(compilation: Compilation) -> Iterator[str]:
+    """Where each operation of a finished compilation goes, and at which figures the devices offered it."""
+    plan, model = compilation.plan, compilation.model
+    for placement in plan.placements:
+        name = model.operation_name(model.main.operations[placement.operation])
+        offers = (f"{a.device} {a.figure:g}" if a.figure is not None else f"{a.device}: {a.reason}" for a in placement.answers)
+        yield f"operation {placement.operation} {name} goes to {plan.device_of(placement.operation).name} ({'; '.join(offers)})"
 
 
 def _memory_preference(name: str, direction: str) -> None:

@@ -70,6 +70,13 @@ def test_a_c_client_sees_the_devices_that_the_environment_names(library: Path) -
 
 
 @compiler
+def test_the_log_tells_where_operations_go_and_why_calls_are_refused(library: Path) -> None:
+    result = run(client(library), library, "nnapi-sample_float_fast", NNBRIDGE_LOG="debug")
+    assert "operation 0 ADD goes to nnapi-sample_float_fast (nnapi-sample_float_fast 0.8)" in result.stderr
+    assert "setInput: 800 bytes, found 4" in result.stderr
+
+
+@compiler
 def test_the_trace_tells_what_a_client_did_and_keeps_its_model(library: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     result = run(client(library), library, "nnapi-reference", NNBRIDGE_TRACE=str(trace))

@@ -5,6 +5,8 @@ Nothing is copied but numbers and names: values, inputs and outputs are seen thr
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +22,9 @@ _WITH_DIMENSIONS = (int(ResultCode.NO_ERROR), int(ResultCode.OUTPUT_INSUFFICIENT
 
 def connect(ffi: Any) -> None:
     """Define every function of the library."""
+    level = os.environ.get("NNBRIDGE_LOG", "").upper()
+    if level in ("DEBUG", "INFO", "WARNING"):
+        logging.basicConfig(level=level, format="%(name)s: %(message)s")
     converter = _Converter(ffi)
     for signature in SIGNATURES:
         failed = None if signature.returns == "void" else _FAILED
