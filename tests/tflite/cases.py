@@ -355,6 +355,15 @@ def _answers() -> Iterator[Case]:
     yield Case("MEAN", [(1, 4, 4, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, QUANT8, parameters=SAME, variant="8-bit")
     yield Case("MEAN", [(1, 7, 7, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, QUANT8, "host", exact=True, variant="rescaled")
     yield Case("MEAN", [(1, 3, 5, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, QUANT8, "host", exact=True, variant="odd count")
+    yield Case("EMBEDDING_LOOKUP", [((3,), I32), W((8, 4))], [(3, 4)], None, exact=True)
+    yield Case(
+        "HASHTABLE_LOOKUP",
+        [((3,), I32), C([1, 2, 3, 5, 8]), W((5, 4))],
+        [(3, 4), ((3,), U8)],
+        None,
+        parameters={U8: (1.0, 0)},
+        exact=True,
+    )
     yield Case("CAST", [(2, 3)], [((2, 3), F)], {"in_data_type": 2, "out_data_type": 0}, (I32,), exact=True)
     yield Case("CAST", [(2, 3)], [((2, 3), I32)], {"in_data_type": 0, "out_data_type": 2}, (F,), exact=True)
     yield Case(

@@ -16,9 +16,13 @@ from nnbridge.inspection import inspect
 from nnbridge.loading import load
 from nnbridge.references import LiteRT
 from nnbridge.runtime.compilation import Compilation
+from nnbridge_tflite.delegate import RULES
+from nnbridge_tflite.host import HOST
 from nnbridge_tflite.metadata import NAME, metadata
 from nnbridge_tflite.reader import read
+from nnbridge_tflite.schema import builtin_names
 from tests.conftest import MODELS
+from tests.tflite.cases import cases
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
 
@@ -126,3 +130,16 @@ def test_damaged_metadata_is_refused_with_its_place(tmp_path: Path) -> None:
     path.write_bytes(content[: at - 4] + b"\xff\xff\xff\x7f" + content[at:])
     with pytest.raises(ConversionError, match="metadata root: a table inside"):
         metadata(read(path))
+
+
+def test_every_operator_that_the_delegate_maps_is_compared_with_litert() -> None:
+    # The recurrent operators and FILL have tests of their own.
+    own = {"FILL", "LSTM", "RNN", "SVDF", "BIDIRECTIONAL_SEQUENCE_LSTM"}
+    own |= {f"UNIDIRECTIONAL_SEQUENCE_{kind}" for kind in ("LSTM", "RNN")}
+    assert set(RULES) - own == set(RULES) & {case.operator for case in cases()}
+
+
+def test_every_builtin_has_a_place() -> None:
+    for operation in HOST.operations.values():
+        assert operation.kernel is not None or operation.reason
+    assert {operation.name for operation in HOST.operations.values()} == set(builtin_names().values())

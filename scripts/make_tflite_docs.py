@@ -1,0 +1,84 @@
+"""Write docs/tflite-operators.md: what Android's delegate maps, and what was compared with LiteRT's reference kernels.
+
+    python scripts/make_tflite_docs.py
+
+Each case of tests/tflite/cases.py is converted and run beside LiteRT; an operator without a case is described by its host
+kernel, or by the reason why there is none.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from nnbridge_tflite.delegate import RULES
+from nnbridge_tflite.host import HOST
+from nnbridge_tflite.schema import builtin_names
+from tests.tflite.agreement import differences
+from tests.tflite.cases import Case, cases
+
+TARGET = Path(__file__).resolve().parents[1] / "docs" / "tflite-operators.md"
+ELSEWHERE = {
+    "BIDIRECTIONAL_SEQUENCE_LSTM": "test_recurrent.py",
+    "FILL": "test_fold.py",
+    "LSTM": "test_recurrent.py",
+    "RNN": "test_recurrent.py",
+    "SVDF": "test_recurrent.py",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "test_recurrent.py",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "test_recurrent.py",
+}
+HEAD = """# TFLite operators
+
+Under *delegate*: what Android's NNAPI delegate maps, up to which version of the operator and from which feature level on
+(further conditions are in `converters/nnbridge_tflite/delegate.py`; `nnbridge inspect FILE` tells which one a file breaks).
+Under *compared*: element types of single-operator files that were compared with LiteRT's reference kernel, by where they ran:
+`delegate` and `wide` are NNAPI operations under the mapping of that name, `host` the host extension. Largest differences are
+in steps for integers and relative to the range for floats. Made by `scripts/make_tflite_docs.py`.
+
+| operator | delegate | compared |
+|---|---|---|
+"""
+
+
+def main() -> None:
+    """Run every case and write the table."""
+    compared: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases():
+            for type in case.types:
+                key = (type, case.place(type))
+                compared[case.operator][key] = max(_difference(case, type, Path(folder)), compared[case.operator].get(key, 0.0))
+    kernels = {operation.name: operation for operation in HOST.operations.values()}
+    rows = []
+    for name in sorted(builtin_names().values()):
+        rule = RULES.get(name)
+        mapped = "" if rule is None else f"version {rule.version}, level {rule.level}" + _types(rule.types)
+        rows.append(f"| {name} | {mapped} | {_compared(name, compared, kernels)} |")
+    TARGET.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    print(f"{TARGET}: {len(rows)} rows")
+
+
+def _types(types: tuple[str, ...] | None) -> str:
+    return "" if types is None else ": " + ", ".join(types)
+
+
+def _difference(case: Case, type: str, folder: Path) -> float:
+    found, _ = differences(case.write(folder, type), kernels=case.kernels)
+    return max(found, default=0.0)
+
+
+def _compared(name: str, compared: dict[str, dict[tuple[str, str], float]], kernels: dict[str, object]) -> str:
+    if name in compared:
+        return ", ".join(f"{type} {place} ({difference:.2g})" for (type, place), difference in compared[name].items())
+    if name in ELSEWHERE:
+        return f"tests/tflite/{ELSEWHERE[name]}"
+    kernel = kernels.get(name)
+    return "host kernel" if getattr(kernel, "kernel", None) is not None else "refused when run: no kernel"
+
+
+if __name__ == "__main__":
+    main()
