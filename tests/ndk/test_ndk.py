@@ -178,6 +178,8 @@ def test_padding_is_allowed_once_it_is_enabled() -> None:
     wide = np.zeros(8, np.float32)
     execution = ndk.ANeuralNetworksExecution_create(compiled())[1]
     assert ndk.ANeuralNetworksExecution_setInput(execution, 0, None, wide) == BAD_DATA
+    assert ndk.ANeuralNetworksExecution_enableInputAndOutputPadding(execution, True) == BAD_STATE
+    execution = ndk.ANeuralNetworksExecution_create(compiled())[1]
     assert ndk.ANeuralNetworksExecution_enableInputAndOutputPadding(execution, True) == OK
     assert ndk.ANeuralNetworksExecution_setInput(execution, 0, None, wide) == OK
     assert ndk.ANeuralNetworksExecution_enableInputAndOutputPadding(execution, False) == BAD_STATE

@@ -24,9 +24,11 @@ class Event:
     """``ANeuralNetworksEvent``. :meth:`wait` gives the same answer however often it is called."""
 
     def __init__(self, work: Callable[[], None] | None = None, *, fence: bool = False) -> None:
+        self._fence = -1
         self._error: NnapiError | None = None
         self._done = threading.Event()
-        self._fence = os.eventfd(0, os.EFD_CLOEXEC) if fence else -1
+        if fence:
+            self._fence = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread: threading.Thread | None = None
         if work is not None:
             self._thread = threading.Thread(target=self._run, args=(work,), name="nnbridge-execution", daemon=True)
@@ -59,8 +61,10 @@ class Event:
     def wait(self) -> None:
         """``Event_wait``: raises the error that the execution ended with."""
         if self._thread is None and self._fence >= 0:
-            readable, _, _ = select.select([self._fence], [], [])
-            if not readable:
+            # poll, as select refuses descriptors from 1024 on.
+            poll = select.poll()
+            poll.register(self._fence, select.POLLIN)
+            if not any(state & select.POLLIN for _, state in poll.poll()):
                 raise OpFailedError(Reason("a fence that is signalled", "another end", "Event_wait"))
             return
         if self._thread is not None:
@@ -90,9 +94,22 @@ class Event:
         """``Event_free``: waits first (fact E27)."""
         if self._thread is not None:
             self._done.wait()
+        self._close_fence()
+
+    def _close_fence(self) -> None:
         if self._fence >= 0:
             os.close(self._fence)
             self._fence = -1
+
+    def __enter__(self) -> Event:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # The thread holds the event while it works: whoever drops it gives the descriptor back, and nothing waits.
+        self._close_fence()
 
 
 def wait_for(dependencies: Sequence[Event | None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result
 from nnbridge.devices.host import operand_dtype
-from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, Reason, UnexpectedNullError
+from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.model import Operand, known
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.runtime.compilation import Compilation
@@ -72,6 +73,7 @@ class Execution:
         self._padded = self._measured = self._reusable = self._any_set = False
         self._result = Result()
         self._state = _State.PREPARATION
+        self._starting = threading.Lock()
         self._code = ResultCode.NO_ERROR
         self.report = RunReport()
         """What the last computation did."""
@@ -175,6 +177,7 @@ class Execution:
         """Facts E9, E12, E13."""
         if length > _MAX_LENGTH:
             raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(length), call, operand.name))
+        self._any_set = True  # A refused size counts as well (fact E15).
         if operand.type == OperandCode.OEM_SCALAR:
             return
         if is_input and operand.is_tensor and not known(dims):
@@ -224,11 +227,13 @@ class Execution:
     def compute(self) -> None:
         """``compute``: run synchronously. Raises the NNAPI error that it ends with."""
         self._begin("compute")
+        self._check_memories()
         self._compute()
 
     def start_compute(self) -> Event:
         """``startCompute``: run in a thread; what is wrong with the arguments is raised now (fact E26)."""
         self._begin("startCompute")
+        self._check_memories()
         return Event(self._compute)
 
     def start_compute_with_dependencies(self, dependencies: Sequence[Event | None], duration: int = 0) -> Event:
@@ -257,15 +262,25 @@ class Execution:
 
     def _begin(self, call: str) -> None:
         """From preparation, or completed if reusable, to computation; every argument must be set (facts E1 to E4, E22)."""
-        again = self._reusable and self._state is _State.COMPLETED
-        if not again:
-            self._require_preparation(call)
+        with self._starting:
+            if not (self._reusable and self._state is _State.COMPLETED):
+                self._require_preparation(call)
+            self._state = _State.COMPUTATION
         for group, operands in ((self._inputs, self._input_operands), (self._outputs, self._output_operands)):
             for argument, operand in zip(group, operands, strict=True):
                 if argument is None:
                     self._state, self._code = _State.COMPLETED, ResultCode.BAD_DATA
                     raise BadDataError(Reason("every input and output set", f"{operand.name or operand} is not", call))
-        self._state = _State.COMPUTATION
+
+    def _check_memories(self) -> None:
+        """Device memories as inputs must be ready before anything starts; fenced executions look later (facts E23, E26)."""
+        try:
+            for argument in self._inputs:
+                if argument is not None and argument.memory is not None:
+                    argument.memory.check_input(argument.dims)
+        except NnapiError as error:
+            self._finish(error.code, ())
+            raise
 
     def _compute(self, duration: int | None = None) -> None:
         limit = duration if duration is not None else self._timeout

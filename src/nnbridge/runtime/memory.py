@@ -20,6 +20,7 @@ import numpy.typing as npt
 from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnmappableError
 from nnbridge.model import Operand, Pool, known
+from nnbridge.types import is_extension
 
 if TYPE_CHECKING:
     from nnbridge.runtime.compilation import Compilation
@@ -182,7 +183,7 @@ class _MappedMemory(Memory):
 class DeviceMemory(Memory):
     """A memory made from a descriptor: typed, for its roles alone, uninitialised until something writes it."""
 
-    def __init__(self, operand: Operand, dims: tuple[int, ...], roles: frozenset[tuple[int, str, int]]) -> None:
+    def __init__(self, operand: Operand, dims: tuple[int, ...], roles: frozenset[Role]) -> None:
         size = int(np.prod(dims)) * operand_dtype(operand).itemsize
         super().__init__(size, np.empty(size, np.uint8))
         self._operand = operand
@@ -200,7 +201,7 @@ class DeviceMemory(Memory):
         """Fact Y22: whole, and in a role of its descriptor."""
         if (offset, length) != (0, 0):
             raise BadDataError(Reason("offset 0 and length 0 for a device memory", f"{offset}+{length}", call))
-        if role is None or (id(role.compilation), role.direction, role.index) not in self._roles:
+        if role not in self._roles:
             raise BadDataError(Reason("a role of the memory's descriptor", "another use", call))
         return self.content
 
@@ -246,7 +247,7 @@ class MemoryDesc:
     """``ANeuralNetworksMemoryDesc``: add roles, maybe dimensions, finish, then make memories of it."""
 
     def __init__(self) -> None:
-        self._roles: dict[tuple[int, str, int], Role] = {}
+        self._roles: set[Role] = set()
         self._operand: Operand | None = None
         self._dims: tuple[int, ...] = ()
         self._finished = False
@@ -270,18 +271,20 @@ class MemoryDesc:
         count = len(main.inputs if role.direction == INPUT else main.outputs)
         if not 0 <= role.index < count:
             raise BadDataError(Reason(f"an index below {count}", str(role.index), call))
-        key = (id(role.compilation), role.direction, role.index)
-        if key in self._roles:
+        if role in self._roles:
             raise BadDataError(Reason("each role once", f"{role.direction} {role.index} again", call))
         operand = role.operand
         dims = combine_dims(self._dims, operand.dims)
-        if dims is None or (self._operand is not None and not _alike(self._operand, operand)):
+        if dims is None or (dims and _is_scalar(operand)) or (self._operand is not None and not _alike(self._operand, operand)):
             raise BadDataError(Reason("roles of one type, with the same parameters and dimensions", str(operand), call))
-        self._roles[key], self._operand, self._dims = role, operand, dims
+        self._roles.add(role)
+        self._operand, self._dims = operand, dims
 
     def set_dimensions(self, dims: Sequence[int]) -> None:
-        """``setDimensions``: fill in what the roles leave open (fact Y14)."""
+        """``setDimensions``: fill in what the roles leave open; BAD_DATA for dimensions of a scalar (fact Y14)."""
         self._require_open("setDimensions")
+        if dims and self._operand is not None and _is_scalar(self._operand):
+            raise BadDataError(Reason("no dimensions for a scalar", str(list(dims)), "setDimensions"))
         combined = combine_dims(self._dims, tuple(dims))
         if combined is None:
             raise BadDataError(Reason(f"dimensions that fit {list(self._dims)}", str(list(dims)), "setDimensions"))
@@ -299,8 +302,7 @@ class MemoryDesc:
         if not self._finished:
             raise BadStateError(Reason("a descriptor that finished", "one that did not", "createFromDesc"))
         assert self._operand is not None
-        is_tensor = operand_dtype(self._operand) is not None and self._operand.is_tensor
-        if is_tensor and not known(self._dims):
+        if self._operand.is_tensor and not known(self._dims):
             raise OpFailedError(Reason("known dimensions", str(list(self._dims)), "createFromDesc"))
         return DeviceMemory(replace(self._operand, dims=self._dims), self._dims, frozenset(self._roles))
 
@@ -318,6 +320,10 @@ def combine_dims(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | No
     combined = tuple(x or y for x, y in zip(a, b, strict=True))
     fits = all(x in (0, z) and y in (0, z) for x, y, z in zip(a, b, combined, strict=True))
     return combined if fits else None
+
+
+def _is_scalar(operand: Operand) -> bool:
+    return not operand.is_tensor and not is_extension(operand.type)
 
 
 def _alike(a: Operand, b: Operand) -> bool:
