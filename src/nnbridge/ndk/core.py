@@ -1,0 +1,180 @@
+"""What the NDK's functions share: handles, result codes for errors, buffers."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, wraps
+from typing import Any, TypeVar
+
+from nnbridge.builder import ModelBuilder
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
+from nnbridge.model import Model
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.trace import from_environment
+from nnbridge.types import ResultCode
+
+LOG = logging.getLogger("nnbridge.ndk")
+Handle = int
+Buffer = Any
+NO_ERROR = int(ResultCode.NO_ERROR)
+DEVICES_VARIABLE, CPU_ONLY_VARIABLE = "NNBRIDGE_DEVICES", "NNBRIDGE_CPU_ONLY"
+
+TRACE = from_environment()
+"""The trace of this process's calls, if the environment asks for one."""
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Every exported function by name."""
+
+_Object = TypeVar("_Object")
+
+
+@dataclass(frozen=True)
+class OperandType:
+    """``ANeuralNetworksOperandType``."""
+
+    type: int
+    dimensions: Sequence[int] = ()
+    scale: float = 0.0
+    zeroPoint: int = 0
+
+
+@dataclass(frozen=True)
+class SymmPerChannelQuantParams:
+    """``ANeuralNetworksSymmPerChannelQuantParams``."""
+
+    channelDim: int
+    scales: Sequence[float]
+
+
+@dataclass
+class ModelHandle:
+    """``ANeuralNetworksModel``: under construction, then finished."""
+
+    builder: ModelBuilder = field(default_factory=ModelBuilder)
+    model: Model | None = None
+
+    def finished(self, call: str) -> Model:
+        """The model; BAD_STATE before a finish that succeeded."""
+        if self.model is None:
+            raise BadStateError(Reason("a model that finished", "one that did not", call))
+        return self.model
+
+
+# -- handles ---------------------------------------------------------------------------------------------------------
+
+
+class _Handles:
+    """Objects by number. Numbers are not used again."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(0x1000, 16)
+        self._objects: dict[int, object] = {}
+        self._lock = threading.Lock()
+
+    def add(self, made: object) -> Handle:
+        with self._lock:
+            number = next(self._numbers)
+            self._objects[number] = made
+        return number
+
+    def get(self, handle: Handle | None, kind: type[_Object]) -> _Object:
+        if not handle:
+            raise UnexpectedNullError(Reason(f"a handle of a {kind.__name__.strip('_')}", "NULL"))
+        found = self._objects.get(handle)
+        if not isinstance(found, kind):
+            raise BadDataError(Reason(f"a handle of a {kind.__name__.strip('_')}", f"{handle:#x}"))
+        return found
+
+    def remove(self, handle: Handle | None, kind: type[_Object]) -> _Object | None:
+        with self._lock:
+            found = self._objects.get(handle) if handle else None
+            return self._objects.pop(handle) if handle and isinstance(found, kind) else None  # type: ignore[return-value]
+
+
+HANDLES = _Handles()
+
+
+def function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Turn errors into codes, and export what has a public name. ``failed`` stands for the results of a failure."""
+
+    def export(body: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(body)
+        def call(*arguments: Any) -> Any:
+            code, results = NO_ERROR, None
+            began = time.perf_counter() if TRACE is not None else 0.0
+            try:
+                results = body(*arguments)
+            except NnapiError as error:
+                code = int(error.code)
+                LOG.debug("%s: %s: %s", body.__name__, error.code.name, error)
+            except Exception:
+                code = int(ResultCode.OP_FAILED)
+                _log_once(body.__name__)
+            if TRACE is not None and not body.__name__.startswith("_"):
+                TRACE.call(body.__name__, code, began, **more(body.__name__, code, arguments))
+            if not failed:
+                return code
+            if code != NO_ERROR or results is None:
+                return (code, *failed)
+            return (code, *(results if isinstance(results, tuple) else (results,)))
+
+        if not body.__name__.startswith("_"):
+            FUNCTIONS[body.__name__] = call
+        return call
+
+    return export
+
+
+def more(name: str, code: int, arguments: Sequence[Any]) -> dict[str, Any]:
+    """What a trace says beside the call: where a finished model was saved, what a compilation planned."""
+    if TRACE is None or code != NO_ERROR:
+        return {}
+    if name == "ANeuralNetworksModel_finish":
+        return {"saved": TRACE.model(HANDLES.get(arguments[0], ModelHandle).finished(name))}
+    if name == "ANeuralNetworksCompilation_finish":
+        return {"plan": TRACE.plan(HANDLES.get(arguments[0], Compilation))}
+    return {}
+
+
+def value_function(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Export a function without a result code."""
+    FUNCTIONS[body.__name__] = body
+    return body
+
+
+@cache
+def _log_once(name: str) -> None:
+    LOG.exception("%s failed inside nnbridge", name)
+
+
+def free(handle: Handle | None, kind: type[Any]) -> None:
+    freed = HANDLES.remove(handle, kind)
+    close = getattr(freed, "close", None)
+    if close is not None:
+        close()
+
+
+def not_null(value: _Object | None, what: str) -> _Object:
+    if value is None:
+        raise UnexpectedNullError(Reason(what, "NULL"))
+    return value
+
+
+def exactly(buffer: Buffer, length: int | None) -> Buffer:
+    """The first ``length`` bytes of a buffer; NULL stays NULL, and is refused with a length (fact E11)."""
+    if buffer is None:
+        if length:
+            raise UnexpectedNullError(Reason("a buffer", f"NULL of {length} bytes"))
+        return None
+    view = memoryview(buffer)
+    view = view.cast("B") if view.contiguous and view.nbytes else view
+    if length is None:
+        return view
+    if length > view.nbytes:
+        raise BadDataError(Reason(f"a buffer of {length} bytes", str(view.nbytes)))
+    return view[:length] if length != view.nbytes else view
