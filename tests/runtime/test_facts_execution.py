@@ -28,7 +28,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.event import Event
 from nnbridge.runtime.execution import UNKNOWN_DURATION, Execution
 from nnbridge.runtime.memory import Memory, MemoryDesc
-from nnbridge.types import OperationCode, ResultCode
+from nnbridge.types import OperandCode, OperationCode, ResultCode
 from tests.graphs import FLOAT, unary_chain
 from tests.runtime.drivers import Driver, FailsToExecute
 
@@ -304,6 +304,22 @@ def test_e32_the_driver_is_tried_again_next_time() -> None:
     for _ in range(2):
         execution.compute()
         assert [step.device for step in execution.report.steps] == ["broken", "nnapi-reference"]
+
+
+def test_e35_an_output_above_4_gib_fails() -> None:
+    # TestValidation's DynamicOutputShapeOverflow: 2**16 * 2**16 floats.
+    builder, large = ModelBuilder(), 1 << 16
+    x, weights = builder.add_operand(FLOAT, (0, 0)), builder.add_operand(FLOAT, (0, 0))
+    bias, fused, y = builder.add_operand(FLOAT, (0,)), builder.add_operand(OperandCode.INT32), builder.add_operand(FLOAT, (0, 0))
+    builder.set_operand_value(fused, 0)
+    builder.add_operation(OperationCode.FULLY_CONNECTED, [x, weights, bias, fused], [y])
+    builder.identify_inputs_and_outputs([x, weights, bias], [y])
+    execution, data = Execution(compiled(builder.finish())), np.zeros(large, np.float32)
+    for i, dims in enumerate([(large, 1), (large, 1), (large,)]):
+        execution.set_input_buffer(i, data, dims)
+    execution.set_output(0, data.copy())
+    with pytest.raises(OpFailedError):
+        execution.compute()
 
 
 def test_e36_dimensions_are_told_after_completion() -> None:

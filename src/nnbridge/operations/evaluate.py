@@ -7,6 +7,7 @@ is widened unless the kernel asked for it, and results are converted to the outp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _TO_NHWC = (0, 2, 3, 1)
 _TO_NCHW = (0, 3, 1, 2)
+_MAX_BYTES = 2**32 - 1
 _HALF = (OperandCode.TENSOR_FLOAT16, OperandCode.FLOAT16)
 
 
@@ -73,8 +75,19 @@ def resolve(call: Call) -> list[Arg]:
             scale, zero_point = source.scale, source.zero_point
         elif out.type in rule.fixed:
             scale, zero_point = rule.fixed[OperandCode(out.type)]
-        resolved.append(out.replace(dims=tuple(int(d) for d in dims), scale=scale, zero_point=zero_point, value=None))
+        made = out.replace(dims=tuple(int(d) for d in dims), scale=scale, zero_point=zero_point, value=None)
+        _require_size(call, made)
+        resolved.append(made)
     return resolved
+
+
+def _require_size(call: Call, out: Arg) -> None:
+    """OP_FAILED for an output of more than 2**32 - 1 bytes (fact E35)."""
+    elements = math.prod(out.dims)
+    # Nothing smaller can be too large: elements have 8 bytes at most.
+    if elements >= _MAX_BYTES // 8 and elements * out.dtype.itemsize > _MAX_BYTES:
+        rule = f"an output of {_MAX_BYTES} bytes at most"
+        raise OpFailedError(Reason(rule, str(list(out.dims)), call.definition.name))
 
 
 def evaluate(call: Call) -> list[Arg]:
