@@ -228,6 +228,26 @@ def test_e16_arguments_lie_anywhere_in_a_memory() -> None:
     assert memory.content[40:56].view(np.float32).tolist() == FLOORED
 
 
+def test_e16_with_padding_a_place_in_memory_may_be_longer() -> None:
+    memory, execution = Memory.shared(64), Execution(compiled())
+    memory.content[:16] = X.view(np.uint8)
+    execution.enable_input_and_output_padding(True)
+    execution.set_input_from_memory(0, memory, 0, 24)
+    execution.set_output_from_memory(0, memory, 32, 32)
+    execution.compute()
+    assert memory.content[32:48].view(np.float32).tolist() == FLOORED
+
+
+def test_e24_open_outputs_are_computed_anew() -> None:
+    execution, out = Execution(compiled(open_model())), np.zeros(4, np.float32)
+    execution.set_reusable(True)
+    execution.set_input_buffer(0, X, (1, 4))
+    execution.set_output(0, out)
+    for _ in range(2):
+        execution.compute()
+        assert execution.output_dims(0) == (1, 4)
+
+
 @pytest.mark.parametrize("name", ["setTimeout", "setMeasureTiming"])
 def test_e20_needs_an_explicit_device_before_it_looks_at_the_state(name: str) -> None:
     execution, _ = bound()

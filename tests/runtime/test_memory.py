@@ -286,6 +286,18 @@ def test_y30_a_failed_copy_leaves_the_target_uninitialised() -> None:
     assert not target.initialised
 
 
+def test_y31_a_copy_takes_the_dimensions_along() -> None:
+    compilation = compiled(unary_chain(FLOOR, dims=(0, 4)))
+    first, second = made(compilation, dims=(1, 4)), made(compilation, dims=(1, 4))
+    floor_into(compilation, first)
+    first.copy_to(second)
+    execution, out = Execution(compilation), np.zeros(4, np.float32)
+    execution.set_input_from_memory(0, second, dims=(1, 4))
+    execution.set_output(0, out)
+    execution.compute()
+    assert out.tolist() == FLOORED
+
+
 def test_memories_leave_no_descriptor_behind(fd: int) -> None:
     # TestMemoryInternal's leak test.
     before = len(os.listdir("/proc/self/fd"))
