@@ -5,6 +5,7 @@ Nothing of the model is run. External data is mapped, and may only lie in the mo
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -181,10 +182,10 @@ class _Reader:
         return list(value) if isinstance(value, (list, tuple)) or hasattr(value, "append") else value
 
     def _array(self, tensor: Any) -> Array:
-        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
-            return self._external(tensor)
         if any(d < 0 for d in tensor.dims):
             self._fail("dimensions of at least 0", list(tensor.dims), tensor.name)
+        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
+            return self._external(tensor)
         try:
             return np.asarray(self._onnx.numpy_helper.to_array(tensor))
         except (ValueError, TypeError, KeyError) as error:
@@ -197,15 +198,19 @@ class _Reader:
         if self._folder is None:
             self._fail("constants inside the model", "external data", place)
         folder = self._folder.resolve()
-        path = (folder / entries.get("location", "")).resolve()
-        if folder not in path.parents or not path.is_file():
+        try:
+            path = (folder / entries.get("location", "")).resolve()
+            inside = folder in path.parents and path.is_file()
+        except (ValueError, OSError, RuntimeError):  # a name that no file can have
+            inside = False
+        if not inside:
             self._fail("external data in a file of the model's folder", entries.get("location", ""), place)
         dtype = dtype_of(int(tensor.data_type))
         if dtype is None:
             self._fail("external data of a number type", tensor.data_type, place)
         try:
             offset = int(entries.get("offset", 0))
-            count = int(np.prod([int(d) for d in tensor.dims], dtype=np.int64))
+            count = math.prod(int(d) for d in tensor.dims)
             length = int(entries.get("length", count * dtype.itemsize))
         except ValueError as error:
             self._fail("whole numbers as offset and length", _first_line(error), place)

@@ -224,6 +224,38 @@ def test_external_data_outside_the_models_folder_is_refused(tmp_path: Path) -> N
         load(external(inner, "../weights.bin"))
 
 
+@pytest.mark.parametrize("dims", [(1 << 32, 1 << 32), (-1, -4), (0, 1 << 62, 4)])
+def test_external_data_of_impossible_dimensions_is_refused(dims: tuple[int, ...], tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(bytes(32))
+    path = external(tmp_path, "weights.bin")
+    damaged = onnx.load(str(path), load_external_data=False)
+    del damaged.graph.initializer[0].dims[:]
+    damaged.graph.initializer[0].dims.extend(dims)
+    for entry in damaged.graph.initializer[0].external_data:
+        if entry.key == "length":
+            entry.value = "0"
+    path.write_bytes(damaged.SerializeToString())
+    with pytest.raises(ConversionError):
+        load(path)
+
+
+@pytest.mark.parametrize("location", ["weights\0.bin", "x" * 5000, ""])
+def test_external_data_in_a_file_that_cannot_be_is_refused(location: str, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError):
+        load(external(tmp_path, location))
+
+
+def test_a_cyclic_graph_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    nodes.append(helper.make_node("Relu", ["b"], ["y"]))
+    info = [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "graph", info[:1], info[1:])
+    path = tmp_path / "cyclic.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    with pytest.raises(ConversionError):
+        load(path)
+
+
 def test_damaged_files_end_in_a_model_or_a_conversion_error(tmp_path: Path) -> None:
     content = (MODELS / "digits_qdq.onnx").read_bytes()
     rng = np.random.default_rng(0)
