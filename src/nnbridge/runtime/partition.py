@@ -16,7 +16,7 @@ from nnbridge.devices.device import UNLISTED, Capabilities, Device, Support
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
-from nnbridge.operations.validation import Verdict, validate_operation
+from nnbridge.runtime.slicing import CONTROL_FLOW, WRITTEN, Slices, requirements
 from nnbridge.types import (
     FeatureLevel,
     Lifetime,
@@ -25,9 +25,6 @@ from nnbridge.types import (
     is_extension,
     operation_name,
 )
-
-_CONTROL_FLOW = (OperationCode.IF, OperationCode.WHILE)
-_UNKNOWN_WHEN_PLANNED = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,8 @@ class Step:
 
 def place(model: Model, devices: Sequence[Device], preference: int) -> tuple[Placement, ...]:
     """The best device of every operation of the main subgraph (facts P1 to P9)."""
-    verdicts = [validate_operation(o, model.main.operands, model, model.main) for o in model.main.operations]
-    answers = [ask(device, model, verdicts) for device in devices]
+    slices = Slices(model)
+    answers = [ask(device, model, slices) for device in devices]
     capabilities = [device.capabilities for device in devices]
     return tuple(
         _best(model, i, devices, capabilities, [answer[i] for answer in answers], preference)
@@ -83,34 +80,24 @@ def place(model: Model, devices: Sequence[Device], preference: int) -> tuple[Pla
     )
 
 
-def ask(device: Device, model: Model, verdicts: Sequence[Verdict]) -> list[Reason | None]:
+def ask(device: Device, model: Model, slices: Slices) -> list[Reason | None]:
     """A device's answers, None for yes. A device below the model's feature level is asked about a slice only.
 
     A wrong answer (an exception, another number of answers) counts as "nothing supported" (fact D13).
     """
-    refused: dict[int, Reason] = {}
-    if device.kind == "device":
-        for i, verdict in enumerate(verdicts):
-            name = model.operation_name(model.main.operations[i])
-            if verdict.level > device.level:
-                rule = f"feature level {device.level} at most, the device's"
-                refused[i] = Reason(rule, f"level {verdict.level}", name)
-            elif verdict.runtime_only:
-                refused[i] = Reason("operands of known size at the loop's boundary", "unknown size", name)
-    kept = [i for i in range(len(verdicts)) if i not in refused]
-    sliced = slice_model(model, kept) if refused else model
-    if sliced is None:
+    part, count = slices.for_device(device), len(model.main.operations)
+    if part.model is None:
         gone = Reason("a slice of the model at the device's feature level", "none that is valid")
-        return [refused.get(i, gone) for i in range(len(verdicts))]
+        return [part.refused.get(i, gone) for i in range(count)]
+    answers: list[Reason | None] = [part.refused.get(i) for i in range(count)]
     try:
-        given = list(device.supported_operations(sliced))
-        if len(given) != len(kept):
-            raise ValueError(f"{len(given)} answers for {len(kept)} operations")
+        given = list(device.supported_operations(part.model))
+        if len(given) != len(part.kept):
+            raise ValueError(f"{len(given)} answers for {len(part.kept)} operations")
     except Exception as error:
         wrong = Reason("a right answer of getSupportedOperations", f"{type(error).__name__}: {error}")
-        return [refused.get(i, replace(wrong, operation=_name(model, i))) for i in range(len(verdicts))]
-    answers: list[Reason | None] = [refused.get(i) for i in range(len(verdicts))]
-    for i, answer in zip(kept, given, strict=True):
+        return [answer or replace(wrong, operation=_name(model, i)) for i, answer in enumerate(answers)]
+    for i, answer in zip(part.kept, given, strict=True):
         answers[i] = _as_reason(answer, model, i)
     return answers
 
@@ -135,7 +122,7 @@ def _best(
 ) -> Placement:
     """The lowest figure; on a tie the CPU, else the earlier device."""
     operation = model.main.operations[i]
-    cpu_only = operation.type in _CONTROL_FLOW and has_unknown_boundary(model, model.main, operation)
+    cpu_only = operation.type in CONTROL_FLOW and has_unknown_boundary(model, model.main, operation)
     best: tuple[float, int] | None = None
     given = []
     for k, (device, said) in enumerate(zip(devices, answers, strict=True)):
@@ -155,7 +142,7 @@ def _figure(
     model: Model, subgraph: Subgraph, operation: Operation, capabilities: Capabilities, preference: int, relaxed: bool
 ) -> float:
     """The device's figure for an operation: its first input's type; IF and WHILE add their bodies (facts P3 to P8)."""
-    if operation.type not in _CONTROL_FLOW:
+    if operation.type not in CONTROL_FLOW:
         if not operation.inputs:
             return UNLISTED
         return capabilities.of(subgraph.operands[operation.inputs[0]].type, relaxed).figure(preference)
@@ -172,32 +159,11 @@ def _figure(
         return float(np.float32(capabilities.while_performance.figure(preference)) + body(0) + body(1))
 
 
-# -- slices of a model -----------------------------------------------------------------------------------------------
-
-
-def slice_model(model: Model, kept: Sequence[int]) -> Model | None:
-    """The model with only these operations, as a device of a lower feature level is asked (facts S6 to S12).
-
-    What dropped operations made becomes an input, what only they read an output. None where no valid slice exists. The
-    slice is not relaxed and names no extensions.
-    """
-    main = model.main
-    operations = [main.operations[i] for i in kept]
-    if not operations or any(o.type in _CONTROL_FLOW for o in operations):
-        return None
-    written = {i for o in operations for i in o.outputs}
-    read = {i for o in operations for i in o.inputs}
-    inputs = [i for i in sorted(read) if i not in written and _is_variable(main.operands[i])]
-    outside = {i for k, o in enumerate(main.operations) if k not in set(kept) for i in o.inputs}
-    outputs = [i for i in sorted(written) if i in outside or main.operands[i].lifetime is Lifetime.SUBGRAPH_OUTPUT]
-    if not outputs:
-        return None
-    part = extract(model, operations, inputs, outputs)
-    return replace(part, relaxed=False, extensions={})
+# -- parts of a model ------------------------------------------------------------------------------------------------
 
 
 def _is_variable(operand: Operand) -> bool:
-    return operand.lifetime in (*_UNKNOWN_WHEN_PLANNED, Lifetime.SUBGRAPH_INPUT)
+    return operand.lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)
 
 
 def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int], outputs: Sequence[int]) -> Model:
@@ -218,7 +184,7 @@ def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int]
     )
     main = Subgraph(tuple(operand(i) for i in index), moved, tuple(index[i] for i in inputs), tuple(index[i] for i in outputs))
     used = {code >> 16 for group in (main.operands, main.operations) for code in (o.type for o in group) if is_extension(code)}
-    bodies = any(o.type in _CONTROL_FLOW for o in operations)
+    bodies = any(o.type in CONTROL_FLOW for o in operations)
     return replace(
         model,
         main=main,
@@ -266,7 +232,7 @@ def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tupl
     queues: list[deque[int]] = [deque() for _ in range(device_count)]
     missing = []
     for i, operation in enumerate(main.operations):
-        unknown = {k for k in operation.inputs if main.operands[k].lifetime in _UNKNOWN_WHEN_PLANNED}
+        unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
         missing.append(len(unknown))
         if not unknown:
             queues[homes[i]].append(i)
@@ -315,8 +281,7 @@ def _step(model: Model, number: int, device: int, members: list[int], maker: dic
 
 def required_level(model: Model) -> FeatureLevel:
     """The lowest feature level whose devices can be asked about the whole model."""
-    levels = [validate_operation(o, model.main.operands, model, model.main).level for o in model.main.operations]
-    return FeatureLevel(max(levels, default=1))
+    return FeatureLevel(max((need.level for need in requirements(model)), default=1))
 
 
 DEFAULT_PREFERENCE = PreferenceCode.FAST_SINGLE_ANSWER
