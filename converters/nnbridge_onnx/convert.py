@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,16 @@ from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.inspection import Mapped
 from nnbridge.model import Model
-from nnbridge.types import OperationCode
+from nnbridge.types import FuseCode, OperationCode
 from nnbridge_onnx import families
+from nnbridge_onnx.chains import ChainFinder
 from nnbridge_onnx.extension import operation_code, options_value
 from nnbridge_onnx.fold import fold
-from nnbridge_onnx.fusing import find_groups
+from nnbridge_onnx.fusing import Group, find_groups
 from nnbridge_onnx.graph import Graph, Node
 from nnbridge_onnx.host import HOST, options_of
 from nnbridge_onnx.lower_quantised import lower_group
-from nnbridge_onnx.lowering import LOWERINGS, Lowerer
+from nnbridge_onnx.lowering import LOWERINGS, Lower, Lowerer
 from nnbridge_onnx.quantisation import find_quantisation
 from nnbridge_onnx.reader import graph_of, read
 from nnbridge_onnx.values import Values
@@ -71,6 +74,17 @@ def _in_file(reason: Reason, source: str) -> Reason:
     return replace(reason, operation=f"{source} {reason.operation}".rstrip())
 
 
+@dataclass(frozen=True)
+class _Form:
+    """A node as it may be lowered."""
+
+    node: Node
+    lowerings: tuple[Lower, ...]
+    fused: tuple[int, ...] = ()
+    """Indexes of the nodes behind it that the form stands for."""
+    activation: FuseCode = FuseCode.NONE
+
+
 class _Conversion:
     """One conversion of a main graph."""
 
@@ -80,22 +94,33 @@ class _Conversion:
         self._graph = graph
         self._options = options
         self._draft = Draft(options.feature_level, _BUDGET)
-        quantisation = find_quantisation(graph)
-        self._values = Values(graph, quantisation, self._draft)
-        self._groups = find_groups(graph, quantisation)
+        self._values = Values(graph, self._draft)
+        self._groups: dict[int, Group] = {}
+        self._folded: frozenset[int] = frozenset()
         self._fused: set[int] = set()
         self._placements: list[Mapped] = []
 
     def run(self) -> tuple[Model, tuple[Mapped, ...]]:
         self._check_names()
-        inputs = [self._values.value(name) for name in self._graph.inputs]
         needed = self._needed()
+        self._prepare(needed)
+        inputs = [self._values.value(name) for name in self._graph.inputs]
         for node in self._graph.nodes:
             with np.errstate(all="ignore"):
                 self._placements.append(self._place(node) if node.index in needed else Mapped(node.index, node.type, DEAD))
         outputs = self._outputs(inputs)
         model = Assembly(self._graph.name).build(inputs, outputs, live_steps(self._draft.steps, outputs))
         return model, tuple(self._placements)
+
+    def _prepare(self, needed: frozenset[int]) -> None:
+        """Fold what is known, and find what nodes do together."""
+        nodes = (node for node in self._graph.nodes if node.index in needed)
+        with np.errstate(all="ignore"):
+            self._folded = frozenset(node.index for node in nodes if fold(node, self._values))
+        known = self._values.known(self._graph)
+        self._values.quantised = find_quantisation(known)
+        self._groups = find_groups(known, self._values.quantised)
+        self._chains = ChainFinder(known, self._values)
 
     def _check_names(self) -> None:
         """Every value is made before it is read, and once."""
@@ -127,38 +152,50 @@ class _Conversion:
         """Fold, lower in the first way that works, or hand to the host."""
         if node.index in self._fused:
             return Mapped(node.index, node.type, WIDE)
-        if fold(node, self._values):
+        # Some shapes are known only once NNAPI has computed them: folding is tried again.
+        if node.index in self._folded or fold(node, self._values):
             return Mapped(node.index, node.type, FOLDED)
         reasons: list[Reason] = []
-        group = self._groups.get(node.index)
-        if group is not None:
-            refused = self._try(group.node, lambda to: lower_group(to, group))
-            if refused is None:
-                self._fused.update(group.fused)
-                return Mapped(node.index, node.type, WIDE)
-            reasons.append(refused)
-        for lower in LOWERINGS.get(node.type, ()) if not node.domain else ():
-            refused = self._try(node, lower)
-            if refused is None:
-                return Mapped(node.index, node.type, WIDE, tuple(reasons))
-            reasons.append(refused)
+        for form in self._forms(node):
+            for lower in form.lowerings:
+                refused = self._try(form, lower)
+                if refused is None:
+                    self._fused.update(form.fused)
+                    return Mapped(node.index, node.type, WIDE, tuple(reasons))
+                reasons.append(refused)
         self._host(node)
         return Mapped(
             node.index, node.type, HOST_MAPPING, tuple(reasons) or (Reason("an operator that NNAPI can express", node.type),)
         )
 
-    def _try(self, node: Node, lower: Any) -> Reason | None:
+    def _forms(self, node: Node) -> Iterator[_Form]:
+        """The node as a quantised group, with what follows it, and alone."""
+        group = self._groups.get(node.index)
+        if group is not None:
+            yield _Form(group.node, (partial(lower_group, group=group),), group.fused, group.activation)
+        lowerings = tuple(LOWERINGS.get(node.type, ())) if not node.domain else ()
+        chain = self._chains.chain(node) if lowerings else None
+        if chain is not None:
+            type = self._values.tensor(node.outputs[0]).type
+            for name, array in chain.constants.items():
+                self._values.fold(name, array, type)
+            yield _Form(chain.node, lowerings, chain.fused, chain.activation)
+        yield _Form(node, lowerings)
+
+    def _try(self, form: _Form, lower: Lower) -> Reason | None:
         """Lower a node: None, or why it does not work, with nothing left behind."""
         mark = self._values.mark()
         try:
-            lower(Lowerer(node, self._values, self._options.layout))
+            lowerer = Lowerer(form.node, self._values, self._options.layout, form.activation)
+            lower(lowerer)
+            lowerer.require(lowerer.activated, "an operation that takes an activation", form.activation.name)
         except Unmappable as error:
             self._values.restore(mark)
             return error.reason
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
             # Attributes may hold anything; what a lowering cannot make sense of is the file's fault.
             self._values.restore(mark)
-            return Reason("operands and attributes that fit the operator", f"{type(error).__name__}: {error}", node.label)
+            return Reason("operands and attributes that fit the operator", f"{type(error).__name__}: {error}", form.node.label)
         return None
 
     def _host(self, node: Node) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nnbridge.types import FuseCode
+from nnbridge_onnx.chains import activation_of
 from nnbridge_onnx.graph import Graph, Node
 from nnbridge_onnx.values import INT8, UINT8, Quantisation
 
@@ -120,7 +121,7 @@ class _Finder:
         reader = self._only_reader(node.outputs[0])
         activation, fused = FuseCode.NONE, []
         if reader is not None and node.type in ("Conv", "Gemm", "Add", "Mul", "Sub") and reader.type in ("Relu", "Clip"):
-            code = self._activation(reader)
+            code = activation_of(reader, self._graph.constants)
             if code is None:
                 return None
             activation, fused = code, [reader.index]
@@ -132,19 +133,6 @@ class _Finder:
     def _only_reader(self, name: str) -> Node | None:
         readers = self._readers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self._graph.outputs else None
-
-    def _activation(self, node: Node) -> FuseCode | None:
-        if node.type == "Relu":
-            return FuseCode.RELU
-        bounds = [self._bound(node, "min", 1), self._bound(node, "max", 2)]
-        return {(0.0, 6.0): FuseCode.RELU6, (-1.0, 1.0): FuseCode.RELU1}.get((bounds[0], bounds[1]))
-
-    def _bound(self, node: Node, attribute: str, position: int) -> float:
-        if attribute in node.attributes:
-            return float(node.attributes[attribute])
-        name = node.inputs[position] if position < len(node.inputs) else ""
-        array = self._graph.constants.get(name)
-        return float(array.item()) if array is not None and array.size == 1 else float("nan")
 
     def _dequantised(self, name: str) -> Weights | None:
         """What lies before DequantizeLinear."""

@@ -79,9 +79,7 @@ def _is_depthwise(to: Lowerer, weights: Sequence[int]) -> bool:
     return int(to.attribute("group", 1)) > 1 and weights[1] == 1
 
 
-def convolve(
-    to: Lowerer, x: Value, weights: Sequence[int], filter: Value, bias: Value, shape: Sequence[int], activation: int = 0
-) -> None:
+def convolve(to: Lowerer, x: Value, weights: Sequence[int], filter: Value, bias: Value, shape: Sequence[int]) -> None:
     """A convolution of an image of ``shape`` (channels first) with weights of ONNX's shape, turned into ``filter``."""
     found = window(to, weights[2:], shape[2:])
     groups = int(to.attribute("group", 1))
@@ -90,7 +88,7 @@ def convolve(
     x, pads = padded(to, x, found, weights[2:])
     head = [x, filter, bias]
     numbers = [to.scalar(v) for v in (*pads, *found.strides)]
-    tail = [to.scalar(activation), to.flag(not to.channels_last)]
+    tail = [to.activation(), to.flag(not to.channels_last)]
     dilations = [to.scalar(v) for v in found.dilations]
     if _is_depthwise(to, weights):
         to.finish_image(C.DEPTHWISE_CONV_2D, [*head, *numbers, to.scalar(count // groups), *tail, *dilations])
@@ -126,7 +124,7 @@ def _conv_1d(to: Lowerer) -> None:
     numbers = [to.scalar(v) for v in (before, after, 0, 0, stride, 1)]
     dilations = [to.scalar(dilation), to.scalar(1)]
     flat = weights[:, :, None, :]
-    tail = [to.scalar(0), to.flag(False)]
+    tail = [to.activation(), to.flag(False)]
     if groups > 1 and weights.shape[1] == 1:
         inputs = [
             wide,
@@ -167,7 +165,7 @@ def _conv_transpose(to: Lowerer) -> None:
     to.require(min(top, left) >= 0 and all(p >= 0 for p in (bottom, right)), "paddings of at least 0", pads)
     inputs = [x, to.real(weights.transpose(1, 2, 3, 0), x), to.real(bias, x)]
     numbers = [to.scalar(v) for v in (left, right, top, bottom, strides[1], strides[0])]
-    to.finish_image(C.TRANSPOSE_CONV_2D, [*inputs, *numbers, to.scalar(0), to.flag(not to.channels_last)])
+    to.finish_image(C.TRANSPOSE_CONV_2D, [*inputs, *numbers, to.activation(), to.flag(not to.channels_last)])
 
 
 def _transposed_pads(
@@ -213,7 +211,7 @@ def _pool(to: Lowerer) -> None:
         x = to.emit(C.PAD, [x, to.values.draft.ints(numbers, (4, 2))], to.temporary(x))
         pads = [0, 0, 0, 0]
     window_inputs = [to.scalar(v) for v in (*pads, *found.strides, kernel[1], kernel[0])]
-    to.finish_image(_POOLS[to.node.type], [x, *window_inputs, to.scalar(0), to.flag(not to.channels_last)])
+    to.finish_image(_POOLS[to.node.type], [x, *window_inputs, to.activation(), to.flag(not to.channels_last)])
 
 
 def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:

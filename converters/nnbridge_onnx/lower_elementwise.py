@@ -47,7 +47,7 @@ _UNARY = {
 def _arithmetic(to: Lowerer) -> None:
     inputs, images = to.alike(0, 1)
     to.require(_ARITHMETIC[to.node.type] != C.DIV or to.is_float(inputs[0]), "floating values", "integers (NNAPI rounds down)")
-    to.finish_alike(_ARITHMETIC[to.node.type], [*inputs, to.scalar(0)], images)
+    to.finish_alike(_ARITHMETIC[to.node.type], [*inputs, to.activation()], images)
 
 
 @lowers(*_PAIRS)
@@ -68,7 +68,7 @@ def _many(to: Lowerer) -> None:
     total = inputs[0]
     for value in inputs[1:-1]:
         total = to.emit(codes[to.node.type], [total, value, *extra], to.temporary(total))
-    last = [total, inputs[-1], *extra]
+    last = [total, inputs[-1], *([to.activation()] if to.node.type == "Sum" else extra)]
     if to.node.type != "Mean":
         to.finish_alike(codes[to.node.type], last, images)
         return

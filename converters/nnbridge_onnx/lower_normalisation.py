@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
+from nnbridge_onnx.chains import batch_normalisation
 from nnbridge_onnx.graph import Array, Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
 
@@ -19,16 +20,14 @@ C = OperationCode
 def _batch(to: Lowerer) -> None:
     """A product and a sum with constants, one of each for a channel."""
     to.require(not to.attribute("training_mode", 0) and len([n for n in to.node.outputs if n]) == 1, "inference", "training")
-    scale, bias, mean, variance = (to.constant(i).astype(np.float64) for i in range(1, 5))
-    factor = scale / np.sqrt(variance + float(to.attribute("epsilon", 1e-5)))
-    offset = bias - mean * factor
+    found = batch_normalisation([to.constant(i) for i in range(1, 5)], float(to.attribute("epsilon", 1e-5)))
     rank = to.rank()
     images = to.channels_last and rank == 4
     x = to.image() if images else to.value()
     to.require(to.is_float(x), "floating values")
-    dims = (len(factor),) if images else (len(factor),) + (1,) * (rank - 2)
-    scaled = to.emit(C.MUL, [x, to.real(factor, x, dims), to.scalar(0)], to.temporary(x))
-    to.finish_alike(C.ADD, [scaled, to.real(offset, x, dims), to.scalar(0)], images)
+    dims = (found.factor.size,) + (() if images else (1,) * (rank - 2))
+    scaled = to.emit(C.MUL, [x, to.real(found.factor, x, dims), to.scalar(0)], to.temporary(x))
+    to.finish_alike(C.ADD, [scaled, to.real(found.offset, x, dims), to.scalar(0)], images)
 
 
 class _Normaliser:

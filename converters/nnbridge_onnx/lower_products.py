@@ -25,7 +25,7 @@ def _gemm(to: Lowerer) -> None:
     to.require(full.size in (1, len(weights)) and full.shape[-1:] in ((), (1,), (len(weights),)), "a bias of one row", full.shape)
     row = np.broadcast_to(full.reshape(-1), (len(weights),))
     scaled = weights if alpha == 1 else weights * weights.dtype.type(alpha)
-    to.finish(C.FULLY_CONNECTED, [x, to.real(scaled, x), to.real(row, x), to.scalar(0)])
+    to.finish(C.FULLY_CONNECTED, [x, to.real(scaled, x), to.real(row, x), to.activation()])
 
 
 @lowers("MatMul", "Gemm")
@@ -38,9 +38,10 @@ def _matmul(to: Lowerer) -> None:
     x = to.value()
     weights = to.values.constants.get(to.name(1))
     if weights is not None and weights.ndim == 2 and to.is_float(x) and len(left) >= 2:
-        count, units = math.prod(left[:-1]), weights.shape[1]
+        # ONNX's MatMul has no bias; a chain gives it one.
+        count, units, bias = math.prod(left[:-1]), weights.shape[1], to.optional_constant(2)
         flat = to.emit(C.RESHAPE, [x, to.vector([count, left[-1]])], to.temporary(x)) if len(left) > 2 else x
-        inputs = [flat, to.real(weights.T, x), to.real(np.zeros(units), x), to.scalar(0)]
+        inputs = [flat, to.real(weights.T, x), to.real(np.zeros(units) if bias is None else bias, x), to.activation()]
         if len(left) == 2:
             to.finish(C.FULLY_CONNECTED, inputs)
             return

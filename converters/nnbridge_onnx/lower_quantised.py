@@ -44,7 +44,6 @@ def lower_group(to: Lowerer, group: Group) -> None:
         special(to, group)
         return
     to.require(not group.constants or group.node.type == "Concat", "computed inputs", "constants")
-    to.require(not group.activation or group.node.type in ("Add", "Sub", "Mul"), "no activation", group.activation)
     lowerings = LOWERINGS[group.node.type]
     lowerings[0](to)
 
@@ -58,7 +57,7 @@ def _convolution(to: Lowerer, group: Group) -> None:
     order = filter_order(to, stored.shape)
     filter, scales = _filter(to, group.constants[1], stored, x, order)
     bias = _bias(to, group, x, scales, stored.shape[0])
-    convolve(to, x, stored.shape, filter, bias, shape, int(group.activation))
+    convolve(to, x, stored.shape, filter, bias, shape)
 
 
 def _product(to: Lowerer, group: Group) -> None:
@@ -73,14 +72,14 @@ def _product(to: Lowerer, group: Group) -> None:
     filter, scales = _filter(to, group.constants[1], stored, x, (0, 1) if transposed else (1, 0))
     to.require(scales.size == 1, "one scale for the weights", scales.size)
     units = filter.dims[0]
-    to.finish(C.FULLY_CONNECTED, [x, filter, _bias(to, group, x, scales, units), to.scalar(int(group.activation))])
+    to.finish(C.FULLY_CONNECTED, [x, filter, _bias(to, group, x, scales, units), to.activation()])
 
 
 def _sum(to: Lowerer, group: Group) -> None:
     """ADD, SUB, MUL; a constant is an 8-bit constant."""
     codes = {"Add": C.ADD, "Sub": C.SUB, "Mul": C.MUL}
     inputs, images = to.alike(0, 1)
-    to.finish_alike(codes[group.node.type], [*inputs, to.scalar(int(group.activation))], images)
+    to.finish_alike(codes[group.node.type], [*inputs, to.activation()], images)
 
 
 def _average(to: Lowerer, group: Group) -> None:

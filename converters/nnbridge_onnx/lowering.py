@@ -13,7 +13,7 @@ import numpy as np
 
 from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.errors import Reason
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.graph import Array, Dims, Node
 from nnbridge_onnx.values import TO_LAST, Values, moved
 
@@ -39,8 +39,11 @@ def lowers(*names: str) -> Callable[[Lower], Lower]:
 class Lowerer:
     """One node on its way into the draft."""
 
-    def __init__(self, node: Node, values: Values, layout: str) -> None:
+    def __init__(self, node: Node, values: Values, layout: str, activation: FuseCode = FuseCode.NONE) -> None:
         self.node = node
+        self._activation = activation
+        self.activated = activation is FuseCode.NONE
+        """True once the activation that follows the node is drafted."""
         self.values = values
         self.channels_last = layout != "nchw"
         """True if images are wanted with channels last; else operations carry NNAPI's NCHW flag."""
@@ -144,6 +147,11 @@ class Lowerer:
     def flag(self, value: bool) -> Value:
         """A constant BOOL."""
         return self.scalar(value, OperandCode.BOOL)
+
+    def activation(self) -> Value:
+        """The activation of the operation that makes the output."""
+        self.activated = True
+        return self.scalar(int(self._activation))
 
     def like_scalar(self, like: Value, value: float) -> Value:
         """A FLOAT32 or FLOAT16 scalar that goes with a tensor."""

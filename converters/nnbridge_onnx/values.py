@@ -7,7 +7,7 @@ instead, and a TRANSPOSE is drafted only where one order is wanted and the other
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,11 +57,12 @@ def moved(dims: Sequence[int], order: Sequence[int]) -> Dims:
 class Values:
     """The values of a graph's main level, by name."""
 
-    def __init__(self, graph: Graph, quantisation: Mapping[str, Quantisation], draft: Draft) -> None:
+    def __init__(self, graph: Graph, draft: Draft) -> None:
         self.draft = draft
         self.constants: dict[str, Array] = dict(graph.constants)
         self._tensors: dict[str, Tensor] = dict(graph.tensors)
-        self._quantisation = quantisation
+        self.quantised: Mapping[str, Quantisation] = {}
+        """Scale and zero point of 8-bit values."""
         self._first: dict[str, Value] = {}
         self._last: dict[str, Value] = {}
         self.transposes = 0
@@ -80,12 +81,16 @@ class Values:
 
     def quantisation(self, name: str) -> Quantisation | None:
         """Scale and zero point of an 8-bit value."""
-        return self._quantisation.get(name)
+        return self.quantised.get(name)
 
     def fold(self, name: str, array: Array, type: int) -> None:
         """A node's result is known now."""
         self.constants[name] = array
         self._tensors[name] = Tensor(type, array.shape)
+
+    def known(self, graph: Graph) -> Graph:
+        """The graph with what folding has found."""
+        return replace(graph, constants=dict(self.constants), tensors=dict(self._tensors))
 
     def alias(self, name: str, source: str) -> None:
         """One name more for a value."""
@@ -161,7 +166,7 @@ class Values:
         if plain is not None and since <= self.draft.feature_level:
             return plain, None
         quantised, since = QUANTISED.get(type, (None, 0))
-        found = self._quantisation.get(name)
+        found = self.quantised.get(name)
         if quantised is not None and found is not None and since <= self.draft.feature_level:
             return quantised, found
         return type_code(type if type in ELEMENT_TYPES else UNSUPPORTED), None
