@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nnbridge.extensions import TYPES
@@ -180,7 +181,7 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-def devices_as_dict(devices: tuple[Device, ...]) -> list[dict[str, Any]]:
+def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
     """Name, kind, level and figures of each device."""
     from nnbridge.types import OperandCode
 

@@ -282,14 +282,25 @@ def inspect(model: Path, feature_level: int, as_json: bool) -> None:
         _print_tables(list(inspection_tables(found)))
 
 
-@cli.command()
+@cli.group(invoke_without_command=True)
+@click.option("--profiles", is_flag=True, help="List the shipped profiles of drivers instead of the installed devices.")
 @_json_option
-def devices(as_json: bool) -> None:
-    """List the devices that models can be offered to, with their figures."""
+@click.pass_context
+def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
+    """List the devices that models can be offered to, with their figures.
+
+    \b
+    Examples:
+      nnbridge devices
+      nnbridge devices --profiles
+      nnbridge devices check my-npu.toml
+    """
+    if context.invoked_subcommand is not None:
+        return
     from nnbridge import devices as device_list
     from nnbridge import report
 
-    listed = report.devices_as_dict(device_list.all_devices())
+    listed = report.devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
     if as_json:
         _print_json(listed)
     else:
@@ -341,6 +352,31 @@ def ndk_env(folder: Path, as_json: bool) -> None:
         click.echo(f"# {name}: {meaning}")
     for name, value in found.items():
         click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@devices.command("check")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_json_option
+def devices_check(file: Path, as_json: bool) -> None:
+    """Check a device profile; the first mistake is told with its line.
+
+    \b
+    Example:
+      nnbridge devices check my-npu.toml
+    """
+    from nnbridge import report
+    from nnbridge.devices.profiles import load_profiles
+
+    found = load_profiles(file)
+    listed = [
+        {**described, "operations": len(device.rules), "source": device.source}
+        for device, described in zip(found, report.devices_as_dict(found), strict=True)
+    ]
+    if as_json:
+        _print_json(listed)
+    else:
+        for item in listed:
+            click.echo(f"{item['name']}: feature level {item['feature_level']}, {item['operations']} operations")
 
 
 @cli.command()

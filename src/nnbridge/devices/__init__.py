@@ -9,10 +9,12 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.devices.host import HOST_NAME, HostDevice
+from nnbridge.devices.profiles import SUFFIX, load_profiles, shipped
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
@@ -51,14 +53,30 @@ def all_devices() -> tuple[Device, ...]:
 
 
 def device(name: str) -> Device:
-    """A device by name; ``module:Attribute`` loads one from Python code."""
+    """A device by name: installed or of a shipped profile; ``FILE.toml`` or ``FILE.toml#NAME`` reads a profile of one's own,
+    ``module:Attribute`` loads a device from Python code."""
     found = next((d for d in all_devices() if d.name == name), None)
+    if found is not None:
+        return found
+    if SUFFIX in name:
+        return _from_file(name)
+    found = next((d for d in shipped() if d.name == name), None)
     if found is not None:
         return found
     if ":" in name:
         return _load(name)
-    known = ", ".join(d.name for d in all_devices())
-    raise InputError(Reason(f"a device ({known}, or module:Class)", name, operand="--device"))
+    known = ", ".join(d.name for d in (*all_devices(), *shipped()))
+    raise InputError(Reason(f"a device ({known}, FILE.toml, or module:Class)", name, operand="--device"))
+
+
+def _from_file(name: str) -> Device:
+    path, _, wanted = name.partition("#")
+    found = load_profiles(Path(path))
+    chosen = [device for device in found if wanted in ("", device.name)]
+    if len(chosen) != 1:
+        names = ", ".join(device.name for device in found)
+        raise InputError(Reason(f"one device of the file ({path}#NAME, of {names})", wanted or "none", operand="--device"))
+    return chosen[0]
 
 
 def _load(name: str) -> Device:
@@ -77,4 +95,4 @@ def _load(name: str) -> Device:
     return loaded
 
 
-__all__ = ["CPU_NAME", "HOST_NAME", "Device", "all_devices", "cpu", "device", "drivers", "host"]
+__all__ = ["CPU_NAME", "HOST_NAME", "Device", "all_devices", "cpu", "device", "drivers", "host", "shipped"]
