@@ -15,6 +15,7 @@ import click
 from nnbridge.errors import NnapiError, NnbridgeError
 
 if TYPE_CHECKING:
+    from nnbridge.devices.profiles import ProfileDevice
     from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
 
@@ -365,18 +366,23 @@ def devices_check(file: Path, as_json: bool) -> None:
       nnbridge devices check my-npu.toml
     """
     from nnbridge import report
-    from nnbridge.devices.profiles import load_profiles
+    from nnbridge.devices.profile_file import load_profiles
 
     found = load_profiles(file)
     listed = [
-        {**described, "operations": len(device.rules), "source": device.source}
+        {**described, "operations": _rule_count(device), "source": device.source}
         for device, described in zip(found, report.devices_as_dict(found), strict=True)
     ]
     if as_json:
         _print_json(listed)
     else:
         for item in listed:
-            click.echo(f"{item['name']}: feature level {item['feature_level']}, {item['operations']} operations")
+            click.echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
+
+
+def _rule_count(device: ProfileDevice) -> str:
+    named = f"{len(device.rules)} operations"
+    return f"{named} and for all others" if device.others else named
 
 
 @cli.command()

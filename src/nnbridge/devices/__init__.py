@@ -6,6 +6,7 @@ A third party's device is published under the entry point group ``nnbridge.devic
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -14,7 +15,7 @@ from pathlib import Path
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.devices.host import HOST_NAME, HostDevice
-from nnbridge.devices.profiles import SUFFIX, load_profiles, shipped
+from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
@@ -54,7 +55,10 @@ def all_devices() -> tuple[Device, ...]:
 
 def device(name: str) -> Device:
     """A device by name: installed or of a shipped profile; ``FILE.toml`` or ``FILE.toml#NAME`` reads a profile of one's own,
-    ``module:Attribute`` loads a device from Python code."""
+    ``module:Attribute`` loads a device from Python code. ``NAME@LEVEL`` is the driver as one of a lower feature level."""
+    base, _, level = name.rpartition("@")
+    if base and level.isdecimal():
+        return _at_level(device(base), int(level))
     found = next((d for d in all_devices() if d.name == name), None)
     if found is not None:
         return found
@@ -67,6 +71,17 @@ def device(name: str) -> Device:
         return _load(name)
     known = ", ".join(d.name for d in (*all_devices(), *shipped()))
     raise InputError(Reason(f"a device ({known}, FILE.toml, or module:Class)", name, operand="--device"))
+
+
+def _at_level(found: Device, level: int) -> Device:
+    if found.kind != "device" or not 1 <= level <= found.feature_level:
+        rule = f"a driver's name and a feature level of 1 to {found.feature_level}"
+        raise InputError(Reason(rule, f"{found.name}@{level}", operand="--device"))
+    lowered = copy(found)
+    # Devices may be frozen; the copy is not in use yet.
+    object.__setattr__(lowered, "feature_level", level)
+    object.__setattr__(lowered, "name", f"{found.name}@{level}")
+    return lowered
 
 
 def _from_file(name: str) -> Device:

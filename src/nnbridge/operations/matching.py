@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnbridge.errors import Reason
+from nnbridge.model import Model, Operation
+from nnbridge.operations import definition as definition_of
 from nnbridge.operations.declaration import Input, OperationDef, Output, Signature, TypeRef, TypeSet
 from nnbridge.types import OperandCode, type_name
 
@@ -46,6 +48,19 @@ def match(definition: OperationDef, inputs: Sequence[int], outputs: Sequence[int
         return best
     assert misfit is not None
     return _widest(definition, forms, inputs, misfit)
+
+
+def input_places(model: Model, operation: Operation) -> dict[str, int]:
+    """Declared names of an operation's inputs → positions; empty where no signature fits."""
+    declared = definition_of(operation.type)
+    if declared is None:
+        return {}
+    operands = model.main.operands
+    found = match(declared, [operands[i].type for i in operation.inputs], [operands[i].type for i in operation.outputs])
+    if isinstance(found, Reason):
+        return {}
+    names = [declared_input.name for declared_input in found.signature.expand(len(operation.inputs))]
+    return {name: position for position, name in reversed(list(enumerate(names)))}
 
 
 def allowed_types(definition: OperationDef, reference: TypeRef) -> list[OperandCode]:
