@@ -37,7 +37,7 @@ def _own_outputs(graph: Subgraph, values: Values, draft: Draft, inputs: Sequence
 
 
 def _copy(value: Value, label: str, draft: Draft) -> Value:
-    copy = value.like(name=value.name)
+    copy = value.like(name=value.name, source_type=value.source_type)
     if 0 in value.dims:
         raise ConversionError(Reason("known dimensions of an output that is a copy", str(list(value.dims)), label))
     shape, name = draft.ints(value.dims), f"copy {value.name}"

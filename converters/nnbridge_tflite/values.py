@@ -165,6 +165,7 @@ class Values:
         if base is OperandCode.TENSOR_QUANT8_ASYMM_SIGNED and self.draft.feature_level < SIGNED_LEVEL:
             value.type = OperandCode.TENSOR_QUANT8_ASYMM
             value.zero_point += 128
+            value.source_type = "int8"
         return value
 
     def _make_per_channel(self, value: Value, tensor: Tensor) -> None:

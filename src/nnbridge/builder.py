@@ -83,6 +83,7 @@ class ModelBuilder:
         scale: float = 0.0,
         zero_point: int = 0,
         name: str = "",
+        source_type: str = "",
     ) -> int:
         """``addOperand``: declare an operand, give its index.
 
@@ -96,7 +97,7 @@ class ModelBuilder:
         if len(self._operands) > _MAX_OPERANDS:
             raise BadDataError(Reason(f"at most {_MAX_OPERANDS} operands", operation="addOperand"))
         # Scales are float32 in NNAPI's structures.
-        self._operands.append(Operand(type, dims, float(np.float32(scale)), int(zero_point), name=name))
+        self._operands.append(Operand(type, dims, float(np.float32(scale)), int(zero_point), name=name, source_type=source_type))
         return len(self._operands) - 1
 
     def set_operand_value(self, index: int, value: object) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import InputError, Reason
-from nnbridge.model import Model
+from nnbridge.model import Model, Operand
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution, input_name, output_name
 from nnbridge.types import OperandCode
@@ -213,8 +213,8 @@ def compare(compilation: Compilation, reference: str, samples: Iterator[Sample] 
         answers = execution.run(sample.inputs)
         expected = sample.outputs
         in_order = [expected[name] for name in names] if isinstance(expected, Mapping) else list(expected)
-        for comparison, name, want in zip(outputs, names, in_order, strict=True):
-            comparison.add(answers[name], want)
+        for comparison, operand, name, want in zip(outputs, operands, names, in_order, strict=True):
+            comparison.add(answers[name], in_model(operand, want))
         if execution.report.fallback is not None:
             fallbacks[f"whole model: {execution.report.fallback}"] = None
         for step in execution.report.steps:
@@ -225,16 +225,36 @@ def compare(compilation: Compilation, reference: str, samples: Iterator[Sample] 
     return Comparison(model.name, devices, reference, count, tuple(outputs), tuple(fallbacks))
 
 
+def turned(operand: Operand, array: Array) -> Array:
+    """An array of the source file's element type as the operand's, and back: the sign bit of int8 that became uint8."""
+    if operand.source_type != "int8" or operand.type != OperandCode.TENSOR_QUANT8_ASYMM or array.dtype.itemsize != 1:
+        return array
+    other = np.int8 if array.dtype == np.uint8 else np.uint8
+    return (array.view(np.uint8) ^ np.uint8(0x80)).view(other)
+
+
+def in_model(operand: Operand, array: Array) -> Array:
+    """An array of the source file's element type as the model has it."""
+    return turned(operand, array) if array.dtype == np.int8 else array
+
+
 def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int]) -> Iterator[Sample]:
     """Seeded inputs with a reference's answers."""
     for seed in seeds:
         inputs = seeded_inputs(model, seed)
-        yield Sample(f"seed {seed}", inputs, reference.run(inputs))
+        yield Sample(f"seed {seed}", inputs, reference.run(_in_source(model, inputs)))
+
+
+def _in_source(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Inputs of the element types that the source file has."""
+    operands = {input_name(model.main.operands[i], k): model.main.operands[i] for k, i in enumerate(model.main.inputs)}
+    return {name: turned(operands[name], value) for name, value in inputs.items()}
 
 
 def stored_samples(model: Model, path: Path) -> Iterator[Sample]:
     """Samples from an ``.npz``: arrays ``input:<name>`` and ``output:<name>``, each a stack of samples."""
-    names = [input_name(model.main.operands[i], k) for k, i in enumerate(model.main.inputs)]
+    operands = [model.main.operands[i] for i in model.main.inputs]
+    names = [input_name(operand, k) for k, operand in enumerate(operands)]
     outputs = [output_name(model.main.operands[i], k) for k, i in enumerate(model.main.outputs)]
     arrays = load_arrays(path)
     wanted = [f"input:{name}" for name in names] + [f"output:{name}" for name in outputs]
@@ -247,7 +267,7 @@ def stored_samples(model: Model, path: Path) -> Iterator[Sample]:
     for n in range(lengths.pop()):
         yield Sample(
             f"sample {n}",
-            {name: arrays[f"input:{name}"][n] for name in names},
+            {name: in_model(operand, arrays[f"input:{name}"][n]) for name, operand in zip(names, operands, strict=True)},
             {name: arrays[f"output:{name}"][n] for name in outputs},
         )
 

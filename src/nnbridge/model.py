@@ -50,6 +50,8 @@ class Operand:
     extension_data: bytes | None = None
     name: str = ""
     """The name in the source file; for reports only."""
+    source_type: str = ""
+    """The element type in the source file where NNAPI's is another: ``int8`` of a TENSOR_QUANT8_ASYMM, whose sign bit is turned."""
 
     @property
     def is_tensor(self) -> bool:

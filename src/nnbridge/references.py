@@ -35,6 +35,13 @@ class LiteRT:
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
         """Outputs in the file's order, those of a signature by name; inputs are taken in the file's order or by name."""
+        try:
+            return self._outputs(inputs)
+        except (ValueError, RuntimeError, TypeError, KeyError) as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise InputError(Reason("inputs that LiteRT runs", first, operand="--reference litert")) from error
+
+    def _outputs(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
         if self._runner is not None:
             outputs: Mapping[str, Array] = self._runner(**inputs)
             return {name: np.array(value) for name, value in outputs.items()}

@@ -133,6 +133,7 @@ def _subgraph_values(model: Model, subgraph: Subgraph, names: list[str], place: 
             "length": o.location.length,
             "extension_data": o.extension_data,
             "name": o.name,
+            "source_type": o.source_type,
         }
 
     return {
@@ -167,6 +168,7 @@ def _subgraph(values: Mapping[str, Any], prefixes: list[int]) -> Subgraph:
             Location(0, item["offset"], item["length"]),
             item["extension_data"] or None,
             item["name"],
+            item["source_type"],
         )
 
     return Subgraph(

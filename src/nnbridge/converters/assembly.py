@@ -56,7 +56,9 @@ class Assembly:
     def _add(self, value: Value) -> int:
         builder = self._builder
         name = self._unique(value.name)
-        index = builder.add_operand(value.type, value.dims, scale=value.scale, zero_point=value.zero_point, name=name)
+        index = builder.add_operand(
+            value.type, value.dims, scale=value.scale, zero_point=value.zero_point, name=name, source_type=value.source_type
+        )
         if value.channel_quant is not None:
             quant = value.channel_quant
             builder.set_operand_symm_per_channel_quant_params(index, quant.scales, quant.channel_dim)

@@ -53,6 +53,8 @@ class Value:
     zero_point: int = 0
     channel_quant: ChannelQuant | None = None
     name: str = ""
+    source_type: str = ""
+    """The element type in the file where the operand's is another."""
     data: npt.NDArray[Any] | None = None
     """The value of a constant."""
     region: Region | None = None
