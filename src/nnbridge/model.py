@@ -51,7 +51,7 @@ class Operand:
     name: str = ""
     """The name in the source file; for reports only."""
     source_type: str = ""
-    """The element type in the source file where NNAPI's is another: ``int8`` of a TENSOR_QUANT8_ASYMM, whose sign bit is turned."""
+    """The element type in the source file if another: ``int8`` of a TENSOR_QUANT8_ASYMM, whose sign bit is turned."""
 
     @property
     def is_tensor(self) -> bool:
