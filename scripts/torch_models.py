@@ -1,0 +1,293 @@
+"""Networks of plain torch, exported to ONNX, on nnbridge and on ONNX Runtime.
+
+    python -m venv torch-models
+    torch-models/bin/pip install torch onnxscript onnxruntime sympy rich -e '.[onnx]'
+    torch-models/bin/python scripts/torch_models.py [NETWORK ...]
+
+Each network is written by torch's exporter and by its older one as float32, and quantised by ONNX Runtime's quantize_static
+(QDQ, int8 weights by channel, uint8 activations, seeded calibration data). Then it is converted, run on NNAPI's CPU and the host
+for some seeds, and compared with ONNX Runtime: float32 within 1e-4 of the output's range; of quantised files 99.9 % of the
+elements within 1 step of the last quantisation before the output. MobileNetV2 and ResNet18 must run on NNAPI
+whole, without transposes between their operations, and be cut into as many steps by each sample driver as the same network as
+TFLite (``torch_twins.py``). Exit status 1 if anything fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from rich.console import Console
+from rich.table import Table
+from torch_networks import NETWORKS, Network, export
+from torch_twins import PLAIN, twin
+
+from nnbridge import Compilation, Execution, Model, load
+from nnbridge.compare import RELATIVE_TO_RANGE
+from nnbridge.converters import ConversionOptions
+from nnbridge.devices import drivers
+from nnbridge.references import OnnxRuntime
+from nnbridge.types import OperationCode
+
+Array = npt.NDArray[Any]
+SEEDS = (100, 101, 102)
+CALIBRATION = range(8)
+SHARE_OFF = 0.001
+"""Share of a quantised file's elements that may be more than one step off."""
+
+
+class Calibration(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no annotations
+    """Seeded inputs that quantisation sees."""
+
+    def __init__(self, network: Network) -> None:
+        self._left = iter([arrays(network, seed) for seed in CALIBRATION])
+
+    def get_next(self) -> dict[str, Array] | None:
+        """The next inputs, None at the end."""
+        return next(self._left, None)
+
+
+def arrays(network: Network, seed: int) -> dict[str, Array]:
+    """Inputs by name."""
+    return {name: tensor.numpy() for name, tensor in zip(network.inputs, network.example(seed), strict=True)}
+
+
+# -- the files -----------------------------------------------------------------------------------------------------------
+
+
+def float32(network: Network, folder: Path) -> Path:
+    """By torch's exporter."""
+    path = folder / f"{network.name}.onnx"
+    export(network, path, by_dynamo=True)
+    return path
+
+
+def older(network: Network, folder: Path) -> Path:
+    """By torch's older exporter."""
+    path = folder / f"{network.name}.older.onnx"
+    export(network, path, by_dynamo=False)
+    return path
+
+
+def quantised(network: Network, folder: Path) -> Path:
+    """Statically quantised, from what the older exporter writes."""
+    prepared, path = folder / f"{network.name}.prepared.onnx", folder / f"{network.name}.qdq.onnx"
+    quant_pre_process(str(older(network, folder)), str(prepared))
+    quantize_static(
+        str(prepared), str(path), Calibration(network), quant_format=QuantFormat.QDQ, per_channel=True,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+    )  # fmt: skip
+    return path
+
+
+VARIANTS: dict[str, Callable[[Network, Path], Path]] = {"float32": float32, "float32, older": older, "QDQ": quantised}
+
+
+# -- comparing -----------------------------------------------------------------------------------------------------------
+
+
+def last_step(model: onnx.ModelProto, output: str) -> float | None:
+    """The scale of the last DequantizeLinear of computed values before an output."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    names, seen = [output], set()
+    while names:
+        node = makers.get(names.pop(0))
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.op_type == "DequantizeLinear" and node.input[0] not in constants and node.input[1] in constants:
+            return float(onnx.numpy_helper.to_array(constants[node.input[1]]).max())
+        names.extend(node.input)
+    return None
+
+
+@dataclass
+class Difference:
+    """All outputs of a file over all seeds."""
+
+    largest: float = 0.0
+    """In shares of an output's range, in steps for quantised files."""
+    off: int = 0
+    """Elements beyond what is allowed for one."""
+    count: int = 0
+    shapes: bool = True
+
+    def add(self, got: Array, want: Array, step: float | None) -> None:
+        """One output of one seed; ``step`` is that of quantised files."""
+        self.count += want.size
+        if got.shape != want.shape:
+            self.shapes = False
+            return
+        if want.size == 0:
+            return
+        difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
+        if want.dtype.kind != "f":
+            scaled, allowed = difference, 0.0
+        elif step is None:
+            scaled, allowed = difference / float(np.ptp(want) or np.abs(want).max() or 1), RELATIVE_TO_RANGE
+        else:
+            scaled, allowed = difference / step, 1.001  # the values are multiples of the step in float32
+        self.largest = max(self.largest, float(scaled.max()))
+        self.off += int(np.count_nonzero(~(scaled <= allowed)))
+
+    def passed(self, allowed_share: float) -> bool:
+        """True if few enough elements are off."""
+        return self.shapes and self.count > 0 and self.off <= allowed_share * self.count
+
+
+def compared(network: Network, path: Path) -> tuple[Compilation, Difference, bool]:
+    """A file on NNAPI's CPU and the host against ONNX Runtime; whether it is quantised."""
+    compilation = Compilation.create(load(path), [])
+    compilation.finish()
+    runtime, file = OnnxRuntime(path), onnx.load(str(path))
+    steps = [last_step(file, output.name) for output in file.graph.output]
+    difference = Difference()
+    for seed in SEEDS:
+        inputs = arrays(network, seed)
+        got = list(Execution(compilation).run(inputs).values())
+        for one, want, step in zip(got, runtime.run(inputs), steps, strict=True):
+            difference.add(one, want, step)
+    return compilation, difference, any(step is not None for step in steps)
+
+
+# -- the tables ----------------------------------------------------------------------------------------------------------
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, padding=0)
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def places(compilation: Compilation) -> tuple[int, int]:
+    """How many operations run on NNAPI, and how many on the host."""
+    kinds = [compilation.plan.device_of(i).kind for i in range(len(compilation.model.main.operations))]
+    return sum(kind != "host" for kind in kinds), sum(kind == "host" for kind in kinds)
+
+
+def transposes(model: Model) -> int:
+    """How many TRANSPOSEs a model holds."""
+    return sum(operation.type == OperationCode.TRANSPOSE for operation in model.main.operations)
+
+
+def inner_transposes(model: Model) -> int:
+    """How many of them lie behind the first and before the last convolution."""
+    codes = [operation.type for operation in model.main.operations]
+    wanted = (OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.GROUPED_CONV_2D)
+    at = [i for i, code in enumerate(codes) if code in wanted]
+    return codes[at[0] : at[-1]].count(OperationCode.TRANSPOSE)
+
+
+def partitions(model: Model) -> list[int]:
+    """Steps of the plan for each sample driver with NNAPI's CPU behind it."""
+    counts = []
+    for driver in drivers():
+        compilation = Compilation.create(model, [driver])
+        counts.append(len(compilation.finish().steps))
+    return counts
+
+
+def all_networks(chosen: Sequence[Network], folder: Path, console: Console) -> bool:
+    """The table of all networks; True if all agree."""
+    title = "Operations by place; the largest difference from ONNX Runtime in steps or shares of an output's range"
+    table = _table(title, "network", "variant", "NNAPI", "host", "transposes", "largest", "off", "pass")
+    passed = True
+    for network in chosen:
+        for variant, make in VARIANTS.items():
+            with quiet():
+                path = make(network, folder)
+            compilation, difference, steps = compared(network, path)
+            good = difference.passed(SHARE_OFF if steps else 0.0)
+            passed &= good
+            largest = f"{difference.largest:.0f} steps" if steps else f"{difference.largest:.1e}"
+            share = f"{100 * difference.off / max(difference.count, 1):.3f} %"
+            counts = (*places(compilation), transposes(compilation.model))
+            table.add_row(network.name, variant, *map(str, counts), largest, share, "yes" if good else "NO")
+    console.print(table)
+    return passed
+
+
+def plain_networks(chosen: Sequence[Network], folder: Path, console: Console) -> bool:
+    """The table of plain CNNs and their twins; True if all are as they should be."""
+    names = [driver.name.removeprefix("nnapi-sample_") for driver in drivers()]
+    title = "Plain CNNs: transposes between convolutions, difference from the TFLite twin, steps on each driver as ONNX / TFLite"
+    table = _table(title, "network", "layout", "NNAPI", "host", "between", "twin", *names, "pass")
+    passed = True
+    for network, layout, model, other in _twins(chosen, folder):
+        compilation = Compilation.create(model, [])
+        compilation.finish()
+        inputs = arrays(network, SEEDS[0])
+        (answer,) = Execution(compilation).run(inputs).values()
+        twins = Compilation.create(other, [])
+        twins.finish()
+        image = inputs["image"] if layout == "nhwc" else inputs["image"].transpose(0, 2, 3, 1)
+        (expected,) = Execution(twins).run([np.ascontiguousarray(image)]).values()
+        difference = float(np.abs(answer - expected).max() / np.ptp(expected))
+        (nnapi, host), inner = places(compilation), inner_transposes(model)
+        pairs = list(zip(partitions(model), partitions(other), strict=True))
+        good = host == 0 and inner == 0 and difference <= RELATIVE_TO_RANGE and all(a == b for a, b in pairs)
+        passed &= good
+        figures = (nnapi, host, inner, f"{difference:.1e}", *(f"{a}/{b}" for a, b in pairs))
+        table.add_row(network.name, layout, *map(str, figures), "yes" if good else "NO")
+    console.print(table)
+    return passed
+
+
+def _twins(chosen: Sequence[Network], folder: Path) -> Iterator[tuple[Network, str, Model, Model]]:
+    """Plain CNNs in both layouts, each with its twin: of the same input for nhwc, of one with channels last for nchw."""
+    for network in chosen:
+        if network.name not in PLAIN:
+            continue
+        with quiet():
+            path = float32(network, folder)
+        for layout in ("nhwc", "nchw"):
+            other = twin(network, folder / f"{network.name}.{layout}.tflite", channels_first=layout == "nhwc")
+            yield network, layout, load(path, ConversionOptions(layout=layout)), load(other)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what exporters and quantisation have to say."""
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def main() -> None:
+    """Print the tables."""
+    known = {network.name: network for network in NETWORKS}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(known)}; all by default")
+    parser.add_argument("--keep", type=Path, help="a folder where the files stay")
+    options = parser.parse_args()
+    unknown = [name for name in options.networks if name not in known]
+    if unknown:
+        parser.error(f"one of {', '.join(known)} expected, found {unknown[0]}")
+    chosen = [known[name] for name in options.networks or known]
+    console = Console()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        agreed = all_networks(chosen, folder, console)
+        plain = plain_networks(chosen, folder, console)
+    sys.exit(0 if agreed and plain else 1)
+
+
+if __name__ == "__main__":
+    main()
