@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import BadDataError, ConversionError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.files import atomic_write
 from nnbridge.flatfile import Schema, parse_schema, read, write
@@ -38,7 +38,13 @@ def schema() -> Schema:
 
 
 def save(model: Model, path: Path) -> None:
-    """Write a model; constants are written once each, 64-byte aligned. The file appears whole or not at all."""
+    """Write a model's file, which appears whole or not at all."""
+    with atomic_write(path) as file:
+        write_model(model, file)
+
+
+def write_model(model: Model, file: IO[bytes]) -> None:
+    """Write a model; constants are written once each, 64-byte aligned. BAD_DATA for codes of extensions that it does not name."""
     names = list(model.extensions)
     chunks: dict[tuple[int, int, int], int] = {}
     length = 0
@@ -64,20 +70,26 @@ def save(model: Model, path: Path) -> None:
     size = len(write(schema(), {**content, "constants_offset": _UNPLACED}))
     offset = -(-size // POOL_ALIGNMENT) * POOL_ALIGNMENT
     metadata = write(schema(), {**content, "constants_offset": offset})
-    with atomic_write(path) as file:
-        file.write(metadata)
-        file.write(bytes(offset - len(metadata)))
-        for (pool, start, count), _ in sorted(chunks.items(), key=lambda item: item[1]):
-            file.write(model.pools[pool].data[start : start + count])
-            file.write(bytes(-count % POOL_ALIGNMENT))
+    file.write(metadata)
+    file.write(bytes(offset - len(metadata)))
+    for (pool, start, count), _ in sorted(chunks.items(), key=lambda item: item[1]):
+        file.write(model.pools[pool].data[start : start + count])
+        file.write(bytes(-count % POOL_ALIGNMENT))
 
 
 def load(path: Path) -> Model:
-    """Read a model; its constants stay in the mapped file. ConversionError for anything that does not hold together."""
-    source = str(path)
+    """Read a model's file; its constants stay mapped. ConversionError for anything that does not hold together."""
     try:
         with path.open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return read_model(file.fileno(), str(path))
+    except OSError as error:
+        raise ConversionError(Reason("a file that can be mapped", str(error), str(path))) from error
+
+
+def read_model(descriptor: int, source: str) -> Model:
+    """:func:`load` of an open file, which is mapped and may be closed afterwards; ``source`` names it in errors."""
+    try:
+        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise ConversionError(Reason("a file that can be mapped", str(error), source)) from error
     data = memoryview(mapped)
@@ -116,7 +128,8 @@ def _subgraph_values(model: Model, subgraph: Subgraph, names: list[str], place: 
         if not is_extension(value):
             return {"type": value, "extension": 0}
         extension = model.extension_of(value)
-        assert extension is not None
+        if extension is None:
+            raise BadDataError(Reason("a code of an extension that the model names", f"{value:#x}"))
         return {"type": extension[1], "extension": 1 + names.index(extension[0])}
 
     def operand(o: Operand) -> dict[str, Any]:

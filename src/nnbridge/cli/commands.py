@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from nnbridge.cli.common import Command, console, json_option, print_json, print_tables
+from nnbridge.cli.devices import devices
 from nnbridge.errors import NnapiError, NnbridgeError
 
 if TYPE_CHECKING:
-    from nnbridge.devices.profiles import ProfileDevice
     from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 PREFERENCES = {"low-power": 0, "fast": 1, "sustained": 2}
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -55,11 +53,7 @@ def cli() -> None:
     """
 
 
-def _json_option(command: _Command) -> _Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
-
-
-def _model_options(command: _Command) -> _Command:
+def _model_options(command: Command) -> Command:
     """Options of every command that reads a model file."""
     for option in (
         click.option(
@@ -90,7 +84,7 @@ def _model_options(command: _Command) -> _Command:
     return command
 
 
-def _device_options(command: _Command) -> _Command:
+def _device_options(command: Command) -> Command:
     """Options of every command that compiles."""
     for option in (
         click.option(
@@ -117,7 +111,7 @@ def _device_options(command: _Command) -> _Command:
 @MODEL
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .nnapi file to write.")
 @_model_options
-@_json_option
+@json_option
 def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     """Convert a TFLite or ONNX file into a saved NNAPI model.
 
@@ -140,7 +134,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
         "feature_level": level,
     }
     if as_json:
-        _print_json(summary)
+        print_json(summary)
     else:
         click.echo(
             f"{output}: {summary['operations']} operations, {summary['operands']} operands, "
@@ -153,7 +147,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
 @_device_options
 @_model_options
 @click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
-@_json_option
+@json_option
 def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
     """Show which device takes each operation, and why not the others.
 
@@ -166,9 +160,9 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
 
     compilation = _compile(model, **options)
     if as_json:
-        _print_json(report.plan_as_dict(compilation))
+        print_json(report.plan_as_dict(compilation))
     else:
-        _print_tables(report.plan_tables(compilation, full))
+        print_tables(report.plan_tables(compilation, full))
 
 
 @cli.command()
@@ -178,7 +172,7 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
 @click.option("--seed", type=int, help="Draw the inputs that are not given with this seed.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
-@_json_option
+@json_option
 def run(model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | None, as_json: bool, **options: Any) -> None:
     """Run a model once and write or describe its outputs.
 
@@ -208,7 +202,7 @@ def run(model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | N
     ]
     if as_json:
         whole = execution.report.fallback
-        _print_json({"model": str(model), "outputs": described, "steps": steps, "fallback": whole and str(whole)})
+        print_json({"model": str(model), "outputs": described, "steps": steps, "fallback": whole and str(whole)})
         return
     for item in described:
         shown = ", ".join(f"{key} {item[key]:.6g}" for key in ("min", "max", "mean") if key in item)
@@ -227,7 +221,7 @@ def run(model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | N
 @click.option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
 @click.option("--seeds", default="0,1,2", show_default=True, help="Seeds of the inputs, comma-separated.")
 @click.option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
-@_json_option
+@json_option
 def compare(model: Path, reference: str, seeds: str, show_plan: bool, as_json: bool, **options: Any) -> None:
     """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
 
@@ -248,23 +242,23 @@ def compare(model: Path, reference: str, seeds: str, show_plan: bool, as_json: b
     else:
         samples = comparing.seeded_samples(compilation.model, find_reference(reference, model, options["signature"]), numbers)
     if show_plan and not as_json:
-        _print_tables(report.plan_tables(compilation))
+        print_tables(report.plan_tables(compilation))
     with _progress(as_json) as advance:
         comparison = comparing.compare(compilation, reference, advance(samples))
     if as_json:
         data = comparison.as_dict()
         if show_plan:
             data["plan"] = report.plan_as_dict(compilation)
-        _print_json(data)
+        print_json(data)
     else:
-        _print_tables([report.comparison_table(comparison), *(f"Fell back: {line}" for line in comparison.fallbacks)])
+        print_tables([report.comparison_table(comparison), *(f"Fell back: {line}" for line in comparison.fallbacks)])
     sys.exit(0 if comparison.passed else 1)
 
 
 @cli.command()
 @MODEL
 @click.option("--feature-level", type=click.IntRange(1, 8), default=8, show_default=True, help="NNAPI's level to map to.")
-@_json_option
+@json_option
 def inspect(model: Path, feature_level: int, as_json: bool) -> None:
     """Show what a model file holds and what of it maps to NNAPI, without running anything.
 
@@ -278,34 +272,12 @@ def inspect(model: Path, feature_level: int, as_json: bool) -> None:
 
     found = look_into(model, feature_level)
     if as_json:
-        _print_json(found.as_dict())
+        print_json(found.as_dict())
     else:
-        _print_tables(list(inspection_tables(found)))
+        print_tables(list(inspection_tables(found)))
 
 
-@cli.group(invoke_without_command=True)
-@click.option("--profiles", is_flag=True, help="List the shipped profiles of drivers instead of the installed devices.")
-@_json_option
-@click.pass_context
-def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
-    """List the devices that models can be offered to, with their figures.
-
-    \b
-    Examples:
-      nnbridge devices
-      nnbridge devices --profiles
-      nnbridge devices check my-npu.toml
-    """
-    if context.invoked_subcommand is not None:
-        return
-    from nnbridge import devices as device_list
-    from nnbridge import report
-
-    listed = report.devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
-    if as_json:
-        _print_json(listed)
-    else:
-        _print_tables([report.devices_table(listed)])
+cli.add_command(devices)
 
 
 @cli.group()
@@ -315,7 +287,7 @@ def ndk() -> None:
 
 @ndk.command("build")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@_json_option
+@json_option
 def ndk_build(folder: Path, as_json: bool) -> None:
     """Compile libneuralnetworks.so and put it, with a header, into a folder.
 
@@ -328,14 +300,14 @@ def ndk_build(folder: Path, as_json: bool) -> None:
 
     made = clib.build(folder)
     if as_json:
-        _print_json({"library": str(made), "header": str(folder / clib.HEADER)})
+        print_json({"library": str(made), "header": str(folder / clib.HEADER)})
     else:
         click.echo(f"{made}\n{folder / clib.HEADER}")
 
 
 @ndk.command("env")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("."))
-@_json_option
+@json_option
 def ndk_env(folder: Path, as_json: bool) -> None:
     """Print what a client's process needs in its environment, for the shell to read.
 
@@ -347,42 +319,12 @@ def ndk_env(folder: Path, as_json: bool) -> None:
 
     found = clib.environment(folder)
     if as_json:
-        _print_json({"set": found, "variables": clib.VARIABLES})
+        print_json({"set": found, "variables": clib.VARIABLES})
         return
     for name, meaning in clib.VARIABLES.items():
         click.echo(f"# {name}: {meaning}")
     for name, value in found.items():
         click.echo(f"export {name}={shlex.quote(value)}")
-
-
-@devices.command("check")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@_json_option
-def devices_check(file: Path, as_json: bool) -> None:
-    """Check a device profile; the first mistake is told with its line.
-
-    \b
-    Example:
-      nnbridge devices check my-npu.toml
-    """
-    from nnbridge import report
-    from nnbridge.devices.profile_file import load_profiles
-
-    found = load_profiles(file)
-    listed = [
-        {**described, "operations": _rule_count(device), "source": device.source}
-        for device, described in zip(found, report.devices_as_dict(found), strict=True)
-    ]
-    if as_json:
-        _print_json(listed)
-    else:
-        for item in listed:
-            click.echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
-
-
-def _rule_count(device: ProfileDevice) -> str:
-    named = f"{len(device.rules)} operations"
-    return f"{named} and for all others" if device.others else named
 
 
 @cli.command()
@@ -397,7 +339,7 @@ def _rule_count(device: ProfileDevice) -> str:
 )
 @click.option("--split", type=int, metavar="SEED", help="Spread each model over three devices at random.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes; default: one for each core.")
-@_json_option
+@json_option
 def vts(
     path: Path,
     device: str,
@@ -425,16 +367,16 @@ def vts(
 
     device_list.device(device)
     files = spec_files(path, suites, specs)
-    with Progress(console=_console(err=True), transient=True, disable=as_json) as progress:
+    with Progress(console=console(err=True), transient=True, disable=as_json) as progress:
         task = progress.add_task("specs", total=len(files))
         outcome = run_all(files, Setting(device, variant, split), jobs, lambda done: progress.advance(task, done))
     if as_json:
-        _print_json(outcome.as_dict())
+        print_json(outcome.as_dict())
     else:
         for failure in outcome.failures:
             click.echo(f"{failure.suite}/{failure.spec} {failure.case}: {failure.message}")
         title = f"Conformance on {device}" + (f", {variant}" if variant else "") + (", split" if split is not None else "")
-        _print_tables([report.conformance_table(outcome, title)])
+        print_tables([report.conformance_table(outcome, title)])
     sys.exit(0 if outcome.passed else 1)
 
 
@@ -524,7 +466,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], Any]]:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.completed} samples compared"))
-    with Progress(*columns, console=_console(err=True), transient=True, disable=quiet) as progress:
+    with Progress(*columns, console=console(err=True), transient=True, disable=quiet) as progress:
         task = progress.add_task("samples", total=None)
 
         def advance(samples: Any) -> Iterator[Any]:
@@ -533,19 +475,3 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], Any]]:
                 progress.advance(task)
 
         yield advance
-
-
-def _console(err: bool = False) -> Any:
-    from rich.console import Console
-
-    return Console(stderr=err)
-
-
-def _print_tables(tables: Sequence[Any]) -> None:
-    console = _console()
-    for table in tables:
-        console.print(table)
-
-
-def _print_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=2, default=float))

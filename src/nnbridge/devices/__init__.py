@@ -16,6 +16,7 @@ from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped
+from nnbridge.devices.remote import RemoteDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
@@ -30,10 +31,7 @@ def drivers() -> tuple[Device, ...]:
     for point in entry_points(group=DEVICES_GROUP):
         made = point.load()
         found.append(made if isinstance(made, Device) else made())
-    for device in found:
-        for extension in device.supported_extensions():
-            TYPES.register(extension)
-    return tuple(found)
+    return tuple(_registered(device) for device in found)
 
 
 @cache
@@ -55,7 +53,13 @@ def all_devices() -> tuple[Device, ...]:
 
 def device(name: str) -> Device:
     """A device by name: installed or of a shipped profile; ``FILE.toml`` or ``FILE.toml#NAME`` reads a profile of one's own,
-    ``module:Attribute`` loads a device from Python code. ``NAME@LEVEL`` is the driver as one of a lower feature level."""
+    ``module:Attribute`` loads a device from Python code. ``NAME@LEVEL`` is the driver as one of a lower feature level.
+
+    ``process:NAME`` is the device NAME in a process of its own, ``socket:PATH`` one that is served there; each of these gives
+    the same device at every call.
+    """
+    if name.startswith(tuple(_REMOTE)):
+        return _remote(name)
     base, _, level = name.rpartition("@")
     if base and level.isdecimal():
         return _at_level(device(base), int(level))
@@ -70,7 +74,8 @@ def device(name: str) -> Device:
     if ":" in name:
         return _load(name)
     known = ", ".join(d.name for d in (*all_devices(), *shipped()))
-    raise InputError(Reason(f"a device ({known}, FILE.toml, or module:Class)", name, operand="--device"))
+    rule = f"a device ({known}, FILE.toml, module:Class, process:NAME or socket:PATH)"
+    raise InputError(Reason(rule, name, operand="--device"))
 
 
 def _at_level(found: Device, level: int) -> Device:
@@ -94,6 +99,15 @@ def _from_file(name: str) -> Device:
     return chosen[0]
 
 
+_REMOTE = {"process:": RemoteDevice.process, "socket:": RemoteDevice.at}
+
+
+@cache
+def _remote(name: str) -> Device:
+    kind, colon, rest = name.partition(":")
+    return _registered(_REMOTE[kind + colon](rest))
+
+
 def _load(name: str) -> Device:
     module, _, attribute = name.partition(":")
     try:
@@ -105,9 +119,14 @@ def _load(name: str) -> Device:
         raise InputError(Reason("a device that can be loaded", f"{name}: {error}", operand="--device")) from error
     if not isinstance(loaded, Device):
         raise InputError(Reason("an nnbridge Device", f"{name}: {type(loaded).__name__}", operand="--device"))
-    for extension in loaded.supported_extensions():
+    return _registered(loaded)
+
+
+def _registered(device: Device) -> Device:
+    """The device, whose extensions' types can be used from now on."""
+    for extension in device.supported_extensions():
         TYPES.register(extension)
-    return loaded
+    return device
 
 
 __all__ = ["CPU_NAME", "HOST_NAME", "Device", "all_devices", "cpu", "device", "drivers", "host", "shipped"]

@@ -1,0 +1,35 @@
+"""What the commands share: ``--json`` and printing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def json_option(command: Command) -> Command:
+    """``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
+
+
+def console(err: bool = False) -> Any:
+    """A console on standard output or standard error."""
+    from rich.console import Console
+
+    return Console(stderr=err)
+
+
+def print_tables(tables: Sequence[Any]) -> None:
+    """Print one after another."""
+    out = console()
+    for table in tables:
+        out.print(table)
+
+
+def print_json(data: Any) -> None:
+    """Print data for machines."""
+    click.echo(json.dumps(data, indent=2, default=float))

@@ -1,0 +1,93 @@
+"""``nnbridge devices``: what there is, checking profiles, and serving a driver to other processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nnbridge.cli.common import json_option, print_json, print_tables
+
+if TYPE_CHECKING:
+    from nnbridge.devices.profiles import ProfileDevice
+
+
+@click.group(invoke_without_command=True)
+@click.option("--profiles", is_flag=True, help="List the shipped profiles of drivers instead of the installed devices.")
+@json_option
+@click.pass_context
+def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
+    """List the devices that models can be offered to, with their figures.
+
+    \b
+    Examples:
+      nnbridge devices
+      nnbridge devices --profiles
+      nnbridge devices check my-npu.toml
+      nnbridge devices serve my_module:MINE --socket /tmp/mine.socket
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from nnbridge import devices as device_list
+    from nnbridge import report
+
+    listed = report.devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
+    if as_json:
+        print_json(listed)
+    else:
+        print_tables([report.devices_table(listed)])
+
+
+@devices.command("check")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+def devices_check(file: Path, as_json: bool) -> None:
+    """Check a device profile; the first mistake is told with its line.
+
+    \b
+    Example:
+      nnbridge devices check my-npu.toml
+    """
+    from nnbridge import report
+    from nnbridge.devices.profile_file import load_profiles
+
+    found = load_profiles(file)
+    listed = [
+        {**described, "operations": _rule_count(device), "source": device.source}
+        for device, described in zip(found, report.devices_as_dict(found), strict=True)
+    ]
+    if as_json:
+        print_json(listed)
+    else:
+        for item in listed:
+            click.echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
+
+
+def _rule_count(device: ProfileDevice) -> str:
+    named = f"{len(device.rules)} operations"
+    return f"{named} and for all others" if device.others else named
+
+
+@devices.command()
+@click.argument("device")
+@click.option(
+    "--socket",
+    "path",
+    required=True,
+    metavar="PATH",
+    help="The socket's file; @NAME for an abstract address, which leaves no file.",
+)
+def serve(device: str, path: str) -> None:
+    """Serve a device to other processes, until this one is stopped; a driver that dies is started again.
+
+    \b
+    Example:
+      nnbridge devices serve my_module:MINE --socket /tmp/mine.socket &
+      nnbridge plan model.tflite --device socket:/tmp/mine.socket
+    """
+    from nnbridge import devices as device_list
+    from nnbridge.devices.remote.supervisor import supervise
+
+    device_list.device(device)
+    supervise(device, path, lambda pid: click.echo(f"{device} is served at socket:{path} by process {pid}", err=True))

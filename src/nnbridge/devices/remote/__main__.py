@@ -1,0 +1,48 @@
+"""The driver's process: ``python -m nnbridge.devices.remote DEVICE``, started by nnbridge with descriptors to serve."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from nnbridge import devices as device_list
+from nnbridge.devices.remote.server import serve, serve_session
+from nnbridge.errors import NnbridgeError
+
+
+def main() -> None:
+    """Serve one session, or every client of a listening socket for as long as the parent lives."""
+    parser = argparse.ArgumentParser(prog="python -m nnbridge.devices.remote")
+    parser.add_argument("device")
+    parser.add_argument("--session", type=int, help="descriptor of a connected socket")
+    parser.add_argument("--listen", type=int, help="descriptor of a listening socket")
+    parser.add_argument("--parent", type=int, help="descriptor that ends with the parent process")
+    parser.add_argument("--path", type=Path, help="socket file to remove if the parent ends first")
+    arguments = parser.parse_args()
+    try:
+        device = device_list.device(arguments.device)
+    except NnbridgeError as error:
+        sys.exit(f"nnbridge: {error}")
+    if arguments.session is not None:
+        serve_session(device, socket.socket(fileno=arguments.session))
+    else:
+        threading.Thread(target=_end_with, args=(arguments.parent, arguments.path), daemon=True).start()
+        serve(device, socket.socket(fileno=arguments.listen))
+    # Kernels that still run must not keep a process alive that nobody listens to.
+    os._exit(0)
+
+
+def _end_with(parent: int, path: Path | None) -> None:
+    """End as soon as the parent has ended, however it ended."""
+    while os.read(parent, 1):
+        pass
+    if path is not None:
+        path.unlink(missing_ok=True)
+    os._exit(0)
+
+
+main()

@@ -1,0 +1,423 @@
+"""nnbridge's side: a device whose driver lives in another process.
+
+What goes wrong there becomes what Android gives. A driver that dies answers DEAD_OBJECT (fact T3). Calls of the *device*
+(``getSupportedOperations``, ``prepareModel``) are then repeated once on the restarted driver, as Android's
+``ResilientDevice`` does; a *prepared model* stays dead, and the runtime runs its work on the CPU where it may. A driver
+that does not answer in time has missed its deadline and is given up like one that died.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import finalize
+
+import numpy as np
+
+from nnbridge.devices.device import Capabilities, Device, OutputShape, PreparedModel, Request, Result, Support
+from nnbridge.devices.remote.wire import (
+    Channel,
+    Message,
+    ModelMemory,
+    ProtocolError,
+    SharedBlock,
+    aligned,
+    close_all,
+    to_capabilities,
+    to_extension,
+    to_reason,
+)
+from nnbridge.errors import (
+    ERROR_OF_CODE,
+    DeadObjectError,
+    InputError,
+    MissedDeadlineTransientError,
+    NnapiError,
+    OpFailedError,
+    Reason,
+)
+from nnbridge.extensions import Extension
+from nnbridge.model import Model
+from nnbridge.types import DeviceTypeCode, PreferenceCode, PriorityCode, ResultCode
+
+TIMEOUT_VARIABLE = "NNBRIDGE_DRIVER_TIMEOUT"
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that a driver may take for a call without a deadline of its own."""
+GRACE = 1.0
+"""Seconds beyond a call's deadline until a driver that says nothing counts as hung."""
+
+_Answer = TypeVar("_Answer")
+
+
+def _timeout() -> float:
+    text = os.environ.get(TIMEOUT_VARIABLE, "")
+    try:
+        seconds = float(text) if text else DEFAULT_TIMEOUT
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise InputError(Reason("seconds above 0", text, operand=TIMEOUT_VARIABLE))
+    return seconds
+
+
+@dataclass
+class _Line:
+    """A channel with the memory that its executions use."""
+
+    channel: Channel
+    memory: SharedBlock | None = None
+
+    def room(self, size: int) -> list[int]:
+        """Make sure of ``size`` bytes; the descriptor to send along if the memory is new."""
+        if self.memory is not None and len(self.memory.bytes) >= size:
+            return []
+        if self.memory is not None:
+            self.memory.close()
+        self.memory = SharedBlock.create(size)
+        return [self.memory.descriptor]
+
+
+class _Session:
+    """One life of a driver: its process, where it is ours, and the channels to it. Dead once, it stays dead."""
+
+    def __init__(self, name: str, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.name = name
+        self.owner = os.getpid()
+        self.process = process
+        self.dead: Reason | None = None
+        self._lock = threading.Lock()
+        self._control = Channel(control)
+        self._idle: list[_Line] = []
+        self._lines: list[_Line] = []
+        self._released: list[int] = []
+        # However this object ends, the driver sees the end of its connection and ends as well.
+        finalize(self, _reap, self.owner, self._control, process)
+
+    def call(self, message: Message, descriptors: Sequence[int] = (), deadline: int | None = None) -> Message:
+        """One call and its answer; the driver's error is raised."""
+        with self.line() as line:
+            return answered(self.exchange(line, message, descriptors, deadline))
+
+    def exchange(self, line: _Line, message: Message, descriptors: Sequence[int], deadline: int | None) -> Message:
+        """Send a message and wait for the answer on the same channel."""
+        with self._lock:
+            released, self._released = self._released, []
+        if released:
+            message = {**message, "release": released}
+        limit = time.monotonic() + _timeout() if deadline is None else deadline / 1e9 + GRACE
+        return self._talk(line.channel, message, descriptors, limit)
+
+    def describe(self) -> Message:
+        """What the driver says of itself, asked once when it starts."""
+        with self._lock:
+            return answered(self._talk(self._control, {"call": "describe"}, (), time.monotonic() + _timeout()))
+
+    def release(self, handle: int) -> None:
+        """A prepared model that nobody uses any more; the next call tells the driver."""
+        self._released.append(handle)
+
+    @contextmanager
+    def line(self) -> Iterator[_Line]:
+        """A channel for one call; new ones are opened while all are in use."""
+        with self._lock:
+            if self.dead is not None:
+                raise DeadObjectError(self.dead)
+            line = self._idle.pop() if self._idle else self._open()
+        try:
+            yield line
+        except NnapiError:
+            self._give_back(line)
+            raise
+        except BaseException:
+            # A call that was broken off leaves an answer behind, which must not become the next call's.
+            with self._lock, suppress(ValueError):
+                self._lines.remove(line)
+            line.channel.shutdown()
+            raise
+        self._give_back(line)
+
+    def _give_back(self, line: _Line) -> None:
+        with self._lock:
+            if self.dead is None:
+                self._idle.append(line)
+
+    def _open(self) -> _Line:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            line = _Line(Channel(ours))
+            self._lines.append(line)
+            answered(self._talk(self._control, {"call": "open"}, [theirs.fileno()], time.monotonic() + _timeout()))
+        return line
+
+    def _talk(self, channel: Channel, message: Message, descriptors: Sequence[int], until: float) -> Message:
+        try:
+            channel.send(message, descriptors)
+            answer, found = channel.receive(until)
+            close_all(found)
+            return answer
+        except TimeoutError as error:
+            self.end(Reason("a driver that answers in time", f"none to {message['call']}", self.name))
+            assert self.dead is not None
+            raise MissedDeadlineTransientError(self.dead) from error
+        except (EOFError, OSError) as error:
+            self.end(Reason("a driver that lives", f"its end during {message['call']}", self.name))
+            assert self.dead is not None
+            raise DeadObjectError(self.dead) from error
+        except ProtocolError as error:
+            self.end(Reason("answers of a driver", str(error), self.name))
+            assert self.dead is not None
+            raise DeadObjectError(self.dead) from error
+
+    def end(self, why: Reason) -> None:
+        """Give the driver up: wake whoever waits for it, and end its process if it is ours."""
+        if self.dead is None:
+            self.dead = why
+        for line in list(self._lines):
+            line.channel.shutdown()
+        self._lines.clear()
+        _reap(self.owner, self._control, self.process)
+
+
+def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None) -> None:
+    if owner != os.getpid():
+        return  # A fork's copy: the driver is its parent's.
+    control.shutdown()
+    if process is not None:
+        process.kill()
+        process.wait()
+
+
+def answered(answer: Message) -> Message:
+    """The answer of a call, or the error that it tells."""
+    if "code" in answer:
+        raise error_of(answer["code"], to_reason(answer.get("reason")))
+    return answer
+
+
+def error_of(code: Any, reason: Reason | None) -> NnapiError:
+    """The exception of a code; OP_FAILED for what is no code."""
+    known = code in tuple(ResultCode) and code != ResultCode.NO_ERROR
+    kind = ERROR_OF_CODE[ResultCode(code)] if known else OpFailedError
+    return kind(reason or Reason("a call that succeeds", str(code)))
+
+
+class RemoteDevice(Device):
+    """A device that another process serves. ``start`` begins a session with a living driver."""
+
+    def __init__(self, name: str, start: Callable[[], tuple[socket.socket, subprocess.Popen[bytes] | None]]) -> None:
+        self.name = name
+        self._start = start
+        self._lock = threading.Lock()
+        self._session = self._connect()
+        self._described = described = self._session.describe()
+        try:
+            self.version = str(described["version"])
+            self.feature_level = int(described["feature_level"])
+            self.type = DeviceTypeCode(described["type"])
+            self._extensions = tuple(to_extension(e) for e in described["extensions"])
+            self._capabilities = to_capabilities(described["capabilities"])
+        except (KeyError, TypeError, ValueError, ProtocolError) as error:
+            raise InputError(Reason("a driver that describes itself", str(error), operand=name)) from error
+
+    @classmethod
+    def process(cls, name: str) -> RemoteDevice:
+        """A driver in a process of its own, by the name that it has in this one."""
+        return cls._checked(f"process:{name}", lambda: _spawn(name))
+
+    @classmethod
+    def at(cls, path: str) -> RemoteDevice:
+        """A driver that is served at a socket; ``@name`` is an abstract one."""
+        return cls._checked(f"socket:{path}", lambda: (_connected(path), None))
+
+    @classmethod
+    def _checked(cls, name: str, start: Callable[[], tuple[socket.socket, subprocess.Popen[bytes] | None]]) -> RemoteDevice:
+        try:
+            return cls(name, start)
+        except (OSError, NnapiError) as error:
+            raise InputError(Reason("a driver that starts", f"{name}: {error}", operand="--device")) from error
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """As the driver said when it started (fact D21)."""
+        return self._capabilities
+
+    def supported_extensions(self) -> Sequence[Extension]:
+        """As the driver said when it started."""
+        return self._extensions
+
+    @property
+    def pid(self) -> int | None:
+        """The driver's process, if it is ours and lives."""
+        process = self._session.process
+        return None if process is None or process.poll() is not None else process.pid
+
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        """The driver's answers; a dead driver is started and asked again, once."""
+        with ModelMemory(model) as file:
+            answer = self._protected(lambda session: session.call({"call": "supported_operations"}, [file]))
+        answers = answer.get("answers")
+        if not isinstance(answers, list):
+            raise OpFailedError(Reason("answers of getSupportedOperations", type(answers).__name__, self.name))
+        return [to_reason(a) or False if isinstance(a, dict) else a is True for a in answers]
+
+    def prepare_model(
+        self,
+        model: Model,
+        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
+        priority: int = PriorityCode.MEDIUM,
+        deadline: int | None = None,
+    ) -> PreparedModel:
+        """Prepare in the driver's process; a dead driver is started and asked again, once."""
+        message = {"call": "prepare", "preference": int(preference), "priority": int(priority), "deadline": deadline}
+
+        def prepare(session: _Session) -> RemotePreparedModel:
+            handle = session.call(message, [file], deadline).get("handle")
+            if not isinstance(handle, int):
+                raise OpFailedError(Reason("a prepared model", str(handle), self.name))
+            return RemotePreparedModel(session, handle)
+
+        with ModelMemory(model) as file:
+            return self._protected(prepare)
+
+    def close(self) -> None:
+        """End the session, and the driver's process if it is ours. The next call starts it again."""
+        self._session.end(Reason("an open driver", "one that was closed", self.name))
+
+    # -- living and dying --------------------------------------------------------------------------------------------
+
+    def _protected(self, call: Callable[[_Session], _Answer]) -> _Answer:
+        """A call that a dead driver gets once more after its restart."""
+        session = self._session
+        if session.owner != os.getpid():
+            # A forked child has its parent's descriptors; two processes on one channel would take each other's answers.
+            session = self._restarted(session)
+        try:
+            return call(session)
+        except DeadObjectError as error:
+            try:
+                session = self._restarted(session)
+            except (OSError, NnapiError) as failure:
+                found = f"{error}, and no restart: {failure}"
+                raise DeadObjectError(Reason("a driver that lives", found, self.name)) from error
+            return call(session)
+
+    def _restarted(self, failed: _Session) -> _Session:
+        with self._lock:
+            if self._session is not failed:
+                return self._session
+            session = self._connect()
+            if session.describe() != self._described:
+                # As in Android: a driver that came back as another one is used no more.
+                session.end(Reason("the same driver after a restart", "another", self.name))
+            self._session = session
+            return session
+
+    def _connect(self) -> _Session:
+        return _Session(self.name, *self._start())
+
+
+class RemotePreparedModel(PreparedModel):
+    """A model that a driver in another process is ready to run. It dies with that process."""
+
+    def __init__(self, session: _Session, handle: int) -> None:
+        self._session = session
+        self._handle = handle
+        self._owner = os.getpid()
+        finalize(self, session.release, handle)
+
+    def execute(self, request: Request) -> Result:
+        """Run in the driver's process. Its death is DEAD_OBJECT, its silence a missed deadline."""
+        try:
+            if self._owner != os.getpid():
+                raise DeadObjectError(Reason("the process that prepared the model", "a fork of it", self._session.name))
+            with self._session.line() as line:
+                return self._execute(line, request)
+        except NnapiError as error:
+            return Result(error.code, reason=error.reason)
+
+    def _execute(self, line: _Line, request: Request) -> Result:
+        inputs = [None if value is None else np.ascontiguousarray(value) for value in request.inputs]
+        sizes = [0 if v is None else v.nbytes for v in inputs] + [0 if o.data is None else len(o.data) for o in request.outputs]
+        offsets = np.cumsum([0, *map(aligned, sizes)]).tolist()
+        descriptors = line.room(offsets[-1])
+        assert line.memory is not None
+        shared = line.memory.bytes
+        for value, offset in zip(inputs, offsets, strict=False):
+            if value is not None:
+                shared[offset : offset + value.nbytes] = value.reshape(-1).view(np.uint8)
+        outputs = list(zip(request.outputs, offsets[len(inputs) : -1], strict=True))
+        message = {
+            "call": "execute",
+            "handle": self._handle,
+            "inputs": [None if v is None else [o, v.nbytes, v.shape] for v, o in zip(inputs, offsets, strict=False)],
+            "outputs": [None if b.data is None else [o, len(b.data), b.dims] for b, o in outputs],
+            "deadline": request.deadline,
+            "loop_timeout": request.loop_timeout,
+            "measure": request.measure,
+        }
+        result = _result(self._session.exchange(line, message, descriptors, request.deadline), self._session.name)
+        if result.code is ResultCode.NO_ERROR:
+            for buffer, offset in outputs:
+                if buffer.data is not None:
+                    buffer.data[:] = shared[offset : offset + len(buffer.data)]
+        return result
+
+
+def _result(answer: Message, driver: str) -> Result:
+    """The result that a message tells; OP_FAILED for one that tells none."""
+    try:
+        shapes = tuple(OutputShape(_dims(dims), sufficient is True) for dims, sufficient in answer.get("shapes", ()))
+        return Result(
+            ResultCode(answer["code"]),
+            shapes,
+            to_reason(answer.get("reason")),
+            _time(answer.get("on_device")),
+            _time(answer.get("in_driver")),
+        )
+    except (KeyError, TypeError, ValueError, ProtocolError) as error:
+        return Result(ResultCode.OP_FAILED, (), Reason("a result of execute", str(error), driver))
+
+
+def _dims(values: Any) -> tuple[int, ...]:
+    if not all(type(d) is int and 0 <= d < 2**32 for d in values):
+        raise ValueError(f"dimensions {values}")
+    return tuple(values)
+
+
+def _time(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start a driver's process; it finds modules where this one does."""
+    ours, theirs = socket.socketpair()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+    command = [sys.executable, "-m", "nnbridge.devices.remote", name, "--session", str(theirs.fileno())]
+    with theirs:
+        # What a driver prints must not mix with this process's output.
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, env=environment)
+    return ours, process
+
+
+def _connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(socket_address(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def socket_address(path: str) -> str:
+    """The address of a socket; ``@name`` lies in Linux's abstract space, where no file is left behind."""
+    return "\0" + path[1:] if path.startswith("@") else path

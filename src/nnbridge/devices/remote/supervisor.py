@@ -1,0 +1,96 @@
+"""Serving a driver at a socket: what init and the service manager are to a driver on a phone.
+
+The supervisor holds the listening socket and starts the driver's process, again whenever that has died, so that clients
+who call in between wait for the new one. When it ends, by a signal as well, driver and socket file go with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from nnbridge.devices.remote.client import socket_address
+from nnbridge.errors import InputError, Reason
+
+SHORT_LIFE = 1.0
+"""Seconds below which a driver counts as one that died at its start."""
+MAX_SHORT_LIVES = 5
+_BACKLOG = 64
+
+
+def supervise(name: str, path: str, started: Callable[[int], None]) -> None:
+    """Serve the device ``name`` at ``path`` until SIGINT or SIGTERM; ``started`` is told each process's id.
+
+    ``@name`` stands for an address in Linux's abstract space, which leaves no file. InputError for a path that is in use, and
+    for a driver that dies at its start over and over.
+    """
+    file = None if path.startswith("@") else Path(path)
+    listener = _listen(path, file)
+    driver: subprocess.Popen[bytes] | None = None
+
+    def stop(*_: object) -> None:
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    # The driver reads the other end: it sees the end of this process even if that is killed.
+    watched, alive = os.pipe()
+    short = 0
+    try:
+        while short < MAX_SHORT_LIVES:
+            driver = _start(name, listener, watched, file)
+            began = time.monotonic()
+            started(driver.pid)
+            driver.wait()
+            short = short + 1 if time.monotonic() - began < SHORT_LIFE else 0
+        raise InputError(Reason("a driver that stays alive", f"{name} died {short} times at its start", operand="DEVICE"))
+    finally:
+        if driver is not None:
+            driver.kill()
+            driver.wait()
+        listener.close()
+        os.close(watched)
+        os.close(alive)
+        if file is not None:
+            file.unlink(missing_ok=True)
+
+
+def _start(name: str, listener: socket.socket, watched: int, file: Path | None) -> subprocess.Popen[bytes]:
+    descriptors = [listener.fileno(), watched]
+    command = [sys.executable, "-m", "nnbridge.devices.remote", name]
+    command += ["--listen", str(listener.fileno()), "--parent", str(watched)]
+    if file is not None:
+        command += ["--path", str(file.absolute())]
+    return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL)
+
+
+def _listen(path: str, file: Path | None) -> socket.socket:
+    """A listening socket for this user alone, in place of one that nobody serves any more."""
+    address = socket_address(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if file is not None and file.is_socket() and not _answers(address):
+        file.unlink(missing_ok=True)
+    umask = os.umask(0o177)
+    try:
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise InputError(Reason("a free socket", f"{path}: {error.strerror}", operand="--socket")) from error
+    finally:
+        os.umask(umask)
+    return listener
+
+
+def _answers(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+        probe.connect(address)
+        return True
+    return False

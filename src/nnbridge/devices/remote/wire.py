@@ -1,0 +1,246 @@
+"""What travels between nnbridge and a driver's process: messages with descriptors, and memory that both sides map.
+
+A message is JSON behind its length; nothing that it holds is ever executed. Memory is a sealed ``memfd``: its size cannot
+change any more, so that no side can make the other fault by cutting it short.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import mmap
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.devices.device import Capabilities, Performance
+from nnbridge.errors import Reason
+from nnbridge.extensions import Extension, ExtensionOperandType
+from nnbridge.model import Model
+from nnbridge.storage import write_model
+
+ALIGNMENT = 64
+"""Of each buffer in an execution's memory."""
+MAX_MESSAGE = 2**28
+_HEADER = struct.Struct("<II")
+_MAX_DESCRIPTORS = 4
+_SEND_TIMEOUT = 30.0
+"""Seconds: messages are small, so that only a process that reads nothing at all lets a sender wait."""
+_FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_READ_ONLY = _FIXED_SIZE | fcntl.F_SEAL_WRITE
+
+Message = dict[str, Any]
+
+
+class ProtocolError(Exception):
+    """The other side sent what makes no sense; the channel is of no more use."""
+
+
+class Channel:
+    """One side of a stream socket. A lost connection is an OSError or EOFError, a late answer a TimeoutError."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send a message; the descriptors are duplicated on their way."""
+        body = json.dumps(message, separators=(",", ":")).encode()
+        self.socket.settimeout(_SEND_TIMEOUT)
+        header = _HEADER.pack(len(body), len(descriptors))
+        if descriptors:
+            # One byte must carry them; the rest follows as plain bytes.
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            sent = self.socket.sendmsg([header], rights)
+            self.socket.sendall(header[sent:] + body)
+        else:
+            self.socket.sendall(header + body)
+
+    def receive(self, until: float | None = None) -> tuple[Message, list[int]]:
+        """The next message and its descriptors, which the caller closes; TimeoutError at ``until`` (``time.monotonic``)."""
+        descriptors: list[int] = []
+        try:
+            length, count = _HEADER.unpack(self._exactly(_HEADER.size, until, descriptors))
+            if length > MAX_MESSAGE:
+                raise ProtocolError(f"a message of {length} bytes")
+            body = self._exactly(length, until, descriptors)
+            if len(descriptors) != count:
+                raise ProtocolError(f"{len(descriptors)} descriptors instead of {count}")
+            try:
+                message = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise ProtocolError(f"not JSON: {error}") from error
+            if not isinstance(message, dict):
+                raise ProtocolError("a message that is no object")
+        except BaseException:
+            close_all(descriptors)
+            raise
+        return message, descriptors
+
+    def _exactly(self, count: int, until: float | None, descriptors: list[int]) -> bytes:
+        """``count`` bytes; descriptors that come with them are collected."""
+        parts = bytearray()
+        while len(parts) < count:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError("no answer in time")
+            self.socket.settimeout(left)
+            data, rights, flags, _ = self.socket.recvmsg(
+                min(count - len(parts), 2**20), socket.CMSG_LEN(_MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC
+            )
+            for level, kind, content in rights:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    descriptors += array.array("i", content[: len(content) // 4 * 4])
+            if flags & socket.MSG_CTRUNC:
+                raise ProtocolError(f"more than {_MAX_DESCRIPTORS} descriptors")
+            if not data:
+                raise EOFError("the other side has closed the connection")
+            parts += data
+        return bytes(parts)
+
+    def shutdown(self) -> None:
+        """End the connection; a thread that waits for it wakes up. The descriptor goes with the object."""
+        with suppress(OSError):  # It may have ended already.
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    """Close what came with a message."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+class SharedBlock:
+    """Memory that two processes map: ``bytes`` is all of it."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.descriptor = descriptor
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+
+    @classmethod
+    def create(cls, size: int) -> SharedBlock:
+        """New memory of at least so many bytes."""
+        size = max(mmap.PAGESIZE, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        descriptor = os.memfd_create("nnbridge-execution", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE | fcntl.F_SEAL_SEAL)
+        return cls(descriptor, size)
+
+    @classmethod
+    def received(cls, descriptor: int) -> SharedBlock:
+        """Memory of the other side; ProtocolError unless its size is sealed."""
+        return cls(descriptor, sealed_size(descriptor, _FIXED_SIZE))
+
+    def close(self) -> None:
+        """Give the descriptor back; the mapping goes with the last array over it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def sealed_size(descriptor: int, seals: int = _READ_ONLY) -> int:
+    """The size of a sealed memory."""
+    try:
+        found = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise ProtocolError(f"no sealed memory: {error}") from error
+    if found & seals != seals:
+        raise ProtocolError("memory whose size or content may still change")
+    return os.fstat(descriptor).st_size
+
+
+class ModelMemory:
+    """A model as a read-only ``.nnapi`` file in memory."""
+
+    def __init__(self, model: Model) -> None:
+        self.descriptor = os.memfd_create("nnbridge-model", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            with os.fdopen(os.dup(self.descriptor), "wb") as file:
+                write_model(model, file)
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _READ_ONLY | fcntl.F_SEAL_SEAL)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+
+    def __enter__(self) -> int:
+        return self.descriptor
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+
+
+def aligned(size: int) -> int:
+    """A size rounded up to the alignment of buffers."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+# -- values in messages ------------------------------------------------------------------------------------------------
+
+
+def from_capabilities(found: Capabilities) -> Message:
+    """Capabilities as JSON-ready data."""
+    named = ("relaxed_scalar", "relaxed_tensor", "if_performance", "while_performance")
+    return {
+        "operands": {str(int(code)): _figures(figures) for code, figures in found.operands.items()},
+        **{name: _figures(getattr(found, name)) for name in named},
+    }
+
+
+def to_capabilities(data: Mapping[str, Any]) -> Capabilities:
+    """Capabilities from a message; ProtocolError for anything else."""
+    try:
+        return Capabilities(
+            {int(code): _performance(pair) for code, pair in data["operands"].items()},
+            _performance(data["relaxed_scalar"]),
+            _performance(data["relaxed_tensor"]),
+            _performance(data["if_performance"]),
+            _performance(data["while_performance"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProtocolError(f"no capabilities: {error}") from error
+
+
+def _figures(found: Performance) -> list[float]:
+    return [found.exec_time, found.power_usage]
+
+
+def _performance(pair: Sequence[Any]) -> Performance:
+    exec_time, power_usage = pair
+    return Performance(float(exec_time), float(power_usage))
+
+
+def from_extension(extension: Extension) -> Message:
+    """An extension as JSON-ready data."""
+    types = [[t.number, t.is_tensor, t.byte_size, t.name, t.dtype] for t in extension.operand_types]
+    return {"name": extension.name, "operand_types": types}
+
+
+def to_extension(data: Mapping[str, Any]) -> Extension:
+    """An extension from a message."""
+    try:
+        types = [
+            ExtensionOperandType(int(number), bool(is_tensor), int(size), str(name), None if dtype is None else str(dtype))
+            for number, is_tensor, size, name, dtype in data["operand_types"]
+        ]
+        return Extension(str(data["name"]), tuple(types))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"no extension: {error}") from error
+
+
+def to_reason(data: object) -> Reason | None:
+    """A reason from a message; None for none."""
+    if data is None:
+        return None
+    if not isinstance(data, dict):
+        raise ProtocolError("a reason that is no object")
+    return Reason(*(str(data.get(part, "")) for part in ("rule", "found", "operation", "operand")))

@@ -1,0 +1,303 @@
+"""Drivers in processes of their own: the same answers, and what their deaths and silences become."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnbridge import devices
+from nnbridge.devices.remote.client import TIMEOUT_VARIABLE, RemoteDevice
+from nnbridge.errors import (
+    DeadObjectError,
+    InputError,
+    MissedDeadlineTransientError,
+    OpFailedError,
+    Reason,
+)
+from nnbridge.runtime.burst import Burst
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.types import DurationCode, OperationCode, ResultCode
+from tests.devices import broken
+from tests.graphs import add_then, constant_add, unary_chain
+
+X = np.array([[-1, 0, 1, 2]], np.float32)
+ADDED = X + 1
+
+
+def driver(name: str) -> RemoteDevice:
+    return RemoteDevice.process(f"tests.devices.broken:{name}")
+
+
+@pytest.fixture
+def good() -> Iterator[RemoteDevice]:
+    device = driver("GOOD")
+    yield device
+    device.close()
+
+
+def compiled(device: RemoteDevice, *, fallback: bool = False) -> Compilation:
+    make = Compilation.create if fallback else Compilation.create_for_devices
+    compilation = make(add_then(), [device])
+    compilation.finish()
+    return compilation
+
+
+def kill(device: RemoteDevice) -> None:
+    pid = device.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+# -- as in this process ------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_describes_itself_as_it_does_in_this_process(good: RemoteDevice) -> None:
+    assert good.pid not in (None, os.getpid())
+    assert (good.version, good.feature_level, good.type) == (broken.GOOD.version, 8, broken.GOOD.type)
+    assert good.capabilities == broken.GOOD.capabilities
+
+
+def test_reasons_travel() -> None:
+    there = devices.device("process:nnapi-sample_minimal")
+    here = devices.device("nnapi-sample_minimal")
+    model = unary_chain(OperationCode.RELU, OperationCode.TANH)
+    answers = there.supported_operations(model)
+    assert answers == here.supported_operations(model)
+    assert isinstance(answers[0], Reason)
+
+
+def test_models_travel_with_their_large_constants(good: RemoteDevice) -> None:
+    value = np.arange(1000, dtype=np.float32)
+    compilation = Compilation.create_for_devices(constant_add(value), [good])
+    compilation.finish()
+    assert np.array_equal(Execution(compilation).run([value])["y"], 2 * value)
+
+
+def test_dynamic_outputs_tell_their_dimensions(good: RemoteDevice) -> None:
+    compilation = Compilation.create_for_devices(unary_chain(OperationCode.RELU, dims=(0, 4)), [good])
+    compilation.finish()
+    assert Execution(compilation).run([np.ones((3, 4), np.float32)])["y"].shape == (3, 4)
+
+
+def test_bursts_timing_and_threads(good: RemoteDevice) -> None:
+    compilation = compiled(good)
+    execution = Execution(compilation)
+    execution.set_measure_timing(True)
+    out = np.empty_like(X)
+    execution.set_input(0, X)
+    execution.set_output(0, out)
+    Burst(compilation).compute(execution)
+    assert np.array_equal(out, ADDED)
+    assert 0 < execution.duration(DurationCode.ON_HARDWARE) <= execution.duration(DurationCode.IN_DRIVER)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda k: Execution(compilation).run([X + k])["y"], range(64)))
+    assert all(np.array_equal(answer, ADDED + k) for k, answer in enumerate(answers))
+
+
+def test_a_name_is_one_device_and_one_process() -> None:
+    assert devices.device("process:nnapi-sample_quant") is devices.device("process:nnapi-sample_quant")
+
+
+def test_a_driver_that_cannot_start_is_named() -> None:
+    with pytest.raises(InputError, match="process:nobody"):
+        devices.device("process:nobody")
+    with pytest.raises(InputError, match="socket:/nowhere"):
+        devices.device("socket:/nowhere/at/all")
+
+
+# -- death -------------------------------------------------------------------------------------------------------------
+
+
+def test_t3_a_dead_driver_is_dead_object_and_its_prepared_models_stay_dead(good: RemoteDevice) -> None:
+    compilation = compiled(good)
+    kill(good)
+    for _ in range(2):
+        with pytest.raises(DeadObjectError, match="a driver that lives"):
+            Execution(compilation).run([X])
+    assert np.array_equal(Execution(compiled(good)).run([X])["y"], ADDED)
+    with pytest.raises(DeadObjectError):
+        Execution(compilation).run([X])
+
+
+def test_a_dead_driver_is_restarted_for_the_next_question(good: RemoteDevice) -> None:
+    first = good.pid
+    kill(good)
+    assert good.supported_operations(add_then()) == [True]
+    assert good.pid not in (None, first)
+
+
+def test_executions_go_to_the_cpu_where_androids_would(good: RemoteDevice) -> None:
+    compilation = compiled(good, fallback=True)
+    assert compilation.plan.device_of(0) is good
+    kill(good)
+    execution = Execution(compilation)
+    assert np.array_equal(execution.run([X])["y"], ADDED)
+    assert execution.report.fallback is not None
+    assert "its end during execute" in str(execution.report.fallback)
+
+
+def test_killed_in_the_middle_of_executions_none_is_lost(good: RemoteDevice) -> None:
+    compilation = compiled(good, fallback=True)
+    started = threading.Event()
+
+    def run(k: int) -> tuple[bool, bool]:
+        if k == 40:
+            started.set()
+        execution = Execution(compilation)
+        right = np.array_equal(execution.run([X + k])["y"], ADDED + k)
+        return right, execution.report.fallback is None
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(run, range(200))
+        started.wait()
+        kill(good)
+        right, on_driver = zip(*answers, strict=True)
+    assert all(right)
+    assert 0 < sum(on_driver) < 200
+
+
+def test_a_driver_that_dies_whenever_it_prepares_leaves_the_model_to_the_cpu() -> None:
+    device = driver("DIES_IN_PREPARE")
+    with pytest.raises(DeadObjectError):
+        compiled(device)
+    compilation = compiled(device, fallback=True)
+    assert compilation.plan.fallback is not None
+    assert np.array_equal(Execution(compilation).run([X])["y"], ADDED)
+
+
+def test_a_driver_that_comes_back_as_another_is_used_no_more() -> None:
+    device = driver("CHANGES")
+    kill(device)
+    with pytest.raises(DeadObjectError, match="the same driver"):
+        device.supported_operations(add_then())
+
+
+def test_exceptions_of_a_driver_do_not_kill_it() -> None:
+    device = driver("RAISES")
+    compilation = compiled(device)
+    pid = device.pid
+    with pytest.raises(OpFailedError, match="ZeroDivisionError"):
+        Execution(compilation).run([X])
+    assert device.pid == pid
+
+
+# -- silence -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_hung_execution_misses_its_deadline() -> None:
+    compilation = compiled(driver("HANGS_IN_EXECUTE"))
+    execution = Execution(compilation)
+    execution.set_timeout(1_000_000)
+    with pytest.raises(MissedDeadlineTransientError, match="answers in time"):
+        execution.run([X])
+
+
+def test_a_driver_that_is_silent_for_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = driver("HANGS_IN_EXECUTE")
+    compilation = compiled(device, fallback=True)
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "0.2")
+    execution = Execution(compilation)
+    assert np.array_equal(execution.run([X])["y"], ADDED)
+    assert "answers in time" in str(execution.report.fallback)
+    assert device.pid is None
+
+
+def test_a_stopped_process_is_given_up_as_well(good: RemoteDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    compilation = compiled(good)
+    assert good.pid is not None
+    os.kill(good.pid, signal.SIGSTOP)
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "0.2")
+    with pytest.raises(MissedDeadlineTransientError):
+        Execution(compilation).run([X])
+
+
+def test_a_hung_preparation_misses_the_compilations_deadline() -> None:
+    compilation = Compilation.create_for_devices(add_then(), [driver("HANGS_IN_PREPARE")])
+    compilation.set_timeout(1_000_000)
+    with pytest.raises(MissedDeadlineTransientError):
+        compilation.finish()
+
+
+def test_the_time_limit_is_a_number_above_0(good: RemoteDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "soon")
+    with pytest.raises(InputError, match=TIMEOUT_VARIABLE):
+        good.supported_operations(add_then())
+
+
+# -- what is left behind -----------------------------------------------------------------------------------------------
+
+
+def _gone(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_kills_leave_no_shared_memory_descriptor_or_process_behind() -> None:
+    device = driver("GOOD")
+    shared, descriptors = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        compilation = compiled(device)
+        Execution(compilation).run([X])
+        pid = device.pid
+        kill(device)
+        assert pid is not None
+        with pytest.raises(DeadObjectError):
+            Execution(compilation).run([X])
+        assert _gone(pid)
+    del compilation
+    assert set(os.listdir("/dev/shm")) == shared
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
+
+
+def test_a_driver_ends_with_a_client_that_is_killed() -> None:
+    code = (
+        "import os, signal\nfrom nnbridge.devices import device\n"
+        "d = device('process:nnapi-sample_all')\nprint(d.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL
+    assert _gone(int(ended.stdout))
+
+
+def test_a_fork_uses_a_driver_of_its_own(good: RemoteDevice) -> None:
+    compilation = compiled(good)
+    child = os.fork()
+    if child == 0:  # pragma: no cover - in the child
+        try:
+            Execution(compilation).run([X])
+            code = 1
+        except DeadObjectError:
+            code = 0 if np.array_equal(Execution(compiled(good)).run([X])["y"], ADDED) else 2
+        finally:
+            good.close()
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert np.array_equal(Execution(compilation).run([X])["y"], ADDED)
+
+
+def test_the_result_of_an_execution_is_an_nnapi_code(good: RemoteDevice) -> None:
+    compilation = compiled(good)
+    kill(good)
+    execution = Execution(compilation)
+    execution.set_input(0, X)
+    execution.set_output(0, np.empty_like(X))
+    with execution.start_compute() as event:
+        assert event.result is ResultCode.DEAD_OBJECT
