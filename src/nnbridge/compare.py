@@ -203,23 +203,13 @@ def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int
 def compare(compilation: Compilation, reference: str, samples: Iterator[Sample] | Sequence[Sample]) -> Comparison:
     """Run every sample on a finished compilation and compare with the reference's answers."""
     model = compilation.model
-    operands = [model.main.operands[i] for i in model.main.outputs]
-    names = [output_name(operand, i) for i, operand in enumerate(operands)]
-    outputs = [OutputComparison(name, str(operand_dtype(operand))) for name, operand in zip(names, operands, strict=True)]
+    outputs = new_comparisons(model)
     count = 0
     fallbacks: dict[str, None] = {}
     for sample in samples:
         execution = Execution(compilation)
-        answers = execution.run(sample.inputs)
-        expected = sample.outputs
-        in_order = [expected[name] for name in names] if isinstance(expected, Mapping) else list(expected)
-        for comparison, operand, name, want in zip(outputs, operands, names, in_order, strict=True):
-            comparison.add(answers[name], in_model(operand, want))
-        if execution.report.fallback is not None:
-            fallbacks[f"whole model: {execution.report.fallback}"] = None
-        for step in execution.report.steps:
-            if step.fallback is not None:
-                fallbacks[f"{step.device}: {step.fallback}"] = None
+        add_sample(model, outputs, execution.run(sample.inputs), sample.outputs)
+        fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
         count += 1
     devices = ", ".join(device.name for device in compilation.plan.devices)
     return Comparison(model.name, devices, reference, count, tuple(outputs), tuple(fallbacks))
@@ -236,6 +226,32 @@ def turned(operand: Operand, array: Array) -> Array:
 def in_model(operand: Operand, array: Array) -> Array:
     """An array of the source file's element type as the model has it."""
     return turned(operand, array) if array.dtype == np.int8 else array
+
+
+def new_comparisons(model: Model) -> list[OutputComparison]:
+    """A comparison for each of the model's outputs, with nothing in it yet."""
+    operands = [model.main.operands[i] for i in model.main.outputs]
+    return [OutputComparison(output_name(operand, i), str(operand_dtype(operand))) for i, operand in enumerate(operands)]
+
+
+def add_sample(
+    model: Model,
+    outputs: Sequence[OutputComparison],
+    answers: Mapping[str, Array],
+    expected: Sequence[Array] | Mapping[str, Array],
+) -> None:
+    """Compare one run's answers, by name, with a reference's."""
+    operands = [model.main.operands[i] for i in model.main.outputs]
+    in_order = [expected[output.name] for output in outputs] if isinstance(expected, Mapping) else list(expected)
+    for output, operand, want in zip(outputs, operands, in_order, strict=True):
+        output.add(answers[output.name], in_model(operand, want))
+
+
+def fallbacks_of(execution: Execution) -> list[str]:
+    """What fell back to the CPU in a run, and why."""
+    report = execution.report
+    whole = [] if report.fallback is None else [f"whole model: {report.fallback}"]
+    return whole + [f"{step.device}: {step.fallback}" for step in report.steps if step.fallback is not None]
 
 
 def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int]) -> Iterator[Sample]:

@@ -15,31 +15,6 @@ from tests.tflite.agreement import converted, differences, run
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
 
-AGREEING = [
-    "3in3out_model_swaps_input_2_and_0",
-    "deeplabv3_float",
-    "hello_world_float",
-    "keras_lstm_mnist_ptq",
-    "kws_ref_model",
-    "micro_speech_quantized",
-    "mnist_lstm_float",
-    "mobilenet_v1_0.25_224_float",
-    "mobilenet_v2_1.0_224_quant",
-    "movie_review_nl_classifier",
-    "split_concat",
-    "two_signature_keys",
-    "ultraface_rfb_320",
-]
-
-
-@pytest.mark.parametrize("name", AGREEING)
-def test_real_file_agrees_with_litert(name: str) -> None:
-    found, _ = differences(real_model(name))
-    model, _ = converted(real_model(name))
-    integer = [model.main.operands[i].type != OperandCode.TENSOR_FLOAT32 for i in model.main.outputs]
-    for difference, steps in zip(found, integer, strict=True):
-        assert difference <= (1 if steps else 1e-4)
-
 
 @pytest.mark.parametrize("name", ["dtln_noise_suppression", "tf2_mobilenet_v2_1.0_224_ptq", "yamnet_wavin_quantized_mel_relu6"])
 @pytest.mark.parametrize("mapping", ["delegate", "wide"])
