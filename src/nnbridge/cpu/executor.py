@@ -26,7 +26,7 @@ from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.declaration import OperationDef
-from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, resolve, run_kernel
+from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, resolve, run_directly, run_kernel, runs_directly
 from nnbridge.types import Lifetime, OperandCode, OperationCode, operation_name
 
 DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
@@ -76,7 +76,7 @@ class Executor:
         with their true dimensions; ``value`` is the given array where it was used.
         """
         limits.check()
-        key = tuple(None if x is None else x.shape for x in inputs)
+        key = tuple([None if x is None else x.shape for x in inputs])
         bound = self._bound.get(key) or self._bind(key)
         return bound.run(inputs, outputs or [None] * len(self.model.main.outputs), limits)
 
@@ -142,6 +142,7 @@ class _Bound:
         self._steps: list[Step] = []
         self._buffers: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         self._fills: list[tuple[int, float]] = []
+        self._calls: list[tuple[int, Call]] = []
         self._size = len(subgraph.operands)
         self._dynamic: set[int] = set()
         scratch_step: dict[int, int] = {}
@@ -228,7 +229,12 @@ class _Bound:
             if step is not None:
                 self._adopt(operation, call, binding)
                 return self._with_rounding(operation, call, step)
-        return _reference_step(call, operation, self.executor)
+        if self.executor.rounds or not runs_directly(call):
+            return _reference_step(call, operation, self.executor)
+        slot = self._size
+        self._size += 1
+        self._calls.append((slot, call))
+        return _direct_step(call, operation, slot)
 
     def _adopt(self, operation: Operation, call: Call, binding: Binding) -> None:
         """Give the faster kernel its buffers."""
@@ -306,6 +312,8 @@ class _Bound:
             frame[i] = arena[at : at + int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
         for i, value in self._fills:
             frame[i].fill(value)
+        for slot, call in self._calls:
+            frame[slot] = call.with_args([arg.replace() for arg in call.args])
         return frame
 
     def _reset(self, frame: Frame) -> Frame:
@@ -360,30 +368,53 @@ class _Values:
 def _reference_step(call: Call, operation: Operation, executor: Executor) -> Step:
     """The reference kernel on resolved shapes."""
     outputs = operation.outputs
-    # What comes with each run: position among the arguments, frame index, argument to copy.
-    varying = [
-        (k, i, arg)
-        for k, (i, arg) in enumerate(zip(operation.inputs, call.args, strict=True))
-        if not arg.constant and arg.present
-    ]
+    varying = _varying(call, operation)
 
     def step(frame: Frame) -> None:
         args = list(call.args)
-        for k, i, arg in varying:
-            args[k] = arg.with_value(frame[i], arg.dims)
+        for k, i in varying:
+            args[k] = args[k].with_value(frame[i], args[k].dims)
         results = run_kernel(call.with_args(args))
         for i, result in zip(outputs, results, strict=True):
             value = executor.rounded(result).value if executor.rounds else result.value
             assert value is not None
-            if frame[i] is not None:
-                np.copyto(frame[i], value)
-            elif any(np.may_share_memory(args[k].data, value) for k, _, _ in varying):
-                # The arena may give the input's place to another operand while this one still lives.
-                frame[i] = value.copy()
-            else:
-                frame[i] = value
+            _place(frame, i, value, varying)
 
     return step
+
+
+def _direct_step(call: Call, operation: Operation, slot: int) -> Step:
+    """The reference kernel on the frame's own call, which lies at ``slot``: nothing is built for a run."""
+    outputs = operation.outputs
+    varying = _varying(call, operation)
+
+    def step(frame: Frame) -> None:
+        own: Call = frame[slot]
+        for k, i in varying:
+            own.args[k].value = frame[i]
+        for i, value in zip(outputs, run_directly(own), strict=True):
+            _place(frame, i, value, varying)
+        for k, _ in varying:
+            own.args[k].value = None
+
+    return step
+
+
+def _varying(call: Call, operation: Operation) -> list[tuple[int, int]]:
+    """What comes with each run: position among the arguments, frame index."""
+    pairs = enumerate(zip(operation.inputs, call.args, strict=True))
+    return [(k, i) for k, (i, arg) in pairs if not arg.constant and arg.present]
+
+
+def _place(frame: Frame, i: int, value: npt.NDArray[Any], varying: Sequence[tuple[int, int]]) -> None:
+    """Put a result where it belongs."""
+    if frame[i] is not None:
+        np.copyto(frame[i], value)
+    elif any(value is frame[k] or (value.base is not None and np.may_share_memory(frame[k], value)) for _, k in varying):
+        # The arena may give the input's place to another operand while this one still lives.
+        frame[i] = value.copy()
+    else:
+        frame[i] = value
 
 
 def _constants(model: Model, subgraph: Subgraph) -> list[Arg | None]:

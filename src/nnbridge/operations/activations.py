@@ -199,7 +199,11 @@ def hard_swish(call: Call) -> Array:
     """N48 for 8-bit values."""
     x = call["input"]
     if not is_quant8(x.type):
-        return x.data * np.clip(x.data + 3, 0, 6) / np.float32(6)
+        gate = x.data + np.float32(3)
+        np.clip(gate, 0, 6, out=gate)
+        gate *= x.data
+        gate /= np.float32(6)
+        return gate
     return _by_table(call, lambda: _hard_swish_table(call))
 
 

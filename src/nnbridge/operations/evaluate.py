@@ -112,14 +112,33 @@ def run_kernel(call: Call) -> list[Arg]:
     return [_finish(call, out, result) for out, result in zip(call.outs, results, strict=True)]
 
 
+def runs_directly(call: Call) -> bool:
+    """True if the kernel takes the resolved call as it is: NHWC, nothing to widen, something to compute."""
+    widened = call.definition.half == "widen" and any(arg.type in _HALF for arg in call.args)
+    return not widened and not _is_nchw(call) and not any(0 in out.dims for out in call.outs)
+
+
+def run_directly(call: Call) -> list[npt.NDArray[Any]]:
+    """The results of :func:`run_kernel` for a call that :func:`runs_directly`."""
+    answer = call.definition.kernel(call)
+    if isinstance(answer, np.ndarray):
+        return [_converted(call, call.outs[0], answer)]
+    return [_converted(call, out, result) for out, result in zip(call.outs, answer, strict=True)]
+
+
 def _finish(call: Call, out: Arg, result: npt.NDArray[Any]) -> Arg:
+    """The output with a kernel's result."""
+    return out.with_value(_converted(call, out, result), result.shape)
+
+
+def _converted(call: Call, out: Arg, result: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Check a kernel's result against the resolved output and convert it to the output's element type."""
     if result.shape != out.dims and not _fits(out.dims, result.shape):
         raise AssertionError(f"{call.definition.name}: the kernel made {result.shape}, its shape rule said {out.dims}")
     dtype = out.dtype
     if result.dtype != dtype:
         result = result.astype(dtype)
-    return out.with_value(result if result.flags.c_contiguous else np.ascontiguousarray(result), result.shape)
+    return result if result.flags.c_contiguous else np.ascontiguousarray(result)
 
 
 def _fits(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:

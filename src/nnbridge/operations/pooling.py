@@ -114,11 +114,13 @@ def _average(call: Call, rows: Window, columns: Window) -> Array:
     """N67: 8-bit means of raw values round half away from zero."""
     x, out = call["input"], call.out
     quantised = is_quant8(out.type)
-    values = x.data.astype(np.int32 if quantised else np.float32, copy=False)
+    # Sums of small windows fit 16 bits, which take half the time of 32.
+    integers = np.int16 if rows.size * columns.size * 255 < 2**15 else np.int32
+    values = x.data.astype(integers if quantised else np.float32, copy=False)
     sums, count = _over_windows(values, rows, columns, 0, np.add), _counts(call, rows, columns)
     if not quantised:
         return sums / count.astype(np.float32)
-    return np.sign(sums) * ((np.abs(sums) + count // 2) // count)
+    return np.sign(sums) * ((np.abs(sums.astype(np.int32, copy=False)) + count // 2) // count)
 
 
 def _maximum(call: Call, rows: Window, columns: Window) -> Array:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nnbridge.errors import Reason
-from nnbridge.operations.arithmetic import integer_range, round_half_away
+from nnbridge.operations.arithmetic import integer_range
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
 from nnbridge.operations.shapes import same_as_input
 from nnbridge.types import OperandCode as T
@@ -36,9 +36,15 @@ _FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
 )
 def quantize(call: Call) -> Array:
     """N52."""
-    scaled = round_half_away(call["input"].data / np.float32(call.out.scale))
-    scaled += np.float32(call.out.zero_point)
-    return np.clip(scaled, *integer_range(call.out), out=scaled)
+    low, high = (bound - call.out.zero_point for bound in integer_range(call.out))
+    # Halves are counted, clamped and then rounded away from zero in 16 bits, which is a third of the memory traffic of rounding
+    # in float32. Half a scale is exact, so each count of halves is twice the quotient.
+    halves = call["input"].data / (np.float32(call.out.scale) * np.float32(0.5))
+    steps = np.clip(halves, 2 * low, 2 * high, out=halves).astype(np.int16)
+    steps += steps > 0
+    steps >>= 1
+    steps += np.int16(call.out.zero_point)
+    return steps
 
 
 @operation(

@@ -91,7 +91,7 @@ def _nearest(call: Call, size: int, wanted: int) -> npt.NDArray[np.int64]:
 def resize_nearest_neighbor(call: Call) -> Array:
     """Pixels by index."""
     x = call["input"].data
-    rows, columns = (_nearest(call, x.shape[k], call.out.dims[k]) for k in (1, 2))
+    rows, columns = call.once("nearest", lambda: [_nearest(call, x.shape[k], call.out.dims[k]) for k in (1, 2)], *call.args[1:])
     return x.take(rows, axis=1).take(columns, axis=2)
 
 
@@ -142,8 +142,9 @@ def resize_bilinear(call: Call) -> Array:
     x = call["input"]
     signed = x.type == T.TENSOR_QUANT8_ASYMM_SIGNED
     find: Any = _neighbours_fixed if signed else _neighbours
-    top, bottom, dy = find(call, x.dims[1], call.out.dims[1])
-    left, right, dx = find(call, x.dims[2], call.out.dims[2])
+    (top, bottom, dy), (left, right, dx) = call.once(
+        "neighbours", lambda: [find(call, x.dims[k], call.out.dims[k]) for k in (1, 2)], *call.args[1:]
+    )
     one = np.int32(1 << 10) if signed else np.float32(1)
     data = x.data.astype(np.int32 if signed else np.float32, copy=False)
     dy, dx = dy[:, None, None], dx[:, None]
