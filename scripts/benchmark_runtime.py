@@ -22,6 +22,7 @@ from nnbridge.compare import seeded_inputs
 from nnbridge.devices.device import OutputBuffer, Request
 from nnbridge.errors import InputError, Reason
 from nnbridge.runtime.running import size_of
+from nnbridge.runtime.states import States
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def measure(path: Path, rounds: int) -> tuple[float, float]:
     plan = compilation.plan
     if not plan.simple:
         raise InputError(Reason("a model that one device runs whole", f"{len(plan.steps)} steps", str(path)))
-    given = seeded_inputs(model, 0)
+    given = {**seeded_inputs(model, 0), **States(model).values}
     main = model.main
     inputs = [np.ascontiguousarray(given[main.operands[i].name]) for i in main.inputs]
     operands = [main.operands[i] for i in main.outputs]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nnbridge.converters.assembly import Assembly, live_steps
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.model import Model
+from nnbridge.model import Model, State
 from nnbridge.types import OperationCode
 from nnbridge_tflite.extension import extension_code, options_value
 from nnbridge_tflite.graph import Subgraph
@@ -20,7 +21,29 @@ def assemble(file: TfliteFile, graph: Subgraph, values: Values, draft: Draft) ->
     """Build the model of a drafted subgraph."""
     inputs = [values.value(i) for i in graph.inputs]
     outputs = _own_outputs(graph, values, draft, inputs)
-    return Assembly(file.path.stem).build(inputs, outputs, live_steps(draft.steps, outputs))
+    firsts, states = _states(values, len(inputs), len(outputs))
+    taken = [values.states[i] for i in firsts]
+    left = [values.next_states[i] for i in firsts]
+    steps = live_steps(draft.steps, [*outputs, *left])
+    model = Assembly(file.path.stem).build([*inputs, *taken], [*outputs, *left], steps)
+    return replace(model, states=states)
+
+
+def _states(values: Values, inputs: int, outputs: int) -> tuple[list[int], tuple[State, ...]]:
+    """The tensors that runs hand on, and where they go behind the other inputs and outputs.
+
+    What nothing changes is the constant that it starts as.
+    """
+    kept: list[int] = []
+    states: list[State] = []
+    for i, value in values.states.items():
+        first = values.first_state(i).reshape(value.dims)
+        if i not in values.next_states:
+            value.data = first
+            continue
+        states.append(State(inputs + len(kept), outputs + len(kept), first.tobytes() if first.any() else b""))
+        kept.append(i)
+    return kept, tuple(states)
 
 
 def _own_outputs(graph: Subgraph, values: Values, draft: Draft, inputs: Sequence[Value]) -> list[Value]:

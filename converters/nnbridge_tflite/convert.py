@@ -24,6 +24,7 @@ from nnbridge_tflite.fold import fold
 from nnbridge_tflite.graph import Graph, Operator, Signature, Subgraph
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.host_reference import shapes
+from nnbridge_tflite.kernels import STATES
 from nnbridge_tflite.lowering import Form, Lowerer
 from nnbridge_tflite.options import carried_parameters, host_options
 from nnbridge_tflite.reader import TfliteFile, read
@@ -146,7 +147,7 @@ class _Conversion:
         """Operators that an output depends on."""
         wanted, needed = set(self._graph.outputs), set()
         for operator in reversed(self._graph.operators):
-            if wanted.intersection(operator.outputs):
+            if wanted.intersection(operator.outputs) or any(i >= 0 and self._values.is_state(i) for i in operator.inputs):
                 needed.add(operator.index)
                 wanted.update(i for i in operator.inputs if i >= 0)
         return frozenset(needed)
@@ -196,6 +197,9 @@ class _Conversion:
             return error.reason
         for index, value in zip(operator.outputs, lowerer.outputs, strict=True):
             self._values.commit(index, value)
+        for place, value in lowerer.carried.items():
+            if lowerer.is_state(place):
+                self._values.carry(operator.inputs[place], value)
         return lowerer.mapping
 
     def _lowered(self, form: Form, operator: Operator, mapping: str) -> Lowerer:
@@ -219,9 +223,13 @@ class _Conversion:
         sides = {"inputs": [v.extension for v in inputs], "outputs": [v.extension for v in outputs]}
         carried = carried_parameters(operator, self._graph.tensors, sides)
         options = {**host_options(operator, self._graph.tensors), **carried}
+        states = [place for place, i in enumerate(operator.inputs) if i >= 0 and self._values.is_state(i)]
+        if states:
+            options[STATES] = states
+        kept = [self._values.fresh_output(operator.inputs[place]) for place in states]
         text = json.dumps(options, separators=(",", ":"), default=str).encode()
         name = f"{operator.index}: {operator.name} {outputs[0].name}"
-        step = Step(extension_code(operator.code), (*inputs, options_value(text)), tuple(outputs), name, HOST_MAPPING)
+        step = Step(extension_code(operator.code), (*inputs, options_value(text)), (*outputs, *kept), name, HOST_MAPPING)
         found = shapes(operator, self._values)
         if found is None:
             self._values.infer_host_dims(operator, step)
@@ -231,3 +239,5 @@ class _Conversion:
         self._draft.add(step)
         for index, value in zip(operator.outputs, outputs, strict=True):
             self._values.commit(index, value)
+        for place, value in zip(states, kept, strict=True):
+            self._values.carry(operator.inputs[place], value)

@@ -19,7 +19,7 @@ from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 from nnbridge_tflite import families
 from nnbridge_tflite.graph import ELEMENT_TYPES, Operator, Quantisation, Tensor
-from nnbridge_tflite.kernels import CHANNELS, Array, Options, Tensors
+from nnbridge_tflite.kernels import CHANNELS, STATES, Array, Options, Tensors
 from nnbridge_tflite.lowering import LOWERINGS, Lowerer
 from nnbridge_tflite.values import Values
 
@@ -38,19 +38,22 @@ def reference(name: str, code: int, inputs: Tensors, outputs: Tensors, options: 
     tensors = [_tensor(i, t, options) for i, t in enumerate((*inputs, *outputs))]
     arrays = {i: t.data for i, t in enumerate(inputs) if t.data is not None}
     custom = "custom_code" in options
+    states = options.get(STATES, ())
+    count = len(outputs) - len(states)
     operator = Operator(
         index=0,
         name=options.get("custom_code", name),
         code=code,
         version=1,
         inputs=tuple(i if i in arrays else -1 for i in range(len(inputs))),
-        outputs=tuple(range(len(inputs), len(tensors))),
+        outputs=tuple(range(len(inputs), len(inputs) + count)),
         intermediates=(),
         options=options,
         custom=custom,
         custom_options=bytes.fromhex(options.get("custom_options", "")),
     )
-    return _evaluated(*_lowered(operator, tensors, arrays))
+    steps, lowerer = _lowered(operator, tensors, arrays, states)
+    return _evaluated(steps, [*lowerer.outputs, *(lowerer.carried[place] for place in states)])
 
 
 def shapes(operator: Operator, values: Values) -> list[tuple[int, ...]] | None:
@@ -69,25 +72,25 @@ def shapes(operator: Operator, values: Values) -> list[tuple[int, ...]] | None:
     )
     arrays = {i: a for i, index in enumerate(operator.inputs) if index >= 0 and (a := given[index]) is not None}
     try:
-        return [value.dims for value in _lowered(local, tensors, arrays)[1]]
+        return [value.dims for value in _lowered(local, tensors, arrays)[1].outputs]
     except ValueError:
         return None
 
 
 def _lowered(
-    operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, Array]
-) -> tuple[Sequence[Step], Sequence[Value]]:
-    """The first form that fits: its steps and outputs."""
+    operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, Array], states: Sequence[int] = ()
+) -> tuple[Sequence[Step], Lowerer]:
+    """The first form that fits: its steps, and what it made of the operator."""
     reasons = []
     for form in families.forms(operator):
-        values = Values.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, _BUDGET))
+        values = Values.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, _BUDGET), states)
         lowerer = Lowerer(operator, values, "wide")
         try:
             form.lower(lowerer)
         except Unmappable as error:
             reasons.append(str(error.reason))
             continue
-        return values.draft.steps, lowerer.outputs
+        return values.draft.steps, lowerer
     raise ValueError("; ".join(reasons) or "an operator with a lowering")
 
 

@@ -67,7 +67,7 @@ def sequence_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequen
     data = _centred(inputs[0])
     steps = data if options.get("time_major") else np.swapaxes(data, 0, 1)
     made = np.stack([cell.step(values) for values in steps])
-    return [made if options.get("time_major") else np.swapaxes(made, 0, 1)]
+    return [made if options.get("time_major") else np.swapaxes(made, 0, 1), *cell.states()]
 
 
 class _Cell:
@@ -118,6 +118,11 @@ class _Cell:
             hidden = np.clip(sums + self._signed_point(), -128, 127)
         self._output = hidden - self._signed_point()
         return saturate(self._output + self._out.zero_point, self._out.dtype)
+
+    def states(self) -> list[Array]:
+        """The output and cell state in their element types."""
+        previous = self._previous
+        return [saturate(self._output + previous.zero_point, previous.dtype), self._state.astype(np.int16)]
 
     def _signed_point(self) -> int:
         """The output state's zero point as int8 has it."""

@@ -1,7 +1,7 @@
 """Recurrent operators: RNN, LSTM, SVDF and their sequence forms, for floats.
 
-State that TFLite keeps in variable tensors starts at zero: an NNAPI model has no memory of its own, so each run is the
-first one.
+State that TFLite keeps in variable tensors becomes an input and an output of the model. Android's delegate leaves the
+state outputs of the sequence operators out, so that each run is the first one there; the wide mapping has them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,17 @@ def _floats(x: Lowerer, indexes: Sequence[int]) -> list[Value]:
     return [weights(x, i, data) if x.has(i) else x.draft.omitted(data.type) for i in indexes]
 
 
-def _state(x: Lowerer, i: int) -> tuple[int, ...]:
-    """The dimensions of a state tensor."""
-    return x.input(i).dims
+def _state(x: Lowerer, i: int) -> Value:
+    """What the state at input ``i`` becomes."""
+    return x.carry(i, x.input(0).like(dims=x.input(i).dims))
+
+
+def _states(x: Lowerer, *places: int) -> list[Value]:
+    """What states become, as outputs of an operation that need not have them: none if nothing keeps them."""
+    if not any(map(x.is_state, places)) or (x.mapping == "delegate" and not x.folds_weights):
+        return []
+    x.require(x.mapping != "delegate", "no state kept from run to run", x.tensor(places[0]))
+    return [_state(x, i) for i in places]
 
 
 @lowers("UNIDIRECTIONAL_SEQUENCE_LSTM")
@@ -37,7 +45,14 @@ def sequence_lstm(x: Lowerer) -> None:
     clips = [x.real(x.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
     inputs = [data, *_floats(x, range(1, 20)), x.i32(x.option("fused_activation_function"))]
     norms = _floats(x, LAYER_NORM)
-    x.emit(OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM, *inputs, *clips, x.flag(x.option("time_major", False)), *norms)
+    x.emit(
+        OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM,
+        *inputs,
+        *clips,
+        x.flag(x.option("time_major", False)),
+        *norms,
+        out=[x.out, *_states(x, 18, 19)],
+    )
 
 
 @lowers("LSTM")
@@ -48,10 +63,9 @@ def lstm(x: Lowerer) -> None:
     clips = [x.real(x.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
     inputs = [data, *_floats(x, range(1, 20)), x.i32(x.option("fused_activation_function")), *clips]
     norms = _floats(x, LAYER_NORM) if x.count == 24 else []
-    batch, cells = _state(x, 19)
+    batch, cells = x.input(19).dims
     scratch = data.like(dims=(batch, cells * (4 if x.has(1) else 3)))
-    states = [data.like(dims=_state(x, 18)), data.like(dims=(batch, cells))]
-    x.emit(OperationCode.LSTM, *inputs, *norms, out=[scratch, *states, x.out])
+    x.emit(OperationCode.LSTM, *inputs, *norms, out=[scratch, _state(x, 18), _state(x, 19), x.out])
 
 
 @lowers("BIDIRECTIONAL_SEQUENCE_LSTM")
@@ -62,21 +76,22 @@ def bidirectional_lstm(x: Lowerer) -> None:
     inputs = [data, *_floats(x, range(1, 48)), x.i32(x.option("fused_activation_function")), *clips]
     flags = [x.flag(x.option("merge_outputs", False)), x.flag(x.option("time_major", True))]
     none = [x.draft.omitted(data.type)] * 8
-    x.emit(OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM, *inputs, *flags, *none, out=x.outputs)
+    x.emit(OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM, *inputs, *flags, *none, out=[*x.outputs, *_states(x, 35, 36, 37, 38)])
 
 
 @lowers("RNN")
 def rnn(x: Lowerer) -> None:
     """RNN: one step."""
     inputs = [x.input(0), *_floats(x, range(1, 5)), x.i32(x.option("fused_activation_function"))]
-    x.emit(OperationCode.RNN, *inputs, out=[x.input(0).like(dims=_state(x, 4)), x.out])
+    x.emit(OperationCode.RNN, *inputs, out=[_state(x, 4), x.out])
 
 
 @lowers("UNIDIRECTIONAL_SEQUENCE_RNN")
 def sequence_rnn(x: Lowerer) -> None:
     """UNIDIRECTIONAL_SEQUENCE_RNN; its flag is an INT32."""
     inputs = [x.input(0), *_floats(x, range(1, 5)), x.i32(x.option("fused_activation_function"))]
-    x.emit(OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN, *inputs, x.i32(bool(x.option("time_major", False))))
+    flag = x.i32(bool(x.option("time_major", False)))
+    x.emit(OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN, *inputs, flag, out=[x.out, *_states(x, 4)])
 
 
 @lowers("BIDIRECTIONAL_SEQUENCE_RNN", wide=True)
@@ -84,11 +99,11 @@ def bidirectional_rnn(x: Lowerer) -> None:
     """BIDIRECTIONAL_SEQUENCE_RNN: the same 12 inputs, then options."""
     inputs = [x.input(0), *_floats(x, range(1, 12)), x.i32(x.option("fused_activation_function"))]
     flags = [x.flag(x.option("time_major", False)), x.flag(x.option("merge_outputs", False))]
-    x.emit(OperationCode.BIDIRECTIONAL_SEQUENCE_RNN, *inputs, *flags, out=x.outputs)
+    x.emit(OperationCode.BIDIRECTIONAL_SEQUENCE_RNN, *inputs, *flags, out=[*x.outputs, *_states(x, 4, 8)])
 
 
 @lowers("SVDF")
 def svdf(x: Lowerer) -> None:
     """SVDF: one step; the new state is an output that nobody reads."""
     inputs = [x.input(0), *_floats(x, range(1, 5)), x.i32(x.option("rank")), x.i32(x.option("fused_activation_function"))]
-    x.emit(OperationCode.SVDF, *inputs, out=[x.input(0).like(dims=_state(x, 4)), x.out])
+    x.emit(OperationCode.SVDF, *inputs, out=[_state(x, 4), x.out])

@@ -70,6 +70,8 @@ class Lowerer:
         self.mapping = mapping
         self.folds_weights = folds_weights
         self.outputs = [values.fresh_output(i) for i in operator.outputs]
+        self.carried: dict[int, Value] = {}
+        """Places of inputs that are states: what they hold after the operator."""
 
     # -- what the file says -----------------------------------------------------------------------------------------
 
@@ -118,6 +120,15 @@ class Lowerer:
     def out(self) -> Value:
         """The first output."""
         return self.outputs[0]
+
+    def is_state(self, i: int) -> bool:
+        """True if input ``i`` keeps its value from run to run."""
+        return self.has(i) and self.values.is_state(self.operator.inputs[i])
+
+    def carry(self, i: int, value: Value) -> Value:
+        """Say what the state at input ``i`` holds afterwards."""
+        self.carried[i] = value
+        return value
 
     def constant(self, i: int) -> npt.NDArray[Any]:
         """The value of an input that must be constant."""

@@ -34,6 +34,11 @@ class FloatLowerer(Lowerer):
         centred = array.astype(np.float64) - tensor.quantisation.zero_point
         return Value(FLOAT32, value.dims, name=tensor.name, data=(centred * scales).astype(np.float32).reshape(value.dims))
 
+    def carry(self, i: int, value: Value) -> Value:
+        """States of integers are not kept as floats."""
+        self.require(not self.is_state(i), "float states", self.tensor(i))
+        return value
+
     def open_outputs(self) -> list[Value]:
         """Put float32 values in the place of quantised outputs; gives the quantised ones."""
         quantised = self.outputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,14 +41,23 @@ class Values:
         self.tensors = tensors
         self.draft = draft
         self._written = written
+        self.states: dict[int, Value] = {}
+        """Variable tensors that were read: their values at the start of a run."""
+        self.next_states: dict[int, Value] = {}
+        """Variable tensors that an operator changes: their values at the end of a run."""
+        self._kept: frozenset[int] = frozenset()
+        self._inputs: frozenset[int] = frozenset()
         self._values: dict[int, Value] = {}
         self._constants: dict[int, npt.NDArray[Any] | None] = {}
 
     @classmethod
-    def of_arrays(cls, tensors: Sequence[Tensor], arrays: Mapping[int, npt.NDArray[Any]], draft: Draft) -> Values:
-        """Tensors without a file: those with an array are constants, the others are written."""
+    def of_arrays(
+        cls, tensors: Sequence[Tensor], arrays: Mapping[int, npt.NDArray[Any]], draft: Draft, kept: Iterable[int] = ()
+    ) -> Values:
+        """Tensors without a file: those with an array are constants, the others are written; ``kept`` are states."""
         values = cls(None, tensors, frozenset(range(len(tensors))) - set(arrays), draft)
         values._constants.update(arrays)
+        values._kept = frozenset(kept)
         return values
 
     # -- constants --------------------------------------------------------------------------------------------------
@@ -75,11 +84,7 @@ class Values:
         return np.frombuffer(raw, tensor.type.dtype).reshape(tensor.shape)
 
     def _without_data(self, tensor: Tensor) -> npt.NDArray[Any] | None:
-        """Variables start at zero; a tensor of no elements is constant without a buffer."""
-        if tensor.is_variable and tensor.elements:
-            self.draft.spend(tensor.elements)
-            start = tensor.quantisation.zero_point if tensor.type.name == "INT8" else 0
-            return np.full(tensor.shape, start, tensor.type.dtype)
+        """A tensor of no elements is constant without a buffer."""
         return np.zeros(tensor.shape, tensor.type.dtype) if tensor.elements == 0 and tensor.shape else None
 
     def fold(self, index: int, array: npt.NDArray[Any]) -> None:
@@ -90,6 +95,19 @@ class Values:
         value.dims = array.shape or (1,)
         value.data = self._in_nnapi(array, value).reshape(value.dims)
         self._values[index] = value
+
+    def is_state(self, index: int) -> bool:
+        """True for a variable tensor: it starts at zero and keeps its value from run to run."""
+        tensor = self.tensors[index]
+        listed = tensor.is_variable and tensor.data is None and tensor.elements > 0 and tensor.type.dtype is not None
+        return index in self._kept or (listed and index not in self._written and index not in self._inputs)
+
+    def first_state(self, index: int) -> npt.NDArray[Any]:
+        """What a variable tensor holds before the first run, as NNAPI has it."""
+        tensor = self.tensors[index]
+        self.draft.spend(tensor.elements)
+        start = tensor.quantisation.zero_point if tensor.type.name == "INT8" else 0
+        return self._in_nnapi(np.full(tensor.shape, start, tensor.type.dtype), self.states[index])
 
     # -- values -----------------------------------------------------------------------------------------------------
 
@@ -107,8 +125,14 @@ class Values:
         """The value that a tensor has from now on."""
         self._values[index] = value
 
+    def carry(self, index: int, value: Value) -> None:
+        """What a variable tensor holds from now on, and in the next run."""
+        value.name = f"{self.tensors[index].name} (next)"
+        self._values[index] = self.next_states[index] = value
+
     def make_inputs(self, indexes: Sequence[int]) -> None:
         """Tensors that the caller gives, whatever the file holds for them."""
+        self._inputs = frozenset(indexes)
         for i in indexes:
             self._constants[i] = None
             self._values[i] = self._declared(self.tensors[i])
@@ -130,6 +154,9 @@ class Values:
 
     def _made(self, tensor: Tensor) -> Value:
         value = self._declared(tensor)
+        if self.is_state(tensor.index) and tensor.index not in self._kept:
+            self.states[tensor.index] = value
+            return value
         array = self.constant(tensor.index)
         if array is None and tensor.type.dtype is None and tensor.data is not None and self.file is not None:
             # Strings: the bytes as they lie in the file.

@@ -20,6 +20,7 @@ from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model, Operand
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution, input_name, output_name
+from nnbridge.runtime.states import States
 from nnbridge.types import OperandCode
 
 Array = npt.NDArray[Any]
@@ -38,6 +39,8 @@ class Sample:
     label: str
     inputs: Mapping[str, Array]
     outputs: Sequence[Array] | Mapping[str, Array]
+    goes_on: bool = False
+    """True if states keep what the sample before left in them."""
 
 
 class Reference(Protocol):
@@ -46,7 +49,10 @@ class Reference(Protocol):
     name: str
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
-        """Outputs in model-output order or by name, for inputs by name."""
+        """Outputs in model-output order or by name, for inputs by name; states go on from the call before."""
+
+    def reset(self) -> None:
+        """Put states back to their first values."""
 
 
 @dataclass
@@ -176,9 +182,12 @@ class Comparison:
 
 def seeded_inputs(model: Model, seed: int) -> dict[str, Array]:
     """Inputs by name for a seed; a dimension that the model leaves open is taken as 1."""
-    rng = np.random.default_rng(seed)
+    return _drawn_inputs(model, np.random.default_rng(seed))
+
+
+def _drawn_inputs(model: Model, rng: np.random.Generator) -> dict[str, Array]:
     inputs: dict[str, Array] = {}
-    for i, index in enumerate(model.main.inputs):
+    for i, index in enumerate(model.own_inputs):
         operand = model.main.operands[index]
         dims = tuple(d or 1 for d in operand.dims)
         boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
@@ -205,9 +214,12 @@ def compare(compilation: Compilation, reference: str, samples: Iterator[Sample] 
     model = compilation.model
     outputs = new_comparisons(model)
     count = 0
+    states = States(model)
     fallbacks: dict[str, None] = {}
     for sample in samples:
-        execution = Execution(compilation)
+        if not sample.goes_on:
+            states.reset()
+        execution = Execution(compilation, states)
         add_sample(model, outputs, execution.run(sample.inputs), sample.outputs)
         fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
         count += 1
@@ -230,7 +242,7 @@ def in_model(operand: Operand, array: Array) -> Array:
 
 def new_comparisons(model: Model) -> list[OutputComparison]:
     """A comparison for each of the model's outputs, with nothing in it yet."""
-    operands = [model.main.operands[i] for i in model.main.outputs]
+    operands = [model.main.operands[i] for i in model.own_outputs]
     return [OutputComparison(output_name(operand, i), str(operand_dtype(operand))) for i, operand in enumerate(operands)]
 
 
@@ -241,7 +253,7 @@ def add_sample(
     expected: Sequence[Array] | Mapping[str, Array],
 ) -> None:
     """Compare one run's answers, by name, with a reference's."""
-    operands = [model.main.operands[i] for i in model.main.outputs]
+    operands = [model.main.operands[i] for i in model.own_outputs]
     in_order = [expected[output.name] for output in outputs] if isinstance(expected, Mapping) else list(expected)
     for output, operand, want in zip(outputs, operands, in_order, strict=True):
         output.add(answers[output.name], in_model(operand, want))
@@ -254,24 +266,27 @@ def fallbacks_of(execution: Execution) -> list[str]:
     return whole + [f"{step.device}: {step.fallback}" for step in report.steps if step.fallback is not None]
 
 
-def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int]) -> Iterator[Sample]:
-    """Seeded inputs with a reference's answers."""
+def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int], steps: int = 1) -> Iterator[Sample]:
+    """Seeded inputs with a reference's answers: for each seed so many calls in a row, states going on between them."""
     for seed in seeds:
-        inputs = seeded_inputs(model, seed)
-        yield Sample(f"seed {seed}", inputs, reference.run(_in_source(model, inputs)))
+        rng = np.random.default_rng(seed)
+        reference.reset()
+        for step in range(steps):
+            inputs = _drawn_inputs(model, rng)
+            yield Sample(f"seed {seed}, step {step}", inputs, reference.run(_in_source(model, inputs)), step > 0)
 
 
 def _in_source(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Inputs of the element types that the source file has."""
-    operands = {input_name(model.main.operands[i], k): model.main.operands[i] for k, i in enumerate(model.main.inputs)}
+    operands = {input_name(model.main.operands[i], k): model.main.operands[i] for k, i in enumerate(model.own_inputs)}
     return {name: turned(operands[name], value) for name, value in inputs.items()}
 
 
 def stored_samples(model: Model, path: Path) -> Iterator[Sample]:
     """Samples from an ``.npz``: arrays ``input:<name>`` and ``output:<name>``, each a stack of samples."""
-    operands = [model.main.operands[i] for i in model.main.inputs]
+    operands = [model.main.operands[i] for i in model.own_inputs]
     names = [input_name(operand, k) for k, operand in enumerate(operands)]
-    outputs = [output_name(model.main.operands[i], k) for k, i in enumerate(model.main.outputs)]
+    outputs = [output_name(model.main.operands[i], k) for k, i in enumerate(model.own_outputs)]
     arrays = load_arrays(path)
     wanted = [f"input:{name}" for name in names] + [f"output:{name}" for name in outputs]
     missing = [name for name in wanted if name not in arrays]

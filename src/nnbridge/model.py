@@ -105,6 +105,16 @@ class Subgraph:
         return MappingProxyType({operand: tuple(found) for operand, found in readers.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """A value that a model hands from one execution to the next: an output that becomes an input, by their places."""
+
+    input: int
+    output: int
+    initial: bytes = b""
+    """The first value's bytes; empty for zeros."""
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """Read-only bytes that constants refer to. ``owner`` keeps a mapped file alive; nothing is copied."""
@@ -136,6 +146,20 @@ class Model:
     extensions: Mapping[str, int] = field(default_factory=dict)
     """Extension name → prefix, for the extensions in use."""
     name: str = ""
+    states: tuple[State, ...] = ()
+    """What an execution leaves for the next one; for NNAPI these are inputs and outputs like others."""
+
+    @property
+    def own_inputs(self) -> tuple[int, ...]:
+        """The operands that a caller gives: the inputs without states."""
+        kept = {state.input for state in self.states}
+        return tuple(operand for i, operand in enumerate(self.main.inputs) if i not in kept)
+
+    @property
+    def own_outputs(self) -> tuple[int, ...]:
+        """The operands that a caller asks for: the outputs without states."""
+        kept = {state.output for state in self.states}
+        return tuple(operand for i, operand in enumerate(self.main.outputs) if i not in kept)
 
     def subgraphs(self) -> tuple[Subgraph, ...]:
         """The main subgraph, then the referenced ones."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ from nnbridge.compare import Reference
 from nnbridge.errors import InputError, Reason
 
 Array = npt.NDArray[Any]
+
+
+RESOURCES = ("CALL_ONCE", "VAR_HANDLE")
+"""Operators by which a file has variables that outlive LiteRT's reset."""
 
 
 class LiteRT:
@@ -27,11 +32,22 @@ class LiteRT:
             raise InputError(Reason("LiteRT (pip install 'nnbridge[litert]')", str(error), operand="--reference")) from error
         resolver = {"reference": OpResolverType.BUILTIN_REF, "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
         try:
-            self._interpreter = Interpreter(model_path=str(path), experimental_op_resolver_type=resolver[kernels], num_threads=1)
-            self._interpreter.allocate_tensors()
-            self._runner = self._interpreter.get_signature_runner(signature) if signature else None
+            self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], num_threads=1)
+            self._signature = signature
+            self._open()
         except (ValueError, RuntimeError) as error:
             raise InputError(Reason("a model that LiteRT runs", str(error), operand=str(path))) from error
+
+    def _open(self) -> None:
+        self._interpreter = self._make()
+        self._interpreter.allocate_tensors()
+        self._runner = self._interpreter.get_signature_runner(self._signature) if self._signature else None
+
+    def reset(self) -> None:
+        """Variable tensors start anew; resource variables with a new interpreter, as LiteRT cannot reset them."""
+        if any(operator["op_name"] in RESOURCES for operator in self._interpreter._get_ops_details()):
+            self._open()
+        self._interpreter.reset_all_variables()
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
         """Outputs in the file's order, those of a signature by name; inputs are taken in the file's order or by name."""
@@ -54,7 +70,6 @@ class LiteRT:
                 resized = True
         if resized:
             interpreter.allocate_tensors()
-        interpreter.reset_all_variables()
         for detail, value in zip(details, inputs.values(), strict=True):
             interpreter.set_tensor(detail["index"], value)
         interpreter.invoke()
@@ -82,6 +97,9 @@ class OnnxRuntime:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise InputError(Reason("a model that ONNX Runtime runs", str(error), operand=str(path))) from error
+
+    def reset(self) -> None:
+        """ONNX models have no state."""
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Outputs in the file's order."""

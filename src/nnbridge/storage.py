@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,11 +11,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
+from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import BadDataError, ConversionError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.files import atomic_write
 from nnbridge.flatfile import Schema, parse_schema, read, write
-from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Subgraph
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, State, Subgraph
 from nnbridge.operations.validation import validate_model
 from nnbridge.types import (
     EXTENSION_PREFIX_SHIFT,
@@ -66,6 +68,7 @@ def write_model(model: Model, file: IO[bytes]) -> None:
         "values": model.operand_values,
         "extensions": names,
         "constants_length": length,
+        "states": [{"input": s.input, "output": s.output, "initial": s.initial} for s in model.states],
     }
     size = len(write(schema(), {**content, "constants_offset": _UNPLACED}))
     offset = -(-size // POOL_ALIGNMENT) * POOL_ALIGNMENT
@@ -113,8 +116,10 @@ def read_model(descriptor: int, source: str) -> Model:
             values["relaxed"],
             dict(zip(values["extensions"], prefixes, strict=True)),
             values["name"],
+            tuple(State(s["input"], s["output"], bytes(s["initial"] or b"")) for s in values["states"] or ()),
         )
         _check_indexes(model)
+        _check_states(model)
     except (ValueError, IndexError) as error:
         raise ConversionError(Reason("values that hold together", str(error), source)) from error
     verdict = validate_model(model)
@@ -190,6 +195,23 @@ def _subgraph(values: Mapping[str, Any], prefixes: list[int]) -> Subgraph:
         tuple(values["inputs"]),
         tuple(values["outputs"]),
     )
+
+
+def _check_states(model: Model) -> None:
+    """States are pairs of an input and an output of one type and known size, each in one pair only."""
+    main = model.main
+    for places, count in (
+        ([s.input for s in model.states], len(main.inputs)),
+        ([s.output for s in model.states], len(main.outputs)),
+    ):
+        if len(set(places)) != len(places) or any(place >= count for place in places):
+            raise IndexError(f"states at {places} of {count}")
+    for state in model.states:
+        taken, left = main.operands[main.inputs[state.input]], main.operands[main.outputs[state.output]]
+        if (taken.type, taken.dims) != (left.type, left.dims) or 0 in taken.dims:
+            raise ValueError(f"a state of {taken} that becomes {left}")
+        if len(state.initial) not in (0, math.prod(taken.dims) * operand_dtype(taken).itemsize):
+            raise ValueError(f"{len(state.initial)} bytes as first value of {taken}")
 
 
 def _check_indexes(model: Model) -> None:

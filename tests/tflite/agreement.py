@@ -16,6 +16,7 @@ from nnbridge.inspection import Mapped
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.states import States
 from nnbridge_tflite.convert import convert_with_report
 
 Array = npt.NDArray[Any]
@@ -26,15 +27,18 @@ def converted(path: Path, **options: Any) -> tuple[Model, tuple[Mapped, ...]]:
     return convert_with_report(path, ConversionOptions(**options))
 
 
-def run(model: Model, inputs: dict[str, Array]) -> list[Array]:
-    """The model's outputs on NNAPI's CPU and the host."""
+def run(model: Model, inputs: dict[str, Array], calls: int = 1) -> list[Array]:
+    """The model's outputs on NNAPI's CPU and the host, after so many calls that go on from each other."""
     compilation = Compilation.create_for_devices(model, [devices.cpu()])
     compilation.finish()
-    return list(Execution(compilation).run(inputs).values())
+    states = States(model)
+    for _ in range(calls):
+        answers = Execution(compilation, states).run(inputs)
+    return list(answers.values())
 
 
-def litert(path: Path, inputs: list[Array], kernels: str = "BUILTIN_REF") -> list[Array]:
-    """LiteRT's outputs, by default with its reference kernels."""
+def litert(path: Path, inputs: list[Array], kernels: str = "BUILTIN_REF", calls: int = 1) -> list[Array]:
+    """LiteRT's outputs, by default with its reference kernels, after so many calls without a reset."""
     interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
     try:
         made = _interpreter(interpreter, path, kernels)
@@ -42,9 +46,10 @@ def litert(path: Path, inputs: list[Array], kernels: str = "BUILTIN_REF") -> lis
         # A few operators have no reference kernel of their own.
         made = _interpreter(interpreter, path, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
     made.allocate_tensors()
-    for detail, value in zip(made.get_input_details(), inputs, strict=True):
-        made.set_tensor(detail["index"], value.reshape(detail["shape"]))
-    made.invoke()
+    for _ in range(calls):
+        for detail, value in zip(made.get_input_details(), inputs, strict=True):
+            made.set_tensor(detail["index"], value.reshape(detail["shape"]))
+        made.invoke()
     return [np.array(made.get_tensor(d["index"])) for d in made.get_output_details()]
 
 
@@ -54,13 +59,13 @@ def _interpreter(module: Any, path: Path, kernels: str) -> Any:
 
 
 def differences(
-    path: Path, seed: int = 0, kernels: str = "BUILTIN_REF", **options: Any
+    path: Path, seed: int = 0, kernels: str = "BUILTIN_REF", calls: int = 1, **options: Any
 ) -> tuple[list[float], tuple[Mapped, ...]]:
     """The largest difference of each output: in steps for integers, as a share of the range for floats."""
     model, placements = converted(path, **options)
     inputs = seeded_inputs(model, seed)
-    expected = litert(path, list(inputs.values()), kernels)
-    got = run(model, inputs)
+    expected = litert(path, list(inputs.values()), kernels, calls)
+    got = run(model, inputs, calls)
     return [_difference(a, b) for a, b in zip(got, expected, strict=True)], placements
 
 

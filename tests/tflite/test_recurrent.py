@@ -1,4 +1,4 @@
-"""Recurrent operators against LiteRT's reference kernels."""
+"""Recurrent operators against LiteRT's reference kernels, called once and three times without a reset."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.tflite.agreement import differences
 from tests.tflite.files import TfliteBuilder
 
+CALLS = pytest.mark.parametrize("calls", [1, 3])
 BATCH, STEPS, SIZE, CELLS, OUT = 2, 3, 5, 4, 3
 
 
@@ -43,7 +44,8 @@ FORMS = [(cifg, peephole, projection) for cifg in (False, True) for peephole in 
 
 @pytest.mark.parametrize(("cifg", "peephole", "projection"), FORMS)
 @pytest.mark.parametrize("name", ["LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
-def test_lstm_agrees(name: str, cifg: bool, peephole: bool, projection: bool, tmp_path: Path) -> None:
+@CALLS
+def test_lstm_agrees(name: str, cifg: bool, peephole: bool, projection: bool, calls: int, tmp_path: Path) -> None:
     builder = TfliteBuilder()
     units = OUT if projection else CELLS
     lead = (BATCH,) if name == "LSTM" else (BATCH, STEPS)
@@ -53,13 +55,14 @@ def test_lstm_agrees(name: str, cifg: bool, peephole: bool, projection: bool, tm
     out = builder.tensor((*lead, units))
     options = {"fused_activation_function": 4, "cell_clip": 0.8, "proj_clip": 0.0}
     builder.operator(name, [data, *weights, *states], [out], options)
-    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]))
-    assert placements[0].mapping == "delegate"
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]), calls=calls)
+    assert placements[0].mapping == ("delegate" if name == "LSTM" else "wide")
     assert max(found) < 1e-5
 
 
 @pytest.mark.parametrize("merge", [False, True])
-def test_bidirectional_lstm_agrees(merge: bool, tmp_path: Path) -> None:
+@CALLS
+def test_bidirectional_lstm_agrees(merge: bool, calls: int, tmp_path: Path) -> None:
     builder = TfliteBuilder()
     data = builder.tensor((STEPS, BATCH, SIZE))
     weights = _Weights(builder)
@@ -68,25 +71,27 @@ def test_bidirectional_lstm_agrees(merge: bool, tmp_path: Path) -> None:
     outs = [builder.tensor((STEPS, BATCH, CELLS * (2 if merge else 1))) for _ in range(1 if merge else 2)]
     options = {"fused_activation_function": 4, "merge_outputs": merge, "time_major": True}
     builder.operator("BIDIRECTIONAL_SEQUENCE_LSTM", [data, *both, *states, *[-1] * 9], outs, options)
-    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], outs))
-    assert placements[0].mapping == "delegate"
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], outs), calls=calls)
+    assert placements[0].mapping == "wide"
     assert max(found) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["RNN", "UNIDIRECTIONAL_SEQUENCE_RNN"])
-def test_rnn_agrees(name: str, tmp_path: Path) -> None:
+@CALLS
+def test_rnn_agrees(name: str, calls: int, tmp_path: Path) -> None:
     builder = TfliteBuilder()
     weights = _Weights(builder)
     lead = (BATCH,) if name == "RNN" else (BATCH, STEPS)
     data, out = builder.tensor((*lead, SIZE)), builder.tensor((*lead, CELLS))
     inputs = [data, weights.make(CELLS, SIZE), weights.make(CELLS, CELLS), weights.make(CELLS), _state(builder, BATCH, CELLS)]
     builder.operator(name, inputs, [out], {"fused_activation_function": 1})
-    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]))
-    assert placements[0].mapping == "delegate"
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]), calls=calls)
+    assert placements[0].mapping == ("delegate" if name == "RNN" else "wide")
     assert max(found) < 1e-5
 
 
-def test_svdf_agrees(tmp_path: Path) -> None:
+@CALLS
+def test_svdf_agrees(calls: int, tmp_path: Path) -> None:
     builder = TfliteBuilder()
     weights = _Weights(builder)
     memory, rank = 6, 2
@@ -94,6 +99,6 @@ def test_svdf_agrees(tmp_path: Path) -> None:
     kernels = [weights.make(CELLS * rank, SIZE), weights.make(CELLS * rank, memory), weights.make(CELLS)]
     state = _state(builder, BATCH, memory * CELLS * rank)
     builder.operator("SVDF", [data, *kernels, state], [out], {"rank": rank, "fused_activation_function": 0})
-    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]))
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]), calls=calls)
     assert placements[0].mapping == "delegate"
     assert max(found) < 1e-5

@@ -172,9 +172,12 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
 @click.option("--seed", type=int, help="Draw the inputs that are not given with this seed.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Runs in a row; states go on.")
 @json_option
-def run(model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | None, as_json: bool, **options: Any) -> None:
-    """Run a model once and write or describe its outputs.
+def run(
+    model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | None, repeat: int, as_json: bool, **options: Any
+) -> None:
+    """Run a model and write or describe its outputs, those of the last run if it is repeated.
 
     \b
     Examples:
@@ -185,11 +188,14 @@ def run(model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | N
 
     from nnbridge.files import atomic_write
     from nnbridge.runtime.execution import Execution
+    from nnbridge.runtime.states import States
 
     compilation = _compile(model, **options)
     given = _read_inputs(compilation.model, inputs, seed)
-    execution = Execution(compilation)
-    outputs = execution.run(given)
+    states = States(compilation.model)
+    for _ in range(repeat):
+        execution = Execution(compilation, states)
+        outputs = execution.run(given)
     if output is not None:
         with atomic_write(output) as file:
             np.savez(file, **outputs)  # type: ignore[arg-type]
@@ -220,9 +226,10 @@ def run(model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | N
 @_model_options
 @click.option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
 @click.option("--seeds", default="0,1,2", show_default=True, help="Seeds of the inputs, comma-separated.")
+@click.option("--steps", type=click.IntRange(min=1), default=1, show_default=True, help="Calls per seed; states go on.")
 @click.option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
 @json_option
-def compare(model: Path, reference: str, seeds: str, show_plan: bool, as_json: bool, **options: Any) -> None:
+def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool, as_json: bool, **options: Any) -> None:
     """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
 
     \b
@@ -240,7 +247,8 @@ def compare(model: Path, reference: str, seeds: str, show_plan: bool, as_json: b
     if reference.endswith(".npz"):
         samples = comparing.stored_samples(compilation.model, Path(reference))
     else:
-        samples = comparing.seeded_samples(compilation.model, find_reference(reference, model, options["signature"]), numbers)
+        found = find_reference(reference, model, options["signature"])
+        samples = comparing.seeded_samples(compilation.model, found, numbers, steps)
     if show_plan and not as_json:
         print_tables(report.plan_tables(compilation))
     with _progress(as_json) as advance:
@@ -411,7 +419,7 @@ def _read_inputs(model: Model, given: Sequence[str], seed: int | None) -> dict[s
     from nnbridge.errors import InputError, Reason
     from nnbridge.runtime.execution import input_name
 
-    names = [input_name(model.main.operands[i], k) for k, i in enumerate(model.main.inputs)]
+    names = [input_name(model.main.operands[i], k) for k, i in enumerate(model.own_inputs)]
     values: dict[str, Any] = {} if seed is None else seeded_inputs(model, seed)
     for text in given:
         name, separator, file = text.partition("=")

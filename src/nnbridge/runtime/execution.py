@@ -21,6 +21,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.event import Event, wait_for
 from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
 from nnbridge.runtime.running import FINAL, GROWTH_LIMIT, PlanRunner, RunReport, shaped, size_of
+from nnbridge.runtime.states import States
 from nnbridge.types import DurationCode, OperandCode, ResultCode, is_extension, type_name
 
 DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
@@ -58,8 +59,10 @@ class Execution:
     :meth:`compute`, :meth:`start_compute`, :meth:`start_compute_with_dependencies` or a :class:`Burst`.
     """
 
-    def __init__(self, compilation: Compilation) -> None:
+    def __init__(self, compilation: Compilation, states: States | None = None) -> None:
         self.compilation = compilation
+        self.states = states or States(compilation.model)
+        """What :meth:`run` carries on with; share one between executions that follow each other."""
         self._explicit_single = compilation.explicit_single
         _ = compilation.plan  # BAD_STATE if it is not finished
         main = compilation.model.main
@@ -365,7 +368,8 @@ class Execution:
         """Compute and give the outputs by name, allocating what is needed.
 
         ``inputs`` by operand name or in model-input order. Outputs whose size only execution knows are computed again with
-        the room that NNAPI reports.
+        the room that NNAPI reports. States that are not among the inputs come from :attr:`states`, which gets their new
+        values.
         """
         for i, value in enumerate(self._in_order(inputs)):
             self.set_input(i, value)
@@ -384,10 +388,14 @@ class Execution:
                 rooms = self._grown(rooms)
                 self._outputs = [None] * len(self._output_operands)
                 self._state = _State.PREPARATION
-        return {
-            output_name(operand, i): shaped(buffer, operand, shape.dims)
-            for i, (operand, buffer, shape) in enumerate(zip(self._output_operands, buffers, self._shapes, strict=True))
-        }
+        answers = [
+            shaped(buffer, operand, shape.dims)
+            for operand, buffer, shape in zip(self._output_operands, buffers, self._shapes, strict=True)
+        ]
+        self.states.take(answers)
+        own = set(self.compilation.model.own_outputs)
+        named = zip(self.compilation.model.main.outputs, self._output_operands, answers, strict=True)
+        return {output_name(operand, i): answer for i, (index, operand, answer) in enumerate(named) if index in own}
 
     def _grown(self, rooms: list[int | None]) -> list[int | None]:
         """Room for each output as reported; doubled where only "too small" is known."""
@@ -407,13 +415,16 @@ class Execution:
             for name in inputs:
                 if name not in names:
                     raise InputError(Reason(f"an input of the model ({', '.join(names)})", name))
-            missing = [name for name in names if name not in inputs]
+            given = {names[i]: value for i, value in self.states.inputs().items()} | dict(inputs)
+            missing = [name for name in names if name not in given]
             if missing:
                 raise InputError(Reason(f"a value for every input ({', '.join(names)})", f"none for {', '.join(missing)}"))
-            return [inputs[name] for name in names]
-        if len(inputs) != len(operands):
-            raise InputError(Reason(f"{len(operands)} inputs", str(len(inputs))))
-        return list(inputs)
+            return [given[name] for name in names]
+        states = self.states.inputs()
+        if len(inputs) != len(operands) - len(states):
+            raise InputError(Reason(f"{len(operands) - len(states)} inputs", str(len(inputs))))
+        rest = iter(inputs)
+        return [states[i] if i in states else next(rest) for i in range(len(operands))]
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 

@@ -190,6 +190,7 @@ def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int]
         main=main,
         referenced=model.referenced if bodies else (),
         extensions={name: prefix for name, prefix in model.extensions.items() if prefix in used},
+        states=(),
     )
 
 

@@ -119,7 +119,7 @@ def slice_model(model: Model, kept: Sequence[int]) -> Model | None:
     if not slicer.outputs:
         return None
     subgraph = Subgraph(tuple(slicer.operands), tuple(slicer.operations), tuple(slicer.inputs.values()), tuple(slicer.outputs))
-    return replace(model, main=subgraph, referenced=(), relaxed=False, extensions={})
+    return replace(model, main=subgraph, referenced=(), relaxed=False, extensions={}, states=())
 
 
 class _Slicer:
@@ -140,7 +140,7 @@ class _Slicer:
 
     def add_input(self, i: int) -> None:
         """One operand stands for all inputs of equal type, dimensions, quantisation and extra parameters (fact S9)."""
-        kind = replace(self._main.operands[i], lifetime=Lifetime.SUBGRAPH_INPUT, location=Location(), name="")
+        kind = replace(self._main.operands[i], lifetime=Lifetime.SUBGRAPH_INPUT, location=Location(), name="", source_type="")
         if kind in self.inputs:
             self._index[i] = self.inputs[kind]
         else:

@@ -1,0 +1,49 @@
+"""What a model hands from one execution to the next: RNN and LSTM states, variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.devices.host import operand_dtype
+from nnbridge.model import Model, Operand
+
+Array = npt.NDArray[Any]
+
+
+class States:
+    """The present values of a model's states. Executions that share one go on where the last one ended."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._values: list[Array] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the first values."""
+        main = self._model.main
+        self._values = [_first(main.operands[main.inputs[s.input]], s.initial) for s in self._model.states]
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """The present values by the names of the inputs that they go to."""
+        main = self._model.main
+        names = [main.operands[main.inputs[s.input]].name or f"input{s.input}" for s in self._model.states]
+        return dict(zip(names, self._values, strict=True))
+
+    def inputs(self) -> dict[int, Array]:
+        """The present values by model input."""
+        return {s.input: value for s, value in zip(self._model.states, self._values, strict=True)}
+
+    def take(self, outputs: list[Array]) -> None:
+        """Remember what an execution left in the model's outputs."""
+        self._values = [outputs[s.output] for s in self._model.states]
+
+
+def _first(operand: Operand, initial: bytes) -> Array:
+    dtype = operand_dtype(operand)
+    if not initial:
+        return np.zeros(operand.dims, dtype)
+    return np.frombuffer(initial, dtype).reshape(operand.dims)
