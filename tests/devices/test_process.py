@@ -28,6 +28,7 @@ from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import DurationCode, OperationCode, ResultCode
+from tests.conftest import REPOSITORY
 from tests.devices import broken
 from tests.graphs import add_then, constant_add, unary_chain
 
@@ -301,3 +302,10 @@ def test_the_result_of_an_execution_is_an_nnapi_code(good: RemoteDevice) -> None
     execution.set_output(0, np.empty_like(X))
     with execution.start_compute() as event:
         assert event.result is ResultCode.DEAD_OBJECT
+
+
+def test_the_script_that_kills_drivers_loses_no_execution() -> None:
+    command = [sys.executable, "scripts/kill_driver.py", "models/digits_float32.tflite", "--executions", "100", "--kills", "3"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("0 lost") == ended.stdout.count("left behind: nothing") == 2

@@ -183,7 +183,9 @@ class _Session:
             self.dead = why
         for line in list(self._lines):
             line.channel.shutdown()
+        # What nobody uses is closed with this; who still waits on a line gives it back by its error.
         self._lines.clear()
+        self._idle.clear()
         _reap(self.owner, self._control, self.process)
 
 
@@ -191,6 +193,7 @@ def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None)
     if owner != os.getpid():
         return  # A fork's copy: the driver is its parent's.
     control.shutdown()
+    control.socket.close()
     if process is not None:
         process.kill()
         process.wait()

@@ -1,0 +1,373 @@
+"""Serving a driver: every call is validated, clients are apart, and sockets come and go."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnbridge.devices.remote.client import RemoteDevice
+from nnbridge.devices.remote.server import serve_session
+from nnbridge.devices.remote.wire import Channel, Message, ModelMemory, SharedBlock, to_capabilities, to_extension
+from nnbridge.errors import DeadObjectError, InputError, OpFailedError
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.types import PreferenceCode, PriorityCode, ResultCode
+from tests.graphs import add_then
+from tests.runtime.drivers import Driver
+
+X = np.array([[-1, 0, 1, 2]], np.float32)
+BAD_DATA = int(ResultCode.BAD_DATA)
+
+
+def connected(driver: Driver) -> Channel:
+    """A client's end of a session with a driver in this process."""
+    ours, theirs = socket.socketpair()
+    threading.Thread(target=serve_session, args=(driver, theirs), daemon=True).start()
+    return Channel(ours)
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    found = connected(Driver("served"))
+    yield found
+    found.shutdown()
+
+
+def call(channel: Channel, name: str, descriptors: tuple[int, ...] = (), **message: Any) -> Message:
+    channel.send({"call": name, **message}, descriptors)
+    return channel.receive(time.monotonic() + 10)[0]
+
+
+def prepared(channel: Channel) -> int:
+    with ModelMemory(add_then()) as file:
+        answer = call(channel, "prepare", (file,), preference=PreferenceCode.LOW_POWER, priority=PriorityCode.LOW)
+    return int(answer["handle"])
+
+
+# -- validation of calls -----------------------------------------------------------------------------------------------
+
+
+def test_a_call_by_hand_computes(channel: Channel) -> None:
+    handle, block = prepared(channel), SharedBlock.create(128)
+    block.bytes[:16] = X.reshape(-1).view(np.uint8)
+    answer = call(channel, "execute", (block.descriptor,), handle=handle, inputs=[[0, 16, [1, 4]]], outputs=[[64, 16, [1, 4]]])
+    assert answer["code"] == 0
+    assert answer["shapes"] == [[[1, 4], True]]
+    assert block.bytes[64:80].view(np.float32).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"handle": 77},
+        {"handle": "1"},
+        {"inputs": []},
+        {"inputs": "none"},
+        {"inputs": [[0, 16]]},
+        {"inputs": [[4090, 16, [1, 4]]]},
+        {"inputs": [[-16, 16, [1, 4]]]},
+        {"inputs": [[2, 16, [1, 4]]]},
+        {"inputs": [[0, 12, [1, 4]]]},
+        {"inputs": [[0, 16, [4, 1]]]},
+        {"inputs": [[0, 0, []]]},
+        {"inputs": [[0, 16, [1, 4.0]]]},
+        {"outputs": [[2**62, 2**62, [1, 4]]]},
+        {"outputs": [[64, 16, [2, 4]]]},
+        {"outputs": []},
+        {"deadline": "now"},
+        {"loop_timeout": -1},
+        {"release": [-1]},
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_execute_are_bad_data(channel: Channel, wrong: Message) -> None:
+    handle, block = prepared(channel), SharedBlock.create(128)
+    right = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
+    assert call(channel, "execute", (block.descriptor,), **{**right, **wrong})["code"] == BAD_DATA
+    assert call(channel, "execute", (block.descriptor,), **right)["code"] == 0  # and the driver lives on
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=8,
+)
+_FIELDS = ("handle", "inputs", "outputs", "deadline", "loop_timeout", "release")
+
+
+@given(st.dictionaries(st.sampled_from(_FIELDS), _JSON, min_size=1))
+@settings(max_examples=150, deadline=None)
+def test_nonsense_in_execute_is_answered_and_does_no_harm(wrong: Message) -> None:
+    channel = connected(Driver("served"))
+    handle, block = prepared(channel), SharedBlock.create(128)
+    right = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
+    assert call(channel, "execute", (block.descriptor,), **{**right, **wrong})["code"] in (
+        ResultCode.NO_ERROR,
+        ResultCode.BAD_DATA,
+        ResultCode.MISSED_DEADLINE_PERSISTENT,
+    )
+    channel.shutdown()
+
+
+def test_an_execution_needs_memory(channel: Channel) -> None:
+    handle = prepared(channel)
+    assert call(channel, "execute", handle=handle, inputs=[None], outputs=[None])["code"] == BAD_DATA
+
+
+@pytest.mark.parametrize("wrong", [{"preference": 3}, {"preference": "fast"}, {"priority": 101}, {"deadline": -5}], ids=str)
+def test_wrong_arguments_of_prepare_are_bad_data(channel: Channel, wrong: Message) -> None:
+    right = {"preference": 1, "priority": 100}
+    with ModelMemory(add_then()) as file:
+        assert call(channel, "prepare", (file,), **{**right, **wrong})["code"] == BAD_DATA
+
+
+def memory_of(content: bytes, seals: int) -> int:
+    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.write(descriptor, content)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
+def test_a_model_that_does_not_hold_together_is_bad_data(channel: Channel) -> None:
+    with ModelMemory(add_then()) as file:
+        content = bytearray(os.pread(file, 1 << 20, 0))
+    content[40:60] = b"\xff" * 20
+    wrong = memory_of(bytes(content), fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    assert call(channel, "supported_operations", (wrong,))["code"] == BAD_DATA
+    os.close(wrong)
+
+
+@pytest.mark.parametrize("kind", ["supported_operations", "prepare"])
+def test_memory_that_its_owner_may_still_change_ends_the_session(channel: Channel, kind: str) -> None:
+    unsealed = memory_of(b"x" * 100, 0)
+    with pytest.raises(EOFError):
+        call(channel, kind, (unsealed,))
+    os.close(unsealed)
+
+
+def test_what_makes_no_sense_ends_the_session_of_that_client_alone() -> None:
+    driver = Driver("served")
+    first, second = connected(driver), connected(driver)
+    with pytest.raises(EOFError):
+        call(first, "format_disk")
+    first = connected(driver)
+    first.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    with pytest.raises((EOFError, OSError)):
+        first.receive(time.monotonic() + 10)
+    assert call(second, "describe")["name"] == "served"
+
+
+def test_clients_cannot_name_each_others_models() -> None:
+    driver = Driver("served")
+    first, second = connected(driver), connected(driver)
+    handle = prepared(first)
+    answer = call(second, "execute", handle=handle, inputs=[None], outputs=[None])
+    assert answer["code"] == BAD_DATA
+    assert "this client" in answer["reason"]["rule"]
+
+
+def test_a_released_model_is_gone(channel: Channel) -> None:
+    handle, block = prepared(channel), SharedBlock.create(128)
+    right: Message = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
+    answer = call(channel, "execute", (block.descriptor,), release=[handle], **right)
+    assert answer["code"] == BAD_DATA
+
+
+# -- a hostile driver --------------------------------------------------------------------------------------------------
+
+DESCRIPTION: Message = {
+    "name": "hostile",
+    "version": "1",
+    "feature_level": 8,
+    "type": 4,
+    "extensions": [],
+    "capabilities": {
+        "operands": {"3": [0.5, 0.5]},
+        "relaxed_scalar": [1, 1],
+        "relaxed_tensor": [1, 1],
+        "if_performance": [1, 1],
+        "while_performance": [1, 1],
+    },
+}
+
+
+def hostile(**answers: Any) -> RemoteDevice:
+    """A driver that answers calls with these, whatever they ask."""
+
+    def answer(channel: Channel) -> None:
+        while True:
+            try:
+                message, descriptors = channel.receive()
+            except (EOFError, OSError):
+                return
+            if message["call"] == "open":
+                line = Channel(socket.socket(fileno=descriptors[0]))
+                threading.Thread(target=answer, args=(line,), daemon=True).start()
+            said = {"describe": DESCRIPTION, "open": {}, **answers}[message["call"]]
+            if isinstance(said, bytes):
+                channel.socket.sendall(said)
+            else:
+                channel.send(said)
+
+    def start() -> tuple[socket.socket, None]:
+        ours, theirs = socket.socketpair()
+        threading.Thread(target=answer, args=(Channel(theirs),), daemon=True).start()
+        return ours, None
+
+    return RemoteDevice("hostile", start)
+
+
+@pytest.mark.parametrize("said", [{}, {"answers": 3}, {"answers": [1, 2, 3]}, {"answers": [True, True]}], ids=str)
+def test_wrong_answers_of_get_supported_operations_support_nothing(said: Message) -> None:
+    compilation = Compilation.create(add_then(), [hostile(supported_operations=said)])
+    assert compilation.finish().device_of(0).kind == "cpu"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"code": 0, "shapes": [[[1, 5], True]]},
+        {"code": 0, "shapes": [[[-1], True]]},
+        {"code": 0, "shapes": 5},
+        {"code": 0, "shapes": [[[1, 4], False]]},
+        {"code": 0, "shapes": [[[1, 4], True]] * 2},
+        {"code": 9999},
+        {"code": "good"},
+    ],
+    ids=str,
+)
+def test_wrong_answers_of_execute_are_op_failed(said: Message) -> None:
+    device = hostile(supported_operations={"answers": [True]}, prepare={"handle": 1}, execute=said)
+    compilation = Compilation.create_for_devices(add_then(), [device])
+    compilation.finish()
+    with pytest.raises(OpFailedError):
+        Execution(compilation).run([X])
+
+
+@pytest.mark.parametrize("said", [b"\xff" * 8, b"\x02\0\0\0\0\0\0\0hi", b"\x02\0\0\0\0\0\0\0[]", b"\x02\0\0\0\1\0\0\0{}"])
+def test_a_driver_that_speaks_another_language_is_dead(said: bytes) -> None:
+    device = hostile(supported_operations={"answers": [True]}, prepare={"handle": 1}, execute=said)
+    compilation = Compilation.create_for_devices(add_then(), [device])
+    compilation.finish()
+    with pytest.raises(DeadObjectError, match="answers of a driver"):
+        Execution(compilation).run([X])
+
+
+@pytest.mark.parametrize("handle", [None, "1", [1]])
+def test_a_prepared_model_without_a_handle_is_op_failed(handle: object) -> None:
+    device = hostile(supported_operations={"answers": [True]}, prepare={"handle": handle})
+    with pytest.raises(OpFailedError):
+        Compilation.create_for_devices(add_then(), [device]).finish()
+
+
+@pytest.mark.parametrize("read", [to_capabilities, to_extension])
+@pytest.mark.parametrize("data", [{}, {"operands": {"x": [1, 1]}}, {"operands": 3}, {"operand_types": [[1]], "name": "a.b"}])
+def test_descriptions_are_checked(read: Any, data: Message) -> None:
+    with pytest.raises(Exception, match=r"no capabilities|no extension"):
+        read(data)
+
+
+# -- a socket ----------------------------------------------------------------------------------------------------------
+
+
+class Served:
+    """``nnbridge devices serve`` in a process of its own."""
+
+    def __init__(self, path: str, device: str = "tests.devices.broken:GOOD") -> None:
+        code = "from nnbridge.cli import main; main()"
+        command = [sys.executable, "-c", code, "devices", "serve", device, "--socket", path]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def pid(self) -> int:
+        """The next driver's process, as the supervisor tells it."""
+        assert self.process.stderr is not None
+        return int(self.process.stderr.readline().split()[-1])
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+def test_a_served_driver_is_restarted_when_it_dies(tmp_path: Path) -> None:
+    path = tmp_path / "driver"
+    with Served(str(path)) as served:
+        pid = served.pid()
+        device = RemoteDevice.at(str(path))
+        compilation = Compilation.create_for_devices(add_then(), [device])
+        compilation.finish()
+        assert np.array_equal(Execution(compilation).run([X])["y"], X + 1)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(DeadObjectError):
+            Execution(compilation).run([X])
+        assert device.supported_operations(add_then()) == [True]
+        assert served.pid() != pid
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+    assert served.process.returncode == 0
+
+
+def test_a_killed_supervisor_takes_the_driver_and_the_socket_along(tmp_path: Path) -> None:
+    path = tmp_path / "driver"
+    with Served(str(path)) as served:
+        pid = served.pid()
+        RemoteDevice.at(str(path)).close()
+        served.process.kill()
+        served.process.wait()
+        for _ in range(100):
+            if not path.exists():
+                break
+            time.sleep(0.05)
+    assert not path.exists()
+    assert not Path(f"/proc/{pid}/exe").exists()
+
+
+def test_an_abstract_address_leaves_no_file(tmp_path: Path) -> None:
+    name = f"@nnbridge-test-{os.getpid()}"
+    with Served(name) as served:
+        served.pid()
+        assert RemoteDevice.at(name).supported_operations(add_then()) == [True]
+
+
+def test_a_path_in_use_is_refused_and_a_deserted_one_taken(tmp_path: Path) -> None:
+    path = tmp_path / "driver"
+    with socket.socket(socket.AF_UNIX) as deserted:
+        deserted.bind(str(path))
+    with Served(str(path)) as served:
+        served.pid()
+        with Served(str(path)) as second:
+            _, said = second.process.communicate()
+            assert second.process.returncode == 2
+            assert "a free socket" in said
+        assert RemoteDevice.at(str(path)).supported_operations(add_then()) == [True]
+
+
+def test_a_driver_that_dies_at_its_start_over_and_over_is_given_up(tmp_path: Path) -> None:
+    with Served(str(tmp_path / "driver"), "tests.devices.broken:DIES_AT_ONCE") as served:
+        said = served.process.communicate()[1]
+    assert served.process.returncode == 2
+    assert "died 5 times at its start" in said
+
+
+def test_nobody_at_the_socket_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a driver that starts"):
+        RemoteDevice.at(str(tmp_path / "nobody"))
