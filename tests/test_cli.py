@@ -61,7 +61,7 @@ def test_a_plan_names_place_device_and_reasons_of_each_operation() -> None:
     assert by_type["SOFTMAX"]["place"] == "device"
     [reason] = [r for r in by_type["SOFTMAX"]["reasons"] if r["device"] == MINIMAL]
     assert reason["rule"] == "ADD or CONCATENATION or CONV_2D"
-    assert plan["counts"] == {"device": len(plan["operations"])}
+    assert plan["counts"] == {"device": len(plan["operations"]), "transposes": 0, "interface transposes": 0}
     assert sum(len(step["operations"]) for step in plan["steps"]) == len(plan["operations"])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from nnbridge.model import Model
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_onnx import families
 from nnbridge_onnx.chains import ChainFinder
+from nnbridge_onnx.delegated import refusals
 from nnbridge_onnx.extension import operation_code, options_value
 from nnbridge_onnx.fold import fold
 from nnbridge_onnx.fusing import Group, find_groups
@@ -32,7 +33,7 @@ from nnbridge_onnx.quantisation import find_quantisation
 from nnbridge_onnx.reader import graph_of, read
 from nnbridge_onnx.values import Values
 
-WIDE, HOST_MAPPING, FOLDED, DEAD = "wide", "host", "folded", "dead"
+WIDE, PROVIDER, HOST_MAPPING, FOLDED, DEAD = "wide", "provider", "host", "folded", "dead"
 _BUDGET = 1 << 28
 
 
@@ -95,9 +96,11 @@ class _Conversion:
         self._options = options
         self._draft = Draft(options.feature_level, _BUDGET)
         self._values = Values(graph, self._draft)
+        self._values.mapping = options.mapping
         self._groups: dict[int, Group] = {}
         self._folded: frozenset[int] = frozenset()
         self._fused: set[int] = set()
+        self._refusals: Mapping[int, Reason] = {}
         self._placements: list[Mapped] = []
 
     def run(self) -> tuple[Model, tuple[Mapped, ...]]:
@@ -121,6 +124,12 @@ class _Conversion:
         self._values.quantised = find_quantisation(known)
         self._groups = find_groups(known, self._values.quantised)
         self._chains = ChainFinder(known, self._values)
+        if self._options.mapping == PROVIDER:
+            # Shapes that only NNAPI's own rules tell are known once everything is drafted.
+            trial = _Conversion(self._graph, replace(self._options, mapping=WIDE))
+            trial.run()
+            known, nchw = trial._values.known(known), self._options.layout == "nchw"
+            self._refusals = refusals(known, self._folded, self._options.feature_level, nchw=nchw)
 
     def _check_names(self) -> None:
         """Every value is made before it is read, and once."""
@@ -151,17 +160,21 @@ class _Conversion:
     def _place(self, node: Node) -> Mapped:
         """Fold, lower in the first way that works, or hand to the host."""
         if node.index in self._fused:
-            return Mapped(node.index, node.type, WIDE)
+            return Mapped(node.index, node.type, self._options.mapping)
         # Some shapes are known only once NNAPI has computed them: folding is tried again.
         if node.index in self._folded or fold(node, self._values):
             return Mapped(node.index, node.type, FOLDED)
+        refused = self._refusals.get(node.index)
+        if refused is not None:
+            self._host(node)
+            return Mapped(node.index, node.type, HOST_MAPPING, (refused,))
         reasons: list[Reason] = []
         for form in self._forms(node):
             for lower in form.lowerings:
                 refused = self._try(form, lower)
                 if refused is None:
                     self._fused.update(form.fused)
-                    return Mapped(node.index, node.type, WIDE, tuple(reasons))
+                    return Mapped(node.index, node.type, self._options.mapping, tuple(reasons))
                 reasons.append(refused)
         self._host(node)
         return Mapped(
@@ -175,7 +188,7 @@ class _Conversion:
             yield _Form(group.node, (partial(lower_group, group=group),), group.fused, group.activation)
         lowerings = tuple(LOWERINGS.get(node.type, ())) if not node.domain else ()
         chain = self._chains.chain(node) if lowerings else None
-        if chain is not None:
+        if chain is not None and chain.fused[-1] not in self._refusals:
             type = self._values.tensor(node.outputs[0]).type
             for name, array in chain.constants.items():
                 self._values.fold(name, array, type)

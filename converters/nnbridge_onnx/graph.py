@@ -67,6 +67,8 @@ class Graph:
     nodes: tuple[Node, ...]
     constants: Mapping[str, Array]
     tensors: Mapping[str, Tensor]
+    external: frozenset[str] = frozenset()
+    """Names of constants that lie in other files."""
 
 
 def dtype_of(type: int) -> np.dtype[Any] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.inspection import Inspection, Mapped, TensorInfo, histogram
-from nnbridge_onnx.convert import WIDE, convert_with_report
+from nnbridge.inspection import Inspection, Mapped, TensorInfo, count_transposes, histogram
+from nnbridge_onnx.convert import PROVIDER, WIDE, convert_with_report
 from nnbridge_onnx.extension import ELEMENT_TYPES
 from nnbridge_onnx.graph import Graph, Tensor
 from nnbridge_onnx.quantisation import find_quantisation
@@ -19,11 +20,14 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     graph = read(path, options)
     quantised = find_quantisation(graph)
     mappings: dict[str, tuple[Mapped, ...]] = {}
+    transposes = {}
     notes = []
-    try:
-        mappings[WIDE] = convert_with_report(path, options)[1]
-    except ConversionError as error:
-        notes.append(f"not converted: {error}")
+    for mapping in (PROVIDER, WIDE):
+        try:
+            model, mappings[mapping] = convert_with_report(path, replace(options, mapping=mapping))
+            transposes[mapping] = count_transposes(model)
+        except ConversionError as error:
+            notes.append(f"not converted under the {mapping} mapping: {error}")
     opsets = {name or "ai.onnx": version for name, version in graph.opsets.items()}
     return Inspection(
         str(path),
@@ -36,6 +40,7 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
         histogram([_type(tensor) for tensor in graph.tensors.values()]),
         len(quantised),
         mappings=mappings,
+        transposes=transposes,
         metadata={"opsets": opsets},
         notes=tuple(notes),
     )

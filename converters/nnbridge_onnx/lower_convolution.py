@@ -88,8 +88,9 @@ def convolve(to: Lowerer, x: Value, weights: Sequence[int], filter: Value, bias:
     x, pads = padded(to, x, found, weights[2:])
     head = [x, filter, bias]
     numbers = [to.scalar(v) for v in (*pads, *found.strides)]
-    tail = [to.activation(), to.flag(not to.channels_last)]
-    dilations = [to.scalar(v) for v in found.dilations]
+    dilated = found.dilations != [1, 1]
+    tail = [to.activation(), *to.layout(needed=dilated or (groups > 1 and not _is_depthwise(to, weights)))]
+    dilations = [to.scalar(v) for v in found.dilations] if dilated else []
     if _is_depthwise(to, weights):
         to.finish_image(C.DEPTHWISE_CONV_2D, [*head, *numbers, to.scalar(count // groups), *tail, *dilations])
     elif groups > 1:
@@ -122,9 +123,9 @@ def _conv_1d(to: Lowerer) -> None:
     bias = to.optional_constant(2)
     head_bias = to.real(np.zeros(count) if bias is None else bias, x)
     numbers = [to.scalar(v) for v in (before, after, 0, 0, stride, 1)]
-    dilations = [to.scalar(dilation), to.scalar(1)]
+    dilations = [to.scalar(dilation), to.scalar(1)] if dilation != 1 else []
     flat = weights[:, :, None, :]
-    tail = [to.activation(), to.flag(False)]
+    tail = [to.activation(), *([to.flag(False)] if dilations or groups > 1 else [])]
     if groups > 1 and weights.shape[1] == 1:
         inputs = [
             wide,
@@ -211,7 +212,7 @@ def _pool(to: Lowerer) -> None:
         x = to.emit(C.PAD, [x, to.values.draft.ints(numbers, (4, 2))], to.temporary(x))
         pads = [0, 0, 0, 0]
     window_inputs = [to.scalar(v) for v in (*pads, *found.strides, kernel[1], kernel[0])]
-    to.finish_image(_POOLS[to.node.type], [x, *window_inputs, to.activation(), to.flag(not to.channels_last)])
+    to.finish_image(_POOLS[to.node.type], [x, *window_inputs, to.activation(), *to.layout()])
 
 
 def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:

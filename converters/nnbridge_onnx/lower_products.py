@@ -6,19 +6,34 @@ import math
 
 import numpy as np
 
-from nnbridge.types import OperationCode
+from nnbridge.converters.draft import Value
+from nnbridge.types import OperandCode, OperationCode
+from nnbridge_onnx.graph import Array
 from nnbridge_onnx.lowering import Lowerer, lowers
 
 C = OperationCode
+
+
+def rows(to: Lowerer, weights: Array) -> tuple[Value, Array]:
+    """The first operand as rows, and weights [units, numbers of a row] in the same order.
+
+    Rows that are flattened images stay in the order of the channels-last image; the weights are turned instead.
+    """
+    found = to.values.flat(to.name(0)) if to.name(0) else None
+    if found is None or math.prod(found[1]) != weights.shape[1]:
+        return to.value(), weights
+    turned = weights.reshape(-1, *found[1]).transpose(0, 2, 3, 1)
+    return found[0], np.ascontiguousarray(turned).reshape(weights.shape)
 
 
 @lowers("Gemm")
 def _gemm(to: Lowerer) -> None:
     """FULLY_CONNECTED; alpha and beta go into the constants."""
     to.require(not to.attribute("transA", 0), "a first operand that is not transposed", "transA")
-    weights, x = to.constant(1), to.value()
-    to.require(to.is_float(x) and weights.ndim == 2, "floating values and weights of rank 2", list(weights.shape))
-    weights = weights if to.attribute("transB", 0) else weights.T
+    weights = to.constant(1)
+    to.require(weights.ndim == 2, "weights of rank 2", list(weights.shape))
+    x, weights = rows(to, weights if to.attribute("transB", 0) else weights.T)
+    to.require(to.is_float(x), "floating values", OperandCode(x.type).name, x.name)
     alpha, beta = (np.float32(to.attribute(name, 1.0)) for name in ("alpha", "beta"))
     bias = to.optional_constant(2)
     full = np.zeros(len(weights), weights.dtype) if bias is None else bias * weights.dtype.type(beta)
@@ -35,13 +50,14 @@ def _matmul(to: Lowerer) -> None:
         _general(to)
         return
     left, right = to.shape(0), to.shape(1)
-    x = to.value()
     weights = to.values.constants.get(to.name(1))
-    if weights is not None and weights.ndim == 2 and to.is_float(x) and len(left) >= 2:
+    if weights is not None and weights.ndim == 2 and len(left) >= 2:
+        x, turned = rows(to, weights.T)
+        to.require(to.is_float(x), "floating values", OperandCode(x.type).name, x.name)
         # ONNX's MatMul has no bias; a chain gives it one.
         count, units, bias = math.prod(left[:-1]), weights.shape[1], to.optional_constant(2)
         flat = to.emit(C.RESHAPE, [x, to.vector([count, left[-1]])], to.temporary(x)) if len(left) > 2 else x
-        inputs = [flat, to.real(weights.T, x), to.real(np.zeros(units) if bias is None else bias, x), to.activation()]
+        inputs = [flat, to.real(turned, x), to.real(np.zeros(units) if bias is None else bias, x), to.activation()]
         if len(left) == 2:
             to.finish(C.FULLY_CONNECTED, inputs)
             return

@@ -12,6 +12,7 @@ from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.fusing import Group, Weights
 from nnbridge_onnx.graph import Array
 from nnbridge_onnx.lower_convolution import convolve, filter_order
+from nnbridge_onnx.lower_products import rows
 from nnbridge_onnx.lowering import LOWERINGS, Lowerer, lowers
 
 C = OperationCode
@@ -67,9 +68,9 @@ def _product(to: Lowerer, group: Group) -> None:
     to.require(stored.ndim == 2 and to.rank() == 2, "matrices of rank 2", [list(stored.shape), to.rank()])
     plain = not gemm or (to.attribute("alpha", 1.0), to.attribute("beta", 1.0), to.attribute("transA", 0)) == (1.0, 1.0, 0)
     to.require(plain, "alpha and beta of 1, the first operand as it is", "others")
-    x = to.value()
     transposed = gemm and bool(to.attribute("transB", 0))
-    filter, scales = _filter(to, group.constants[1], stored, x, (0, 1) if transposed else (1, 0))
+    x, turned = rows(to, stored if transposed else stored.T)
+    filter, scales = _filter(to, group.constants[1], turned, x, (0, 1))
     to.require(scales.size == 1, "one scale for the weights", scales.size)
     units = filter.dims[0]
     to.finish(C.FULLY_CONNECTED, [x, filter, _bias(to, group, x, scales, units), to.activation()])
@@ -87,7 +88,7 @@ def _average(to: Lowerer, group: Group) -> None:
     _, _, height, width = to.shape()
     x, one = to.image(), to.scalar(1)
     none = [to.scalar(0)] * 4
-    window = [*none, one, one, to.scalar(width), to.scalar(height), to.scalar(0), to.flag(not to.channels_last)]
+    window = [*none, one, one, to.scalar(width), to.scalar(height), to.scalar(0), *to.layout()]
     to.finish_image(C.AVERAGE_POOL_2D, [x, *window])
 
 

@@ -95,7 +95,9 @@ def _softmax(to: Lowerer) -> None:
 def _along(to: Lowerer, code: OperationCode, x: Value, axis: int, rank: int) -> None:
     """NNAPI takes up to four axes."""
     if rank <= 4:
-        to.finish(code, [x, to.like_scalar(x, 1.0), to.scalar(axis)])
+        # The last axis of a matrix needs no number, which feature levels below 3 do not know.
+        plain = code is C.SOFTMAX and rank == 2 and axis == 1
+        to.finish(code, [x, to.like_scalar(x, 1.0), *([] if plain else [to.scalar(axis)])])
         return
     shape = to.shape()
     folded = [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]

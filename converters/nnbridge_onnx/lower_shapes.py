@@ -8,8 +8,9 @@ import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
+from nnbridge_onnx.graph import Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
-from nnbridge_onnx.values import TO_FIRST, TO_LAST
+from nnbridge_onnx.values import TO_FIRST, TO_LAST, keeps_order
 
 C = OperationCode
 MAX_RANK = 4
@@ -20,7 +21,20 @@ def _reshape(to: Lowerer) -> None:
     """RESHAPE to the output's shape, which inference has found or a folded shape tells."""
     shape = _told_shape(to) if to.node.type == "Reshape" and to.name(1) in to.values.constants else to.out_shape()
     to.require(0 not in shape, "an output with elements", list(shape))
+    image = to.values.shape(to.name(0)) if to.channels_last and to.values.is_image(to.name(0)) else None
+    if image is not None and shape == (image[0], math.prod(image[1:])):
+        _flatten_image(to, image, shape)
+        return
     to.finish(C.RESHAPE, [to.value(), to.vector(shape or (1,))])
+
+
+def _flatten_image(to: Lowerer, image: Dims, shape: Dims) -> None:
+    """An image as rows: a matrix product with constants takes them in the order of the channels-last image."""
+    rows = to.emit(C.RESHAPE, [to.image(), to.vector(shape)], to.output())
+    if keeps_order(image, TO_LAST):
+        to.result(rows)
+    else:
+        to.values.set_flat(to.node.outputs[0], rows, to.name(0))
 
 
 def _told_shape(to: Lowerer) -> tuple[int, ...]:
@@ -191,7 +205,7 @@ def _blocks(to: Lowerer) -> None:
     to.require(to.attribute("mode", "DCR") == "DCR" and to.rank() == 4, "mode DCR and rank 4", to.attribute("mode", "DCR"))
     code = C.DEPTH_TO_SPACE if to.node.type == "DepthToSpace" else C.SPACE_TO_DEPTH
     size = to.scalar(int(to.attribute("blocksize", 1)))
-    to.finish_image(code, [to.image(), size, to.flag(not to.channels_last)])
+    to.finish_image(code, [to.image(), size, *to.layout()])
 
 
 @lowers("Resize", "Upsample")
@@ -206,14 +220,15 @@ def _resize(to: Lowerer) -> None:
     _check_scales(to, shape, wanted)
     x = to.image()
     to.require(to.is_float(x), "floating images")
-    size = [to.scalar(wanted[3]), to.scalar(wanted[2]), to.flag(not to.channels_last)]
+    size = [to.scalar(wanted[3]), to.scalar(wanted[2])]
     if mode == "linear":
         rules = {"asymmetric": (False, False), "align_corners": (True, False), "half_pixel": (False, True)}
         if rule == "pytorch_half_pixel" and min(wanted[2:]) > 1:
             rule = "half_pixel"
         to.require(rule in rules, ", ".join(rules), rule)
         aligned, half = rules[rule]
-        to.finish_image(C.RESIZE_BILINEAR, [x, *size, to.flag(aligned), to.flag(half)])
+        flags = [to.flag(aligned), to.flag(half)] if aligned or half else []
+        to.finish_image(C.RESIZE_BILINEAR, [x, *size, *to.layout(needed=bool(flags)), *flags])
         return
     to.require(mode == "nearest", "mode linear or nearest", mode)
     nearest = "floor" if to.node.version < 11 else to.attribute("nearest_mode", "round_prefer_floor")
@@ -223,7 +238,7 @@ def _resize(to: Lowerer) -> None:
     if whole and rule in ("half_pixel", "pytorch_half_pixel", "asymmetric") and (rule != "asymmetric" or nearest == "floor"):
         same = nearest in ("floor", "round_prefer_floor", "round_prefer_ceil") and (rule == "asymmetric" or nearest != "floor")
     to.require(same, "asymmetric positions rounded down, or whole factors", f"{rule}, {nearest}")
-    to.finish_image(C.RESIZE_NEAREST_NEIGHBOR, [x, *size])
+    to.finish_image(C.RESIZE_NEAREST_NEIGHBOR, [x, *size, *to.layout()])
 
 
 def _check_scales(to: Lowerer, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:

@@ -153,6 +153,10 @@ class Lowerer:
         self.activated = True
         return self.scalar(int(self._activation))
 
+    def layout(self, *, needed: bool = False) -> list[Value]:
+        """NNAPI's flag for channels first (feature level 3), left away where it says what the oldest signature says."""
+        return [self.flag(not self.channels_last)] if needed or not self.channels_last else []
+
     def like_scalar(self, like: Value, value: float) -> Value:
         """A FLOAT32 or FLOAT16 scalar that goes with a tensor."""
         half = like.type == OperandCode.TENSOR_FLOAT16
@@ -180,7 +184,7 @@ class Lowerer:
 
     def emit(self, code: OperationCode, inputs: Sequence[Value], output: Value) -> Value:
         """Draft an operation; its output gets the dimensions that NNAPI computes."""
-        self.values.draft.add(Step(code, tuple(inputs), (output,), self.node.title, "wide"))
+        self.values.draft.add(Step(code, tuple(inputs), (output,), self.node.title, self.values.mapping))
         return output
 
     def temporary(self, like: Value, dims: Dims = ()) -> Value:

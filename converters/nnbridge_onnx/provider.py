@@ -16,60 +16,12 @@ import numpy as np
 from nnbridge.errors import Reason
 from nnbridge.types import FuseCode
 from nnbridge_onnx.chains import activation_of
-from nnbridge_onnx.extension import ELEMENT_TYPES
-from nnbridge_onnx.graph import Array, Dims, Graph, Node
+from nnbridge_onnx.graph import Graph
+from nnbridge_onnx.node_units import QLINEAR, Io, Unit, type_name
 
 FLOAT, UINT8 = ("FLOAT",), ("UINT8",)
 MAX_RANK = 4
 _STEP_256 = 1 / 256
-
-
-@dataclass(frozen=True, slots=True)
-class Io:
-    """An input or output of a unit; names of its scale and zero point where it is quantised."""
-
-    name: str
-    scale: str = ""
-    point: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A node, or a group around it, as a condition sees it."""
-
-    node: Node
-    graph: Graph
-    inputs: tuple[Io, ...]
-    outputs: tuple[Io, ...]
-    grouped: bool
-    """True for a group with DequantizeLinear and QuantizeLinear."""
-    level: int
-    nchw: bool
-
-    @property
-    def quantised(self) -> bool:
-        """True if the unit computes on 8-bit values."""
-        return bool(self.inputs and self.inputs[0].scale) or self.node.type == "QuantizeLinear"
-
-    def type(self, i: int = 0) -> str:
-        """The element type of input ``i``, empty if it is not given."""
-        return type_name(self.graph, self.inputs[i].name) if i < len(self.inputs) else ""
-
-    def given(self, i: int) -> bool:
-        """True if input ``i`` is not omitted."""
-        return i < len(self.inputs) and bool(self.inputs[i].name)
-
-    def constant(self, i: int) -> Array | None:
-        """Input ``i`` if it is a constant."""
-        return self.graph.constants.get(self.inputs[i].name) if i < len(self.inputs) else None
-
-    def shape(self, i: int = 0) -> Dims:
-        """The shape of input ``i``, which is known when conditions are checked."""
-        return self.graph.tensors[self.inputs[i].name].shape or ()
-
-    def attribute(self, name: str, default: Any) -> Any:
-        """An attribute's value."""
-        return self.node.attributes.get(name, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +50,6 @@ class Rule:
     """First opset."""
     grouped: bool = False
     """True if groups are handed over as quantised operations."""
-
-
-def type_name(graph: Graph, name: str) -> str:
-    """The element type of a value."""
-    tensor = graph.tensors.get(name)
-    return ELEMENT_TYPES.get(tensor.type if tensor is not None else 0, ("unknown",))[0]
 
 
 # -- conditions that several operators share -----------------------------------------------------------------------------
@@ -299,7 +245,9 @@ _GEMM = Rule(
         _plain("transA", 0),
         _plain("alpha", 1.0),
         _plain("beta", 1.0),
-        Condition("a constant second matrix unless transB is set", lambda u: u.attribute("transB", 0) or u.constant(1) is not None),
+        Condition(
+            "a constant second matrix unless transB is set", lambda u: u.attribute("transB", 0) or u.constant(1) is not None
+        ),
         Condition("a bias of one row", _row_bias, lambda u: list(u.shape(2))),
         Condition("a constant bias", lambda u: not u.quantised or not u.given(2) or u.constant(2) is not None),
     ),
@@ -325,7 +273,9 @@ RULES: Mapping[str, Rule] = {
     ),
     "Cast": Rule(
         3,
-        conditions=(Condition("a cast to float or int32", lambda u: u.attribute("to", 0) in (1, 6), lambda u: u.attribute("to", 0)),),
+        conditions=(
+            Condition("a cast to float or int32", lambda u: u.attribute("to", 0) in (1, 6), lambda u: u.attribute("to", 0)),
+        ),
     ),
     "Clip": Rule(conditions=(Condition("bounds of 0 and 6 or -1 and 1", _clip_bounds, lambda u: "others"),)),
     "Concat": Rule(types=_INNER, conditions=(_quantised(), _RANK_4), grouped=True),
@@ -341,7 +291,11 @@ RULES: Mapping[str, Rule] = {
         3,
         conditions=(
             _RANK_4,
-            Condition("constant indexes, or int32 ones", lambda u: u.type(1) == "INT32" or u.constant(1) is not None, lambda u: u.type(1)),
+            Condition(
+                "constant indexes, or int32 ones",
+                lambda u: u.type(1) == "INT32" or u.constant(1) is not None,
+                lambda u: u.type(1),
+            ),
         ),
     ),
     "Gemm": _GEMM,
@@ -421,7 +375,7 @@ RULES: Mapping[str, Rule] = {
         2,
         conditions=(
             _ranks(0, MAX_RANK),
-            *(_constant(i, what) for i, what in enumerate(("list of starts", "list of ends", "list of axes", "list of steps"), 1)),
+            *(_constant(i, f"list of {what}") for i, what in enumerate(("starts", "ends", "axes", "steps"), 1)),
         ),
         opset=10,
     ),
@@ -449,36 +403,12 @@ RULES: Mapping[str, Rule] = {
 }  # fmt: skip
 """Operator → when the provider takes it."""
 
-_QLINEAR: Mapping[str, tuple[tuple[tuple[int, ...], ...], tuple[int, int]]] = {
-    "QLinearConv": (((0, 1, 2), (3, 4, 5), (8,)), (6, 7)),
-    "QLinearMatMul": (((0, 1, 2), (3, 4, 5)), (6, 7)),
-    "QLinearAdd": (((0, 1, 2), (3, 4, 5)), (6, 7)),
-    "QLinearMul": (((0, 1, 2), (3, 4, 5)), (6, 7)),
-    "QLinearSigmoid": (((0, 1, 2),), (3, 4)),
-    "QLinearAveragePool": (((0, 1, 2),), (3, 4)),
-    "DequantizeLinear": (((0, 1, 2),), (99, 99)),
-    "QuantizeLinear": (((0,),), (1, 2)),
-}
-"""Operator → places of (value, scale, zero point) of its inputs, and of scale and zero point of its output."""
-
-
-def io_of(node: Node) -> tuple[tuple[Io, ...], tuple[Io, ...]]:
-    """Inputs and outputs of a node alone."""
-    places, parameters = _QLINEAR.get(node.type, (tuple((i,) for i in range(len(node.inputs))), (99, 99)))
-
-    def at(position: int) -> str:
-        return node.inputs[position] if position < len(node.inputs) else ""
-
-    inputs = tuple(Io(*(at(p) for p in place)) for place in places if place[0] < len(node.inputs))
-    first = tuple(Io(name, at(parameters[0]), at(parameters[1])) for name in node.outputs[:1])
-    return inputs, (*first, *map(Io, node.outputs[1:]))
-
 
 def refusal(unit: Unit) -> Reason | None:
     """Why the provider leaves a unit to ONNX Runtime; None if it takes it."""
     node = unit.node
     rule = RULES.get(node.type)
-    if rule is None or (node.domain and node.type not in _QLINEAR):
+    if rule is None or (node.domain and node.type not in QLINEAR):
         return Reason("an operator that the provider maps", node.type, node.label)
     if unit.grouped and not rule.grouped:
         return Reason("an operator that the provider maps between DequantizeLinear and QuantizeLinear", node.type, node.label)
@@ -501,7 +431,7 @@ def _shape_problem(inputs: Sequence[Io], graph: Graph) -> tuple[str, str] | None
     for io in inputs:
         tensor = graph.tensors.get(io.name)
         if io.name and (tensor is None or tensor.shape is None or any(d < 0 for d in tensor.shape)):
-            return "inputs of known shape (see --shape)", io.name
+            return "inputs of known shape (see --shape)", f"{None if tensor is None else tensor.shape} for {io.name}"
     return None
 
 

@@ -140,7 +140,8 @@ class _Reader:
         nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
         outputs = tuple(value.name for value in graph.output)
         name = graph.name if self._folder is None else Path(self._source).stem
-        return Graph(name, self._opsets, inputs, outputs, nodes, constants, tensors)
+        external = frozenset(t.name for t in graph.initializer if t.data_location == self._onnx.TensorProto.EXTERNAL)
+        return Graph(name, self._opsets, inputs, outputs, nodes, constants, tensors, external)
 
     def _fail(self, rule: str, found: object, place: str = "") -> NoReturn:
         raise ConversionError(Reason(rule, str(found), self._source, place))

@@ -54,6 +54,12 @@ def moved(dims: Sequence[int], order: Sequence[int]) -> Dims:
     return tuple(dims[i] for i in order)
 
 
+def keeps_order(dims: Sequence[int], order: Sequence[int]) -> bool:
+    """True if a new order of axes leaves all elements where they are."""
+    places = [axis for axis in order if dims[axis] != 1]
+    return places == sorted(places)
+
+
 class Values:
     """The values of a graph's main level, by name."""
 
@@ -65,8 +71,9 @@ class Values:
         """Scale and zero point of 8-bit values."""
         self._first: dict[str, Value] = {}
         self._last: dict[str, Value] = {}
-        self.transposes = 0
-        """How many TRANSPOSEs changed the order of an image's axes."""
+        self._flat: dict[str, tuple[Value, str]] = {}
+        self.mapping = "wide"
+        """What operations are said to come of."""
 
     # -- what is known ----------------------------------------------------------------------------------------------
 
@@ -110,11 +117,11 @@ class Values:
 
     def mark(self) -> tuple[Any, ...]:
         """A state to come back to."""
-        return len(self.draft.steps), dict(self._first), dict(self._last), self.transposes
+        return len(self.draft.steps), dict(self._first), dict(self._last), dict(self._flat)
 
     def restore(self, mark: tuple[Any, ...]) -> None:
         """Forget what was drafted since a mark."""
-        steps, self._first, self._last, self.transposes = mark
+        steps, self._first, self._last, self._flat = mark
         del self.draft.steps[steps:]
 
     # -- values -----------------------------------------------------------------------------------------------------
@@ -124,6 +131,9 @@ class Values:
         if name not in self._first:
             if name in self._last:
                 self._first[name] = self._reordered(self._last[name], TO_FIRST, name)
+            elif name in self._flat:
+                rows, image = self._flat[name]
+                self._first[name] = self._reshaped(self.value(image), rows.dims, name)
             elif name in self.constants:
                 self._first[name] = self.constant(self.constants[name], self.tensor(name).type, name)
             else:
@@ -140,6 +150,18 @@ class Values:
         """True if the value exists with channels last."""
         return name in self._last
 
+    def set_flat(self, name: str, rows: Value, image: str) -> None:
+        """A node's result is an image as rows whose numbers stand in the order of the channels-last image."""
+        self._flat[name] = rows, image
+
+    def flat(self, name: str) -> tuple[Value, Dims] | None:
+        """Such rows, and the image's channels, height and width."""
+        if name not in self._flat:
+            return None
+        rows, image = self._flat[name]
+        shape = self.shape(image)
+        return None if shape is None else (rows, shape[1:])
+
     def declared(self, name: str) -> Value:
         """A new computed value, as inference describes it."""
         tensor = self.tensor(name)
@@ -152,7 +174,7 @@ class Values:
     def set(self, name: str, value: Value) -> None:
         """A node's result."""
         self._first[name] = value
-        if self.tensor(name).shape is None and value.dims and 0 not in value.dims:
+        if self.shape(name) is None and value.dims and 0 not in value.dims:
             self._tensors[name] = Tensor(self.tensor(name).type, value.dims)
 
     def set_image(self, name: str, value: Value) -> None:
@@ -191,8 +213,15 @@ class Values:
             return value.like(dims=moved(value.dims, order), data=np.ascontiguousarray(value.data.transpose(order)), name=name)
         if value.rank != 4 or value.extension:
             raise Unmappable(Reason("an image of rank 4 that NNAPI can hold", f"rank {value.rank}", operand=name))
-        made = value.like(dims=moved(value.dims, order), name=f"{name} {'NHWC' if order == TO_LAST else 'NCHW'}")
+        dims, title = moved(value.dims, order), f"{name} {'NHWC' if order == TO_LAST else 'NCHW'}"
+        if 0 not in dims and keeps_order(value.dims, order):
+            return self._reshaped(value, dims, title)
+        made = value.like(dims=dims, name=title)
         inputs = (value, self.draft.ints(order))
-        self.draft.add(Step(OperationCode.TRANSPOSE, inputs, (made,), f"TRANSPOSE {name}", "wide"))
-        self.transposes += 1
+        self.draft.add(Step(OperationCode.TRANSPOSE, inputs, (made,), f"TRANSPOSE {name}", self.mapping))
+        return made
+
+    def _reshaped(self, value: Value, dims: Dims, name: str) -> Value:
+        made = value.like(dims=dims, name=name)
+        self.draft.add(Step(OperationCode.RESHAPE, (value, self.draft.ints(dims)), (made,), f"RESHAPE {name}", self.mapping))
         return made

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
-    from nnbridge.inspection import Inspection
+    from nnbridge.inspection import Inspection, Mapped
     from nnbridge.model import Model
 
 
@@ -19,11 +19,17 @@ def _convert(path: Path, options: ConversionOptions) -> Model:
     return convert(path, options)
 
 
+def _explain(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+    from nnbridge_tflite.convert import convert_with_report
+
+    return convert_with_report(path, options)
+
+
 def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     from nnbridge_tflite.inspecting import inspect
 
     return inspect(path, options)
 
 
-CONVERTER = Converter("tflite", (".tflite",), ((4, b"TFL3"),), _convert, _inspect)
+CONVERTER = Converter("tflite", (".tflite",), ((4, b"TFL3"),), _convert, _inspect, _explain, mappings=("wide", "delegate"))
 """Registered under the entry point group ``nnbridge.converters``."""

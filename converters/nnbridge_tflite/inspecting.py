@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.inspection import Inspection, Mapped, SignatureInfo, TensorInfo, histogram
+from nnbridge.inspection import Inspection, Mapped, SignatureInfo, TensorInfo, count_transposes, histogram
 from nnbridge_tflite.convert import DELEGATE, WIDE, convert_with_report
 from nnbridge_tflite.graph import Graph, Subgraph, Tensor
 from nnbridge_tflite.metadata import metadata
@@ -21,10 +21,12 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     graph = file.graph
     tensors = [tensor for subgraph in graph.subgraphs for tensor in subgraph.tensors]
     mappings: dict[str, tuple[Mapped, ...]] = {}
+    transposes = {}
     notes = []
     for mapping in (DELEGATE, WIDE):
         try:
-            mappings[mapping] = convert_with_report(path, replace(options, mapping=mapping))[1]
+            model, mappings[mapping] = convert_with_report(path, replace(options, mapping=mapping))
+            transposes[mapping] = count_transposes(model)
         except ConversionError as error:
             notes.append(f"not converted under the {mapping} mapping: {error}")
     if len(graph.subgraphs) > 1:
@@ -43,6 +45,7 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
         sum(bool(tensor.quantisation.scales) for tensor in tensors),
         tuple(_signatures(graph)),
         mappings,
+        transposes,
         {**({"description": graph.description} if graph.description else {}), **metadata(file)},
         tuple(notes),
     )

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Operand
-from nnbridge.types import Lifetime, is_extension, type_name
+from nnbridge.types import Lifetime, OperationCode, is_extension, type_name
+
+if TYPE_CHECKING:
+    from nnbridge.converters import ConversionOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +65,43 @@ class Inspection:
     signatures: tuple[SignatureInfo, ...] = ()
     mappings: Mapping[str, tuple[Mapped, ...]] = field(default_factory=dict)
     """Mapping → what becomes of each operator under it."""
+    transposes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Mapping → how many TRANSPOSEs there are between operations, and at inputs and outputs."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         data = asdict(self)
-        data["mappings"] = {name: self._mapped_as_dict(mapped) for name, mapped in self.mappings.items()}
+        data["mappings"] = {name: mapped_as_dict(mapped) for name, mapped in self.mappings.items()}
+        del data["transposes"]
+        for name, found in self.transposes.items():
+            data["mappings"][name]["counts"] |= transposes_as_dict(found)
         return data
 
-    @staticmethod
-    def _mapped_as_dict(mapped: tuple[Mapped, ...]) -> dict[str, Any]:
-        return {
-            "counts": dict(Counter(m.mapping for m in mapped)),
-            "operators": [
-                {
-                    "index": m.index,
-                    "operator": m.operator,
-                    "mapping": m.mapping,
-                    "reasons": [reason.as_dict() for reason in m.reasons],
-                }
-                for m in mapped
-            ],
-        }
+
+def mapped_as_dict(mapped: tuple[Mapped, ...]) -> dict[str, Any]:
+    """What became of operators, JSON-ready."""
+    return {
+        "counts": dict(Counter(m.mapping for m in mapped)),
+        "operators": [
+            {"index": m.index, "operator": m.operator, "mapping": m.mapping, "reasons": [r.as_dict() for r in m.reasons]}
+            for m in mapped
+        ],
+    }
+
+
+def count_transposes(model: Model) -> tuple[int, int]:
+    """How many TRANSPOSEs of the main model lie between operations, and how many at its inputs and outputs."""
+    main, border = model.main, {*model.main.inputs, *model.main.outputs}
+    found = [o for o in main.operations if o.type == OperationCode.TRANSPOSE]
+    outer = sum(operation.inputs[0] in border or operation.outputs[0] in border for operation in found)
+    return len(found) - outer, outer
+
+
+def transposes_as_dict(found: tuple[int, int]) -> dict[str, int]:
+    """JSON-ready."""
+    return dict(zip(("transposes", "interface transposes"), found, strict=True))
 
 
 def histogram(names: list[str]) -> dict[str, int]:
@@ -108,6 +125,7 @@ def inspect_model(model: Model, path: Path) -> Inspection:
         histogram([_type(model, operand) for operand in operands]),
         sum(operand.scale != 0 or operand.channel_quant is not None for operand in operands),
         mappings={"saved": tuple(_mapped(model))},
+        transposes={"saved": count_transposes(model)},
     )
 
 
@@ -128,13 +146,12 @@ def _type(model: Model, operand: Operand) -> str:
     return type_name(operand.type) if extension is None else f"{extension[0]}#{extension[1]}"
 
 
-def inspect(path: str | Path, feature_level: int | None = None) -> Inspection:
+def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspection:
     """Look into a model file of any format that can be loaded; ConversionError for anything that is wrong with it."""
     from nnbridge.converters import ConversionOptions, converter_for
     from nnbridge.loading import is_saved, load
 
-    path = Path(path)
-    options = ConversionOptions() if feature_level is None else ConversionOptions(feature_level)
+    path, options = Path(path), options or ConversionOptions()
     if not path.is_file() or is_saved(path):
         return inspect_model(load(path), path)
     converter = converter_for(path)

@@ -5,19 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from nnbridge import storage
-from nnbridge.converters import ConversionOptions, converter_for
+from nnbridge.converters import ConversionOptions, check_mapping, converter_for
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.inspection import Mapped
 from nnbridge.model import Model
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
     """A model file as a :class:`~nnbridge.model.Model`. ConversionError for anything that is wrong with it."""
-    path = Path(path)
+    return load_with_report(path, options)[0]
+
+
+def load_with_report(path: str | Path, options: ConversionOptions | None = None) -> tuple[Model, tuple[Mapped, ...]]:
+    """The same, and what became of each operator where the converter tells."""
+    path, options = Path(path), options or ConversionOptions()
     if not path.is_file():
         raise ConversionError(Reason("a model file", "none at this path", str(path)))
     if is_saved(path):
-        return storage.load(path)
-    return converter_for(path).convert(path, options or ConversionOptions())
+        return storage.load(path), ()
+    converter = converter_for(path)
+    check_mapping(converter, options.mapping, path)
+    return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
 
 
 def is_saved(path: Path) -> bool:

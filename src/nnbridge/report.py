@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nnbridge.extensions import TYPES
+from nnbridge.inspection import count_transposes, transposes_as_dict
 from nnbridge.model import Model, Operation
 from nnbridge.runtime.compilation import Compilation, Plan
 from nnbridge.runtime.partition import Placement
@@ -56,7 +57,10 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         "devices": [device.name for device in plan.devices],
         "operations": operations,
         "steps": steps,
-        "counts": dict(Counter(str(operation["place"]) for operation in operations)),
+        "counts": {
+            **Counter(str(operation["place"]) for operation in operations),
+            **transposes_as_dict(count_transposes(compilation.model)),
+        },
         "fallback": plan.fallback.as_dict() if plan.fallback else None,
     }
 
@@ -100,7 +104,9 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
     from rich.table import Table
 
     data = plan_as_dict(compilation)
-    steps = Table(title=f"Plan of {data['model']}: {_counts(data['counts'])} in {len(data['steps'])} step(s)")
+    steps = Table(
+        title=f"Plan of {data['model']}: {_counts(data['counts'])} in {len(data['steps'])} step(s){_turned(data['counts'])}"
+    )
     for column in ("step", "device", "place", "operations"):
         steps.add_column(column, justify="right" if column == "step" else "left")
     for number, step in enumerate(data["steps"]):
@@ -113,7 +119,12 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} on {place}" for place, count in counts.items())
+    return ", ".join(f"{counts[place]} on {place}" for place in PLACES.values() if place in counts)
+
+
+def _turned(counts: dict[str, int]) -> str:
+    inner, outer = counts["transposes"], counts["interface transposes"]
+    return f", {inner} transposes between operations, {outer} at inputs and outputs" if inner + outer else ""
 
 
 def _operations_table(data: dict[str, Any], full: bool) -> Table:

@@ -12,7 +12,7 @@ from nnbridge.inspection import Inspection, Mapped, TensorInfo
 if TYPE_CHECKING:
     from rich.table import Table
 
-ON_NNAPI = ("delegate", "wide")
+ON_NNAPI = ("delegate", "provider", "wide")
 _MAX_REASONS = 12
 
 
@@ -28,9 +28,11 @@ def inspection_tables(found: Inspection) -> Iterator[Table | str]:
     yield _operators(found)
     types = ", ".join(f"{name} {count}" for name, count in found.tensor_types.items())
     yield f"tensors: {types}; {found.quantised_tensors} quantised"
+    for mapping, counts in found.transposes.items():
+        if any(counts):
+            yield f"transposes under the {mapping} mapping: {counts[0]} between operations, {counts[1]} at inputs and outputs"
     for mapping, mapped in found.mappings.items():
-        if any(m.mapping == "host" for m in mapped):
-            yield _reasons(mapping, mapped)
+        yield from host_reasons(mapping, mapped)
     for name, value in found.metadata.items():
         yield f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
     for note in found.notes:
@@ -66,6 +68,12 @@ def _operators(found: Inspection) -> Table:
 def _taken(operator: str, mapped: Sequence[Mapped]) -> str:
     counts = Counter("NNAPI" if m.mapping in ON_NNAPI else m.mapping for m in mapped if m.operator == operator)
     return ", ".join(f"{count} {where}" for where, count in counts.most_common()) or "-"
+
+
+def host_reasons(mapping: str, mapped: Sequence[Mapped]) -> Iterator[Table]:
+    """A table of why operators stay behind, if any do."""
+    if any(m.mapping == "host" for m in mapped):
+        yield _reasons(mapping, mapped)
 
 
 def _reasons(mapping: str, mapped: Sequence[Mapped]) -> Table:

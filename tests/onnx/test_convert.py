@@ -12,6 +12,7 @@ from nnbridge.compare import compare, seeded_samples
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import device
 from nnbridge.errors import ConversionError
+from nnbridge.inspection import count_transposes
 from nnbridge.loading import load
 from nnbridge.references import OnnxRuntime
 from nnbridge.runtime.compilation import Compilation
@@ -160,10 +161,40 @@ def network() -> tuple[list[Any], dict[str, np.ndarray]]:
 
 
 def test_channels_last_networks_transpose_their_input_and_nothing_between_convolutions(tmp_path: Path) -> None:
-    # One for the input; the mean's [1, 1, 1, 8] goes back to [1, 8, 1, 1] before it is flattened.
+    # One for the input; the mean's [1, 1, 1, 8] is flattened as it is.
     nodes, constants = network()
     path = model(tmp_path, nodes, [1, 4, 6, 6], constants)
-    assert transposes(path, "auto") == 2
+    assert transposes(path, "auto") == 1
+    assert count_transposes(load(path)) == (0, 1)
+    assert agrees(path)
+
+
+def test_a_flattened_image_goes_into_a_product_as_it_is(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.normal(size=(3, 4, 2, 2)).astype(np.float32),
+        "m": rng.normal(size=(75, 5)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Flatten", ["a"], ["f"]),
+        helper.make_node("Gemm", ["f", "m"], ["y"]),
+    ]
+    path = model(tmp_path, nodes, [1, 4, 6, 6], constants)
+    assert count_transposes(load(path)) == (0, 1)
+    assert agrees(path)
+
+
+def test_a_flattened_image_that_something_else_reads_too_is_turned_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.normal(size=(3, 4, 2, 2)).astype(np.float32), "m": rng.normal(size=(75, 75)).astype(np.float32)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Reshape", ["a", "s"], ["f"]),
+        helper.make_node("MatMul", ["f", "m"], ["g"]),
+        helper.make_node("Sub", ["g", "f"], ["y"]),
+    ]
+    path = model(tmp_path, nodes, [1, 4, 6, 6], {**constants, "s": np.array([1, -1])})
     assert agrees(path)
 
 

@@ -53,7 +53,7 @@ def test_an_onnx_file() -> None:
     pytest.importorskip("onnx")
     found = inspect(MODELS / "digits_float32.onnx")
     assert (found.format, found.inputs[0].type) == ("onnx", "FLOAT")
-    assert set(found.mappings) == {"wide"}
+    assert set(found.mappings) == {"provider", "wide"}
 
 
 @pytest.mark.parametrize("key", ["model_one", "model_two"])

@@ -16,6 +16,8 @@ from nnbridge.cli.devices import devices
 from nnbridge.errors import NnapiError, NnbridgeError
 
 if TYPE_CHECKING:
+    from nnbridge.converters import ConversionOptions
+    from nnbridge.inspection import Mapped
     from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
 
@@ -54,6 +56,20 @@ def cli() -> None:
 
 
 def _model_options(command: Command) -> Command:
+    """Options of every command that converts a model file."""
+    return _conversion_options(
+        click.option(
+            "--mapping",
+            type=click.Choice(["wide", "delegate", "provider"]),
+            default="wide",
+            show_default=True,
+            help="wide: all that NNAPI can express; delegate, provider: only what Android's delegate hands to NNAPI of a TFLite "
+            "file, and ONNX Runtime's provider of an ONNX file.",
+        )(command)
+    )
+
+
+def _conversion_options(command: Command) -> Command:
     """Options of every command that reads a model file."""
     for option in (
         click.option(
@@ -62,13 +78,6 @@ def _model_options(command: Command) -> Command:
             default=8,
             show_default=True,
             help="Highest NNAPI feature level that the model may need.",
-        ),
-        click.option(
-            "--mapping",
-            type=click.Choice(["delegate", "wide"]),
-            default="wide",
-            show_default=True,
-            help="delegate: only what Android's delegate hands to NNAPI; wide: all that NNAPI can express.",
         ),
         click.option(
             "--layout",
@@ -157,12 +166,15 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
       nnbridge plan model.tflite --device nnapi-sample_float_fast,nnapi-sample_minimal --preference low-power
     """
     from nnbridge import report
+    from nnbridge.inspection import mapped_as_dict
+    from nnbridge.report_inspection import host_reasons
 
-    compilation = _compile(model, **options)
+    mapping = options["mapping"]
+    compilation, mapped = _compile_with_report(model, **options)
     if as_json:
-        print_json(report.plan_as_dict(compilation))
+        print_json(report.plan_as_dict(compilation) | {"conversion": {mapping: mapped_as_dict(mapped)}})
     else:
-        print_tables(report.plan_tables(compilation, full))
+        print_tables([*report.plan_tables(compilation, full), *host_reasons(mapping, mapped)])
 
 
 @cli.command()
@@ -265,10 +277,10 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
 
 @cli.command()
 @MODEL
-@click.option("--feature-level", type=click.IntRange(1, 8), default=8, show_default=True, help="NNAPI's level to map to.")
+@_conversion_options
 @json_option
-def inspect(model: Path, feature_level: int, as_json: bool) -> None:
-    """Show what a model file holds and what of it maps to NNAPI, without running anything.
+def inspect(model: Path, as_json: bool, **options: Any) -> None:
+    """Show what a model file holds and what of it maps to NNAPI under each mapping, without running anything.
 
     \b
     Examples:
@@ -278,7 +290,7 @@ def inspect(model: Path, feature_level: int, as_json: bool) -> None:
     from nnbridge.inspection import inspect as look_into
     from nnbridge.report_inspection import inspection_tables
 
-    found = look_into(model, feature_level)
+    found = look_into(model, _conversion(**options))
     if as_json:
         print_json(found.as_dict())
     else:
@@ -391,25 +403,37 @@ def vts(
 # -- shared by the commands -------------------------------------------------------------------------------------------
 
 
-def _load(path: Path, *, feature_level: int, mapping: str, layout: str, signature: str, shapes: Sequence[str]) -> Model:
-    from nnbridge.converters import ConversionOptions
+def _load(path: Path, **options: Any) -> Model:
     from nnbridge.loading import load
 
-    return load(path, ConversionOptions(feature_level, mapping, layout, signature, dict(_shape(text) for text in shapes)))
+    return load(path, _conversion(**options))
 
 
-def _compile(path: Path, *, devices: Sequence[str], preference: str, no_fallback: bool, **options: Any) -> Compilation:
+def _conversion(*, shapes: Sequence[str], **options: Any) -> ConversionOptions:
+    from nnbridge.converters import ConversionOptions
+
+    return ConversionOptions(**options, shapes=dict(_shape(text) for text in shapes))
+
+
+def _compile(path: Path, **options: Any) -> Compilation:
+    return _compile_with_report(path, **options)[0]
+
+
+def _compile_with_report(
+    path: Path, *, devices: Sequence[str], preference: str, no_fallback: bool, **options: Any
+) -> tuple[Compilation, tuple[Mapped, ...]]:
     from nnbridge import devices as device_list
+    from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation
 
     names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
     chosen = [device_list.device(name) for name in names]
-    model = _load(path, **options)
+    model, mapped = load_with_report(path, _conversion(**options))
     make = Compilation.create_for_devices if no_fallback else Compilation.create
     compilation = make(model, chosen)
     compilation.set_preference(PREFERENCES[preference])
     compilation.finish()
-    return compilation
+    return compilation, mapped
 
 
 def _read_inputs(model: Model, given: Sequence[str], seed: int | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.inspection import Inspection
+from nnbridge.inspection import Inspection, Mapped
 from nnbridge.model import Model
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
@@ -27,7 +27,8 @@ class ConversionOptions:
     feature_level: int = RUNTIME_FEATURE_LEVEL
     """The highest NNAPI feature level that the model may need, 1 to 8."""
     mapping: str = "wide"
-    """``delegate``: hand to NNAPI exactly what Android's delegate would; ``wide``: all that NNAPI can express."""
+    """``wide``: all that NNAPI can express; ``delegate`` and ``provider``: exactly what Android's TFLite delegate, or ONNX
+    Runtime's NNAPI execution provider, would hand to it."""
     layout: str = "auto"
     """Order of an image's axes for files that put channels first: ``nhwc``, ``nchw`` (by NNAPI's flag, feature level 3), or
     ``auto``, which is nhwc."""
@@ -49,10 +50,21 @@ class Converter:
     convert: Callable[[Path, ConversionOptions], Model]
     inspect: Callable[[Path, ConversionOptions], Inspection] | None = None
     """Look into a file without running it; without one, the converted model is looked into."""
+    explain: Callable[[Path, ConversionOptions], tuple[Model, tuple[Mapped, ...]]] | None = None
+    """Convert, and say what became of each operator; without one, that is not told."""
+    mappings: tuple[str, ...] = ("wide",)
+    """The mappings that it knows."""
 
     def recognises(self, head: bytes) -> bool:
         """True if the file's first bytes carry the format's mark."""
         return any(head[offset : offset + len(mark)] == mark for offset, mark in self.magic)
+
+
+def check_mapping(converter: Converter, mapping: str, path: Path) -> None:
+    """ConversionError for a mapping that the converter does not know."""
+    if mapping not in converter.mappings:
+        rule = f"a mapping of {converter.name} files ({', '.join(converter.mappings)})"
+        raise ConversionError(Reason(rule, mapping, str(path), "--mapping"))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Node units of a graph, and what ONNX Runtime's NNAPI execution provider says of each."""
+"""The node units of a whole graph, and what ONNX Runtime's NNAPI execution provider says of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from nnbridge.errors import Reason
 from nnbridge_onnx.graph import Graph, Node
-from nnbridge_onnx.provider import Io, Unit, io_of, refusal, type_name
+from nnbridge_onnx.node_units import Io, Unit, io_of, type_name
+from nnbridge_onnx.provider import refusal
 
 _ALONE = frozenset(["Reshape", "Flatten", "Identity"])
 """Operators that only copy: the provider does not take one of them by itself."""
