@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge import storage  # a module: storage itself imports devices
 from nnbridge.devices.device import Capabilities, Performance
 from nnbridge.errors import Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.model import Model
-from nnbridge.storage import write_model
 
 ALIGNMENT = 64
 """Of each buffer in an execution's memory."""
@@ -166,7 +166,7 @@ class ModelMemory:
         self.descriptor = os.memfd_create("nnbridge-model", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             with os.fdopen(os.dup(self.descriptor), "wb") as file:
-                write_model(model, file)
+                storage.write_model(model, file)
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _READ_ONLY | fcntl.F_SEAL_SEAL)
         except BaseException:
             os.close(self.descriptor)
