@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.devices.host import numpy_type
+from nnbridge.extensions import numpy_type
 
 Array = npt.NDArray[Any]
 Dims = tuple[int, ...]

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import InputError, Reason
+from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution, input_name, output_name

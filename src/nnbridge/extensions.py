@@ -13,16 +13,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.errors import BadDataError, Reason
-from nnbridge.types import EXTENSION_PREFIX_SHIFT, split_extension_code
+from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code
 
 if TYPE_CHECKING:
-    from nnbridge.model import Array
+    from nnbridge.model import Array, Operand
 
 MAX_PREFIXES = 65535
 HOST_EXTENSIONS_GROUP = "nnbridge.host_extensions"
@@ -165,3 +166,22 @@ def _shape(extension: Extension) -> frozenset[tuple[int, bool, int]]:
 
 TYPES = TypeManager()
 """The process's type manager."""
+
+
+def operand_dtype(operand: Operand) -> np.dtype[Any]:
+    """NumPy's element type of an operand, extension types included; bytes where none is declared."""
+    if not is_extension(operand.type):
+        return TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
+    declared = TYPES.operand_type(operand.type)
+    if declared is not None and declared.dtype is not None:
+        return numpy_type(declared.dtype)
+    size = declared.byte_size if declared is not None else 1
+    return np.dtype(f"V{size}") if size > 1 else np.dtype(np.uint8)
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """An element type by name; those that NumPy does not have come from ml_dtypes, which the onnx package brings along."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return np.dtype(getattr(import_module("ml_dtypes"), name))

@@ -11,9 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
-from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import BadDataError, ConversionError, Reason
-from nnbridge.extensions import TYPES
+from nnbridge.extensions import TYPES, operand_dtype
 from nnbridge.files import atomic_write
 from nnbridge.flatfile import Schema, parse_schema, read, write
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, State, Subgraph

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,9 @@ from nnbridge.devices.device import (
     Support,
 )
 from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason
-from nnbridge.extensions import OPTIONS_TYPE, TYPES, Extension, HostOperation, HostTensor
+from nnbridge.extensions import OPTIONS_TYPE, TYPES, Extension, HostOperation, HostTensor, operand_dtype
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.types import (
-    TYPE_FACTS,
     DeviceTypeCode,
     Lifetime,
     PreferenceCode,
@@ -176,25 +174,6 @@ def _options(model: Model, operation: Operation) -> dict[str, Any]:
             options: dict[str, Any] = json.loads(bytes(model.bytes_of(operand)))
             return options
     return {}
-
-
-def operand_dtype(operand: Operand) -> np.dtype[Any]:
-    """NumPy's element type of an operand, extension types included; bytes where none is declared."""
-    if not is_extension(operand.type):
-        return TYPE_FACTS[operand.type].dtype or np.dtype(np.uint8)
-    declared = TYPES.operand_type(operand.type)
-    if declared is not None and declared.dtype is not None:
-        return numpy_type(declared.dtype)
-    size = declared.byte_size if declared is not None else 1
-    return np.dtype(f"V{size}") if size > 1 else np.dtype(np.uint8)
-
-
-def numpy_type(name: str) -> np.dtype[Any]:
-    """An element type by name; those that NumPy does not have come from ml_dtypes, which the onnx package brings along."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        return np.dtype(getattr(import_module("ml_dtypes"), name))
 
 
 def is_omitted(operand: Operand) -> bool:

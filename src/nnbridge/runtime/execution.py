@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result
-from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
+from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.runtime.compilation import Compilation

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnmappableError
+from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, Pool, known
 from nnbridge.types import is_extension
 

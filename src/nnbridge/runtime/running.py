@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
-from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import Reason
+from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.operations.validation import byte_size

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.devices.host import operand_dtype
+from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand
 
 Array = npt.NDArray[Any]

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.devices.device import Device, OutputBuffer, PreparedModel, Request, Result
-from nnbridge.devices.host import operand_dtype
 from nnbridge.devices.remote.wire import (
     Channel,
     Message,
@@ -30,6 +29,7 @@ from nnbridge.devices.remote.wire import (
     sealed_size,
 )
 from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason
+from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, known
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.operations.validation import validate_model
