@@ -23,7 +23,8 @@ from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Operation
-from nnbridge.runtime.partition import make_steps, place
+from nnbridge.runtime.partition import place
+from nnbridge.runtime.steps import make_steps
 from nnbridge.types import OperandCode, OperationCode, PreferenceCode
 
 RELU, EXP, ADD = OperationCode.RELU, OperationCode.EXP, OperationCode.ADD
@@ -122,7 +123,8 @@ def measure(case: Case, size: int, rounds: int) -> tuple[int, float, float]:
     devices = (*drivers, cpu())
 
     def plan() -> int:
-        return len(make_steps(model, place(model, devices, PreferenceCode.FAST_SINGLE_ANSWER), len(devices)))
+        preference = PreferenceCode.FAST_SINGLE_ANSWER
+        return len(make_steps(model, place(model, devices, preference), devices, preference).steps)
 
     def finish() -> int:
         return len(Compilation.create(model, drivers).finish().steps)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from nnbridge.extensions import TYPES
 from nnbridge.inspection import count_transposes, transposes_as_dict
 from nnbridge.model import Model, Operation
-from nnbridge.runtime.compilation import Compilation, Plan
+from nnbridge.runtime.compilation import INTERPRETER, Compilation, Plan
 from nnbridge.runtime.partition import Placement
+from nnbridge.runtime.steps import GotoStep, IfStep, LogicalStep, Partition, Step, WhileStep
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,35 +20,32 @@ if TYPE_CHECKING:
     from nnbridge.conformance.run import Outcome
     from nnbridge.devices.device import Device
 
-PLACES = {"device": "device", "cpu": "NNAPI CPU", "host": "host"}
-"""Kind of device → kind of place in reports."""
+PLACES = {"device": "device", "cpu": "NNAPI CPU", "host": "host", "runtime": "NNAPI runtime"}
+"""Kind of device → kind of place in reports. The runtime itself runs control flow whose bodies go to devices."""
 
 
 def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
-    """Every operation with its place and the reasons of whoever did not take it; steps; counts by place."""
-    plan, main = compilation.plan, compilation.model.main
-    operations = []
-    for placement in plan.placements:
-        device = plan.device_of(placement.operation)
-        operation = main.operations[placement.operation]
-        operations.append(
-            {
-                "index": placement.operation,
-                "type": operation_type(compilation.model, operation),
-                "name": operation.name,
-                "mapping": operation.mapping,
-                "place": PLACES[device.kind],
-                "device": device.name,
-                "reasons": reasons(plan, placement),
-            }
-        )
+    """Every operation with its place and the reasons of whoever did not take it; steps; counts by place.
+
+    Operations of interpreted bodies come after the main subgraph's, with ``source`` and ``within``; ``index`` counts within
+    the source. ``program`` is the plan's flat order: steps, and the jumps of control flow between them.
+    """
+    plan = compilation.plan
+    sources = plan.partition.sources
+    placed = [plan.placements, *(source.placements for source in sources[1:])]
+    operations = [
+        _operation_as_dict(plan, number, source.model, placement)
+        for number, (source, placements) in enumerate(zip(sources, placed, strict=True))
+        for placement in placements
+    ]
     steps = [
         {
             "device": plan.devices[step.device].name,
             "place": PLACES[plan.devices[step.device].kind],
+            "source": step.source,
             "operations": list(step.operations),
-            "inputs": [_label(compilation, i) for i in step.inputs],
-            "outputs": [_label(compilation, i) for i in step.outputs],
+            "inputs": [_label(sources[step.source].model, i) for i in step.inputs],
+            "outputs": [_label(sources[step.source].model, i) for i in step.outputs],
         }
         for step in plan.steps
     ]
@@ -57,12 +55,53 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         "devices": [device.name for device in plan.devices],
         "operations": operations,
         "steps": steps,
+        "program": [_logical_step_as_dict(item) for item in plan.partition.program],
         "counts": {
             **Counter(str(operation["place"]) for operation in operations),
             **transposes_as_dict(count_transposes(compilation.model)),
         },
         "fallback": plan.fallback.as_dict() if plan.fallback else None,
     }
+
+
+def _operation_as_dict(plan: Plan, source: int, model: Model, placement: Placement) -> dict[str, Any]:
+    device = plan.device_of(placement.operation, source)
+    operation = model.main.operations[placement.operation]
+    return {
+        "index": placement.operation,
+        "source": source,
+        "within": _within(plan.partition, source),
+        "type": operation_type(model, operation),
+        "name": operation.name,
+        "mapping": operation.mapping,
+        "place": PLACES[device.kind],
+        "device": device.name,
+        "reasons": reasons(plan, placement, source),
+    }
+
+
+def _within(partition: Partition, source: int) -> str:
+    """Where a body belongs, such as ``body of WHILE 0 in then of IF 2``; empty for the main subgraph."""
+    found = partition.sources[source]
+    if found.parent is None:
+        return ""
+    outer, index = found.parent
+    model = partition.sources[outer].model
+    around = _within(partition, outer)
+    here = f"{found.role} of {model.operation_name(model.main.operations[index])} {index}"
+    return f"{here} in {around}" if around else here
+
+
+def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
+    if isinstance(item, Step):
+        return {"step": item.number}
+    if isinstance(item, IfStep):
+        place = {"source": item.source, "operation": item.operation}
+        return {"if": place, "then": item.then.start, "else": item.otherwise.start}
+    if isinstance(item, WhileStep):
+        place = {"source": item.source, "operation": item.operation}
+        return {"while": place, "condition": item.condition.start, "body": item.body.start, "end": item.end}
+    return {"goto": item.target}
 
 
 def operation_type(model: Model, operation: Operation) -> str:
@@ -73,13 +112,17 @@ def operation_type(model: Model, operation: Operation) -> str:
     return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
 
 
-def reasons(plan: Plan, placement: Placement) -> list[dict[str, Any]]:
-    """Why each device that does not run an operation does not: its own reason, or the figure that lost."""
-    chosen = plan.device_of(placement.operation).name
-    won = next((a.figure for a in placement.answers if a.device == chosen), None)
+def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str, Any]]:
+    """Why each device that does not run an operation does not: its own reason, or the figure that lost.
+
+    The runtime interprets control flow that the CPU won, at the CPU's figure.
+    """
+    chosen = plan.device_of(placement.operation, source).name
+    winner = placement.answers[placement.device].device if placement.interpreted and placement.device is not None else chosen
+    won = next((a.figure for a in placement.answers if a.device == winner), None)
     found: list[dict[str, Any]] = []
     for answer in placement.answers:
-        if answer.device == chosen:
+        if answer.device in (chosen, winner):
             continue
         if answer.reason is not None:
             found.append({"device": answer.device, **answer.reason.as_dict()})
@@ -87,13 +130,13 @@ def reasons(plan: Plan, placement: Placement) -> list[dict[str, Any]]:
             found.append({"device": answer.device, "rule": f"fell back: {plan.fallback}"})
         else:
             rule = "a figure below the chosen device's"
-            figures = {"figure": answer.figure, "winner": chosen, "best": won}
+            figures = {"figure": answer.figure, "winner": winner, "best": won}
             found.append({"device": answer.device, "rule": rule, **figures})
     return found
 
 
-def _label(compilation: Compilation, operand: int) -> str:
-    return compilation.model.main.operands[operand].name or f"operand {operand}"
+def _label(model: Model, operand: int) -> str:
+    return model.main.operands[operand].name or f"operand {operand}"
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -109,13 +152,28 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
     )
     for column in ("step", "device", "place", "operations"):
         steps.add_column(column, justify="right" if column == "step" else "left")
-    for number, step in enumerate(data["steps"]):
-        kinds = Counter(data["operations"][i]["type"] for i in step["operations"])
-        steps.add_row(str(number), step["device"], step["place"], _listed(kinds))
+    for number, item in enumerate(compilation.plan.partition.program):
+        steps.add_row(str(number), *_step_row(compilation.plan, item))
     tables: list[Table | str] = [steps, _operations_table(data, full)]
     if data["fallback"]:
         tables.append(f"The whole model fell back to the CPU: {compilation.plan.fallback}")
     return tables
+
+
+def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
+    """Device, place and operations of a step; where control flow goes on."""
+    runtime = (INTERPRETER.name, PLACES[INTERPRETER.kind])
+    if isinstance(item, GotoStep):
+        return *runtime, f"go to {item.target}"
+    model, inside = plan.partition.sources[item.source].model, _within(plan.partition, item.source)
+    where = f"{inside}: " if inside else ""
+    if isinstance(item, IfStep):
+        return *runtime, f"{where}IF, then {item.then.start}, else {item.otherwise.start}"
+    if isinstance(item, WhileStep):
+        return *runtime, f"{where}WHILE, condition {item.condition.start}, body {item.body.start}, end {item.end}"
+    device = plan.devices[item.device]
+    kinds = Counter(operation_type(model, model.main.operations[i]) for i in item.operations)
+    return device.name, PLACES[device.kind], where + _listed(kinds)
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -145,9 +203,10 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
 
 
 def _mapped(operation: dict[str, Any]) -> str:
-    """An operation's type, and its mapping where that is worth a word."""
-    mapping = operation["mapping"]
-    return f"{operation['type']} ({mapping})" if mapping not in ("", "delegate") else str(operation["type"])
+    """An operation's type, and its mapping and the body that it stands in, where they are worth a word."""
+    mapping, within = operation["mapping"], operation["within"]
+    shown = f"{operation['type']} ({mapping})" if mapping not in ("", "delegate") else str(operation["type"])
+    return f"{shown} ({within})" if within else shown
 
 
 def _listed(kinds: Counter[str]) -> str:

@@ -52,11 +52,11 @@ class Trace:
     @staticmethod
     def plan(compilation: Compilation) -> list[dict[str, Any]]:
         """Device and operations of each step."""
-        plan, main = compilation.plan, compilation.model.main
+        plan = compilation.plan
         return [
             {
                 "device": plan.devices[step.device].name,
-                "operations": [compilation.model.operation_name(main.operations[i]) for i in step.operations],
+                "operations": [step.model.operation_name(o) for o in step.model.main.operations],
             }
             for step in plan.steps
         ]

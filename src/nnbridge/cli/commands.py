@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nnbridge.inspection import Mapped
     from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
+    from nnbridge.runtime.running import StepReport
 
 PREFERENCES = {"low-power": 0, "fast": 1, "sustained": 2}
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -214,10 +215,7 @@ def run(
     described: list[dict[str, Any]] = [
         {"name": name, "type": str(array.dtype), "shape": list(array.shape), **_range(array)} for name, array in outputs.items()
     ]
-    steps = [
-        {"device": s.device, "milliseconds": s.nanoseconds / 1e6, "fallback": s.fallback and str(s.fallback)}
-        for s in execution.report.steps
-    ]
+    steps = _step_times(execution.report.steps)
     if as_json:
         whole = execution.report.fallback
         print_json({"model": str(model), "outputs": described, "steps": steps, "fallback": whole and str(whole)})
@@ -227,7 +225,8 @@ def run(
         click.echo(f"{item['name']}: {item['type']}{item['shape']} {shown}")
     for step in steps:
         why = f" (fell back: {step['fallback']})" if step["fallback"] else ""
-        click.echo(f"{step['device']}: {step['milliseconds']:.2f} ms{why}", err=True)
+        often = f" in {step['runs']} runs" if step["runs"] > 1 else ""
+        click.echo(f"{step['device']}: {step['milliseconds']:.2f} ms{often}{why}", err=True)
     if execution.report.fallback is not None:
         click.echo(f"The whole model was repeated on the CPU: {execution.report.fallback}", err=True)
 
@@ -434,6 +433,18 @@ def _compile_with_report(
     compilation.set_preference(PREFERENCES[preference])
     compilation.finish()
     return compilation, mapped
+
+
+def _step_times(reports: Sequence[StepReport]) -> list[dict[str, Any]]:
+    """Milliseconds of each step in order of its first run; steps of loops run many times."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for report in reports:
+        fallback = report.fallback and str(report.fallback)
+        key = (report.step, report.device, fallback)
+        item = found.setdefault(key, {"device": report.device, "milliseconds": 0.0, "runs": 0, "fallback": fallback})
+        item["milliseconds"] += report.nanoseconds / 1e6
+        item["runs"] += 1
+    return list(found.values())
 
 
 def _read_inputs(model: Model, given: Sequence[str], seed: int | None) -> dict[str, Any]:

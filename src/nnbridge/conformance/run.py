@@ -22,6 +22,7 @@ from nnbridge.errors import NnapiError, Reason
 from nnbridge.model import Model, Operation
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.slicing import CONTROL_FLOW
 
 INFINITE_LOOP_TIMEOUT_NS = 20_000_000
 """Loop time-out of the cases that must fail by it."""
@@ -179,9 +180,16 @@ def _compilation(model: Model, case: Case, setting: Setting) -> Compilation:
 
 
 def split_devices(model: Model, seed: str) -> list[Device]:
-    """Three devices that take the operations of one model at random, each operation by exactly one."""
+    """Three devices that take the operations of one model at random, each operation by exactly one.
+
+    Control flow may be nobody's: then the runtime runs it, and its bodies are split in turn.
+    """
     chooser = random.Random(seed)
-    owner = {_key(operation): chooser.randrange(3) for operation in model.main.operations}
+    owner = {
+        _key(operation): chooser.randrange(4 if operation.type in CONTROL_FLOW else 3)
+        for subgraph in model.subgraphs()
+        for operation in subgraph.operations
+    }
     full = device_list.device("nnapi-sample_full")
     assert isinstance(full, SampleDriver)
 
@@ -189,7 +197,7 @@ def split_devices(model: Model, seed: str) -> list[Device]:
         taken = owner.get(_key(operation), number) == number
         return None if taken else Reason("an operation dealt to this device", operation=model.operation_name(operation))
 
-    # Faster than the CPU, so that it takes nothing; it is there for what Android falls back to it with.
+    # Faster than the CPU, so that it takes control flow at most; it is there for what Android falls back to it with.
     figures = uniform_capabilities(Performance(0.5, 0.5))
     return [replace(full, name=f"split-{n}", claim=partial(claim, n), figures=figures, limited=False) for n in range(3)]
 

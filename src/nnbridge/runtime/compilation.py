@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.devices.device import Device, PreparedModel
+from nnbridge.devices.host import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnexpectedNullError
-from nnbridge.model import Model
-from nnbridge.runtime.partition import Placement, Step, make_steps, place
+from nnbridge.model import Model, Operation, Subgraph
+from nnbridge.runtime.partition import Placement, ask, place
+from nnbridge.runtime.slicing import Slices
+from nnbridge.runtime.steps import Partition, Step, check_step, make_steps
 from nnbridge.types import FeatureLevel, OperationCode, PreferenceCode, PriorityCode, ResultCode, is_extension
 
 CACHE_TOKEN_BYTES = 32
@@ -33,25 +37,42 @@ class PartitioningMode(IntEnum):
 
 
 @dataclass(frozen=True)
+class Interpreter:
+    """Who runs control flow that no device takes: the runtime itself (``NNAPI`` in Android's log)."""
+
+    name: str = "NNAPI"
+    kind: str = "runtime"
+
+
+INTERPRETER = Interpreter()
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What a compilation decided. ``placements`` tell what was wanted, ``steps`` what will run."""
+    """What a compilation decided. ``placements`` tell what was wanted of the main subgraph, ``partition`` what will run."""
 
     devices: tuple[Device, ...]
     placements: tuple[Placement, ...]
-    steps: tuple[Step, ...]
+    partition: Partition
     prepared: tuple[PreparedModel, ...]
+    """Each execution step's prepared model."""
     fallback: Reason | None = None
     """Why the whole model was moved to the CPU, if it was."""
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """The execution steps, those of bodies of interpreted control flow among them."""
+        return self.partition.steps
+
+    @property
     def simple(self) -> bool:
         """True if one device runs the model as it is."""
-        return len(self.steps) == 1
+        return len(self.partition.program) == 1
 
-    def device_of(self, operation: int) -> Device:
-        """The device that an operation of the main subgraph runs on."""
-        step = next(s for s in self.steps if operation in s.operations)
-        return self.devices[step.device]
+    def device_of(self, operation: int, source: int = 0) -> Device | Interpreter:
+        """Who runs an operation of the main subgraph, or of another source."""
+        home = self.partition.homes.get((source, operation))
+        return INTERPRETER if home is None else self.devices[home]
 
 
 class Compilation:
@@ -144,19 +165,18 @@ class Compilation:
         self._finished = True
         deadline = None if self._timeout is None else time.monotonic_ns() + self._timeout
         if self.mode is PartitioningMode.NO:
-            self._plan = self._on_cpu(Reason("partitioning is switched off"), ())
+            self._plan = self._on_cpu(Reason("partitioning is switched off"), (), deadline)
             return self._plan
         placements: tuple[Placement, ...] = ()
         try:
             placements = place(self.model, self._devices, self.preference)
-            steps = make_steps(self.model, placements, len(self._devices), _host_index(self._devices))
-            prepared = tuple(self._prepare(step, deadline if len(steps) == 1 else None) for step in steps)
-            self._plan = Plan(self._devices, placements, steps, prepared)
+            found = make_steps(self.model, placements, self._devices, self.preference)
+            self._plan = Plan(self._devices, placements, found, self._prepare_all(found, deadline))
         except NnapiError as error:
             final = error.code in (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
             if final or self.mode is not PartitioningMode.WITH_FALLBACK or not self.has_fallback:
                 raise
-            self._plan = self._on_cpu(error.reason, placements)
+            self._plan = self._on_cpu(error.reason, placements, deadline)
         return self._plan
 
     @property
@@ -190,17 +210,13 @@ class Compilation:
         operands = main.inputs if direction == "input" else main.outputs
         if not 0 <= index < len(operands):
             raise BadDataError(Reason(f"an index below {len(operands)}", str(index), f"getPreferredMemory ({direction})"))
-        sides = [(step, step.inputs if direction == "input" else step.outputs) for step in plan.steps]
-        return [plan.devices[step.device] for step, side in sides if operands[index] in side]
+        return [plan.devices[plan.steps[role.step].device] for role in plan.partition.roles((0, operands[index]))]
 
-    @property
+    @cached_property
     def has_fallback(self) -> bool:
-        """True if the CPU, with the host's help, can run the whole model."""
-        hosted = _host_operations(self.model)
-        return all(
-            operation.type != OperationCode.OEM_OPERATION and (not is_extension(operation.type) or i in hosted)
-            for i, operation in enumerate(self.model.main.operations)
-        )
+        """True if the CPU, with the host's help, can run the whole model (facts C13, X16)."""
+        beyond = (o for o in _operations(self.model.subgraphs()) if is_extension(o.type) or o.type == OperationCode.OEM_OPERATION)
+        return all(_host_runs(self.model, operation) for operation in beyond)
 
     @property
     def allows_fallback(self) -> bool:
@@ -209,18 +225,31 @@ class Compilation:
 
     def cpu_plan(self) -> Plan:
         """The whole model on the CPU, as a failing execution falls back to it."""
-        return self._on_cpu(Reason("an execution failed on a device"), ())
+        return self._on_cpu(Reason("an execution failed on a device"), (), None)
 
     def prepare_on_cpu(self, step: Step) -> PreparedModel:
         """One step on the CPU, as a failing step falls back to it (facts R17, R21)."""
         return device_list.cpu().prepare_model(step.model)
 
-    def _on_cpu(self, why: Reason, placements: tuple[Placement, ...]) -> Plan:
+    def _on_cpu(self, why: Reason, placements: tuple[Placement, ...], deadline: int | None) -> Plan:
+        """The whole model on the CPU as it is, control flow included; operations of the host on the host."""
         devices = _with_host(self.model, [device_list.cpu()])
-        on_cpu = place(self.model, devices, self.preference)
-        steps = make_steps(self.model, on_cpu, len(devices), _host_index(devices))
-        prepared = tuple(devices[s.device].prepare_model(s.model, self.preference, self.priority) for s in steps)
-        return Plan(devices, placements or on_cpu, steps, prepared, why)
+        # The CPU cannot run what belongs to the host in the bodies of control flow.
+        interpret = any(_host_runs(self.model, o) for o in _operations(self.model.referenced))
+        on_cpu = place(self.model, devices, self.preference, interpret=interpret)
+        found = make_steps(self.model, on_cpu, devices, self.preference)
+        prepared = tuple(devices[s.device].prepare_model(s.model, self.preference, self.priority, deadline) for s in found.steps)
+        return Plan(devices, placements or on_cpu, found, prepared, why)
+
+    def _prepare_all(self, found: Partition, deadline: int | None) -> tuple[PreparedModel, ...]:
+        """Every step in order; only a simple plan's device is told the deadline (facts C29, P29, P31, P33)."""
+        if len(found.program) == 1:
+            return (self._prepare(found.steps[0], deadline),)
+        prepared = []
+        for step in found.steps:
+            check_step(step, self._devices)
+            prepared.append(self._prepare(step, None))
+        return tuple(prepared)
 
     def _prepare(self, step: Step, deadline: int | None) -> PreparedModel:
         device = self._devices[step.device]
@@ -242,9 +271,12 @@ class Compilation:
             raise BadStateError(Reason("a compilation that is not finished", "finished", call))
 
 
-def _host_operations(model: Model) -> set[int]:
-    answers = device_list.host().supported_operations(model)
-    return {i for i, answer in enumerate(answers) if answer is True}
+def _operations(subgraphs: Sequence[Subgraph]) -> Iterator[Operation]:
+    return (operation for subgraph in subgraphs for operation in subgraph.operations)
+
+
+def _host_runs(model: Model, operation: Operation) -> bool:
+    return is_extension(operation.type) and not isinstance(host_operation(model, operation), Reason)
 
 
 def _padding_of(device: Device) -> int:
@@ -262,14 +294,13 @@ def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
         raise BadDataError(Reason("at least one device", "none", call))
     if len({id(device) for device in devices}) != len(devices):
         raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices), call))
-    return [p.device is not None for p in place(model, devices, PreferenceCode.FAST_SINGLE_ANSWER)]
-
-
-def _host_index(devices: Sequence[Device]) -> int | None:
-    return next((i for i, device in enumerate(devices) if device.kind == "host"), None)
+    slices = Slices(model)
+    answers = [ask(device, model, slices) for device in devices]
+    return [None in said for said in zip(*answers, strict=True)]
 
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:
-    """The devices, and the host behind them if the model needs it."""
+    """The devices, and the host behind them if the model, or a body of its control flow, needs it."""
     kept = [d for d in devices if d.kind != "host"]
-    return (*kept, device_list.host()) if _host_operations(model) else tuple(kept)
+    needed = any(_host_runs(model, operation) for operation in _operations(model.subgraphs()))
+    return (*kept, device_list.host()) if needed else tuple(kept)

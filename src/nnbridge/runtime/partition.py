@@ -1,4 +1,4 @@
-"""Partitioning as Android's ``ExecutionPlan`` does it: the best device of each operation, then steps.
+"""Placing operations as Android's partitioner does it: every device is asked, the best one takes the operation.
 
 Everything that is decided here is kept as data: for each operation what every device answered and at what figure, so
 that a plan can be explained.
@@ -6,24 +6,19 @@ that a plan can be explained.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nnbridge.devices.device import UNLISTED, Capabilities, Device, Support
-from nnbridge.errors import BadDataError, OpFailedError, Reason
-from nnbridge.model import Model, Operand, Operation, Subgraph
+from nnbridge.errors import Reason
+from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
-from nnbridge.runtime.slicing import CONTROL_FLOW, WRITTEN, Slices, requirements
+from nnbridge.runtime.slicing import CONTROL_FLOW, Slices, requirements
 from nnbridge.types import (
     FeatureLevel,
-    Lifetime,
     OperationCode,
-    PreferenceCode,
-    is_extension,
-    operation_name,
 )
 
 
@@ -50,32 +45,23 @@ class Placement:
     device: int | None
     """Index into the compilation's devices; None if no device takes the operation."""
     answers: tuple[Answer, ...]
-
-
-@dataclass(frozen=True)
-class Step:
-    """Operations that run together on one device, as a model of their own.
-
-    ``inputs`` and ``outputs`` are operands of the whole model, in the order of the step model's inputs and outputs.
-    """
-
-    device: int
-    operations: tuple[int, ...]
-    model: Model
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    interpreted: bool = False
+    """Control flow that the CPU wins, and that the runtime runs itself (fact P11)."""
 
 
 # -- the best device of each operation -------------------------------------------------------------------------------
 
 
-def place(model: Model, devices: Sequence[Device], preference: int) -> tuple[Placement, ...]:
-    """The best device of every operation of the main subgraph (facts P1 to P9)."""
+def place(model: Model, devices: Sequence[Device], preference: int, *, interpret: bool = True) -> tuple[Placement, ...]:
+    """The best device of every operation of the main subgraph (facts P1 to P13).
+
+    Without ``interpret``, control flow that the CPU wins stays whole on the CPU, as when everything falls back to it.
+    """
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
     capabilities = [device.capabilities for device in devices]
     return tuple(
-        _best(model, i, devices, capabilities, [answer[i] for answer in answers], preference)
+        _best(model, i, devices, capabilities, [answer[i] for answer in answers], preference, interpret)
         for i in range(len(model.main.operations))
     )
 
@@ -119,10 +105,12 @@ def _best(
     capabilities: Sequence[Capabilities],
     answers: Sequence[Reason | None],
     preference: int,
+    interpret: bool,
 ) -> Placement:
     """The lowest figure; on a tie the CPU, else the earlier device."""
     operation = model.main.operations[i]
-    cpu_only = operation.type in CONTROL_FLOW and has_unknown_boundary(model, model.main, operation)
+    control_flow = operation.type in CONTROL_FLOW
+    cpu_only = control_flow and has_unknown_boundary(model, model.main, operation)
     best: tuple[float, int] | None = None
     given = []
     for k, (device, said) in enumerate(zip(devices, answers, strict=True)):
@@ -135,7 +123,10 @@ def _best(
         given.append(Answer(device.name, figure))
         if best is None or figure < best[0] or (figure == best[0] and device.kind == "cpu"):
             best = figure, k
-    return Placement(i, None if best is None else best[1], tuple(given))
+    if best is None:
+        return Placement(i, None, tuple(given))
+    interpreted = interpret and control_flow and not cpu_only and devices[best[1]].kind == "cpu"
+    return Placement(i, best[1], tuple(given), interpreted)
 
 
 def _figure(
@@ -159,130 +150,6 @@ def _figure(
         return float(np.float32(capabilities.while_performance.figure(preference)) + body(0) + body(1))
 
 
-# -- parts of a model ------------------------------------------------------------------------------------------------
-
-
-def _is_variable(operand: Operand) -> bool:
-    return operand.lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)
-
-
-def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int], outputs: Sequence[int]) -> Model:
-    """A model of some operations of another, which shares its constants' memory."""
-    index: dict[int, int] = {}
-    for i in (*inputs, *(i for o in operations for i in (*o.inputs, *o.outputs)), *outputs):
-        index.setdefault(i, len(index))
-    roles = dict.fromkeys(inputs, Lifetime.SUBGRAPH_INPUT) | dict.fromkeys(outputs, Lifetime.SUBGRAPH_OUTPUT)
-
-    def operand(i: int) -> Operand:
-        found = model.main.operands[i]
-        if i in roles:
-            return replace(found, lifetime=roles[i])
-        return replace(found, lifetime=Lifetime.TEMPORARY_VARIABLE) if _is_variable(found) else found
-
-    moved = tuple(
-        replace(o, inputs=tuple(index[i] for i in o.inputs), outputs=tuple(index[i] for i in o.outputs)) for o in operations
-    )
-    main = Subgraph(tuple(operand(i) for i in index), moved, tuple(index[i] for i in inputs), tuple(index[i] for i in outputs))
-    used = {code >> 16 for group in (main.operands, main.operations) for code in (o.type for o in group) if is_extension(code)}
-    bodies = any(o.type in CONTROL_FLOW for o in operations)
-    return replace(
-        model,
-        main=main,
-        referenced=model.referenced if bodies else (),
-        extensions={name: prefix for name, prefix in model.extensions.items() if prefix in used},
-        states=(),
-    )
-
-
-# -- steps -----------------------------------------------------------------------------------------------------------
-
-
-def make_steps(model: Model, placements: Sequence[Placement], device_count: int, host: int | None = None) -> tuple[Step, ...]:
-    """The steps of a plan: one if a single device takes everything, else as the ready queues give them.
-
-    BAD_DATA if an operation has no device (fact P10); OP_FAILED if a step has no inputs or no outputs (fact P29), except
-    where a ``host`` runs operations: that is its index, and nothing of Android's is left to fall back to.
-    """
-    homes = []
-    for placement in placements:
-        if placement.device is None:
-            raise BadDataError(_nobody(model, placement))
-        homes.append(placement.device)
-    main = model.main
-    if len(set(homes)) == 1:
-        return (Step(homes[0], tuple(range(len(homes))), model, main.inputs, main.outputs),)
-    groups = _group(main, homes, device_count)
-    maker = {operation: step for step, (_, members) in enumerate(groups) for operation in members}
-    steps = tuple(_step(model, step, device, members, maker) for step, (device, members) in enumerate(groups))
-    for step in steps if host not in homes else ():
-        if not step.inputs or not step.outputs:
-            what = "inputs" if not step.inputs else "outputs"
-            names = ", ".join(operation_name(main.operations[i].type) for i in step.operations)
-            raise OpFailedError(Reason(f"a step with {what}", f"none for {names}"))
-    return steps
-
-
-def _nobody(model: Model, placement: Placement) -> Reason:
-    operation = model.main.operations[placement.operation]
-    said = "; ".join(f"{answer.device}: {answer.reason}" for answer in placement.answers)
-    return Reason("a device that takes the operation", said or "no devices", operation.name or _name(model, placement.operation))
-
-
-def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:
-    """Device and operations of each step: always the last non-empty queue, emptied in order (facts P17 to P21)."""
-    queues: list[deque[int]] = [deque() for _ in range(device_count)]
-    missing = []
-    for i, operation in enumerate(main.operations):
-        unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
-        missing.append(len(unknown))
-        if not unknown:
-            queues[homes[i]].append(i)
-    groups: list[tuple[int, list[int]]] = []
-    while any(queues):
-        device = max(k for k, queue in enumerate(queues) if queue)
-        members: list[int] = []
-        queue = queues[device]
-        while queue:
-            i = queue.popleft()
-            members.append(i)
-            for operand in main.operations[i].outputs:
-                for reader in main.consumers.get(operand, ()):
-                    missing[reader] -= 1
-                    if missing[reader] == 0:
-                        queues[homes[reader]].append(reader)
-        groups.append((device, members))
-    return groups
-
-
-def _step(model: Model, number: int, device: int, members: list[int], maker: dict[int, int]) -> Step:
-    """One step's model, inputs and outputs in Android's order (facts P24 to P27)."""
-    main = model.main
-    operations = [main.operations[i] for i in members]
-    here = {i for o in operations for i in o.outputs}
-    kinds: dict[Lifetime, dict[int, None]] = {
-        Lifetime.SUBGRAPH_INPUT: {},
-        Lifetime.TEMPORARY_VARIABLE: {},
-        Lifetime.SUBGRAPH_OUTPUT: {},
-    }
-    for o in operations:
-        for i in o.inputs:
-            if i not in here and _is_variable(main.operands[i]):
-                kinds[main.operands[i].lifetime].setdefault(i)
-    inputs = [i for found in kinds.values() for i in found]
-    model_outputs = [i for o in operations for i in o.outputs if main.operands[i].lifetime is Lifetime.SUBGRAPH_OUTPUT]
-    crossing = sorted(
-        i
-        for i in here
-        if main.operands[i].lifetime is Lifetime.TEMPORARY_VARIABLE
-        and any(maker[reader] != number for reader in main.consumers.get(i, ()))
-    )
-    outputs = [*model_outputs, *crossing]
-    return Step(device, tuple(members), extract(model, operations, inputs, outputs), tuple(inputs), tuple(outputs))
-
-
 def required_level(model: Model) -> FeatureLevel:
     """The lowest feature level whose devices can be asked about the whole model."""
     return FeatureLevel(max((need.level for need in requirements(model)), default=1))
-
-
-DEFAULT_PREFERENCE = PreferenceCode.FAST_SINGLE_ANSWER

@@ -1,14 +1,12 @@
-"""Running a plan: steps, rooms for what only execution knows, and what falls back to the CPU."""
+"""Running a plan: steps, control flow between them, rooms for what only execution knows, and what falls back to the CPU."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
 from nnbridge.errors import Reason
@@ -17,16 +15,17 @@ from nnbridge.model import Operand, known
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.operations.validation import byte_size
 from nnbridge.runtime.compilation import Compilation, Plan
-from nnbridge.runtime.partition import Step
-from nnbridge.types import Lifetime, OperandCode, ResultCode
-
-Array = npt.NDArray[Any]
+from nnbridge.runtime.interpreting import ControlFlowError, Interpretation, Slot, shaped
+from nnbridge.runtime.steps import Step
+from nnbridge.types import ResultCode
 
 GROWTH_LIMIT = 2**31
 """Bytes that a buffer may grow to."""
 
 FINAL = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
 """Results after which nothing is tried again."""
+
+_MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
 
 @dataclass
@@ -37,6 +36,8 @@ class StepReport:
     nanoseconds: int
     fallback: Reason | None = None
     """Why the step ran on the CPU instead of its device."""
+    step: int = 0
+    """Number of the execution step; steps of loops run many times."""
 
 
 @dataclass
@@ -61,7 +62,7 @@ class PlanRunner:
         plan, allowed = self._plan, self._compilation.allows_fallback
         if plan.simple:
             step = plan.steps[0]
-            result = self._run_step(plan, 0, plan.prepared[0], request)
+            result = self._run_step(plan, step, plan.prepared[0], request)
             if result.code in FINAL or not allowed or plan.devices[step.device].kind != "device":
                 return result
         else:
@@ -71,12 +72,11 @@ class PlanRunner:
         self.report.fallback = result.reason or Reason(result.code.name)
         cpu = self._compilation.cpu_plan()
         if cpu.simple:
-            return self._run_step(cpu, 0, cpu.prepared[0], request)
+            return self._run_step(cpu, cpu.steps[0], cpu.prepared[0], request)
         return self._run_steps(cpu, request, False)[0]
 
-    def _run_step(self, plan: Plan, number: int, prepared: PreparedModel, request: Request, *, cpu: bool = False) -> Result:
+    def _run_step(self, plan: Plan, step: Step, prepared: PreparedModel, request: Request, *, cpu: bool = False) -> Result:
         """One call to a prepared model; whatever it answers is checked (facts E34, E35)."""
-        step = plan.steps[number]
         name = "nnapi-reference" if cpu else plan.devices[step.device].name
         started = time.perf_counter_ns()
         try:
@@ -85,73 +85,88 @@ class PlanRunner:
             found = f"{type(error).__name__}: {error}"
             result = Result(ResultCode.OP_FAILED, (), Reason("an execution without failure", found, name))
         checked = _checked(result, step, request, name)
-        self.report.steps.append(StepReport(name, time.perf_counter_ns() - started))
+        self.report.steps.append(StepReport(name, time.perf_counter_ns() - started, None, step.number))
         return checked
 
     def _run_steps(self, plan: Plan, request: Request, allowed: bool) -> tuple[Result, bool]:
         """Steps one after another; gives the result and whether the whole model should be repeated on the CPU."""
-        model = self._compilation.model
-        main = model.main
-        values: dict[int, Array | None] = dict(zip(main.inputs, request.inputs, strict=True))
-        buffers = dict(zip(main.outputs, request.outputs, strict=True))
-        shapes: dict[int, OutputShape] = {}
-        for number, step in enumerate(plan.steps):
-            result, rooms = self._run_with_room(plan, number, step, plan.prepared[number], request, values, buffers)
-            if result.code not in FINAL and allowed:
-                kind = plan.devices[step.device].kind
-                if kind != "device":
-                    # What failed on the host would fail there again.
-                    return result, kind == "cpu"
-                # Partial fallback: the same step on the CPU, then on with the next (fact R17).
-                why = result.reason or Reason(result.code.name)
-                result, rooms = self._run_with_room(
-                    plan, number, step, self._compilation.prepare_on_cpu(step), request, values, buffers, cpu=True
-                )
-                self.report.steps[-1].fallback = why
-                if result.code not in FINAL:
-                    return result, True
-            for i, shape, room in zip(step.outputs, result.shapes, rooms, strict=False):
-                shapes[i] = shape
-                if room.data is not None and shape.sufficient:
-                    values[i] = shaped(room.data, main.operands[i], shape.dims)
+        run = Interpretation(plan.partition, request)
+        while True:
+            try:
+                step = run.next_step()
+            except ControlFlowError as error:
+                # A loop that takes too long would take too long again (fact R19).
+                return Result(error.code, (), error.reason), error.code not in _MISSED
+            if step is None:
+                return Result(ResultCode.NO_ERROR, run.shapes()), False
+            result, fall_back = self._run_in_plan(plan, step, run, request, allowed)
             if result.code is not ResultCode.NO_ERROR:
-                return Result(result.code, self._all_shapes(shapes), result.reason), False
-        return Result(ResultCode.NO_ERROR, self._all_shapes(shapes)), False
+                return Result(result.code, run.shapes() if result.code in FINAL else (), result.reason), fall_back
+
+    def _run_in_plan(self, plan: Plan, step: Step, run: Interpretation, request: Request, allowed: bool) -> tuple[Result, bool]:
+        """One step of several, on the CPU if its device fails; also whether to repeat the whole model there (R16 to R18)."""
+        result = self._run_with_room(plan, step, plan.prepared[step.number], run, request)
+        kind = plan.devices[step.device].kind
+        if result.code not in FINAL and allowed:
+            if kind != "device":
+                # What failed on the host would fail there again.
+                return result, kind == "cpu"
+            why = result.reason or Reason(result.code.name)
+            prepared = self._compilation.prepare_on_cpu(step)
+            result = self._run_with_room(plan, step, prepared, run, request, cpu=True)
+            self.report.steps[-1].fallback = why
+            if result.code not in FINAL:
+                return result, True
+        if result.code is ResultCode.NO_ERROR:
+            return _without_zero_size(plan, step, run, result), True
+        return result, False
 
     def _run_with_room(
-        self,
-        plan: Plan,
-        number: int,
-        step: Step,
-        prepared: PreparedModel,
-        request: Request,
-        values: Mapping[int, Array | None],
-        buffers: Mapping[int, OutputBuffer],
-        *,
-        cpu: bool = False,
-    ) -> tuple[Result, list[OutputBuffer]]:
+        self, plan: Plan, step: Step, prepared: PreparedModel, run: Interpretation, request: Request, *, cpu: bool = False
+    ) -> Result:
         """A step whose dynamic temporaries grow until it succeeds (facts R9 to R11)."""
-        operands = self._compilation.model.main.operands
-        rooms = [buffers[i] if i in buffers else _temporary(operands[i]) for i in step.outputs]
-        inputs = tuple(values[i] for i in step.inputs)
+        slots = [run.slot((step.source, i)) for i in step.outputs]
+        rooms = [slot.buffer or _temporary(slot.operand) for slot in slots]
+        inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
         while True:
             inner = Request(inputs, tuple(rooms), request.deadline, request.loop_timeout, request.measure)
-            result = self._run_step(plan, number, prepared, inner, cpu=cpu)
+            result = self._run_step(plan, step, prepared, inner, cpu=cpu)
+            if result.code in FINAL:
+                _learn(slots, rooms, result)
             if result.code is not ResultCode.OUTPUT_INSUFFICIENT_SIZE:
-                return result, rooms
-            if any(not shape.sufficient for i, shape in zip(step.outputs, result.shapes, strict=True) if i in buffers):
-                return result, rooms
+                return result
+            if any(not shape.sufficient for slot, shape in zip(slots, result.shapes, strict=True) if slot.buffer is not None):
+                return result
             grown = [
-                room if i in buffers or shape.sufficient else _larger(room, operands[i], shape)
-                for i, room, shape in zip(step.outputs, rooms, result.shapes, strict=True)
+                room if slot.buffer is not None or shape.sufficient else _larger(room, slot.operand, shape)
+                for slot, room, shape in zip(slots, rooms, result.shapes, strict=True)
             ]
             if all(new is old for new, old in zip(grown, rooms, strict=True)):
-                return result, rooms
+                return result
             rooms = grown
 
-    def _all_shapes(self, shapes: Mapping[int, OutputShape]) -> tuple[OutputShape, ...]:
-        main = self._compilation.model.main
-        return tuple(shapes.get(i, OutputShape(main.operands[i].dims)) for i in main.outputs)
+
+def _without_zero_size(plan: Plan, step: Step, run: Interpretation, result: Result) -> Result:
+    """OP_FAILED if another step would read a tensor without elements, as 0 means "not known" there (fact R15).
+
+    Plans with the host's operations are not Android's; what stands between their steps need not be a request of NNAPI's.
+    """
+    if any(device.kind == "host" for device in plan.devices):
+        return result
+    for i in step.outputs:
+        slot = run.slot((step.source, i))
+        if slot.operand.is_tensor and 0 in slot.dims and (step.source, i) in plan.partition.read:
+            rule = "a tensor with elements between steps"
+            return Result(ResultCode.OP_FAILED, (), Reason(rule, str(list(slot.dims)), operand=slot.operand.name))
+    return result
+
+
+def _learn(slots: Sequence[Slot], rooms: Sequence[OutputBuffer], result: Result) -> None:
+    """Values and dimensions that a step left (facts R7, R13)."""
+    for slot, room, shape in zip(slots, rooms, result.shapes, strict=True):
+        slot.dims, slot.sufficient = shape.dims, shape.sufficient
+        if room.data is not None and shape.sufficient:
+            slot.value = shaped(room.data, slot.operand, shape.dims)
 
 
 def size_of(operand: Operand, dims: tuple[int, ...]) -> int | None:
@@ -159,17 +174,6 @@ def size_of(operand: Operand, dims: tuple[int, ...]) -> int | None:
     if operand.dims == dims:
         return byte_size(operand)
     return int(np.prod(dims)) * operand_dtype(operand).itemsize if known(dims) else None
-
-
-def shaped(buffer: npt.NDArray[np.uint8], operand: Operand, dims: tuple[int, ...]) -> Array:
-    dtype = operand_dtype(operand)
-    count = int(np.prod(dims)) if dims else 1
-    array: Array = buffer[: count * dtype.itemsize].view(dtype).reshape(dims)
-    return array.view(np.bool_) if operand.type == OperandCode.TENSOR_BOOL8 and _is_output(operand) else array
-
-
-def _is_output(operand: Operand) -> bool:
-    return operand.lifetime is Lifetime.SUBGRAPH_OUTPUT
 
 
 def _temporary(operand: Operand) -> OutputBuffer:

@@ -1,0 +1,408 @@
+"""The steps of a plan, as Android's ``ExecutionPlan`` makes them: execution steps, and control flow that the runtime runs.
+
+A plan is flat: IF and WHILE that are interpreted stand between the steps of their bodies and jump among them. Every
+subgraph that was partitioned on the way (the main one, then bodies in order of appearance) is a *source*; an operand is
+named by its source and its index there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TypeAlias
+
+from nnbridge.devices.device import Device
+from nnbridge.errors import BadDataError, OpFailedError, Reason
+from nnbridge.model import Location, Model, Operand, Operation, Subgraph
+from nnbridge.runtime.partition import Placement, place
+from nnbridge.runtime.slicing import CONTROL_FLOW, WRITTEN
+from nnbridge.types import FeatureLevel, Lifetime, OperationCode, is_extension
+
+SourceOperand: TypeAlias = "tuple[int, int]"
+"""Source and operand index."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A subgraph that was partitioned: the main one, or a body of interpreted control flow."""
+
+    model: Model
+    """The subgraph as the main one of a model of its own."""
+    placements: tuple[Placement, ...]
+    role: str = "main"
+    """``main``, ``then``, ``else``, ``condition`` or ``body``."""
+    parent: SourceOperand | None = None
+    """Source and operation index of the IF or WHILE."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Operations that run together on one device, as a model of their own.
+
+    ``operations``, ``inputs`` and ``outputs`` are indexes into the source, operands in the order of the step model's.
+    """
+
+    device: int
+    operations: tuple[int, ...]
+    model: Model
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    crossing: tuple[int, ...] = ()
+    """Operands of the step model that are temporaries of the source."""
+    source: int = 0
+    number: int = 0
+    """Execution steps before this one."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """A body of interpreted control flow: where its steps begin, its inputs and outputs."""
+
+    start: int
+    inputs: tuple[SourceOperand, ...]
+    outputs: tuple[SourceOperand, ...]
+
+
+@dataclass(frozen=True)
+class IfStep:
+    """An interpreted IF: followed by the steps of one body, a jump past the end, and the steps of the other."""
+
+    source: int
+    operation: int
+    condition: SourceOperand
+    inputs: tuple[SourceOperand, ...]
+    outputs: tuple[SourceOperand, ...]
+    then: Body
+    otherwise: Body
+
+
+@dataclass(frozen=True)
+class WhileStep:
+    """An interpreted WHILE: followed by the condition's steps and the body's, each with a jump back here."""
+
+    source: int
+    operation: int
+    inputs: tuple[SourceOperand, ...]
+    outputs: tuple[SourceOperand, ...]
+    condition: Body
+    body: Body
+    end: int
+
+
+@dataclass(frozen=True)
+class GotoStep:
+    """A jump."""
+
+    target: int
+
+
+LogicalStep: TypeAlias = "Step | IfStep | WhileStep | GotoStep"
+
+
+@dataclass(frozen=True, slots=True)
+class StepRole:
+    """A use of memory: an execution step's number, ``input`` or ``output``, and the index there."""
+
+    step: int
+    direction: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Logical steps in order, and the subgraphs that they came from."""
+
+    program: tuple[LogicalStep, ...]
+    sources: tuple[Source, ...]
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The execution steps alone."""
+        return tuple(item for item in self.program if isinstance(item, Step))
+
+    @cached_property
+    def homes(self) -> Mapping[tuple[int, int], int]:
+        """Source and operation → the device that runs it; what the runtime interprets is not there."""
+        return MappingProxyType({(step.source, i): step.device for step in self.steps for i in step.operations})
+
+    @cached_property
+    def read(self) -> frozenset[SourceOperand]:
+        """Operands that execution steps read."""
+        return frozenset((step.source, i) for step in self.steps for i in step.inputs)
+
+    def roles(self, operand: SourceOperand) -> frozenset[StepRole]:
+        """Uses of an operand's memory as a step's input or output, in bodies of control flow too (facts P35 to P37)."""
+        return frozenset(role for place in self._aliases(operand) for role in self._direct_roles.get(place, ()))
+
+    @cached_property
+    def _direct_roles(self) -> Mapping[SourceOperand, list[StepRole]]:
+        found: dict[SourceOperand, list[StepRole]] = {}
+        for step in self.steps:
+            for direction, operands in (("input", step.inputs), ("output", step.outputs)):
+                for index, i in enumerate(operands):
+                    found.setdefault((step.source, i), []).append(StepRole(step.number, direction, index))
+        return found
+
+    @cached_property
+    def _used_by(self) -> Mapping[SourceOperand, set[SourceOperand]]:
+        """Outer operand → inner ones that may lie in its memory."""
+        pairs: list[tuple[SourceOperand, SourceOperand]] = []
+        for item in self.program:
+            if isinstance(item, IfStep):
+                for branch in (item.then, item.otherwise):
+                    pairs += zip(item.inputs, branch.inputs, strict=True)
+                    pairs += zip(item.outputs, branch.outputs, strict=True)
+            elif isinstance(item, WhileStep):
+                pairs += zip(item.inputs, item.condition.inputs, strict=True)
+                pairs += zip(item.body.outputs, item.condition.inputs, strict=False)
+                pairs += zip(item.condition.inputs, item.body.inputs, strict=True)
+        found: dict[SourceOperand, set[SourceOperand]] = {}
+        for outer, inner in pairs:
+            found.setdefault(outer, set()).add(inner)
+        return found
+
+    def _aliases(self, operand: SourceOperand) -> set[SourceOperand]:
+        seen, waiting = {operand}, [operand]
+        while waiting:
+            for inner in self._used_by.get(waiting.pop(), ()):
+                if inner not in seen:
+                    seen.add(inner)
+                    waiting.append(inner)
+        return seen
+
+
+def make_steps(model: Model, placements: tuple[Placement, ...], devices: Sequence[Device], preference: int) -> Partition:
+    """The plan for a model whose operations are placed: a single step if one device takes everything (fact P14).
+
+    BAD_DATA if an operation has no device (fact P10).
+    """
+    planner = _Planner(devices, preference)
+    homes = planner.homes(model, placements)
+    if len(set(homes)) == 1 and homes[0] != len(devices):
+        main = model.main
+        step = Step(homes[0], tuple(range(len(homes))), model, main.inputs, main.outputs)
+        return Partition((step,), (Source(model, placements),))
+    planner.add(model, placements)
+    return Partition(tuple(planner.program), tuple(planner.sources))
+
+
+def check_step(step: Step, devices: Sequence[Device]) -> None:
+    """OP_FAILED for a step without inputs or outputs (fact P29), and for one that makes a temporary of unknown size for
+    another step on a device below feature level 3 (fact P33).
+
+    The first does not hold where a host runs operations: nothing of Android's is left to fall back to then.
+    """
+    main, device = step.model.main, devices[step.device]
+    names = ", ".join(step.model.operation_name(o) for o in main.operations)
+    if not (main.inputs and main.outputs) and not any(d.kind == "host" for d in devices):
+        what = "inputs" if not main.inputs else "outputs"
+        raise OpFailedError(Reason(f"a step with {what}", f"none for {names}"))
+    old = device.kind == "device" and device.level < FeatureLevel.LEVEL_3
+    for i in step.crossing if old else ():
+        operand = main.operands[i]
+        if operand.is_tensor and (not operand.dims or 0 in operand.dims):
+            rule = f"known sizes of what a device of feature level {device.level} makes for other steps"
+            raise OpFailedError(Reason(rule, f"{operand} {operand.name}".rstrip(), names))
+
+
+class _Planner:
+    """Grows the flat list of steps, source by source."""
+
+    def __init__(self, devices: Sequence[Device], preference: int) -> None:
+        self._devices = devices
+        self._preference = preference
+        self._steps = 0
+        self.program: list[LogicalStep] = []
+        self.sources: list[Source] = []
+
+    def homes(self, model: Model, placements: Sequence[Placement]) -> list[int]:
+        """The queue of each operation: its device's, or the interpreter's after the last device."""
+        homes = []
+        for placement in placements:
+            if placement.device is None:
+                raise BadDataError(_nobody(model, placement))
+            homes.append(len(self._devices) if placement.interpreted else placement.device)
+        return homes
+
+    def add(
+        self, model: Model, placements: tuple[Placement, ...], role: str = "main", parent: SourceOperand | None = None
+    ) -> int:
+        """Partition a subgraph; gives its source index (facts P17 to P22)."""
+        source = len(self.sources)
+        self.sources.append(Source(model, placements, role, parent))
+        groups = _group(model.main, self.homes(model, placements), len(self._devices))
+        maker = {operation: number for number, (_, members) in enumerate(groups) for operation in members}
+        for number, (device, members) in enumerate(groups):
+            if device == len(self._devices):
+                self._interpret(source, members[0])
+            else:
+                self._add_step(source, number, device, members, maker)
+        return source
+
+    def _add_step(self, source: int, number: int, device: int, members: list[int], maker: dict[int, int]) -> None:
+        model = self.sources[source].model
+        inputs, outputs = _boundary(model, number, members, maker)
+        part = extract(model, [model.main.operations[i] for i in members], inputs, outputs)
+        lifetimes = (model.main.operands[i].lifetime for i in outputs)
+        made = zip(part.main.outputs, lifetimes, strict=True)
+        crossing = tuple(i for i, lifetime in made if lifetime is Lifetime.TEMPORARY_VARIABLE)
+        step = Step(device, tuple(members), part, tuple(inputs), tuple(outputs), crossing, source, self._steps)
+        self.program.append(step)
+        self._steps += 1
+
+    def _interpret(self, source: int, operation: int) -> None:
+        found = self.sources[source].model.main.operations[operation]
+        at = len(self.program)
+        self.program.append(GotoStep(at))  # the place of what is known once the bodies are there
+        outputs = _of(source, found.outputs)
+        if found.type == OperationCode.IF:
+            then = self._add_body(source, operation, 1, "then")
+            jump = len(self.program)
+            self.program.append(GotoStep(jump))
+            otherwise = self._add_body(source, operation, 2, "else")
+            self.program[jump] = GotoStep(len(self.program))
+            condition, inputs = (source, found.inputs[0]), _of(source, found.inputs[3:])
+            self.program[at] = IfStep(source, operation, condition, inputs, outputs, then, otherwise)
+        else:
+            condition_body = self._add_body(source, operation, 0, "condition")
+            self.program.append(GotoStep(at))
+            loop = self._add_body(source, operation, 1, "body")
+            self.program.append(GotoStep(at))
+            inputs, end = _of(source, found.inputs[2:]), len(self.program)
+            self.program[at] = WhileStep(source, operation, inputs, outputs, condition_body, loop, end)
+
+    def _add_body(self, source: int, operation: int, position: int, role: str) -> Body:
+        """Ask the devices about a body, partition it, put its steps here (facts P1, P15, P22)."""
+        outer = self.sources[source].model
+        operand = outer.main.operands[outer.main.operations[operation].inputs[position]]
+        model = _closed(replace(outer, main=outer.referenced[operand.location.offset]))
+        start = len(self.program)
+        inner = self.add(model, place(model, self._devices, self._preference), role, (source, operation))
+        return Body(start, _of(inner, model.main.inputs), _of(inner, model.main.outputs))
+
+
+def _of(source: int, operands: Sequence[int]) -> tuple[SourceOperand, ...]:
+    return tuple((source, i) for i in operands)
+
+
+def _nobody(model: Model, placement: Placement) -> Reason:
+    operation = model.main.operations[placement.operation]
+    said = "; ".join(f"{answer.device}: {answer.reason}" for answer in placement.answers)
+    name = operation.name or model.operation_name(operation)
+    return Reason("a device that takes the operation", said or "no devices", name)
+
+
+def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:
+    """Device and operations of each step: always the last non-empty queue, emptied in order (facts P17 to P21).
+
+    The queue after the last device's is the interpreter's; each of its operations stands alone.
+    """
+    queues: list[deque[int]] = [deque() for _ in range(device_count + 1)]
+    missing = []
+    for i, operation in enumerate(main.operations):
+        unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
+        missing.append(len(unknown))
+        if not unknown:
+            queues[homes[i]].append(i)
+    groups: list[tuple[int, list[int]]] = []
+    while any(queues):
+        device = max(k for k, queue in enumerate(queues) if queue)
+        queue = queues[device]
+        members: list[int] = []
+        while queue:
+            i = queue.popleft()
+            members.append(i)
+            for operand in main.operations[i].outputs:
+                for reader in main.consumers.get(operand, ()):
+                    missing[reader] -= 1
+                    if missing[reader] == 0:
+                        queues[homes[reader]].append(reader)
+        groups.extend([(device, [i]) for i in members] if device == device_count else [(device, members)])
+    return groups
+
+
+def _boundary(model: Model, number: int, members: list[int], maker: dict[int, int]) -> tuple[list[int], list[int]]:
+    """One step's inputs and outputs in Android's order (facts P24 to P27)."""
+    main = model.main
+    operations = [main.operations[i] for i in members]
+    here = {i for o in operations for i in o.outputs}
+    kinds: dict[Lifetime, dict[int, None]] = {
+        Lifetime.SUBGRAPH_INPUT: {},
+        Lifetime.TEMPORARY_VARIABLE: {},
+        Lifetime.SUBGRAPH_OUTPUT: {},
+    }
+    for o in operations:
+        for i in o.inputs:
+            if i not in here and _is_variable(main.operands[i]):
+                kinds[main.operands[i].lifetime].setdefault(i)
+    inputs = [i for found in kinds.values() for i in found]
+    model_outputs = [i for o in operations for i in o.outputs if main.operands[i].lifetime is Lifetime.SUBGRAPH_OUTPUT]
+    crossing = sorted(
+        i
+        for i in here
+        if main.operands[i].lifetime is Lifetime.TEMPORARY_VARIABLE
+        and any(maker[reader] != number for reader in main.consumers.get(i, ()))
+    )
+    return inputs, [*model_outputs, *crossing]
+
+
+# -- parts of a model ------------------------------------------------------------------------------------------------
+
+
+def _is_variable(operand: Operand) -> bool:
+    return operand.lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)
+
+
+def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int], outputs: Sequence[int]) -> Model:
+    """A model of some operations of another, which shares its constants' memory; operands in order of use (fact P23)."""
+    index: dict[int, int] = {}
+    for i in (i for o in operations for i in (*o.inputs, *o.outputs)):
+        index.setdefault(i, len(index))
+    roles = dict.fromkeys(inputs, Lifetime.SUBGRAPH_INPUT) | dict.fromkeys(outputs, Lifetime.SUBGRAPH_OUTPUT)
+
+    def operand(i: int) -> Operand:
+        found = model.main.operands[i]
+        role = roles.get(i) or (Lifetime.TEMPORARY_VARIABLE if _is_variable(found) else found.lifetime)
+        return found if role is found.lifetime else replace(found, lifetime=role)
+
+    moved = tuple(
+        replace(o, inputs=tuple(index[i] for i in o.inputs), outputs=tuple(index[i] for i in o.outputs)) for o in operations
+    )
+    main = Subgraph(tuple(operand(i) for i in index), moved, tuple(index[i] for i in inputs), tuple(index[i] for i in outputs))
+    return _closed(replace(model, main=main))
+
+
+def _closed(model: Model) -> Model:
+    """The model with those referenced models and extensions alone that it uses (fact M49)."""
+    found: dict[int, int] = {}
+
+    def visit(subgraph: Subgraph) -> None:
+        for operation in subgraph.operations if model.referenced else ():
+            for i in operation.inputs if operation.type in CONTROL_FLOW else ():
+                operand = subgraph.operands[i]
+                if operand.lifetime is Lifetime.SUBGRAPH and operand.location.offset not in found:
+                    found[operand.location.offset] = len(found)
+                    visit(model.referenced[operand.location.offset])
+
+    visit(model.main)
+    main, *referenced = (_renumbered(s, found) for s in (model.main, *(model.referenced[i] for i in found)))
+    groups = [group for s in (main, *referenced) for group in (s.operands, s.operations)]
+    used = {code >> 16 for group in groups for code in (o.type for o in group) if is_extension(code)}
+    extensions = {name: prefix for name, prefix in model.extensions.items() if prefix in used}
+    return replace(model, main=main, referenced=tuple(referenced), extensions=extensions, states=())
+
+
+def _renumbered(subgraph: Subgraph, found: dict[int, int]) -> Subgraph:
+    """MODEL operands at the new places of what they stand for."""
+    if all(old == new for old, new in found.items()):
+        return subgraph
+
+    def moved(operand: Operand) -> Operand:
+        if operand.lifetime is not Lifetime.SUBGRAPH:
+            return operand
+        return replace(operand, location=Location(offset=found[operand.location.offset]))
+
+    return replace(subgraph, operands=tuple(map(moved, subgraph.operands)))

@@ -1,0 +1,132 @@
+"""Models and drivers for tests of partitioning, in the terms of AOSP's TestPartitioning.cpp.
+
+Operations have kinds: ``ADD0`` to ``ADD3`` and ``MUL0`` to ``MUL3`` (level 1), ``SUB0`` … and ``DIV0`` … (level 2), where the
+number is the fused activation; any other operation's kind is its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnbridge.builder import ModelBuilder
+from nnbridge.devices.device import Support
+from nnbridge.model import Model, Operation
+from nnbridge.runtime.compilation import Compilation, PartitioningMode
+from nnbridge.runtime.steps import GotoStep, IfStep, Step
+from nnbridge.types import OperandCode, OperationCode
+from tests.runtime.drivers import Driver
+
+FLOAT, BOOL8 = OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_BOOL8
+_FUSED = ("ADD", "MUL", "SUB", "DIV")
+
+
+def kind_of(model: Model, operation: Operation) -> str:
+    """``ADD1`` for an ADD with fused RELU; the operation's name if it fuses nothing."""
+    name = model.operation_name(operation)
+    if name not in _FUSED:
+        return name
+    fused = model.value(model.main.operands[operation.inputs[2]])
+    assert fused is not None
+    return f"{name}{int(fused)}"
+
+
+@dataclass
+class Picky(Driver):
+    """A driver that takes the operations of some kinds; None: all but the OEM operation."""
+
+    kinds: frozenset[str] | None = None
+
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        self.asked.append(model)
+        operations = model.main.operations
+        if self.kinds is None:
+            return [o.type != OperationCode.OEM_OPERATION for o in operations]
+        return [kind_of(model, o) in self.kinds for o in operations]
+
+
+def picky(name: str, figure: float, *kinds: str, level: int = 8) -> Picky:
+    """A driver with one figure for everything that takes these kinds, or all if none is named."""
+    return Picky(name, None, figure, figure, level, kinds=frozenset(kinds) if kinds else None)
+
+
+class Graph:
+    """A model in the making; operands are of shape [2] if nothing else is said, and named as they are added."""
+
+    def __init__(self) -> None:
+        self.builder = ModelBuilder()
+
+    def operand(self, name: str = "", dims: Sequence[int] = (2,), type: int = FLOAT) -> int:
+        return self.builder.add_operand(type, dims, name=name)
+
+    def constant(self, value: object, type: int, dims: Sequence[int] = ()) -> int:
+        index = self.builder.add_operand(type, dims)
+        self.builder.set_operand_value(index, value)
+        return index
+
+    def add(self, kind: str, inputs: Sequence[int], name: str = "", dims: Sequence[int] = (2,), type: int = FLOAT) -> int:
+        """An operation by kind; gives its output."""
+        output = self.operand(name, dims, type)
+        code, inputs = kind, list(inputs)
+        if kind[:-1] in _FUSED:
+            code = kind[:-1]
+            inputs.append(self.constant(int(kind[-1]), OperandCode.INT32))
+        self.builder.add_operation(OperationCode[code], inputs, [output])
+        return output
+
+    def model_operand(self, model: Model) -> int:
+        index = self.builder.add_operand(OperandCode.MODEL)
+        self.builder.set_operand_value_from_model(index, model)
+        return index
+
+    def branch(self, condition: int, then: Model, otherwise: Model, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """IF."""
+        models = [self.model_operand(then), self.model_operand(otherwise)]
+        self.builder.add_operation(OperationCode.IF, [condition, *models, *inputs], outputs)
+
+    def loop(self, condition: Model, body: Model, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """WHILE."""
+        models = [self.model_operand(condition), self.model_operand(body)]
+        self.builder.add_operation(OperationCode.WHILE, [*models, *inputs], outputs)
+
+    def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> Model:
+        self.builder.identify_inputs_and_outputs(inputs, outputs)
+        return self.builder.finish()
+
+
+def compiled(
+    model: Model, *drivers: Driver, mode: PartitioningMode = PartitioningMode.WITH_FALLBACK, preference: int = 0
+) -> Compilation:
+    """A finished compilation over drivers and the CPU."""
+    compilation = Compilation.create(model, drivers, mode)
+    compilation.set_preference(preference)
+    compilation.finish()
+    return compilation
+
+
+def program(compilation: Compilation) -> list[str]:
+    """Each logical step: a device's name, ``IF``, ``WHILE`` or ``GOTO``."""
+    plan = compilation.plan
+    return [
+        plan.devices[item.device].name
+        if isinstance(item, Step)
+        else "GOTO"
+        if isinstance(item, GotoStep)
+        else "IF"
+        if isinstance(item, IfStep)
+        else "WHILE"
+        for item in plan.partition.program
+    ]
+
+
+def places(compilation: Compilation) -> list[str]:
+    """Who runs each operation of the main subgraph; ``NNAPI`` for interpreted control flow."""
+    plan = compilation.plan
+    return [plan.device_of(i).name for i in range(len(compilation.model.main.operations))]
+
+
+def binary(kind: str, dims: Sequence[int] = (2,)) -> Model:
+    """One operation on two inputs."""
+    graph = Graph()
+    a, b = graph.operand("a", dims), graph.operand("b", dims)
+    return graph.finish([a, b], [graph.add(kind, [a, b], "y", dims)])

@@ -1,0 +1,449 @@
+"""IF and WHILE that the runtime runs itself (facts P7 to P13, P22, P36, R19, R22 to R30); counterparts of TestControlFlow.cpp."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from nnbridge.cpu.executor import Executor
+from nnbridge.devices import cpu
+from nnbridge.devices.device import Result
+from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, OutputInsufficientSizeError
+from nnbridge.model import Model
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.types import OperandCode, OperationCode, ResultCode
+from tests.runtime.drivers import CannotPrepare, FailsToExecute
+from tests.runtime.planning import BOOL8, Graph, binary, compiled, picky, places, program
+
+INT = OperandCode.TENSOR_INT32
+X, Y = np.array([3, 5], np.float32), np.array([2, 7], np.float32)
+CPU = "nnapi-reference"
+
+
+def if_model(then: Model, otherwise: Model, dims: tuple[int, ...] = (2,)) -> Model:
+    """``y = then(a, b) if condition else otherwise(a, b)``."""
+    graph = Graph()
+    condition = graph.operand("condition", (1,), BOOL8)
+    a, b, y = graph.operand("a", dims), graph.operand("b", dims), graph.operand("y", dims)
+    graph.branch(condition, then, otherwise, [a, b], [y])
+    return graph.finish([condition, a, b], [y])
+
+
+def below(dims: tuple[int, ...] = (1,)) -> Model:
+    """Condition ``i < n`` of a loop over (i, sum, n)."""
+    graph = Graph()
+    i, total, n = graph.operand("i", dims), graph.operand("total"), graph.operand("n", (1,))
+    return graph.finish([i, total, n], [graph.add("LESS", [i, n], "more", (1,), BOOL8)])
+
+
+def counting() -> Model:
+    """Body ``i + 1, total * 2 + i``: with n left as it is."""
+    graph = Graph()
+    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
+    one = graph.constant([1.0], OperandCode.TENSOR_FLOAT32, (1,))
+    doubled = graph.add("ADD0", [total, total], "doubled")
+    next_i = graph.add("ADD0", [i, one], "next i", (1,))
+    return graph.finish([i, total, n], [next_i, graph.add("ADD1", [doubled, i], "next total")])
+
+
+def while_model(*, outputs: int = 2) -> Model:
+    """The loop over (i, total, n); outputs i and total, or i alone, total being state then."""
+    graph = Graph()
+    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
+    made = [graph.operand("i out", (1,))] + ([graph.operand("total out")] if outputs == 2 else [])
+    graph.loop(below(), counting(), [i, total, n], made)
+    return graph.finish([i, total, n], made)
+
+
+def run(compilation: Compilation, *inputs: object, loop_timeout: int | None = None) -> list[np.ndarray]:
+    execution = Execution(compilation)
+    if loop_timeout is not None:
+        execution.set_loop_timeout(loop_timeout)
+    return list(execution.run([np.asarray(x) for x in inputs]).values())
+
+
+def numbers(value: float) -> np.ndarray:
+    return np.array([value], np.float32)
+
+
+# -- TestPartitioning.cpp, ControlFlowPartitioningTest ----------------------------------------------------------------
+
+
+def test_if_interpreted() -> None:
+    compilation = compiled(if_model(binary("ADD0"), binary("ADD0")), picky("old", 0.9, level=1))
+    assert program(compilation) == ["IF", "old", "GOTO", "old"]
+    assert places(compilation) == ["NNAPI"]
+
+
+def test_while_interpreted() -> None:
+    # LESS is of level 3: the condition stays on the CPU.
+    compilation = compiled(while_model(), picky("old", 0.9, level=1))
+    assert program(compilation) == ["WHILE", CPU, "GOTO", "old", "GOTO"]
+
+
+def test_if_simple_plan() -> None:
+    compilation = compiled(if_model(binary("ADD0"), binary("MUL0")), picky("all", 0.4))
+    assert program(compilation) == ["all"]
+
+
+def test_while_simple_plan() -> None:
+    compilation = compiled(while_model(), picky("all", 0.2))
+    assert program(compilation) == ["all"]
+
+
+@pytest.mark.parametrize(
+    ("main", "then", "otherwise"), [c for c in itertools.product([(2,), (0,)], repeat=3) if c != ((2,), (2,), (2,))]
+)
+def test_if_unknown_size(main: tuple[int, ...], then: tuple[int, ...], otherwise: tuple[int, ...]) -> None:
+    model = if_model(binary("ADD0", then), binary("MUL0", otherwise), main)
+    assert program(compiled(model, picky("all", 0.2))) == [CPU]
+
+
+@pytest.mark.parametrize(("main", "inner"), [((0,), (2,)), ((2,), (0,)), ((0,), (0,))])
+def test_while_unknown_size(main: tuple[int, ...], inner: tuple[int, ...]) -> None:
+    condition = Graph()
+    a = condition.operand("a", inner)
+    first, size = condition.constant([0], INT, (1,)), condition.constant([1], INT, (1,))
+    head = condition.add("SLICE", [a, first, size], "head", (1,))
+    limit = condition.constant([0.0], OperandCode.TENSOR_FLOAT32, (1,))
+    judge = condition.finish([a], [condition.add("LESS", [head, limit], "more", (1,), BOOL8)])
+    body = Graph()
+    b = body.operand("b", inner)
+    graph = Graph()
+    x, y = graph.operand("x", main), graph.operand("y", main)
+    graph.loop(judge, body.finish([b], [body.add("ADD0", [b, b], "sum", inner)]), [x], [y])
+    assert program(compiled(graph.finish([x], [y]), picky("all", 0.2))) == [CPU]
+
+
+def test_p9_without_the_cpu_control_flow_of_unknown_size_has_no_device() -> None:
+    model = if_model(binary("ADD0", (0,)), binary("ADD0"))
+    with pytest.raises(BadDataError, match="known size"):
+        Compilation.create_for_devices(model, [picky("all", 0.2)]).finish()
+
+
+def test_p7_the_figure_of_if_adds_half_of_both_branches() -> None:
+    # f + 0.5 * (f + f) = 2 f against the CPU's 2; a tie is the CPU's.
+    for figure, expected in ((0.99, "driver"), (1.0, "NNAPI"), (1.01, "NNAPI")):
+        assert places(compiled(if_model(binary("ADD0"), binary("MUL0")), picky("driver", figure))) == [expected]
+
+
+def test_p10_a_body_without_a_device_is_bad_data() -> None:
+    oem = Graph()
+    a, b = oem.operand("a"), oem.operand("b")
+    then = oem.finish([a, b], [oem.add("OEM_OPERATION", [a, b], "y")])
+    with pytest.raises(BadDataError, match="OEM_OPERATION"):
+        compiled(if_model(then, binary("ADD0")), picky("old", 0.9, level=1))
+
+
+# -- TestControlFlow.cpp ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drivers", [(), (picky("body", 0.5, "ADD0"),), (picky("all", 0.2),)])
+def test_infinite_loop(drivers: tuple[object, ...]) -> None:
+    graph = Graph()
+    i, n = graph.operand("i", (1,)), graph.operand("n", (1,))
+    condition = graph.finish([i, n], [graph.add("GREATER_EQUAL", [i, n], "more", (1,), BOOL8)])
+    graph = Graph()
+    i, n = graph.operand("i", (1,)), graph.operand("n", (1,))
+    one = graph.constant([1.0], OperandCode.TENSOR_FLOAT32, (1,))
+    body = graph.finish([i, n], [graph.add("ADD0", [i, one], "next", (1,))])
+    graph = Graph()
+    start, n = graph.constant([1.0], OperandCode.TENSOR_FLOAT32, (1,)), graph.operand("n", (1,))
+    out = graph.operand("i", (1,))
+    graph.loop(condition, body, [start, n], [out])
+    compilation = compiled(graph.finish([n], [out]), *drivers)  # type: ignore[arg-type]
+    with pytest.raises(MissedDeadlineTransientError):
+        run(compilation, numbers(0), loop_timeout=1_000_000)
+
+
+# -- running ---------------------------------------------------------------------------------------------------------
+
+DEALS = {
+    "the CPU alone": (),
+    "bodies on one driver": (picky("old", 0.9, level=1),),
+    "bodies over three devices": (picky("a", 0.9, "ADD0"), picky("b", 0.9, "ADD1")),
+    "everything on one driver": (picky("all", 0.1),),
+}
+
+
+@pytest.mark.parametrize("drivers", DEALS.values(), ids=DEALS)
+def test_r22_the_condition_chooses_the_branch(drivers: tuple[object, ...]) -> None:
+    compilation = compiled(if_model(binary("ADD0"), binary("MUL0")), *drivers)  # type: ignore[arg-type]
+    for condition, expected in ((True, X + Y), (False, X * Y)):
+        [y] = run(compilation, np.array([condition]), X, Y)
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_r22_any_byte_but_zero_is_true() -> None:
+    compilation = compiled(if_model(binary("ADD0"), binary("MUL0")), picky("old", 0.9, level=1))
+    execution = Execution(compilation)
+    y = np.empty(2, np.float32)
+    for i, value in enumerate((np.array([2], np.uint8), X, Y)):
+        execution.set_input_buffer(i, value)
+    execution.set_output(0, y)
+    execution.compute()
+    np.testing.assert_array_equal(y, X + Y)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(True, X + Y), (False, X * Y)])
+def test_r22_the_condition_may_be_a_constant_a_temporary_or_an_output(value: bool, expected: np.ndarray) -> None:
+    graph = Graph()
+    a, b, given = graph.operand("a"), graph.operand("b"), graph.operand("given", (1,), BOOL8)
+    constant = graph.constant(np.array([value]), BOOL8, (1,))
+    temporary = graph.add("LOGICAL_AND", [given, constant], "temporary", (1,), BOOL8)
+    output = graph.add("LOGICAL_OR", [given, constant], "output", (1,), BOOL8)
+    made = []
+    for condition in (constant, temporary, output):
+        made.append(graph.operand(f"y{condition}"))
+        graph.branch(condition, binary("ADD0"), binary("MUL0"), [a, b], [made[-1]])
+    compilation = compiled(graph.finish([a, b, given], [output, *made]), picky("logic", 0.5, "LOGICAL_AND", "LOGICAL_OR"))
+    assert program(compilation).count("IF") == 3
+    _, *results = run(compilation, X, Y, np.array([value]))
+    for result in results:
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_r22_an_omitted_condition_fails() -> None:
+    compilation = Compilation.create_for_devices(if_model(binary("ADD0"), binary("MUL0")), [cpu()])
+    compilation.finish()
+    with pytest.raises(OpFailedError, match="condition"):
+        Execution(compilation).run([None, X, Y])
+
+
+def test_r23_only_the_chosen_branch_runs() -> None:
+    broken = FailsToExecute("broken", frozenset({OperationCode.MUL}))
+    compilation = compiled(if_model(binary("ADD0"), binary("MUL0")), broken)
+    execution = Execution(compilation)
+    [y] = execution.run([np.array([True]), X, Y]).values()
+    np.testing.assert_array_equal(y, X + Y)
+    assert [step.device for step in execution.report.steps] == [CPU]
+
+
+@pytest.mark.parametrize("drivers", DEALS.values(), ids=DEALS)
+@pytest.mark.parametrize(("n", "total"), [(0, 1), (1, 2), (2, 5), (5, 58)])
+def test_r24_r27_loops_carry_values_and_end_with_the_last(drivers: tuple[object, ...], n: int, total: int) -> None:
+    # total doubles and adds i: 1, 2, 5, 12, 27, 58.
+    i, last = run(compiled(while_model(), *drivers), numbers(0), np.ones(2, np.float32), numbers(n))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(i, [n])
+    np.testing.assert_array_equal(last, [total, total])
+
+
+def test_r24_state_that_does_not_come_out() -> None:
+    [i] = run(compiled(while_model(outputs=1), picky("old", 0.9, level=1)), numbers(0), X, numbers(4))
+    np.testing.assert_array_equal(i, [4])
+
+
+def test_r27_a_loop_in_the_middle_of_a_model() -> None:
+    graph = Graph()
+    i, start, n = graph.operand("i", (1,)), graph.operand("start"), graph.operand("n", (1,))
+    total = graph.add("ADD0", [start, start], "total")
+    made = [graph.operand("i out", (1,)), graph.operand("total out")]
+    graph.loop(below(), counting(), [i, total, n], made)
+    y = graph.add("MUL0", [made[1], total], "y")
+    compilation = compiled(graph.finish([i, start, n], [y]), picky("add", 0.9, "ADD0"))
+    assert program(compilation) == ["add", "WHILE", CPU, "GOTO", "add", CPU, "GOTO", CPU]
+    for count, factor in ((0, 2), (2, 9)):
+        # Twice 1 is 2; two rounds make 4, then 9.
+        [result] = run(compilation, numbers(0), np.ones(2, np.float32), numbers(count))
+        np.testing.assert_array_equal(result, [2 * factor] * 2)
+
+
+def test_r26_the_time_is_looked_at_before_the_condition() -> None:
+    # No iteration is wanted, yet a limit of no time at all is exceeded once the condition was evaluated.
+    compilation = compiled(while_model(), picky("old", 0.9, level=1))
+    with pytest.raises(MissedDeadlineTransientError):
+        run(compilation, numbers(5), X, numbers(0), loop_timeout=0)
+
+
+def test_r19_a_loop_that_takes_too_long_does_not_fall_back() -> None:
+    compilation = compiled(while_model(), picky("old", 0.9, level=1))
+    execution = Execution(compilation)
+    execution.set_loop_timeout(1_000_000)
+    with pytest.raises(MissedDeadlineTransientError):
+        execution.run([numbers(0), X, numbers(1e9)])
+    assert execution.report.fallback is None
+
+
+def nested() -> Model:
+    """``while i < n: i, total = i + 1, (total + i if flag else total * i)``."""
+    then, otherwise = (_with_counter(kind) for kind in ("ADD0", "MUL0"))
+    graph = Graph()
+    i, total, n, flag = _arguments(graph)
+    more = graph.finish([i, total, n, flag], [graph.add("LESS", [i, n], "more", (1,), BOOL8)])
+    graph = Graph()
+    i, total, n, flag = _arguments(graph)
+    one, changed = graph.constant([1.0], OperandCode.TENSOR_FLOAT32, (1,)), graph.operand("changed")
+    next_i = graph.add("ADD0", [i, one], "next i", (1,))
+    graph.branch(flag, then, otherwise, [total, i], [changed])
+    body = graph.finish([i, total, n, flag], [next_i, changed])
+    graph = Graph()
+    i, total, n, flag = _arguments(graph)
+    made = [graph.operand("i out", (1,)), graph.operand("total out")]
+    graph.loop(more, body, [i, total, n, flag], made)
+    return graph.finish([i, total, n, flag], made)
+
+
+def _arguments(graph: Graph) -> tuple[int, int, int, int]:
+    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
+    return i, total, n, graph.operand("flag", (1,), BOOL8)
+
+
+def _with_counter(kind: str) -> Model:
+    graph = Graph()
+    total, i = graph.operand("total"), graph.operand("i", (1,))
+    return graph.finish([total, i], [graph.add(kind, [total, i], "changed")])
+
+
+def test_nested_control_flow_is_partitioned_into_one_flat_list() -> None:
+    compilation = compiled(nested(), picky("a", 0.9, "ADD0"), picky("m", 0.9, "MUL0"))
+    # The interpreter's queue goes first.
+    assert program(compilation) == ["WHILE", CPU, "GOTO", "IF", "a", "GOTO", "m", "a", "GOTO"]
+    assert [source.role for source in compilation.plan.partition.sources] == ["main", "condition", "body", "then", "else"]
+
+
+@pytest.mark.parametrize("drivers", DEALS.values(), ids=DEALS)
+@pytest.mark.parametrize(("flag", "total"), [(True, 16), (False, 60)])
+def test_r28_nested_control_flow_computes(drivers: tuple[object, ...], flag: bool, total: float) -> None:
+    # From i = 1 to 5: 1 + 1 + 2 + 3 + 4 + 5 = 16; 0.5 * 1 * 2 * 3 * 4 * 5 = 60.
+    start = np.full(2, 1 if flag else 0.5, np.float32)
+    i, last = run(compiled(nested(), *drivers), numbers(1), start, numbers(6), np.array([flag]))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(i, [6])
+    np.testing.assert_array_equal(last, [total] * 2)
+
+
+def test_a_loop_in_a_loop_starts_anew_each_time() -> None:
+    inner = Graph()
+    i, total, n = inner.operand("i", (1,)), inner.operand("total"), inner.operand("n", (1,))
+    one, zero = (inner.constant([v], OperandCode.TENSOR_FLOAT32, (1,)) for v in (1.0, 0.0))
+    changed, dropped = inner.operand("changed"), inner.operand("j", (1,))
+    inner.loop(below(), counting(), [zero, total, n], [dropped, changed])
+    next_i = inner.add("ADD0", [i, one], "next i", (1,))
+    body = inner.finish([i, total, n], [next_i, changed])
+    graph = Graph()
+    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
+    made = [graph.operand("i out", (1,)), graph.operand("total out")]
+    graph.loop(below(), body, [i, total, n], made)
+    model = graph.finish([i, total, n], made)
+    expected = Executor(model).run([numbers(0), np.ones(2, np.float32), numbers(3)])[1].value
+    _, last = run(compiled(model, picky("old", 0.9, level=1)), numbers(0), np.ones(2, np.float32), numbers(3))
+    np.testing.assert_array_equal(last, expected)
+    # 1 → 2 → 5 → 12; → 24, 49, 100; → 200, 401, 804.
+    np.testing.assert_array_equal(last, [804, 804])
+
+
+# -- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_cannot_be_prepared_moves_everything_to_the_cpu() -> None:
+    compilation = compiled(while_model(), CannotPrepare("broken", frozenset({OperationCode.ADD})))
+    assert compilation.plan.simple
+    assert places(compilation) == [CPU]
+    i, _ = run(compilation, numbers(0), X, numbers(3))
+    np.testing.assert_array_equal(i, [3])
+
+
+def test_r17_a_step_of_a_body_that_fails_is_repeated_on_the_cpu_each_time() -> None:
+    compilation = compiled(while_model(), FailsToExecute("broken", frozenset({OperationCode.ADD})))
+    execution = Execution(compilation)
+    _, last = execution.run([numbers(0), np.ones(2, np.float32), numbers(2)]).values()
+    np.testing.assert_array_equal(last, [5, 5])
+    assert [step.device for step in execution.report.steps if step.fallback] == [CPU, CPU]
+    assert execution.report.fallback is None
+
+
+def test_a_step_of_a_body_that_fails_on_explicit_devices_ends_the_execution() -> None:
+    broken = FailsToExecute("broken", frozenset({OperationCode.ADD}), ends=Result(ResultCode.OP_FAILED))
+    compilation = Compilation.create_for_devices(while_model(), [broken, cpu()])
+    compilation.finish()
+    with pytest.raises(OpFailedError):
+        run(compilation, numbers(0), X, numbers(2))
+
+
+def test_p16_the_cpu_alone_interprets_too() -> None:
+    compilation = Compilation.create_for_devices(while_model(), [cpu()])
+    compilation.finish()
+    assert program(compilation) == ["WHILE", CPU, "GOTO", CPU, "GOTO"]
+
+
+def test_p29_a_branch_of_constants_alone_moves_everything_to_the_cpu() -> None:
+    graph = Graph()
+    a, b = graph.operand("a"), graph.operand("b")
+    seven = graph.constant([7.0, 7.0], OperandCode.TENSOR_FLOAT32, (2,))
+    constant = graph.finish([a, b], [graph.add("ADD0", [seven, seven], "y")])
+    compilation = compiled(if_model(constant, binary("MUL0")))
+    assert compilation.plan.simple
+    assert "inputs" in str(compilation.plan.fallback)
+    [y] = run(compilation, np.array([True]), X, Y)
+    np.testing.assert_array_equal(y, [14, 14])
+
+
+# -- MemoryStepRoleTest ----------------------------------------------------------------------------------------------
+
+
+def roles(compilation: Compilation, source: int, name: str) -> set[tuple[str, str]]:
+    plan = compilation.plan
+    operands = plan.partition.sources[source].model.main.operands
+    [index] = [i for i, operand in enumerate(operands) if operand.name == name]
+    return {(plan.devices[plan.steps[r.step].device].name, r.direction) for r in plan.partition.roles((source, index))}
+
+
+def test_memory_step_roles_of_interpreted_if() -> None:
+    compilation = compiled(if_model(binary("ADD0"), binary("MUL0")), picky("A", 0.9, "ADD0"), picky("B", 0.9, "MUL0"))
+    assert program(compilation) == ["IF", "A", "GOTO", "B"]
+    assert roles(compilation, 0, "condition") == set()
+    assert roles(compilation, 0, "a") == roles(compilation, 0, "b") == {("A", "input"), ("B", "input")}
+    assert roles(compilation, 0, "y") == {("A", "output"), ("B", "output")}
+
+
+def test_memory_step_roles_of_interpreted_while() -> None:
+    compilation = compiled(while_model(outputs=1), picky("A", 0.9, "LESS"), picky("B", 0.9, "ADD0", "ADD1"))
+    assert program(compilation) == ["WHILE", "A", "GOTO", "B", "GOTO"]
+    for name in ("i", "n"):
+        assert ("A", "input") in roles(compilation, 0, name)
+    assert roles(compilation, 0, "total") == {("B", "input")}
+    # What comes out is copied there by the runtime.
+    assert roles(compilation, 0, "i out") == set()
+    assert roles(compilation, 1, "more") == {("A", "output")}
+    assert roles(compilation, 2, "next i") == {("A", "input"), ("B", "input"), ("B", "output")}
+    assert roles(compilation, 2, "next total") == {("B", "input"), ("B", "output")}
+
+
+def test_memory_step_roles_of_nested_interpreted_control_flow() -> None:
+    drivers = picky("A", 0.9, "LESS"), picky("B", 0.9, "ADD0"), picky("C", 0.9, "MUL0")
+    compilation = compiled(nested(), *drivers)
+    assert roles(compilation, 0, "flag") == set()
+    assert roles(compilation, 0, "total") == {("B", "input"), ("C", "input")}
+    assert roles(compilation, 0, "total out") == set()
+    changed = {("B", "input"), ("B", "output"), ("C", "input"), ("C", "output")}
+    assert roles(compilation, 2, "changed") == changed
+
+
+def test_preferred_padding_follows_the_roles_in_bodies() -> None:
+    compilation = compiled(if_model(binary("ADD0"), binary("ADD1")), picky("old", 0.9, level=1))
+    assert [compilation.preferred_padding("input", i) for i in range(3)] == [1, 1, 1]
+    assert [compilation.preferred_alignment("input", i) for i in range(3)] == [16, 64, 64]
+
+
+def test_padding_of_a_loops_output_in_a_larger_buffer_is_not_touched() -> None:
+    execution = Execution(compiled(while_model(outputs=1), picky("old", 0.9, level=1)))
+    execution.enable_input_and_output_padding(True)
+    for i, value in enumerate((numbers(0), X, numbers(2))):
+        execution.set_input(i, value)
+    out = np.full(3, -1, np.float32)
+    execution.set_output(0, out)
+    execution.compute()
+    np.testing.assert_array_equal(out, [2, -1, -1])
+
+
+def test_an_omitted_output_of_a_loop_fails() -> None:
+    compilation = Compilation.create_for_devices(while_model(outputs=1), [cpu()])
+    compilation.finish()
+    execution = Execution(compilation)
+    for i, value in enumerate((numbers(0), X, numbers(2))):
+        execution.set_input(i, value)
+    execution.set_output(0, None)
+    with pytest.raises((OpFailedError, OutputInsufficientSizeError)):
+        execution.compute()
