@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from nnbridge.cpu.executor import DEFAULT_LOOP_TIMEOUT_NS
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request
-from nnbridge.devices.host import operand_dtype
 from nnbridge.errors import Reason
+from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand
 from nnbridge.runtime.steps import GotoStep, IfStep, Partition, SourceOperand, Step, WhileStep
 from nnbridge.types import Lifetime, OperandCode, ResultCode
