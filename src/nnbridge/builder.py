@@ -90,6 +90,7 @@ class ModelBuilder:
         BAD_DATA for unknown types, scalars with dimensions, wrong quantisation or more than 2**32 - 1 bytes.
         """
         self._require_open("addOperand")
+        TYPES.check_allowed(type, "addOperand")
         dims = tuple(int(d) for d in dims)
         reason = check_operand_type(type, dims, scale, zero_point)
         if reason is not None:
@@ -179,6 +180,7 @@ class ModelBuilder:
     ) -> int:
         """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature."""
         self._require_open("addOperation")
+        TYPES.check_allowed(type, "addOperation")
         known = type in OperationCode.__members__.values()
         if not (known or (is_extension(type) and TYPES.name(type))):
             raise BadDataError(Reason("a known operation", operation_name(type), "addOperation"))
@@ -378,7 +380,7 @@ def _moved(subgraph: Subgraph, small_base: int, pool_base: int, subgraph_base: i
 def _extensions_in_use(subgraphs: Sequence[Subgraph]) -> dict[str, int]:
     """Extension name → prefix: of operands first, then of operations, subgraph by subgraph."""
     codes = [o.type for s in subgraphs for group in (s.operands, s.operations) for o in group]
-    return {TYPES.name(code) or "": split_extension_code(code)[0] for code in codes if is_extension(code)}
+    return {TYPES.registered_name(code): split_extension_code(code)[0] for code in codes if is_extension(code)}
 
 
 def _without_trailing_defaults(operation: Operation, model: Model) -> Operation:

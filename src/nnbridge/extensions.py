@@ -13,12 +13,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code
 
@@ -103,6 +105,23 @@ class TypeManager:
         self._disabled: set[str] = set()
         self._hosts_loaded = False
 
+    @cached_property
+    def allowed(self) -> bool:
+        """True if this process may use vendor extensions, decided once (facts X20, X21)."""
+        return process_may_use_extensions()
+
+    def check_allowed(self, code: int, call: str) -> None:
+        """BAD_DATA for a vendor extension's code in a process that may not use them (fact X22).
+
+        Host extensions are nnbridge's own and need no leave.
+        """
+        if not is_extension(code) or self.allowed:
+            return
+        name = self.name(code) or f"{code:#x}"
+        if name not in self.host_extensions():
+            rule = "a client that may use vendor extensions (docs/drivers.md)"
+            raise BadDataError(Reason(rule, f"one that may not use {name}", call))
+
     def register(self, extension: Extension) -> bool:
         """Make an extension's types usable; False if another device declared the name with other types.
 
@@ -140,6 +159,11 @@ class TypeManager:
         """A registered extension by name; host extensions are found on first need."""
         self._load_hosts()
         return None if name in self._disabled else self._extensions.get(name)
+
+    def registered_name(self, code: int) -> str:
+        """The name behind a code's prefix; empty while no device has registered it (fact X8)."""
+        name = self.name(code)
+        return name if name and self.extension(name) is not None else ""
 
     def operand_type(self, code: int) -> ExtensionOperandType | None:
         """The registered operand type behind an extension code."""

@@ -80,12 +80,18 @@ def write_model(model: Model, file: IO[bytes]) -> None:
 
 
 def load(path: Path) -> Model:
-    """Read a model's file; its constants stay mapped. ConversionError for anything that does not hold together."""
+    """Read a model's file; its constants stay mapped. ConversionError for anything that does not hold together.
+
+    BAD_DATA for vendor extensions in a process that may not use them.
+    """
     try:
         with path.open("rb") as file:
-            return read_model(file.fileno(), str(path))
+            model = read_model(file.fileno(), str(path))
     except OSError as error:
         raise ConversionError(Reason("a file that can be mapped", str(error), str(path))) from error
+    for prefix in model.extensions.values():
+        TYPES.check_allowed(prefix << EXTENSION_PREFIX_SHIFT, str(path))
+    return model
 
 
 def read_model(descriptor: int, source: str) -> Model:

@@ -47,6 +47,10 @@ def good() -> Iterator[RemoteDevice]:
     device.close()
 
 
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def compiled(device: RemoteDevice, *, fallback: bool = False) -> Compilation:
     make = Compilation.create if fallback else Compilation.create_for_devices
     compilation = make(add_then(), [device])
@@ -218,6 +222,8 @@ def test_a_stopped_process_is_given_up_as_well(good: RemoteDevice, monkeypatch: 
     compilation = compiled(good)
     assert good.pid is not None
     os.kill(good.pid, signal.SIGSTOP)
+    while _state(good.pid) != "T":
+        time.sleep(0.01)
     monkeypatch.setenv(TIMEOUT_VARIABLE, "0.2")
     with pytest.raises(MissedDeadlineTransientError):
         Execution(compilation).run([X])
@@ -245,7 +251,7 @@ def _gone(pid: int) -> bool:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+        if _state(pid) == "Z":
             return True
         time.sleep(0.05)
     return False

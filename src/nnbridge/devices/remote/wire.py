@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +123,8 @@ class SharedBlock:
 
     def __init__(self, descriptor: int, size: int) -> None:
         self.descriptor = descriptor
+        self.close = finalize(self, os.close, descriptor)
+        """Gives the descriptor back; the mapping goes with the last array over it."""
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
 
     @classmethod
@@ -137,15 +140,6 @@ class SharedBlock:
     def received(cls, descriptor: int) -> SharedBlock:
         """Memory of the other side; ProtocolError unless its size is sealed."""
         return cls(descriptor, sealed_size(descriptor, _FIXED_SIZE))
-
-    def close(self) -> None:
-        """Give the descriptor back; the mapping goes with the last array over it."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    def __del__(self) -> None:
-        self.close()
 
 
 def sealed_size(descriptor: int, seals: int = _READ_ONLY) -> int:
