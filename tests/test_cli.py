@@ -175,3 +175,19 @@ def test_importing_nnbridge_imports_neither_converters_nor_the_command_line() ->
     code = "import sys, nnbridge; print([m for m in ('click', 'rich', 'tflite', 'onnx', 'nnbridge_tflite') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_cache_directory_keeps_what_a_caching_driver_compiled(tmp_path: Path) -> None:
+    arguments = ("plan", DIGITS, "--device", f"caching:{FAST}", "--cache-dir", str(tmp_path / "made"))
+    results = [[record["result"] for record in data(*arguments)["cache"]] for _ in range(2)]
+    assert results[0] == ["written"] * len(results[0])
+    assert results[1] == ["read"] * len(results[0])
+    damaged = next((tmp_path / "made").iterdir())
+    damaged.write_bytes(b"")
+    shown = " ".join(call(*arguments).stdout.split())
+    assert "a cache file of this compilation, found 0 bytes" in shown
+
+
+def test_a_cache_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert "--cache-dir" in refused("plan", DIGITS, "--cache-dir", str(tmp_path / "file" / "under"))

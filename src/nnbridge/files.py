@@ -13,8 +13,11 @@ from nnbridge.errors import InputError, Reason
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes its name only when all is written; an error leaves what was there before."""
+def atomic_write(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
+    """A binary file that takes its name only when all is written; an error leaves what was there before.
+
+    ``mode``: the file's permissions; None for what the umask leaves.
+    """
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
@@ -22,10 +25,14 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
+        os.chmod(name, _default_mode() if mode is None else mode)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
+
+
+def _default_mode() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nnbridge.extensions import TYPES
 from nnbridge.inspection import count_transposes, transposes_as_dict
 from nnbridge.model import Model, Operation
+from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.compilation import INTERPRETER, Compilation, Plan
 from nnbridge.runtime.partition import Placement
 from nnbridge.runtime.steps import GotoStep, IfStep, LogicalStep, Partition, Step, WhileStep
@@ -61,6 +62,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
             **transposes_as_dict(count_transposes(compilation.model)),
         },
         "fallback": plan.fallback.as_dict() if plan.fallback else None,
+        "cache": [_cache_as_dict(record) for record in plan.cache],
     }
 
 
@@ -102,6 +104,11 @@ def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
         place = {"source": item.source, "operation": item.operation}
         return {"while": place, "condition": item.condition.start, "body": item.body.start, "end": item.end}
     return {"goto": item.target}
+
+
+def _cache_as_dict(record: CacheRecord) -> dict[str, Any]:
+    notes = [note.as_dict() for note in record.notes]
+    return {"device": record.device, "token": record.token, "result": record.result, "notes": notes}
 
 
 def operation_type(model: Model, operation: Operation) -> str:
@@ -157,6 +164,7 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
     tables: list[Table | str] = [steps, _operations_table(data, full)]
     if data["fallback"]:
         tables.append(f"The whole model fell back to the CPU: {compilation.plan.fallback}")
+    tables += [f"Cache of {record.device}: {record.result}{_cache_notes(record)}" for record in compilation.plan.cache]
     return tables
 
 
@@ -174,6 +182,10 @@ def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
     device = plan.devices[item.device]
     kinds = Counter(operation_type(model, model.main.operations[i]) for i in item.operations)
     return device.name, PLACES[device.kind], where + _listed(kinds)
+
+
+def _cache_notes(record: CacheRecord) -> str:
+    return "".join(f"; {note}" for note in record.notes)
 
 
 def _counts(counts: dict[str, int]) -> str:

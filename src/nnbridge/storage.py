@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import mmap
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 from nnbridge.errors import BadDataError, ConversionError, Reason
 from nnbridge.extensions import TYPES, operand_dtype
@@ -44,7 +45,29 @@ def save(model: Model, path: Path) -> None:
         write_model(model, file)
 
 
-def write_model(model: Model, file: IO[bytes]) -> None:
+class _Sink(Protocol):
+    def write(self, data: bytes | memoryview, /) -> object: ...
+
+
+class _Checksum:
+    """A file of which only the checksum is kept."""
+
+    def __init__(self) -> None:
+        self._sum = hashlib.sha256()
+        self.digest = self._sum.digest
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        self._sum.update(data)
+
+
+def checksum(model: Model) -> bytes:
+    """SHA-256 of the model's file: 32 bytes that stand for the model, as a token for ``setCaching`` must."""
+    found = _Checksum()
+    write_model(model, found)
+    return found.digest()
+
+
+def write_model(model: Model, file: _Sink) -> None:
     """Write a model; constants are written once each, 64-byte aligned. BAD_DATA for codes of extensions that it does not name."""
     names = list(model.extensions)
     chunks: dict[tuple[int, int, int], int] = {}
@@ -100,14 +123,18 @@ def read_model(descriptor: int, source: str) -> Model:
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise ConversionError(Reason("a file that can be mapped", str(error), source)) from error
-    data = memoryview(mapped)
+    return model_in(memoryview(mapped), mapped, source)
+
+
+def model_in(data: memoryview, owner: object, source: str) -> Model:
+    """The model of a file whose bytes are in memory, which ``owner`` keeps alive; constants stay where they are."""
     values = read(schema(), data, source)
     if values["version"] != FORMAT_VERSION:
         raise ConversionError(Reason(f"format version {FORMAT_VERSION}", str(values["version"]), source))
     start, length = values["constants_offset"], values["constants_length"]
     if start + length > len(data):
         raise ConversionError(Reason(f"{length} bytes of constants at {start}", f"a file of {len(data)}", source))
-    pool = Pool(data[start : start + length], mapped)
+    pool = Pool(data[start : start + length], owner)
     if not values["subgraphs"]:
         raise ConversionError(Reason("a main subgraph", "none", source))
     try:

@@ -132,6 +132,8 @@ CASES: list[tuple[str, ResultCode, Callable[[], Any]]] = [
     ("Compilation_setTimeout", BAD_STATE, lambda f: f(COMPILATION(), 1)),
     ("Compilation_finish", BAD_STATE, lambda f: f(COMPILATION())),
     ("Compilation_addExtensionAttribute", BAD_DATA, lambda f: f(unfinished(), "com.example", 1, b"data")),
+    ("Compilation_addExtensionAttribute", BAD_STATE, lambda f: f(COMPILATION(), "com.example", 1, b"data")),
+    ("Compilation_addExtensionAttribute", NULL, lambda f: f(unfinished(), None, 1, b"data")),
     ("Compilation_getPreferredMemoryAlignmentForInput", BAD_STATE, lambda f: f(unfinished(), 0)),
     ("Compilation_getPreferredMemoryAlignmentForOutput", BAD_DATA, lambda f: f(COMPILATION(), 1)),
     ("Compilation_getPreferredMemoryPaddingForInput", BAD_DATA, lambda f: f(COMPILATION(), 2)),

@@ -111,6 +111,12 @@ def _device_options(command: Command) -> Command:
             show_default=True,
             help="Which figure chooses between devices: time, or power for low-power.",
         ),
+        click.option(
+            "--cache-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="DIR",
+            help="Keep compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME).",
+        ),
         click.option("--no-fallback", is_flag=True, help="These devices only: no CPU, no fallback (createForDevices)."),
     ):
         command = option(command)
@@ -419,11 +425,12 @@ def _compile(path: Path, **options: Any) -> Compilation:
 
 
 def _compile_with_report(
-    path: Path, *, devices: Sequence[str], preference: str, no_fallback: bool, **options: Any
+    path: Path, *, devices: Sequence[str], preference: str, cache_dir: Path | None, no_fallback: bool, **options: Any
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
     from nnbridge import devices as device_list
     from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation
+    from nnbridge.storage import checksum
 
     names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
     chosen = [device_list.device(name) for name in names]
@@ -431,6 +438,8 @@ def _compile_with_report(
     make = Compilation.create_for_devices if no_fallback else Compilation.create
     compilation = make(model, chosen)
     compilation.set_preference(PREFERENCES[preference])
+    if cache_dir is not None:
+        compilation.set_caching(_made(cache_dir), checksum(model))
     compilation.finish()
     return compilation, mapped
 
@@ -445,6 +454,16 @@ def _step_times(reports: Sequence[StepReport]) -> list[dict[str, Any]]:
         item["milliseconds"] += report.nanoseconds / 1e6
         item["runs"] += 1
     return list(found.values())
+
+
+def _made(folder: Path) -> Path:
+    from nnbridge.errors import InputError, Reason
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(Reason("a folder that can be made", str(error), operand="--cache-dir")) from error
+    return folder
 
 
 def _read_inputs(model: Model, given: Sequence[str], seed: int | None) -> dict[str, Any]:

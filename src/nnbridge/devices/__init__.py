@@ -6,14 +6,16 @@ A third party's device is published under the entry point group ``nnbridge.devic
 
 from __future__ import annotations
 
+import logging
 from copy import copy
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from nnbridge.devices.caching import CachingDevice
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
-from nnbridge.devices.device import Device
+from nnbridge.devices.device import Device, cache_files_needed
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped
 from nnbridge.devices.remote import RemoteDevice
@@ -21,6 +23,8 @@ from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
 
+LOG = logging.getLogger("nnbridge.devices")
+_CACHING = "caching:"
 DEVICES_GROUP = "nnbridge.devices"
 
 
@@ -30,7 +34,12 @@ def drivers() -> tuple[Device, ...]:
     found: list[Device] = list(SAMPLE_DRIVERS)
     for point in entry_points(group=DEVICES_GROUP):
         made = point.load()
-        found.append(made if isinstance(made, Device) else made())
+        made = made if isinstance(made, Device) else made()
+        wrong = cache_files_needed(made)
+        if isinstance(wrong, Reason):
+            LOG.warning("not listed: %s", wrong)
+            continue
+        found.append(made)
     return tuple(_registered(device) for device in found)
 
 
@@ -56,8 +65,10 @@ def device(name: str) -> Device:
     ``module:Attribute`` loads a device from Python code. ``NAME@LEVEL`` is the driver as one of a lower feature level.
 
     ``process:NAME`` is the device NAME in a process of its own, ``socket:PATH`` one that is served there; each of these gives
-    the same device at every call.
+    the same device at every call. ``caching:NAME`` is the driver NAME as one that keeps its compiled models.
     """
+    if name.startswith(_CACHING):
+        return CachingDevice(device(name.removeprefix(_CACHING)))
     if name.startswith(tuple(_REMOTE)):
         return _remote(name)
     base, _, level = name.rpartition("@")
@@ -74,7 +85,7 @@ def device(name: str) -> Device:
     if ":" in name:
         return _load(name)
     known = ", ".join(d.name for d in (*all_devices(), *shipped()))
-    rule = f"a device ({known}, FILE.toml, module:Class, process:NAME or socket:PATH)"
+    rule = f"a device ({known}, FILE.toml, module:Class, caching:NAME, process:NAME or socket:PATH)"
     raise InputError(Reason(rule, name, operand="--device"))
 
 
@@ -124,6 +135,9 @@ def _load(name: str) -> Device:
 
 def _registered(device: Device) -> Device:
     """The device, whose extensions' types can be used from now on."""
+    wrong = cache_files_needed(device)
+    if isinstance(wrong, Reason):
+        raise InputError(wrong)
     for extension in device.supported_extensions():
         TYPES.register(extension)
     return device

@@ -8,14 +8,14 @@ the NNAPI error that Android gives.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import Reason
+from nnbridge.errors import OpFailedError, Reason
 from nnbridge.extensions import Extension
 from nnbridge.model import Model
 from nnbridge.types import (
@@ -30,6 +30,8 @@ from nnbridge.types import (
 
 Support: TypeAlias = "bool | Reason"
 """A device's answer for one operation: True, or False, or better the reason of the no."""
+
+CACHE_TOKEN_BYTES = 32
 
 UNLISTED = float(np.finfo(np.float32).max)
 """Figure of an operand type that a device does not list (FLT_MAX)."""
@@ -122,6 +124,37 @@ class Result:
     in_driver: int | None = None
 
 
+MAX_CACHE_FILES = 32
+"""Most files of either kind that a device may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFiles:
+    """What a device keeps of a compiled model: the contents of its model cache files and of its data cache files.
+
+    The model cache is for what must not be tampered with, the data cache for what only would change the answer (constants).
+    """
+
+    model: tuple[bytes | memoryview, ...] = ()
+    data: tuple[bytes | memoryview, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareModelConfig:
+    """How a model is to be prepared (``PrepareModelConfig``)."""
+
+    preference: int = PreferenceCode.FAST_SINGLE_ANSWER
+    priority: int = PriorityCode.MEDIUM
+    deadline: int | None = None
+    """``time.monotonic_ns`` after which preparing need not go on."""
+    token: bytes = bytes(CACHE_TOKEN_BYTES)
+    """Stands for what is prepared here; all zero where nothing is cached."""
+    save: Callable[[CacheFiles], None] | None = None
+    """Where the device hands over its cache files; None if the client wants none."""
+    hints: tuple[tuple[str, int, bytes], ...] = ()
+    """Extension attributes: extension name, number within the extension, value."""
+
+
 class PreparedModel(ABC):
     """A model that a device is ready to run (``IPreparedModel``). May be executed from several threads."""
 
@@ -163,7 +196,34 @@ class Device(ABC):
     ) -> PreparedModel:
         """``prepareModel``: raise an NnapiError if it cannot be done."""
 
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """``prepareModelWithConfig``, which the runtime calls: for devices that cache or that know attributes.
+
+        ``config.save`` takes the cache files, as many as :meth:`number_of_cache_files_needed` says, before this returns.
+        """
+        return self.prepare_model(model, config.preference, config.priority, config.deadline)
+
+    def number_of_cache_files_needed(self) -> tuple[int, int]:
+        """``getNumberOfCacheFilesNeeded``: model cache files and data cache files, at most 32 each; two 0s: no caching."""
+        return 0, 0
+
+    def prepare_model_from_cache(self, files: CacheFiles, token: bytes, deadline: int | None = None) -> PreparedModel:
+        """``prepareModelFromCache``: from the files that were handed over under this token; any error means to prepare anew."""
+        raise OpFailedError(Reason("a device that caches compiled models", self.name, "prepareModelFromCache"))
+
     @property
     def level(self) -> FeatureLevel:
         """The smaller of the device's and the runtime's feature level."""
         return FeatureLevel(min(self.feature_level, RUNTIME_FEATURE_LEVEL))
+
+
+def cache_files_needed(device: Device) -> tuple[int, int] | Reason:
+    """How many cache files a device needs, or what is wrong with its answer; NNAPI does not list such a device (fact D12)."""
+    rule = f"0 to {MAX_CACHE_FILES} model cache files and as many data cache files"
+    try:
+        models, data = device.number_of_cache_files_needed()
+        if 0 <= models <= MAX_CACHE_FILES and 0 <= data <= MAX_CACHE_FILES:
+            return models, data
+        return Reason(rule, f"{models} and {data}", device.name)
+    except Exception as error:
+        return Reason(rule, f"{type(error).__name__}: {error}", device.name)

@@ -97,9 +97,9 @@ def ANeuralNetworksCompilation_finish(compilation: Handle) -> None:
 def ANeuralNetworksCompilation_addExtensionAttribute(
     compilation: Handle, extensionName: str, attributeCodeWithinExtension: int, data: Buffer, length: int | None = None
 ) -> None:
-    """None of nnbridge's extensions has attributes: BAD_DATA."""
-    HANDLES.get(compilation, Compilation)
-    _refuse_attribute(extensionName, attributeCodeWithinExtension)
+    """A hint for the driver."""
+    found, name = HANDLES.get(compilation, Compilation), not_null(extensionName, "an extension's name")
+    found.add_extension_attribute(name, attributeCodeWithinExtension, bytes(not_null(exactly(data, length), "a value")))
 
 
 def _refuse_attribute(name: str, number: int) -> None:

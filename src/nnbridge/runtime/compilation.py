@@ -10,16 +10,16 @@ from functools import cached_property
 from pathlib import Path
 
 from nnbridge import devices as device_list
-from nnbridge.devices.device import Device, PreparedModel
+from nnbridge.devices.device import CACHE_TOKEN_BYTES, Device, PreparedModel, PrepareModelConfig
 from nnbridge.devices.host import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnexpectedNullError
 from nnbridge.model import Model, Operation, Subgraph
+from nnbridge.runtime.caching import CacheRecord, prepare_cached
 from nnbridge.runtime.partition import Placement, ask, place
 from nnbridge.runtime.slicing import Slices
 from nnbridge.runtime.steps import Partition, Step, check_step, make_steps
 from nnbridge.types import FeatureLevel, OperationCode, PreferenceCode, PriorityCode, ResultCode, is_extension
 
-CACHE_TOKEN_BYTES = 32
 LEAST_ALIGNMENT = 16
 """Alignment of an input or output that no step uses."""
 _MEMORY_ALIGNMENT = 64
@@ -58,6 +58,8 @@ class Plan:
     """Each execution step's prepared model."""
     fallback: Reason | None = None
     """Why the whole model was moved to the CPU, if it was."""
+    cache: tuple[CacheRecord, ...] = ()
+    """What the compilation cache did for each step, if the client asked for one."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -93,6 +95,8 @@ class Compilation:
         self.caching: tuple[Path, bytes] | None = None
         """Directory and token of :meth:`set_caching`."""
         self._timeout: int | None = None
+        self._hints: list[tuple[str, int, bytes]] = []
+        self._cache: list[CacheRecord] = []
         self._devices = tuple(devices)
         self._plan: Plan | None = None
         self._finished = False
@@ -143,17 +147,32 @@ class Compilation:
         self._timeout = nanoseconds or None
 
     def set_caching(self, directory: str | Path, token: bytes) -> None:
-        """``setCaching``: a writable directory and 32 bytes that stand for the model (feature level 3).
+        """``setCaching``: a directory and 32 bytes that stand for the model (feature level 3).
 
-        What a device compiles is written there if the device says that it has files to cache; none of nnbridge's has, as
-        Android's sample drivers have not, so that nothing is written.
+        What a device compiles is kept there if the device says that it has files to cache (``caching:NAME`` does). Nothing is
+        touched before finish, and what goes wrong there is noted in the plan's ``cache``, never raised (facts C8, C16 to C21).
         """
         self._require_open("setCaching")
+        if directory is None or token is None:
+            raise UnexpectedNullError(Reason("a directory and a token", "None", "setCaching"))
         if len(token) != CACHE_TOKEN_BYTES:
             raise BadDataError(Reason(f"a token of {CACHE_TOKEN_BYTES} bytes", str(len(token)), "setCaching"))
-        if not Path(directory).is_dir():
-            raise BadDataError(Reason("a directory that exists", str(directory), "setCaching"))
         self.caching = (Path(directory), bytes(token))
+
+    def add_extension_attribute(self, name: str, number: int, value: bytes) -> None:
+        """``addExtensionAttribute``: a hint for the driver (fact C7; feature level 8).
+
+        Only with an explicit list of one device; BAD_DATA for an attribute that is given twice. No device needs to know it.
+        """
+        call = "addExtensionAttribute"
+        self._require_open(call)
+        if not self.explicit_single:
+            raise BadDataError(Reason("a compilation for exactly one device", operation=call))
+        if not 0 <= number < 1 << 16:
+            raise BadDataError(Reason("a number of 16 bits within the extension", str(number), call, name))
+        if any((name, number) == known[:2] for known in self._hints):
+            raise BadDataError(Reason("each attribute once", f"{name}#{number}", call))
+        self._hints.append((name, number, bytes(value)))
 
     def finish(self) -> Plan:
         """``finish``: ask the devices, partition, prepare.
@@ -171,7 +190,8 @@ class Compilation:
         try:
             placements = place(self.model, self._devices, self.preference)
             found = make_steps(self.model, placements, self._devices, self.preference)
-            self._plan = Plan(self._devices, placements, found, self._prepare_all(found, deadline))
+            prepared = self._prepare_all(found, deadline)
+            self._plan = Plan(self._devices, placements, found, prepared, cache=tuple(self._cache))
         except NnapiError as error:
             final = error.code in (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
             if final or self.mode is not PartitioningMode.WITH_FALLBACK or not self.has_fallback:
@@ -253,8 +273,10 @@ class Compilation:
 
     def _prepare(self, step: Step, deadline: int | None) -> PreparedModel:
         device = self._devices[step.device]
+        hints = tuple(self._hints) if step.model is self.model else ()
+        config = PrepareModelConfig(self.preference, self.priority, deadline, hints=hints)
         try:
-            prepared = device.prepare_model(step.model, self.preference, self.priority, deadline)
+            prepared = self._prepared(device, step, config)
         except NnapiError:
             raise
         except Exception as error:
@@ -264,6 +286,15 @@ class Compilation:
             ) from error
         if not isinstance(prepared, PreparedModel):
             raise OpFailedError(Reason("a prepared model", type(prepared).__name__, device.name))
+        return prepared
+
+    def _prepared(self, device: Device, step: Step, config: PrepareModelConfig) -> PreparedModel:
+        """On a driver, from the cache or into it if the client has given one; the CPU and the host never cache."""
+        if self.caching is None or device.kind != "device":
+            return device.prepare_model_with_config(step.model, config)
+        operations = () if step.model is self.model else [(step.source, i) for i in step.operations]
+        prepared, record = prepare_cached(device, step.model, config, *self.caching, operations)
+        self._cache.append(record)
         return prepared
 
     def _require_open(self, call: str) -> None:

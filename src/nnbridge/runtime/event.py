@@ -96,9 +96,10 @@ class Event:
             self._done.wait()
         self._close_fence()
 
-    def _close_fence(self) -> None:
+    def _close_fence(self, close: Callable[[int], None] = os.close) -> None:
+        # Bound above, as ``os`` may be gone when the interpreter ends.
         if self._fence >= 0:
-            os.close(self._fence)
+            close(self._fence)
             self._fence = -1
 
     def __enter__(self) -> Event:

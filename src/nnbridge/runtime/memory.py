@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -172,12 +172,16 @@ class _MappedMemory(Memory):
 
     def close(self) -> None:
         super().close()
+        self._close_fd()
+
+    def _close_fd(self, close: Callable[[int], None] = os.close) -> None:
+        # Bound above, as ``os`` may be gone when the interpreter ends.
         if self._fd >= 0:
-            os.close(self._fd)
+            close(self._fd)
             self._fd = -1
 
     def __del__(self) -> None:
-        self.close()
+        self._close_fd()
 
 
 class DeviceMemory(Memory):

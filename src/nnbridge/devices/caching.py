@@ -1,0 +1,77 @@
+"""``caching:NAME``: any driver as one that keeps its compiled models, to try compilation caching with.
+
+What it keeps as its one model cache file is the model that it was given, saved as ``nnbridge convert`` does. Prepared from the
+cache it is read from there, so that the runtime does not hand the model over again.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from nnbridge.devices.device import CacheFiles, Capabilities, Device, PreparedModel, PrepareModelConfig, Support
+from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
+from nnbridge.extensions import Extension
+from nnbridge.model import Model
+from nnbridge.storage import model_in, write_model
+from nnbridge.types import POOL_ALIGNMENT, PreferenceCode, PriorityCode
+
+_SETTINGS = POOL_ALIGNMENT
+"""Bytes before the model, the first two of which are preference and priority."""
+
+
+class CachingDevice(Device):
+    """A driver with one model cache file in front of one that has none."""
+
+    def __init__(self, inner: Device) -> None:
+        if inner.kind != "device":
+            raise InputError(Reason("a driver's name behind caching:", inner.name, operand="--device"))
+        self._inner = inner
+        self.name = f"caching:{inner.name}"
+        self.version, self.feature_level, self.type = inner.version, inner.feature_level, inner.type
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The driver's."""
+        return self._inner.capabilities
+
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        """The driver's answers."""
+        return self._inner.supported_operations(model)
+
+    def supported_extensions(self) -> Sequence[Extension]:
+        """The driver's."""
+        return self._inner.supported_extensions()
+
+    def number_of_cache_files_needed(self) -> tuple[int, int]:
+        """One model cache file."""
+        return 1, 0
+
+    def prepare_model(
+        self,
+        model: Model,
+        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
+        priority: int = PriorityCode.MEDIUM,
+        deadline: int | None = None,
+    ) -> PreparedModel:
+        """On the driver, without a cache."""
+        return self._inner.prepare_model(model, preference, priority, deadline)
+
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """On the driver; what it was given goes into the cache."""
+        prepared = self._inner.prepare_model_with_config(model, config)
+        if config.save is not None:
+            file = io.BytesIO()
+            file.write(bytes((config.preference & 255, config.priority & 255)).ljust(_SETTINGS, b"\0"))
+            write_model(model, file)
+            config.save(CacheFiles(model=(file.getbuffer(),)))
+        return prepared
+
+    def prepare_model_from_cache(self, files: CacheFiles, token: bytes, deadline: int | None = None) -> PreparedModel:
+        """OP_FAILED (a driver's GENERAL_FAILURE) for a file that holds no model."""
+        data = memoryview(files.model[0])
+        try:
+            model = model_in(data[_SETTINGS:], data, self.name)
+        except ConversionError as error:
+            raise OpFailedError(error.reason) from error
+        return self._inner.prepare_model(model, data[0], data[1], deadline)

@@ -1,0 +1,195 @@
+"""Compilation caching: what devices compile is kept in a directory, under a token that tells what was compiled.
+
+Facts C16 to C21. Tokens and file names are Android's. The files' contents are the device's, behind a header of ours, so that a
+file that is cut short, damaged or another program's is told from a good one; such files are ignored, and noted. Nothing that
+goes wrong with the cache is ever an error of the compilation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnbridge.devices.device import CacheFiles, Device, PreparedModel, PrepareModelConfig, cache_files_needed
+from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.files import atomic_write
+from nnbridge.model import Model
+
+LOG = logging.getLogger("nnbridge.cache")
+FORMAT_VERSION = 1
+_HEADER = struct.Struct("<4sI32s32s32sQ16x")
+"""128 bytes: magic, version, token, checksum of the contents, checksum of all files' checksums, length of the contents."""
+_MAGIC = b"NNCC"
+_MODE = 0o600
+_MODEL_CACHE, _DATA_CACHE = "1", "2"
+
+Identity = Sequence[tuple[int, int]]
+"""A step's operations as (number of the source model, place in its run order); empty where a device has the whole model."""
+
+
+@dataclass(frozen=True)
+class CacheRecord:
+    """What the cache did for one step."""
+
+    device: str
+    token: str
+    """The device's token in hexadecimal; empty where the device does not cache."""
+    read: bool = False
+    """True if the device took its compiled model from the cache."""
+    written: bool = False
+    notes: tuple[Reason, ...] = ()
+    """Why files were ignored or not written."""
+
+    @property
+    def result(self) -> str:
+        """The record in one word."""
+        return "read" if self.read else "written" if self.written else "not used"
+
+
+def device_token(
+    token: bytes,
+    device: Device,
+    preference: int,
+    priority: int,
+    operations: Identity = (),
+    hints: Sequence[tuple[str, int, bytes]] = (),
+) -> bytes:
+    """The token that a device gets, of the client's 32 bytes and all that its compiled model depends on (fact C16)."""
+    found = hashlib.sha256(token)
+    for source, operation in operations:
+        found.update(struct.pack("<Ii", source, operation))
+    found.update(device.name.encode() + device.version.encode())
+    found.update(struct.pack("<ii", preference, priority))
+    for name, number, value in sorted(hints):
+        found.update(name.encode() + struct.pack("<H", number) + value)
+    return found.digest()
+
+
+def file_name(token: bytes, kind: str, index: int) -> str:
+    """Two letters for each byte of the token, low half first, then the kind and the index (fact C17)."""
+    letters = "".join(chr(ord("A") + (byte & 15)) + chr(ord("A") + (byte >> 4)) for byte in token)
+    return f"{letters}{kind}{index}"
+
+
+class StepCache:
+    """The files of one step's compiled model."""
+
+    def __init__(self, directory: Path, token: bytes, counts: tuple[int, int]) -> None:
+        self._token = token
+        self._counts = counts
+        kinds = zip((_MODEL_CACHE, _DATA_CACHE), counts, strict=True)
+        self._paths = [directory / file_name(token, kind, i) for kind, count in kinds for i in range(count)]
+        self.written = False
+        self.notes: list[Reason] = []
+
+    def read(self) -> CacheFiles | None:
+        """The files' contents; None if one is missing, or, with a note, if they do not hold together."""
+        try:
+            raw = [path.read_bytes() for path in self._paths]
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._note(Reason("a file that can be read", str(error.strerror), operand=str(error.filename)))
+            return None
+        contents, entries = [], set()
+        for path, data in zip(self._paths, raw, strict=True):
+            found = _contents(data, self._token)
+            if isinstance(found, str):
+                self._note(Reason("a cache file of this compilation", found, operand=str(path)))
+                return None
+            contents.append(found[0])
+            entries.add(found[1])
+        if entries != {_entry(contents)}:
+            self._note(Reason("files of one compilation", "files of several", operand=str(self._paths[0])))
+            return None
+        models = self._counts[0]
+        return CacheFiles(tuple(contents[:models]), tuple(contents[models:]))
+
+    def write(self, files: CacheFiles) -> None:
+        """Keep a device's files; each appears whole or not at all."""
+        contents = [*files.model, *files.data]
+        given = (len(files.model), len(files.data))
+        if given != self._counts:
+            rule = f"{self._counts[0]} model and {self._counts[1]} data cache files, as the device said"
+            self._note(Reason(rule, f"{given[0]} and {given[1]}"))
+            return
+        entry = _entry(contents)
+        try:
+            for path, data in zip(self._paths, contents, strict=True):
+                checksum = hashlib.sha256(data).digest()
+                with atomic_write(path, _MODE) as file:
+                    file.write(_HEADER.pack(_MAGIC, FORMAT_VERSION, self._token, checksum, entry, len(data)))
+                    file.write(data)
+        except (InputError, OSError) as error:
+            self._note(Reason("a cache directory that can be written to", str(error)))
+            return
+        self.written = True
+
+    def _note(self, reason: Reason) -> None:
+        LOG.warning("%s", reason)
+        self.notes.append(reason)
+
+
+def _entry(contents: Sequence[bytes | memoryview]) -> bytes:
+    """One checksum over those of all files: the same in each file of one entry."""
+    return hashlib.sha256(b"".join(hashlib.sha256(data).digest() for data in contents)).digest()
+
+
+def _contents(data: bytes, token: bytes) -> tuple[memoryview, bytes] | str:
+    """A file's contents and its entry's checksum, or what is wrong with it."""
+    if len(data) < _HEADER.size:
+        return f"{len(data)} bytes"
+    magic, version, written_for, checksum, entry, length = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        return "a file of another program"
+    if version != FORMAT_VERSION:
+        return f"format version {version}"
+    if written_for != token:
+        return "a file of another token"
+    contents = memoryview(data)[_HEADER.size :]
+    if len(contents) != length:
+        return f"{len(contents)} bytes instead of {length}"
+    return (contents, entry) if hashlib.sha256(contents).digest() == checksum else "a wrong checksum"
+
+
+def prepare_cached(
+    device: Device, model: Model, config: PrepareModelConfig, directory: Path, token: bytes, operations: Identity
+) -> tuple[PreparedModel, CacheRecord]:
+    """Prepare a step from the cache if that can be done, else with the model, whose files are then kept (facts C17 to C21).
+
+    ``token`` is the client's. Only what preparing with the model raises comes out of here.
+    """
+    counts = cache_files_needed(device)
+    if isinstance(counts, Reason):
+        LOG.warning("%s", counts)
+        return device.prepare_model_with_config(model, config), CacheRecord(device.name, "", notes=(counts,))
+    if counts == (0, 0):
+        return device.prepare_model_with_config(model, config), CacheRecord(device.name, "")
+    own = device_token(token, device, config.preference, config.priority, operations, config.hints)
+    cache = StepCache(directory, own, counts)
+    prepared = _from_cache(device, cache, own, config.deadline)
+    read = prepared is not None
+    if prepared is None:
+        wanted = PrepareModelConfig(config.preference, config.priority, config.deadline, own, cache.write, config.hints)
+        prepared = device.prepare_model_with_config(model, wanted)
+    return prepared, CacheRecord(device.name, own.hex(), read, cache.written, tuple(cache.notes))
+
+
+def _from_cache(device: Device, cache: StepCache, token: bytes, deadline: int | None) -> PreparedModel | None:
+    files = cache.read()
+    if files is None:
+        return None
+    try:
+        prepared = device.prepare_model_from_cache(files, token, deadline)
+    except Exception as error:
+        why = f"{error.code.name}: {error}" if isinstance(error, NnapiError) else f"{type(error).__name__}: {error}"
+        cache.notes.append(Reason("prepareModelFromCache without failure", why, device.name))
+        return None
+    if isinstance(prepared, PreparedModel):
+        return prepared
+    cache.notes.append(Reason("a prepared model", type(prepared).__name__, "prepareModelFromCache", device.name))
+    return None
