@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("elementwise", "convolution", "products", "shapes", "reductions", "normalisation", "quantised")
+FAMILIES = ("elementwise", "convolution", "products", "shapes", "reductions", "normalisation", "quantised", "recurrent", "gru")
 
 
 def load() -> None:

@@ -187,6 +187,11 @@ class Lowerer:
         self.values.draft.add(Step(code, tuple(inputs), (output,), self.node.title, self.values.mapping))
         return output
 
+    def emit_all(self, code: OperationCode, inputs: Sequence[Value], outputs: Sequence[Value]) -> Sequence[Value]:
+        """Draft an operation of several outputs."""
+        self.values.draft.add(Step(code, tuple(inputs), tuple(outputs), self.node.title, self.values.mapping))
+        return outputs
+
     def temporary(self, like: Value, dims: Dims = ()) -> Value:
         """A value between two operations of one node."""
         return like.like(dims=dims)

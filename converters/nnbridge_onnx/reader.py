@@ -180,7 +180,8 @@ class _Reader:
             return value.decode("utf-8", "replace")
         if isinstance(value, self._onnx.TensorProto):
             return self._array(value)
-        return list(value) if isinstance(value, (list, tuple)) or hasattr(value, "append") else value
+        listed = isinstance(value, (list, tuple)) or hasattr(value, "append")
+        return [self._attribute(v) if isinstance(v, bytes) else v for v in value] if listed else value
 
     def _array(self, tensor: Any) -> Array:
         if any(d < 0 for d in tensor.dims):
