@@ -79,6 +79,13 @@ def test_quantised_models_stay_on_the_cpu_with_every_float_driver() -> None:
         assert operation["reasons"][0]["found"] == "TENSOR_QUANT8_ASYMM"
 
 
+def test_the_limit_on_partitions_is_the_delegates_with_the_delegates_mapping() -> None:
+    for arguments, limit in (((), 0), (("--mapping", "delegate"), 3), (("--max-partitions", "1"), 1)):
+        plan = data("plan", DIGITS, "--device", MINIMAL, *arguments)
+        assert plan["max_partitions"] == limit
+        assert sum(step["place"] == "device" for step in plan["steps"]) == (limit or 3)
+
+
 def test_plan_tables_fit_a_terminal() -> None:
     for line in call("plan", DIGITS, "--device", f"{FAST},{MINIMAL}").stdout.splitlines():
         assert len(line) <= 80

@@ -53,6 +53,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
     return {
         "model": compilation.model.name,
         "preference": compilation.preference,
+        "max_partitions": compilation.max_partitions,
         "devices": [device.name for device in plan.devices],
         "operations": operations,
         "steps": steps,

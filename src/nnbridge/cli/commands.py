@@ -117,6 +117,13 @@ def _device_options(command: Command) -> Command:
             metavar="DIR",
             help="Keep compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME).",
         ),
+        click.option(
+            "--max-partitions",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators "
+            "are kept, the others go to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0.",
+        ),
         click.option("--no-fallback", is_flag=True, help="These devices only: no CPU, no fallback (createForDevices)."),
     ):
         command = option(command)
@@ -425,11 +432,19 @@ def _compile(path: Path, **options: Any) -> Compilation:
 
 
 def _compile_with_report(
-    path: Path, *, devices: Sequence[str], preference: str, cache_dir: Path | None, no_fallback: bool, **options: Any
+    path: Path,
+    *,
+    devices: Sequence[str],
+    preference: str,
+    cache_dir: Path | None,
+    max_partitions: int | None,
+    no_fallback: bool,
+    **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
     from nnbridge import devices as device_list
     from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation
+    from nnbridge.runtime.delegation import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
     names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
@@ -440,6 +455,9 @@ def _compile_with_report(
     compilation.set_preference(PREFERENCES[preference])
     if cache_dir is not None:
         compilation.set_caching(_made(cache_dir), checksum(model))
+    if max_partitions is None:
+        max_partitions = TFLITE_DEFAULT if options["mapping"] == "delegate" and not no_fallback else 0
+    compilation.set_max_partitions(max_partitions)
     compilation.finish()
     return compilation, mapped
 

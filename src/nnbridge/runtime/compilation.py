@@ -15,6 +15,7 @@ from nnbridge.devices.host import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnexpectedNullError
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
+from nnbridge.runtime.delegation import limit_partitions
 from nnbridge.runtime.partition import Placement, ask, place
 from nnbridge.runtime.slicing import Slices
 from nnbridge.runtime.steps import Partition, Step, check_step, make_steps
@@ -97,6 +98,8 @@ class Compilation:
         self._timeout: int | None = None
         self._hints: list[tuple[str, int, bytes]] = []
         self._cache: list[CacheRecord] = []
+        self.max_partitions = 0
+        """Limit of :meth:`set_max_partitions`; 0 for none."""
         self._devices = tuple(devices)
         self._plan: Plan | None = None
         self._finished = False
@@ -138,6 +141,20 @@ class Compilation:
         if priority not in tuple(PriorityCode):
             raise BadDataError(Reason("a priority of 90, 100 or 110", str(priority), "setPriority"))
         self.priority = priority
+
+    def set_max_partitions(self, limit: int) -> None:
+        """Limit on the partitions that go to drivers, as TFLite's NNAPI delegate has it; 0 for none, the default.
+
+        What is given up goes to the CPU. BAD_DATA for a negative limit, and without the CPU among the devices. TFLite's own
+        default is :data:`nnbridge.runtime.delegation.TFLITE_DEFAULT`.
+        """
+        self._require_open("set_max_partitions")
+        if limit < 0:
+            raise BadDataError(Reason("a limit of at least 0", str(limit), "set_max_partitions"))
+        if limit and not any(device.kind == "cpu" for device in self._devices):
+            names = ", ".join(device.name for device in self._devices)
+            raise BadDataError(Reason("the CPU among the devices, for what is not delegated", names, "set_max_partitions"))
+        self.max_partitions = limit
 
     def set_timeout(self, nanoseconds: int) -> None:
         """``setTimeout``: only with an explicit list of one device; 0 for none (feature level 4)."""
@@ -189,6 +206,7 @@ class Compilation:
         placements: tuple[Placement, ...] = ()
         try:
             placements = place(self.model, self._devices, self.preference)
+            placements = limit_partitions(self.model.main, placements, self._devices, self.max_partitions)
             found = make_steps(self.model, placements, self._devices, self.preference)
             prepared = self._prepare_all(found, deadline)
             self._plan = Plan(self._devices, placements, found, prepared, cache=tuple(self._cache))

@@ -1,0 +1,99 @@
+"""The limit on delegated partitions that TFLite's NNAPI delegate sets (``max_number_delegated_partitions``).
+
+TFLite groups a graph's nodes into partitions that its delegate takes and those that stay, alternating: the first node that
+is ready tells whose turn it is, and all nodes of that kind that become ready join. If there are more delegated partitions
+than the limit, those with the most nodes are kept. What NNAPI's drivers take here is what is delegated; a node is an
+operator of the source file, which may be several operations.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nnbridge.devices.device import Device
+from nnbridge.errors import Reason
+from nnbridge.model import Operation, Subgraph
+from nnbridge.runtime.partition import Answer, Placement
+from nnbridge.runtime.slicing import WRITTEN
+
+TFLITE_DEFAULT = 3
+"""Partitions that TFLite's NNAPI delegate keeps if nothing else is said."""
+
+_PLACE = re.compile(r"(\d+): ")
+
+
+def limit_partitions(
+    main: Subgraph, placements: Sequence[Placement], devices: Sequence[Device], limit: int
+) -> tuple[Placement, ...]:
+    """Placements in which at most ``limit`` partitions go to drivers (0: no limit); the others go to the CPU.
+
+    The largest are kept, the earlier ones where sizes are equal. An operation that the CPU cannot run is left without device.
+    """
+    on_driver = [p.device is not None and devices[p.device].kind == "device" for p in placements]
+    found = delegated_partitions(main, on_driver)
+    if not limit or len(found) <= limit:
+        return tuple(placements)
+    ranked = sorted(range(len(found)), key=lambda k: -_nodes(main, found[k]))
+    changed = list(placements)
+    for k in ranked[limit:]:
+        size = _nodes(main, found[k])
+        why = Reason(
+            f"one of the {limit} largest of {len(found)} delegated partitions (--max-partitions {limit})",
+            f"one of {size} operator{'' if size == 1 else 's'}",
+        )
+        for i in found[k]:
+            changed[i] = _on_cpu(placements[i], devices, why)
+    return tuple(changed)
+
+
+def _on_cpu(placement: Placement, devices: Sequence[Device], why: Reason) -> Placement:
+    """Drivers that offered themselves are refused for this reason."""
+    cpu = next((k for k, d in enumerate(devices) if d.kind == "cpu" and placement.answers[k].supported), None)
+    answers = tuple(
+        Answer(answer.device, None, why) if answer.supported and device.kind == "device" else answer
+        for answer, device in zip(placement.answers, devices, strict=True)
+    )
+    return replace(placement, device=cpu, answers=answers)
+
+
+def delegated_partitions(main: Subgraph, delegated: Sequence[bool]) -> list[list[int]]:
+    """Operations of each delegated partition, as TFLite's ``PartitionGraphIntoIndependentNodeSubsets`` groups them."""
+    order = _file_order(main.operations)
+    missing = []
+    ready: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for i, operation in enumerate(main.operations):
+        unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
+        missing.append(len(unknown))
+        if not unknown:
+            heapq.heappush(ready[delegated[i]], (order[i], i))
+    found: list[list[int]] = []
+    while ready[True] or ready[False]:
+        turn = not ready[False] or (bool(ready[True]) and ready[True][0] < ready[False][0])
+        members = []
+        while ready[turn]:
+            _, i = heapq.heappop(ready[turn])
+            members.append(i)
+            for operand in main.operations[i].outputs:
+                for reader in main.consumers.get(operand, ()):
+                    missing[reader] -= 1
+                    if missing[reader] == 0:
+                        heapq.heappush(ready[delegated[reader]], (order[reader], reader))
+        if turn:
+            found.append(members)
+    return found
+
+
+def _file_order(operations: Sequence[Operation]) -> list[int]:
+    """The place of each operation in the source file where all tell it, else in the model."""
+    places = [_PLACE.match(operation.name) for operation in operations]
+    if all(place is not None for place in places):
+        return [int(place.group(1)) for place in places if place is not None]
+    return list(range(len(operations)))
+
+
+def _nodes(main: Subgraph, members: Sequence[int]) -> int:
+    """Operators of the source file; operations without a name count by themselves."""
+    return len({main.operations[i].name or i for i in members})

@@ -1,0 +1,111 @@
+"""The limit on delegated partitions, as TFLite's NNAPI delegate chooses them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nnbridge.errors import BadDataError
+from nnbridge.model import Model
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.delegation import delegated_partitions
+from nnbridge.runtime.execution import Execution
+from nnbridge.types import OperationCode
+from tests.graphs import unary_chain
+from tests.runtime.drivers import Driver
+from tests.runtime.planning import Graph, picky, places
+
+ABS, NEG = OperationCode.ABS, OperationCode.NEG
+CPU = "nnapi-reference"
+
+
+def chain(pattern: str) -> Model:
+    """``A`` is ABS, which a driver takes, ``N`` is NEG, which stays."""
+    return unary_chain(*(ABS if letter == "A" else NEG for letter in pattern))
+
+
+def limited(model: Model, limit: int, *drivers: Driver) -> Compilation:
+    compilation = Compilation.create(model, drivers or [Driver("takes ABS", frozenset({ABS}))])
+    compilation.set_max_partitions(limit)
+    compilation.finish()
+    return compilation
+
+
+def kept(pattern: str, limit: int) -> str:
+    """``A`` where the driver runs the operation, ``.`` where the CPU does."""
+    return "".join("." if place == CPU else "A" for place in places(limited(chain(pattern), limit)))
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(0, "A.AAA.AA.A"), (4, "A.AAA.AA.A"), (3, "A.AAA.AA.."), (2, "..AAA.AA.."), (1, "..AAA.....")],
+)
+def test_the_largest_partitions_are_kept_the_earlier_ones_of_equal_size(limit: int, expected: str) -> None:
+    assert kept("ANAAANAANA", limit) == expected
+
+
+def test_the_reason_names_the_limit() -> None:
+    compilation = limited(chain("ANAA"), 1)
+    [answer] = [a for a in compilation.plan.placements[0].answers if a.device == "takes ABS"]
+    assert "--max-partitions 1" in str(answer.reason)
+    assert "1 largest of 2" in str(answer.reason)
+    assert compilation.plan.placements[0].answers[1].supported
+
+
+def test_a_limited_plan_computes_the_same() -> None:
+    x = np.array([[-1, 2, -3, 4]], np.float32)
+    for limit in range(4):
+        [y] = Execution(limited(chain("ANAAANAN"), limit)).run([x]).values()
+        np.testing.assert_array_equal(y, -np.abs(x))
+
+
+def test_partitions_alternate_from_the_first_operation_that_is_ready() -> None:
+    # Two branches from x: a delegated one of two operations, and one that stays first. The sum joins when both are there.
+    graph = Graph()
+    x = graph.operand("x")
+    a = graph.add("ABS", [x])
+    b = graph.add("ABS", [a])
+    c = graph.add("NEG", [x])
+    d = graph.add("ABS", [c])
+    model = graph.finish([x], [graph.add("ADD0", [b, d])])
+    delegated = [o.type in (ABS, OperationCode.ADD) for o in model.main.operations]
+    # Android's order takes the last operation that is ready first, so NEG is the first one here and its turn comes first:
+    # everything else is then one partition.
+    assert model.main.operations[0].type == NEG
+    assert [len(members) for members in delegated_partitions(model.main, delegated)] == [4]
+
+
+def test_operations_of_one_operator_count_as_one() -> None:
+    # Each source operator is named; "1: …" made three operations, which still count less than two operators.
+    model = chain("AAANAA")
+    names = ["0: SPLIT", "0: SPLIT", "0: SPLIT", "1: NEG", "2: ABS", "3: ABS"]
+    operations = tuple(type(o)(o.type, o.inputs, o.outputs, name) for o, name in zip(model.main.operations, names, strict=True))
+    named = type(model)(type(model.main)(model.main.operands, operations, model.main.inputs, model.main.outputs))
+    assert places(limited(named, 1)) == [CPU] * 4 + ["takes ABS"] * 2
+
+
+def test_a_partition_may_be_shared_by_several_drivers() -> None:
+    graph = Graph()
+    x = graph.operand("x")
+    model = graph.finish([x], [graph.add("FLOOR", [graph.add("ABS", [x])])])
+    assert places(limited(model, 1, picky("a", 0.5, "ABS"), picky("f", 0.5, "FLOOR"))) == ["a", "f"]
+
+
+def test_the_limit_needs_the_cpu_for_what_is_not_delegated() -> None:
+    compilation = Compilation.create_for_devices(chain("A"), [Driver("alone")])
+    with pytest.raises(BadDataError, match="the CPU among the devices"):
+        compilation.set_max_partitions(1)
+
+
+def test_a_negative_limit_is_bad_data() -> None:
+    with pytest.raises(BadDataError):
+        Compilation.create(chain("A"), []).set_max_partitions(-1)
+
+
+def test_an_operation_that_the_cpu_cannot_run_has_no_device_beyond_the_limit() -> None:
+    graph = Graph()
+    x = graph.operand("x")
+    oem = graph.add("OEM_OPERATION", [x])
+    model = graph.finish([x], [graph.add("ABS", [graph.add("ABS", [graph.add("NEG", [oem])])])])
+    with pytest.raises(BadDataError, match="max-partitions"):
+        limited(model, 1, picky("oem", 0.5, "OEM_OPERATION", "ABS"))
