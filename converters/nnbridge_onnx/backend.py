@@ -15,11 +15,12 @@ from onnx.backend.base import Backend, BackendRep
 from onnx.numpy_helper import to_array
 
 from nnbridge.devices import device as find_device
-from nnbridge.errors import InputError
+from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge_onnx.convert import convert_proto
+from nnbridge_onnx.extension import HELD
 from nnbridge_onnx.graph import Array, Graph, dtype_of
 
 _CPU = "CPU"
@@ -38,6 +39,9 @@ class NnbridgeRep(BackendRep):  # type: ignore[misc]  # the onnx package has no 
         arrays = [inputs[name] for name in self.graph.inputs] if isinstance(inputs, Mapping) else list(_listed(inputs))
         if len(arrays) != len(self.graph.inputs):
             raise InputError(f"{len(self.graph.inputs)} inputs expected ({', '.join(self.graph.inputs)}), found {len(arrays)}")
+        for name in self.graph.inputs:
+            if self.graph.tensors[name].type == 0:
+                raise InputError(Reason(HELD, f"'{name}', {self.graph.tensors[name].instead}", self.graph.name))
         ready = [_as_nnapi(array) for array in arrays]
         answers = Execution(self.compilation).run(ready)
         return tuple(self._as_onnx(name, answer) for name, answer in zip(self.graph.outputs, answers.values(), strict=True))

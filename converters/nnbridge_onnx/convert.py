@@ -231,7 +231,7 @@ class _Conversion:
         }
         unknown = [name for name in (*types, *listed) if values.tensor(name).type == 0]
         if unknown:
-            options["refused"] = f"'{unknown[0]}', a sequence, an optional, or of an element type such as strings"
+            options["refused"] = f"'{unknown[0]}', {values.tensor(unknown[0]).instead}"
         text = json.dumps(options, separators=(",", ":")).encode()
         code = operation_code(node.type, node.domain)
         self._draft.add(Step(code, (*inputs, options_value(text)), tuple(outputs), node.title, HOST_MAPPING))

@@ -256,6 +256,9 @@ ELEMENT_TYPES: dict[int, tuple[str, int, str | None]] = {
 
 They number the extension's operand types."""
 
+HELD = "tensors of numbers, which are all that operands can hold"
+"""What is wanted of every value."""
+
 UNSUPPORTED = 1000
 """The operand type of sequences, optionals and element types that nnbridge cannot hold; what reads them is refused when run."""
 

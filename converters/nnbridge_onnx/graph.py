@@ -24,6 +24,8 @@ class Tensor:
 
     type: int
     shape: Dims | None = None
+    instead: str = ""
+    """What it holds, where that is nothing that nnbridge can hold: strings, a sequence, ..."""
 
 
 @dataclass(frozen=True, eq=False)

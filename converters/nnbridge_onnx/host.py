@@ -15,7 +15,7 @@ import numpy as np
 
 from nnbridge.errors import OpFailedError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostOperation, HostTensor
-from nnbridge_onnx.extension import ELEMENT_TYPES, EXTENSION, OPERATORS, OTHER, UNSUPPORTED
+from nnbridge_onnx.extension import ELEMENT_TYPES, EXTENSION, HELD, OPERATORS, OTHER, UNSUPPORTED
 from nnbridge_onnx.graph import Array, Node, dtype_of
 
 Options = Mapping[str, Any]
@@ -23,6 +23,8 @@ Run: TypeAlias = "Callable[[str, Options, Mapping[str, Array]], Sequence[Any]]"
 _KEPT_EVALUATORS = 4096
 _FIRST_QUANTISED = 19
 """The oldest opset of QuantizeLinear and DequantizeLinear that the evaluator knows."""
+_FIRST_PLAIN_SCAN = 9
+"""The oldest opset whose Scan has no batches."""
 
 
 def options_of(node: Node, types: Mapping[str, int]) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def run(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Op
     """Run one node."""
     label = f"{options['domain'] or EXTENSION}.{options['op']}"
     if "refused" in options:
-        raise OpFailedError(Reason("values that nnbridge's host can hold", options["refused"], label))
+        raise OpFailedError(Reason(HELD, options["refused"], label))
     feeds = {
         name: _fed(i, tensor, options) for i, (name, tensor) in enumerate(zip(options["inputs"], inputs, strict=True)) if name
     }
@@ -56,6 +58,8 @@ def _guarded(run: Run) -> Run:
             return run(label, options, feeds)
         except OpFailedError:
             raise
+        except ImportError as error:
+            raise OpFailedError(Reason("an installed package", str(error), label)) from error
         except Exception as error:
             first = (str(error).strip().splitlines() or [""])[0][:200]
             raise OpFailedError(Reason("operands that fit the operator", f"{type(error).__name__}: {first}", label)) from error
@@ -123,6 +127,8 @@ def _scan(label: str, options: Options, feeds: Mapping[str, Array]) -> Sequence[
     import onnx
     from onnx import helper
 
+    if options["opset"] < _FIRST_PLAIN_SCAN:
+        return _scan_batches(options, feeds)
     node = onnx.NodeProto.FromString(base64.b64decode(options["node"]))
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     count = attributes["num_scan_inputs"]
@@ -141,6 +147,37 @@ def _scan(label: str, options: Options, feeds: Mapping[str, Array]) -> Sequence[
         stacked = results[i][::-1] if backwards else results[i]
         results[i] = np.moveaxis(stacked, 0, axis)
     return results
+
+
+def _scan_batches(options: Options, feeds: Mapping[str, Array]) -> Sequence[Any]:
+    """Scan of opset 8: axis 0 of every input and output is that of batches, each of which has a length of its own."""
+    from onnx import helper
+
+    node, body = _body(options["node"])
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    names, count = list(node.input[1:]), attributes["num_scan_inputs"]
+    first = len(names) - count
+    backwards = attributes.get("directions") or [0] * count
+    outer = {name: array for name, array in feeds.items() if name not in names and name != node.input[0]}
+    evaluate = _body_evaluator(options["node"], options["opset"], tuple(outer))
+    scanned = [feeds[name] for name in names[first:]]
+    batches, longest = scanned[0].shape[:2]
+    lengths = feeds[node.input[0]] if node.input[0] else np.full(batches, longest)
+    kinds, made = [value.type.tensor_type for value in body.output[first:]], []
+    for batch in range(batches):
+        states = [feeds[name][batch] for name in names[:first]]
+        rows: list[Sequence[Any]] = []
+        for step in range(int(lengths[batch])):
+            places = [int(lengths[batch]) - 1 - step if back else step for back in backwards]
+            elements = [array[batch, place] for array, place in zip(scanned, places, strict=True)]
+            known = dict(zip((value.name for value in body.input), [*states, *elements], strict=True))
+            answered = evaluate.run(None, {**outer, **known})
+            states, rows = answered[:first], [*rows, answered[first:]]
+        # What lies behind a batch's own length is zero.
+        stacked = [np.stack(group) for group in zip(*rows, strict=True)] or [_nothing(kind) for kind in kinds]
+        padded = [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1)) for a in stacked]
+        made.append([*states, *padded])
+    return [np.stack(group) for group in zip(*made, strict=True)]
 
 
 def _orders(attributes: Mapping[str, Any], side: str, count: int) -> tuple[Sequence[int], Sequence[int]]:

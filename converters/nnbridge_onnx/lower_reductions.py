@@ -19,6 +19,9 @@ _REDUCTIONS = {
     "ReduceProd": C.REDUCE_PROD,
 }
 
+_STARTING = ("ReduceMax", "ReduceMin")
+"""Reductions that NNAPI starts from the lowest or the highest finite number."""
+
 
 def _axes(to: Lowerer, rank: int) -> list[int]:
     """The axes as an input or an attribute; all of them by default."""
@@ -38,6 +41,12 @@ def _reduce(to: Lowerer) -> None:
     """Over some axes; images stay as they are where the axes are kept."""
     code, rank = _REDUCTIONS[to.node.type], to.rank()
     to.require(rank > 0, "an input of rank 1 at least", rank)
+    to.require(
+        to.node.type not in _STARTING or not to.values.may_be_infinite(to.name(0)),
+        "finite values: REDUCE_MAX and REDUCE_MIN start from finite ones, which rows of infinities do not replace",
+        "an infinite constant",
+        to.name(0),
+    )
     axes, keep = _axes(to, rank), bool(to.attribute("keepdims", 1))
     flag = to.scalar(int(keep)) if code is C.MEAN else to.flag(keep)
     if keep and to.channels_last and to.values.is_image(to.name(0)):

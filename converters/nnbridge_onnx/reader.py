@@ -15,12 +15,20 @@ import numpy as np
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason
+from nnbridge_onnx.extension import ELEMENT_TYPES
 from nnbridge_onnx.graph import Array, Graph, Node, Tensor, dtype_of
 
 FIRST_OPSET = 7
 OLDEST_IR = 3
 MAX_DEPTH = 32
 """How deep subgraphs may lie in each other."""
+_OTHERS = {
+    "sequence_type": "a sequence",
+    "optional_type": "an optional",
+    "map_type": "a map",
+    "sparse_tensor_type": "a sparse tensor",
+}
+"""Kinds of values that are no tensors."""
 
 
 def read(path: Path, options: ConversionOptions) -> Graph:
@@ -148,12 +156,14 @@ class _Reader:
 
     def _tensor(self, type: Any) -> Tensor:
         if not type.HasField("tensor_type"):
-            return Tensor(0)
+            return Tensor(0, instead=_OTHERS.get(type.WhichOneof("value"), "a value of no type"))
         kind = type.tensor_type
-        known = int(kind.elem_type) if dtype_of(int(kind.elem_type)) is not None else 0
+        element, instead = int(kind.elem_type), ""
+        if dtype_of(element) is None:
+            element, instead = 0, ELEMENT_TYPES.get(element, (f"elements of type {element}",))[0].replace("STRING", "strings")
         if not kind.HasField("shape"):
-            return Tensor(known)
-        return Tensor(known, tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim))
+            return Tensor(element, None, instead)
+        return Tensor(element, tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim), instead)
 
     def _type_of(self, array: Array) -> int:
         known = int(self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype))

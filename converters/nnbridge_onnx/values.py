@@ -33,6 +33,9 @@ PLAIN = {
 
 QUANTISED = {UINT8: (OperandCode.TENSOR_QUANT8_ASYMM, 1), INT8: (OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, 4)}
 
+_BOUNDED = frozenset(["Softmax", "Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softsign", "Shape", "Size", "Clip"])
+"""Operators whose results are finite whatever they read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
@@ -67,6 +70,7 @@ class Values:
         self.draft = draft
         self.constants: dict[str, Array] = dict(graph.constants)
         self._tensors: dict[str, Tensor] = dict(graph.tensors)
+        self._makers = {name: node for node in graph.nodes for name in node.outputs}
         self.quantised: Mapping[str, Quantisation] = {}
         """Scale and zero point of 8-bit values."""
         self._first: dict[str, Value] = {}
@@ -79,7 +83,7 @@ class Values:
 
     def tensor(self, name: str) -> Tensor:
         """Type and shape; neither known for a name that inference says nothing about."""
-        return self._tensors.get(name, Tensor(0))
+        return self._tensors.get(name, Tensor(0, instead="a value of a type that inference does not tell"))
 
     def shape(self, name: str) -> Dims | None:
         """The shape, None while a dimension is open."""
@@ -94,6 +98,21 @@ class Values:
         """A node's result is known now."""
         self.constants[name] = array
         self._tensors[name] = Tensor(type, array.shape)
+
+    def may_be_infinite(self, name: str) -> bool:
+        """True if a constant that a value is computed from holds an infinity, as masks do."""
+        pending, seen = [name], {""}
+        while pending:
+            name = pending.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            array, maker = self.constants.get(name), self._makers.get(name)
+            if array is not None and array.dtype.kind == "f" and np.isinf(array).any():
+                return True
+            if array is None and maker is not None and maker.type not in _BOUNDED:
+                pending.extend((*maker.inputs, *maker.captured))
+        return False
 
     def known(self, graph: Graph) -> Graph:
         """The graph with what folding has found."""
