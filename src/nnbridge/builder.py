@@ -224,7 +224,7 @@ class ModelBuilder:
         self._require_open("finish")
         self._state = _State.INVALID
         operands = self._place_large_values()
-        order = _run_order(operands, self._operations)
+        order = run_order(operands, self._operations)
         self._order = tuple(order)
         model = self._assemble(operands, tuple(self._operations[i] for i in order), tuple(self._pools))
         verdict = validate_model(model)
@@ -334,7 +334,7 @@ def _pad(blob: bytearray, alignment: int) -> None:
     blob.extend(bytes(-len(blob) % alignment))
 
 
-def _run_order(operands: Sequence[Operand], operations: Sequence[Operation]) -> list[int]:
+def run_order(operands: Sequence[Operand], operations: Sequence[Operation]) -> list[int]:
     """Android's order: a stack of ready operations, the last one first (facts M40 to M43)."""
     produced_later = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
     waiting: dict[int, list[int]] = {}

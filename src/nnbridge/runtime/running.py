@@ -12,7 +12,6 @@ from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Re
 from nnbridge.errors import Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
-from nnbridge.operations.evaluate import merge_dims
 from nnbridge.operations.validation import byte_size
 from nnbridge.runtime.compilation import Compilation, Plan
 from nnbridge.runtime.interpreting import ControlFlowError, Interpretation, Slot, shaped
@@ -24,6 +23,9 @@ GROWTH_LIMIT = 2**31
 
 FINAL = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
 """Results after which nothing is tried again."""
+
+_WASTE = 0.2
+"""Share of a buffer that may be too much before a smaller one is made."""
 
 _MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
@@ -131,17 +133,16 @@ class PlanRunner:
         while True:
             inner = Request(inputs, tuple(rooms), request.deadline, request.loop_timeout, request.measure)
             result = self._run_step(plan, step, prepared, inner, cpu=cpu)
-            if result.code in FINAL:
-                _learn(slots, rooms, result)
-            if result.code is not ResultCode.OUTPUT_INSUFFICIENT_SIZE:
+            if result.code not in FINAL:
                 return result
-            if any(not shape.sufficient for slot, shape in zip(slots, result.shapes, strict=True) if slot.buffer is not None):
-                return result
-            grown = [
-                room if slot.buffer is not None or shape.sufficient else _larger(room, slot.operand, shape)
-                for slot, room, shape in zip(slots, rooms, result.shapes, strict=True)
-            ]
-            if all(new is old for new, old in zip(grown, rooms, strict=True)):
+            _learn(slots, rooms, result)
+            outgrown = next((s for s, r, shape in zip(slots, rooms, result.shapes, strict=True) if _outgrown(s, r, shape)), None)
+            if outgrown is not None:
+                rule = f"a temporary below {GROWTH_LIMIT} bytes"
+                return Result(ResultCode.OP_FAILED, (), Reason(rule, "a larger one", operand=outgrown.operand.name))
+            grown = [_grown(slot, room, shape) for slot, room, shape in zip(slots, rooms, result.shapes, strict=True)]
+            stuck = all(new is old for new, old in zip(grown, rooms, strict=True))
+            if result.code is ResultCode.NO_ERROR or stuck or any(s.buffer is not None and not s.sufficient for s in slots):
                 return result
             rooms = grown
 
@@ -182,13 +183,32 @@ def _temporary(operand: Operand) -> OutputBuffer:
     return OutputBuffer(np.empty(size or operand_dtype(operand).itemsize, np.uint8), operand.dims)
 
 
-def _larger(room: OutputBuffer, operand: Operand, shape: OutputShape) -> OutputBuffer:
-    """More room for a dynamic temporary: what is reported if that is known, else twice as much."""
+def _is_dynamic(slot: Slot) -> bool:
+    """True for a temporary whose size only execution knows (fact P32)."""
+    return slot.buffer is None and slot.operand.is_tensor and not known(slot.operand.dims)
+
+
+def _wanted(slot: Slot, room: OutputBuffer, shape: OutputShape) -> int:
+    """Bytes that a dynamic temporary should have: what is reported if that is known, else twice as many if they were too few."""
     assert room.data is not None
-    told = int(np.prod(shape.dims)) * operand_dtype(operand).itemsize if known(shape.dims) else 2 * len(room.data)
-    if told > GROWTH_LIMIT or told <= len(room.data):
+    size = size_of(slot.operand, shape.dims)
+    return size if size is not None else len(room.data) * (1 if shape.sufficient else 2)
+
+
+def _outgrown(slot: Slot, room: OutputBuffer, shape: OutputShape) -> bool:
+    return _is_dynamic(slot) and _wanted(slot, room, shape) > GROWTH_LIMIT
+
+
+def _grown(slot: Slot, room: OutputBuffer, shape: OutputShape) -> OutputBuffer:
+    """A dynamic temporary as it is declared anew; the same room if nothing was learned about it (facts R11, R12)."""
+    if not _is_dynamic(slot):
         return room
-    return OutputBuffer(np.empty(told, np.uint8), room.dims)
+    assert room.data is not None
+    length, wanted = len(room.data), _wanted(slot, room, shape)
+    if wanted == length and shape.dims == room.dims:
+        return room
+    kept = wanted <= length <= wanted * (1 + _WASTE)
+    return OutputBuffer(room.data if kept else np.empty(wanted, np.uint8), shape.dims)
 
 
 def _checked(result: Result, step: Step, request: Request, device: str) -> Result:
@@ -206,13 +226,22 @@ def _checked(result: Result, step: Step, request: Request, device: str) -> Resul
             return Result(result.code, tuple(OutputShape(d) for d in declared), None, result.on_device, result.in_driver)
         return wrong("output shapes where the model leaves them open", "none")
     if result.code not in FINAL:
-        return result if not result.shapes else Result(result.code, (), result.reason)
+        return result if not result.shapes else wrong(f"no output shapes with {result.code.name}", len(result.shapes))
     if len(result.shapes) != len(operands):
         return wrong(f"{len(operands)} output shapes", len(result.shapes))
     insufficient = [shape for shape in result.shapes if not shape.sufficient]
     if bool(insufficient) != (result.code is ResultCode.OUTPUT_INSUFFICIENT_SIZE):
         return wrong("insufficient outputs exactly with OUTPUT_INSUFFICIENT_SIZE", result.code.name)
     for shape, buffer, operand in zip(result.shapes, request.outputs, operands, strict=True):
-        if merge_dims(buffer.dims, shape.dims) is None:
+        if not _updatable(buffer.dims, shape.dims):
             return wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
+        if result.code is ResultCode.NO_ERROR and operand.is_tensor and not shape.dims:
+            return wrong(f"a rank of {operand.name or 'every output'}", "none")
     return result
+
+
+def _updatable(declared: tuple[int, ...], told: tuple[int, ...]) -> bool:
+    """True if dimensions only fill in what was not known (fact E35)."""
+    if not declared:
+        return True
+    return len(declared) == len(told) and all(a in (0, b) for a, b in zip(declared, told, strict=True))

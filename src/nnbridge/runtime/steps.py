@@ -14,6 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
 
+from nnbridge.builder import run_order
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.model import Location, Model, Operand, Operation, Subgraph
@@ -357,7 +358,10 @@ def _is_variable(operand: Operand) -> bool:
 
 
 def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int], outputs: Sequence[int]) -> Model:
-    """A model of some operations of another, which shares its constants' memory; operands in order of use (fact P23)."""
+    """A model of some operations of another, which shares its constants' memory (facts P23 and P30).
+
+    Operands come in order of use; operations are sorted as finish sorts them.
+    """
     index: dict[int, int] = {}
     for i in (i for o in operations for i in (*o.inputs, *o.outputs)):
         index.setdefault(i, len(index))
@@ -371,12 +375,16 @@ def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int]
     moved = tuple(
         replace(o, inputs=tuple(index[i] for i in o.inputs), outputs=tuple(index[i] for i in o.outputs)) for o in operations
     )
-    main = Subgraph(tuple(operand(i) for i in index), moved, tuple(index[i] for i in inputs), tuple(index[i] for i in outputs))
+    operands = tuple(operand(i) for i in index)
+    sorted_again = tuple(moved[i] for i in run_order(operands, moved))
+    main = Subgraph(operands, sorted_again, tuple(index[i] for i in inputs), tuple(index[i] for i in outputs))
     return _closed(replace(model, main=main))
 
 
 def _closed(model: Model) -> Model:
     """The model with those referenced models and extensions alone that it uses (fact M49)."""
+    if not (model.referenced or model.extensions or model.states):
+        return model
     found: dict[int, int] = {}
 
     def visit(subgraph: Subgraph) -> None:
