@@ -1,6 +1,7 @@
 """Write docs/tflite-operators.md: what Android's delegate maps, and what was compared with LiteRT's reference kernels.
 
-    python scripts/make_tflite_docs.py
+python scripts/make_tflite_docs.py           write the file
+python scripts/make_tflite_docs.py --check   exit with 1 if it is not up to date; the size of differences is the machine's
 
 Each case of tests/tflite/cases.py is converted and run beside LiteRT; an operator without a case is described by its host
 kernel, or by the reason why there is none.
@@ -8,6 +9,8 @@ kernel, or by the reason why there is none.
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
 import tempfile
 from collections import defaultdict
@@ -45,7 +48,24 @@ in steps for integers and relative to the range for floats. Made by `scripts/mak
 
 
 def main() -> None:
-    """Run every case and write the table."""
+    """Write or check the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if the file is not up to date")
+    checking = parser.parse_args().check
+    text = document()
+    if not checking:
+        TARGET.write_text(text, encoding="utf-8")
+    elif _comparable(TARGET.read_text(encoding="utf-8")) != _comparable(text):
+        sys.exit(f"{TARGET.name} is not up to date: run python scripts/make_tflite_docs.py")
+
+
+def _comparable(text: str) -> str:
+    """The page without the sizes of differences."""
+    return re.sub(r"\([0-9.e+-]+\)", "", text)
+
+
+def document() -> str:
+    """Run every case; the whole page."""
     compared: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as folder:
         for case in cases():
@@ -58,8 +78,7 @@ def main() -> None:
         rule = RULES.get(name)
         mapped = "" if rule is None else f"version {rule.version}, level {rule.level}" + _types(rule.types)
         rows.append(f"| {name} | {mapped} | {_compared(name, compared, kernels)} |")
-    TARGET.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
-    print(f"{TARGET}: {len(rows)} rows")
+    return HEAD + "\n".join(rows) + "\n"
 
 
 def _types(types: tuple[str, ...] | None) -> str:
