@@ -65,6 +65,8 @@ class HostTensor:
     dtype: np.dtype[np.generic]
     scale: float = 0.0
     zero_point: int = 0
+    extension_data: bytes | None = None
+    """What ``setOperandExtensionData`` attached."""
 
 
 HostKernel: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], Mapping[str, Any]], Sequence[Array]]"

@@ -16,6 +16,7 @@ from pathlib import Path
 from nnbridge.devices.caching import CachingDevice
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device, cache_files_needed
+from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped
 from nnbridge.devices.remote import RemoteDevice
@@ -143,4 +144,4 @@ def _registered(device: Device) -> Device:
     return device
 
 
-__all__ = ["CPU_NAME", "HOST_NAME", "Device", "all_devices", "cpu", "device", "drivers", "host", "shipped"]
+__all__ = ["CPU_NAME", "HOST_NAME", "Device", "all_devices", "cpu", "device", "driver", "drivers", "host", "shipped"]

@@ -7,32 +7,25 @@ goes through the vendor-extension machinery like any other device and takes noth
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from nnbridge.devices.device import (
     Capabilities,
     Device,
-    OutputShape,
     Performance,
     PreparedModel,
-    Request,
-    Result,
     Support,
 )
-from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason
-from nnbridge.extensions import OPTIONS_TYPE, TYPES, Extension, HostOperation, HostTensor, operand_dtype
+from nnbridge.devices.functions import Array, Function, FunctionPreparedModel
+from nnbridge.errors import BadDataError, OpFailedError, Reason
+from nnbridge.extensions import OPTIONS_TYPE, TYPES, Extension, HostOperation, HostTensor
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.types import (
     DeviceTypeCode,
     Lifetime,
     PreferenceCode,
     PriorityCode,
-    ResultCode,
     is_extension,
     split_extension_code,
 )
@@ -53,80 +46,36 @@ def host_operation(model: Model, operation: Operation) -> HostOperation | Reason
     return found or Reason(f"an operation of {name}", str(number), f"{name}#{number}")
 
 
-class HostPreparedModel(PreparedModel):
+class HostPreparedModel(FunctionPreparedModel):
     """Host operations in run order."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model
-        self._dtypes = [operand_dtype(operand) for operand in model.main.operands]
-        self._work = []
-        for operation in model.main.operations:
-            found = host_operation(model, operation)
-            if isinstance(found, Reason):
-                raise BadDataError(found)
-            self._work.append((operation, found, _options(model, operation)))
+        found = [_hosted(model, operation) for operation in model.main.operations]
+        functions = [_function(model, o, hosted) for o, hosted in zip(model.main.operations, found, strict=True)]
+        super().__init__(model, functions, [hosted.name for hosted in found])
 
-    def execute(self, request: Request) -> Result:
-        """Run every operation's NumPy kernel."""
-        started = time.perf_counter_ns()
-        model = self._model
-        values: dict[int, npt.NDArray[Any] | None] = dict(zip(model.main.inputs, request.inputs, strict=True))
-        try:
-            for operation, hosted, options in self._work:
-                self._run(operation, hosted, options, values)
-        except NnapiError as error:
-            return Result(error.code, reason=error.reason)
-        shapes = []
-        for i, buffer in zip(model.main.outputs, request.outputs, strict=True):
-            value = values[i]
-            assert value is not None
-            fits = buffer.data is not None and len(buffer.data) >= value.nbytes
-            if fits and buffer.data is not None:
-                buffer.data[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            shapes.append(OutputShape(value.shape, fits))
-        sufficient = all(shape.sufficient for shape in shapes)
-        took = time.perf_counter_ns() - started if request.measure else None
-        code = ResultCode.NO_ERROR if sufficient else ResultCode.OUTPUT_INSUFFICIENT_SIZE
-        return Result(code, tuple(shapes), None, took, took)
 
-    def _run(
-        self,
-        operation: Operation,
-        hosted: HostOperation,
-        options: dict[str, Any],
-        values: dict[int, npt.NDArray[Any] | None],
-    ) -> None:
+def _hosted(model: Model, operation: Operation) -> HostOperation:
+    found = host_operation(model, operation)
+    if isinstance(found, Reason):
+        raise BadDataError(found)
+    return found
+
+
+def _function(model: Model, operation: Operation, hosted: HostOperation) -> Function:
+    """The kernel of a host operation with its options bound; an operation without a kernel is refused when it runs."""
+    kernel, options = hosted.kernel, _options(model, operation)
+    plain = [k for k, i in enumerate(operation.inputs) if not is_options(model.main.operands[i])]
+
+    def refuse(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Sequence[Array]:
         label = f"{hosted.name} ({operation.name})" if operation.name else hosted.name
-        if hosted.kernel is None:
-            raise OpFailedError(Reason(hosted.reason or "an operation that the host can run", "", label))
-        inputs = [self._tensor(i, values) for i in operation.inputs if not self._is_options(i)]
-        outputs = [self._tensor(i, {}) for i in operation.outputs]
-        try:
-            with np.errstate(all="ignore"):
-                results = hosted.kernel(inputs, outputs, options)
-        except NnapiError:
-            raise
-        except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
-            raise OpFailedError(Reason("operands that fit the operation", str(error), label)) from error
-        for i, declared, result in zip(operation.outputs, outputs, results, strict=True):
-            array = np.asarray(result).astype(declared.dtype, copy=False)
-            fits = len(declared.dims) in (0, array.ndim) and all(
-                want in (0, got) for want, got in zip(declared.dims, array.shape, strict=False)
-            )
-            if not fits:
-                raise OpFailedError(Reason(f"an output of {list(declared.dims)} as declared", str(list(array.shape)), label))
-            values[i] = array
+        raise OpFailedError(Reason(hosted.reason or "an operation that the host can run", "", label))
 
-    def _tensor(self, i: int, values: dict[int, npt.NDArray[Any] | None]) -> HostTensor:
-        operand, dtype = self._model.main.operands[i], self._dtypes[i]
-        data = values.get(i)
-        if data is None and operand.is_constant:
-            data = np.frombuffer(self._model.bytes_of(operand), dtype).reshape(operand.dims)
-        dims = operand.dims if data is None else data.shape
-        return HostTensor(data, dims, dtype, operand.scale, operand.zero_point)
+    def run(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Sequence[Array]:
+        assert kernel is not None
+        return kernel([inputs[k] for k in plain], outputs, options)
 
-    def _is_options(self, i: int) -> bool:
-        return is_options(self._model.main.operands[i])
+    return refuse if kernel is None else run
 
 
 class HostDevice(Device):
