@@ -6,9 +6,11 @@ code. A refused call leaves the builder as it was; only ``finish`` can make it i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 
 import numpy as np
 
@@ -37,6 +39,15 @@ from nnbridge.types import (
 )
 
 _MAX_OPERANDS = 2**32 - 2
+
+
+LOG = logging.getLogger(__name__)
+
+
+@cache
+def warn_of_oem() -> None:
+    """Once for a process (fact X25)."""
+    LOG.warning("OEM types and operations are deprecated since Android 10; vendor extensions take their place")
 
 
 class _State(Enum):
@@ -91,6 +102,8 @@ class ModelBuilder:
         """
         self._require_open("addOperand")
         TYPES.check_allowed(type, "addOperand")
+        if type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE):
+            warn_of_oem()
         dims = tuple(int(d) for d in dims)
         reason = check_operand_type(type, dims, scale, zero_point)
         if reason is not None:
@@ -181,6 +194,8 @@ class ModelBuilder:
         """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature."""
         self._require_open("addOperation")
         TYPES.check_allowed(type, "addOperation")
+        if type == OperationCode.OEM_OPERATION:
+            warn_of_oem()
         known = type in OperationCode.__members__.values()
         if not (known or (is_extension(type) and TYPES.name(type))):
             raise BadDataError(Reason("a known operation", operation_name(type), "addOperation"))

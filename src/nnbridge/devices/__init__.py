@@ -14,8 +14,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from nnbridge.devices.caching import CachingDevice
+from nnbridge.devices.checks import description_fault
 from nnbridge.devices.cpu import CPU_NAME, CpuDevice
-from nnbridge.devices.device import Device, cache_files_needed
+from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped
@@ -34,13 +35,11 @@ def drivers() -> tuple[Device, ...]:
     """Every driver, in discovery order: AOSP's samples, then installed ones. The CPU and the host are apart."""
     found: list[Device] = list(SAMPLE_DRIVERS)
     for point in entry_points(group=DEVICES_GROUP):
-        made = point.load()
-        made = made if isinstance(made, Device) else made()
-        wrong = cache_files_needed(made)
-        if isinstance(wrong, Reason):
-            LOG.warning("not listed: %s", wrong)
-            continue
-        found.append(made)
+        try:
+            found.append(_load(point.value))
+        except NnbridgeError as error:
+            # As on Android: a driver that cannot be had is told in the log and is not listed; the others are.
+            LOG.warning("not listed: %s", error)
     return tuple(_registered(device) for device in found)
 
 
@@ -136,9 +135,9 @@ def _load(name: str) -> Device:
 
 def _registered(device: Device) -> Device:
     """The device, whose extensions' types can be used from now on."""
-    wrong = cache_files_needed(device)
-    if isinstance(wrong, Reason):
-        raise InputError(wrong)
+    fault = description_fault(device)
+    if fault is not None:
+        raise InputError(fault)
     for extension in device.supported_extensions():
         TYPES.register(extension)
     return device

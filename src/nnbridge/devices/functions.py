@@ -26,7 +26,7 @@ from nnbridge.devices.device import (
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason
 from nnbridge.extensions import HostTensor, operand_dtype
 from nnbridge.model import Model, Operation
-from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, PreferenceCode, PriorityCode, ResultCode
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, OperandCode, PreferenceCode, PriorityCode, ResultCode
 
 Array = npt.NDArray[Any]
 Tensor: TypeAlias = HostTensor
@@ -87,7 +87,9 @@ class FunctionPreparedModel(PreparedModel):
         operand, dtype = self._model.main.operands[i], self._dtypes[i]
         data = values.get(i)
         if data is None and operand.is_constant:
-            data = np.frombuffer(self._model.bytes_of(operand), dtype).reshape(operand.dims)
+            data = np.frombuffer(self._model.bytes_of(operand), dtype)
+            # An OEM scalar has as many bytes as its maker likes.
+            data = data if operand.type == OperandCode.OEM_SCALAR else data.reshape(operand.dims)
         dims = operand.dims if data is None else data.shape
         return Tensor(data, dims, dtype, operand.scale, operand.zero_point, operand.extension_data)
 
