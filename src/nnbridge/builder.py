@@ -14,6 +14,7 @@ from functools import cache
 
 import numpy as np
 
+from nnbridge.device_view import device_view, pad, small_alignment
 from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullError
 from nnbridge.extensions import TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Subgraph
@@ -135,7 +136,7 @@ class ModelBuilder:
             self._large[index] = _LargeValue(index, data)
             return
         self._large.pop(index, None)
-        _pad(self._small, _small_alignment(len(data)))
+        pad(self._small, small_alignment(len(data)))
         at = Location(0, len(self._small), len(data))
         self._small += data
         self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_COPY, location=at)
@@ -158,6 +159,8 @@ class ModelBuilder:
         """``setOperandValueFromModel``: the finished model that a MODEL operand of IF or WHILE stands for."""
         self._require_open("setOperandValueFromModel")
         operand = self._operand(index, "setOperandValueFromModel")
+        if model is None:
+            raise UnexpectedNullError(Reason("a model", "None", "setOperandValueFromModel"))
         self._operands[index] = replace(operand, lifetime=Lifetime.SUBGRAPH, location=Location(offset=len(self._referenced)))
         self._referenced.append(model)
 
@@ -184,7 +187,9 @@ class ModelBuilder:
         operand = self._operand(index, "setOperandExtensionData")
         if not is_extension(operand.type):
             raise BadDataError(Reason("an extension operand", str(operand), "setOperandExtensionData", operand.name))
-        self._operands[index] = replace(operand, extension_data=data or None)
+        if data is not None and len(data) == 0:
+            raise BadDataError(Reason("data of at least one byte, or none", "0 bytes", "setOperandExtensionData", operand.name))
+        self._operands[index] = replace(operand, extension_data=data)
 
     # -- operations and interface -----------------------------------------------------------------------------------
 
@@ -251,7 +256,7 @@ class ModelBuilder:
             raise BadDataError(Reason(f"feature level {allowed} at most", str(verdict.level)))
         self._state = _State.COMPLETED
         trimmed = tuple(_without_trailing_defaults(o, model) for o in model.main.operations)
-        return _without_unused_operands(replace(model, main=replace(model.main, operations=trimmed)))
+        return device_view(replace(model, main=replace(model.main, operations=trimmed)))
 
     @property
     def run_order(self) -> tuple[int, ...]:
@@ -263,7 +268,7 @@ class ModelBuilder:
         operands = list(self._operands)
         blob = bytearray()
         for value in self._large.values():
-            _pad(blob, POOL_ALIGNMENT)
+            pad(blob, POOL_ALIGNMENT)
             at = Location(len(self._pools), len(blob), len(value.data))
             operands[value.operand] = replace(operands[value.operand], location=at)
             blob += value.data
@@ -279,7 +284,7 @@ class ModelBuilder:
         bodies: list[int] = []
         for model in self._referenced:
             bodies.append(len(referenced))
-            _pad(small, POOL_ALIGNMENT)
+            pad(small, POOL_ALIGNMENT)
             moved = (len(small), len(all_pools), len(referenced) + 1)
             referenced.append(_moved(model.main, *moved))
             referenced.extend(_moved(s, *moved) for s in model.referenced)
@@ -338,15 +343,6 @@ def _bytes_of(operand: Operand, value: object) -> memoryview:
     dtype = None if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype
     array = np.ascontiguousarray(value, None if isinstance(value, np.ndarray) else dtype)
     return array.reshape(-1).view(np.uint8).data
-
-
-def _small_alignment(length: int) -> int:
-    """Alignment of small values inside the value blob (``alignBytesNeeded``)."""
-    return 1 if length < 2 else 2 if length < 4 else 4
-
-
-def _pad(blob: bytearray, alignment: int) -> None:
-    blob.extend(bytes(-len(blob) % alignment))
 
 
 def run_order(operands: Sequence[Operand], operations: Sequence[Operation]) -> list[int]:
@@ -428,19 +424,3 @@ def _is_default(operand: Operand, default: float | None, model: Model) -> bool:
         return False
     value = model.value(operand)
     return value is not None and bool(value == default)
-
-
-def _without_unused_operands(model: Model) -> Model:
-    """The model as devices see it: operands that nothing uses are gone (M49)."""
-    main = model.main
-    used = {i for o in main.operations for i in (*o.inputs, *o.outputs)} | {*main.inputs, *main.outputs}
-    if len(used) == len(main.operands):
-        return model
-    index = {old: new for new, old in enumerate(sorted(used))}
-
-    def renumbered(indexes: Sequence[int]) -> tuple[int, ...]:
-        return tuple(index[i] for i in indexes)
-
-    operations = tuple(replace(o, inputs=renumbered(o.inputs), outputs=renumbered(o.outputs)) for o in main.operations)
-    operands = tuple(main.operands[i] for i in sorted(used))
-    return replace(model, main=Subgraph(operands, operations, renumbered(main.inputs), renumbered(main.outputs)))

@@ -19,6 +19,7 @@ from nnbridge.errors import OpFailedError, Reason
 from nnbridge.extensions import Extension
 from nnbridge.model import Model
 from nnbridge.types import (
+    BYTE_SIZE_OF_CACHE_TOKEN,
     RUNTIME_FEATURE_LEVEL,
     DeviceTypeCode,
     FeatureLevel,
@@ -30,8 +31,6 @@ from nnbridge.types import (
 
 Support: TypeAlias = "bool | Reason"
 """A device's answer for one operation: True, or False, or better the reason of the no."""
-
-CACHE_TOKEN_BYTES = 32
 
 UNLISTED = float(np.finfo(np.float32).max)
 """Figure of an operand type that a device does not list (FLT_MAX)."""
@@ -147,7 +146,7 @@ class PrepareModelConfig:
     priority: int = PriorityCode.MEDIUM
     deadline: int | None = None
     """``time.monotonic_ns`` after which preparing need not go on."""
-    token: bytes = bytes(CACHE_TOKEN_BYTES)
+    token: bytes = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
     """Stands for what is prepared here; all zero where nothing is cached."""
     save: Callable[[CacheFiles], None] | None = None
     """Where the device hands over its cache files; None if the client wants none."""

@@ -179,7 +179,7 @@ def ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
 ) -> None:
     """Scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand."""
     builder, params = _builder(model), not_null(params, "parameters")
-    builder.set_operand_symm_per_channel_quant_params(index, list(params.scales), params.channelDim)
+    builder.set_operand_symm_per_channel_quant_params(index, list(params.scales or ()), params.channelDim)
 
 
 @function()

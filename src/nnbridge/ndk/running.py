@@ -99,7 +99,7 @@ def ANeuralNetworksCompilation_addExtensionAttribute(
 ) -> None:
     """A hint for the driver."""
     found, name = HANDLES.get(compilation, Compilation), not_null(extensionName, "an extension's name")
-    found.add_extension_attribute(name, attributeCodeWithinExtension, bytes(not_null(exactly(data, length), "a value")))
+    found.add_extension_attribute(name, attributeCodeWithinExtension, bytes(exactly(data, length) or b""))
 
 
 def _refuse_attribute(name: str, number: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nnbridge.errors import Reason
 from nnbridge.extensions import TYPES
-from nnbridge.model import Model, Operand, Operation, Subgraph
+from nnbridge.model import Location, Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.control_flow import check_control_flow, has_unknown_boundary
@@ -30,6 +30,12 @@ from nnbridge.types import (
 )
 
 MAX_TENSOR_BYTES = 2**32 - 1
+_WITHOUT_PLACE = (
+    Lifetime.TEMPORARY_VARIABLE,
+    Lifetime.SUBGRAPH_INPUT,
+    Lifetime.SUBGRAPH_OUTPUT,
+    Lifetime.NO_VALUE,
+)
 _EXTENSION_NAME = re.compile(r"[a-z0-9_]*\.[a-z0-9_.]*")
 
 
@@ -169,6 +175,13 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
             return Reason("per-channel quantisation parameters", "none", operand=label)
     elif operand.channel_quant is not None:
         return Reason("no per-channel quantisation parameters", "some", operand=label)
+    if operand.extension_data is not None and not is_extension(operand.type):
+        return Reason("extension data of extension operands only", f"{len(operand.extension_data)} bytes", operand=label)
+    at = operand.location
+    if operand.lifetime is Lifetime.SUBGRAPH and not (0 <= at.offset < len(model.referenced) and at.pool == at.length == 0):
+        return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}", operand=label)
+    if operand.lifetime in _WITHOUT_PLACE and at != Location():
+        return Reason("no place for an operand without value", f"{at.offset}+{at.length}", operand=label)
     if not operand.is_constant:
         return None
     size = byte_size(operand)
@@ -177,7 +190,9 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
         return Reason("known, non-zero dimensions of a constant", str(list(operand.dims)), operand=label)
     if size is not None and not oem and operand.location.length != size:
         return Reason(f"a constant of {size} bytes", f"{operand.location.length}", operand=label)
-    at, copied = operand.location, operand.lifetime is Lifetime.CONSTANT_COPY
+    copied = operand.lifetime is Lifetime.CONSTANT_COPY
+    if copied and at.pool != 0:
+        return Reason("pool 0 for a value that was copied", str(at.pool), operand=label)
     if not copied and not 0 <= at.pool < len(model.pools):
         return Reason("a pool of the model", str(at.pool), operand=label)
     room = len(model.operand_values) if copied else len(model.pools[at.pool])
@@ -191,6 +206,10 @@ def validate_model(model: Model) -> Verdict:
     for name in model.extensions:
         if not _EXTENSION_NAME.fullmatch(name):
             return Verdict(reason=Reason("an extension name of lower-case letters, digits, '.' and '_'", repr(name)))
+    if len(set(model.extensions.values())) != len(model.extensions):
+        return Verdict(reason=Reason("a prefix of its own for each extension", str(dict(model.extensions))))
+    if (cycle := _cycle(model)) is not None:
+        return Verdict(reason=Reason("referenced subgraphs without a cycle", f"subgraph {cycle} in itself"))
     level: int = FeatureLevel.LEVEL_4 if model.referenced else FeatureLevel.LEVEL_1
     runtime_only = False
     for subgraph in model.subgraphs():
@@ -202,6 +221,19 @@ def validate_model(model: Model) -> Verdict:
     return Verdict(level, None, runtime_only)
 
 
+def _cycle(model: Model) -> int | None:
+    """A referenced subgraph that contains itself (fact V3)."""
+    inner = [
+        {o.location.offset for o in s.operands if o.lifetime is Lifetime.SUBGRAPH and o.location.offset < len(model.referenced)}
+        for s in model.referenced
+    ]
+    # Subgraphs whose bodies are all settled are taken away until none is left or a cycle remains.
+    open_ = set(range(len(inner)))
+    while settled := {i for i in open_ if not inner[i] & open_}:
+        open_ -= settled
+    return min(open_, default=None)
+
+
 def _validate_subgraph(subgraph: Subgraph, model: Model) -> Verdict:
     if not subgraph.operands or not subgraph.operations:
         return Verdict(reason=Reason("at least one operand and one operation", "none"))
@@ -209,7 +241,7 @@ def _validate_subgraph(subgraph: Subgraph, model: Model) -> Verdict:
         reason = validate_operand(operand, i, model)
         if reason is not None:
             return Verdict(reason=reason)
-    reason = _check_interface(subgraph) or _check_run_order(subgraph)
+    reason = _check_indexes(subgraph) or _check_interface(subgraph) or _check_run_order(subgraph)
     if reason is not None:
         return Verdict(reason=reason)
     level, runtime_only = 1, False
@@ -221,6 +253,15 @@ def _validate_subgraph(subgraph: Subgraph, model: Model) -> Verdict:
     for i in (*subgraph.inputs, *subgraph.outputs):
         level = max(level, operand_level(subgraph.operands[i]))
     return Verdict(level, None, runtime_only)
+
+
+def _check_indexes(subgraph: Subgraph) -> Reason | None:
+    count = len(subgraph.operands)
+    for operation in subgraph.operations:
+        wrong = next((i for i in (*operation.inputs, *operation.outputs) if not 0 <= i < count), None)
+        if wrong is not None:
+            return Reason(f"operand indexes below {count}", str(wrong), operation_name(operation.type))
+    return None
 
 
 def _check_interface(subgraph: Subgraph) -> Reason | None:

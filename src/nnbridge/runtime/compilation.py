@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nnbridge import devices as device_list
-from nnbridge.devices.device import CACHE_TOKEN_BYTES, Device, PreparedModel, PrepareModelConfig
+from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig
 from nnbridge.devices.host import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnexpectedNullError
 from nnbridge.model import Model, Operation, Subgraph
@@ -19,7 +19,15 @@ from nnbridge.runtime.delegation import limit_partitions
 from nnbridge.runtime.partition import Placement, ask, place
 from nnbridge.runtime.slicing import Slices
 from nnbridge.runtime.steps import Partition, Step, check_step, make_steps
-from nnbridge.types import FeatureLevel, OperationCode, PreferenceCode, PriorityCode, ResultCode, is_extension
+from nnbridge.types import (
+    BYTE_SIZE_OF_CACHE_TOKEN,
+    FeatureLevel,
+    OperationCode,
+    PreferenceCode,
+    PriorityCode,
+    ResultCode,
+    is_extension,
+)
 
 LEAST_ALIGNMENT = 16
 """Alignment of an input or output that no step uses."""
@@ -172,8 +180,8 @@ class Compilation:
         self._require_open("setCaching")
         if directory is None or token is None:
             raise UnexpectedNullError(Reason("a directory and a token", "None", "setCaching"))
-        if len(token) != CACHE_TOKEN_BYTES:
-            raise BadDataError(Reason(f"a token of {CACHE_TOKEN_BYTES} bytes", str(len(token)), "setCaching"))
+        if len(token) != BYTE_SIZE_OF_CACHE_TOKEN:
+            raise BadDataError(Reason(f"a token of {BYTE_SIZE_OF_CACHE_TOKEN} bytes", str(len(token)), "setCaching"))
         self.caching = (Path(directory), bytes(token))
 
     def add_extension_attribute(self, name: str, number: int, value: bytes) -> None:
