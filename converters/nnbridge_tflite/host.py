@@ -24,6 +24,9 @@ KERNEL_MODULES = (kernels_lstm, kernels_quantised, kernels_selection, kernels_sh
 PER_CHANNEL = MOVES | {"DEQUANTIZE", "DENSIFY"}
 """Operators whose kernels take a scale for each channel, or do not care."""
 
+CONTROL = {"IF": "if", "WHILE": "while", "STABLEHLO_WHILE": "while"}
+"""Operators whose bodies the host runs."""
+
 NO_KERNEL = "an operator that nnbridge's host computes"
 """Why an operation of the extension is refused when it runs."""
 
@@ -84,7 +87,8 @@ def _operations() -> dict[int, HostOperation]:
         kernel = KERNELS.get(name)
         if can_lower(name):
             kernel = _integer_first(name, code, kernel)
-        made[code] = HostOperation(name, None if kernel is None else _adapted(name, kernel), "" if kernel else NO_KERNEL)
+        refused = "" if kernel or name in CONTROL else NO_KERNEL
+        made[code] = HostOperation(name, None if kernel is None else _adapted(name, kernel), refused, CONTROL.get(name, ""))
     return made
 
 

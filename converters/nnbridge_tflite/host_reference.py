@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from nnbridge.converters.draft import Draft, Step, Unmappable, Value
+from nnbridge.converters.draft import Draft, Step, Unmappable
 from nnbridge.extensions import HostTensor
-from nnbridge.operations import definition
-from nnbridge.operations.call import Arg
-from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 from nnbridge_tflite import families
+from nnbridge_tflite.evaluation import evaluated
 from nnbridge_tflite.graph import ELEMENT_TYPES, Operator, Quantisation, Tensor
 from nnbridge_tflite.kernels import CHANNELS, STATES, Array, Options, Tensors
 from nnbridge_tflite.lowering import LOWERINGS, Lowerer
@@ -53,7 +49,7 @@ def reference(name: str, code: int, inputs: Tensors, outputs: Tensors, options: 
         custom_options=bytes.fromhex(options.get("custom_options", "")),
     )
     steps, lowerer = _lowered(operator, tensors, arrays, states)
-    return _evaluated(steps, [*lowerer.outputs, *(lowerer.carried[place] for place in states)])
+    return evaluated(steps, [*lowerer.outputs, *(lowerer.carried[place] for place in states)])
 
 
 def shapes(operator: Operator, values: Values) -> list[tuple[int, ...]] | None:
@@ -101,22 +97,3 @@ def _tensor(index: int, tensor: HostTensor, options: Options) -> Tensor:
     if channels is not None:
         quantisation = Quantisation(tuple(channels["scales"]), tuple(channels["zero_points"]), channels["axis"])
     return Tensor(index, f"operand {index}", element, tensor.dims, quantisation=quantisation)
-
-
-def _evaluated(steps: Sequence[Step], outputs: Sequence[Value]) -> Sequence[Array]:
-    """Run the steps' reference kernels in order."""
-    known: dict[int, Array] = {}
-    for step in steps:
-        declared = definition(step.code)
-        if declared is None:
-            raise ValueError("an operator of NNAPI's operations alone")
-        args = [_arg(value, known.get(id(value), value.data)) for value in step.inputs]
-        answers = evaluate(make_call(declared, args, [_arg(v, None) for v in step.outputs]))
-        for value, answer in zip(step.outputs, answers, strict=True):
-            known[id(value)] = np.asarray(answer.value)
-    return [known[id(value)] for value in outputs]
-
-
-def _arg(value: Value, array: Array | None) -> Arg:
-    argument = Arg.of(value.operand(), array, present=not value.omitted)
-    return argument if array is None else argument.replace(dims=array.shape)

@@ -9,8 +9,8 @@ import numpy as np
 
 from nnbridge.converters.draft import Step, Value
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.extensions import TYPES, HostTensor
-from nnbridge.types import TYPE_FACTS, is_extension
+from nnbridge.extensions import HostTensor
+from nnbridge_tflite.evaluation import element_type
 from nnbridge_tflite.graph import Operator
 from nnbridge_tflite.kernels import KERNELS
 
@@ -44,8 +44,7 @@ def _leave_open(outputs: Sequence[Value]) -> None:
 
 
 def _tensor(value: Value) -> HostTensor:
-    declared = TYPES.operand_type(value.type) if is_extension(value.type) else TYPE_FACTS.get(value.type)
-    dtype = np.dtype((declared.dtype if declared is not None else None) or "u1")
+    dtype = element_type(value)
     data = value.data
     if data is None and not value.omitted:
         data = np.zeros(value.dims, dtype)

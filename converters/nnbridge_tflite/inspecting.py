@@ -9,10 +9,11 @@ from pathlib import Path
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge.inspection import Inspection, Mapped, SignatureInfo, TensorInfo, count_transposes, histogram
-from nnbridge_tflite.convert import DELEGATE, WIDE, convert_with_report
+from nnbridge_tflite.convert import convert_with_report
 from nnbridge_tflite.graph import Graph, Subgraph, Tensor
 from nnbridge_tflite.metadata import metadata
 from nnbridge_tflite.reader import read
+from nnbridge_tflite.subgraphs import DELEGATE, WIDE
 
 
 def inspect(path: Path, options: ConversionOptions) -> Inspection:

@@ -115,3 +115,15 @@ def bucketize(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[A
 def bitcast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """The same bytes as another type."""
     return [np.ascontiguousarray(given(inputs[0])).view(outputs[0].dtype)]
+
+
+@kernel("HASHTABLE_FIND")
+def table_values(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """The values of keys in a table of numbers; a default for keys that it does not have."""
+    if len(inputs) != 4:
+        raise ValueError("a table of numbers; nnbridge's host holds no strings")
+    keys, values, query, default = (given(tensor) for tensor in inputs)
+    order = np.argsort(keys, kind="stable")
+    places = np.searchsorted(keys, query, sorter=order).clip(0, keys.size - 1)
+    chosen = order[places]
+    return [np.where(keys[chosen] == query, values[chosen], default.reshape(-1)[0])]

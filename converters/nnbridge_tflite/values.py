@@ -16,6 +16,7 @@ from nnbridge_tflite.graph import Operator, Tensor
 from nnbridge_tflite.infer import DATA_DEPENDENT, infer_dims
 from nnbridge_tflite.reader import TfliteFile
 from nnbridge_tflite.sparse import dense
+from nnbridge_tflite.variables import Variables
 
 BASE_TYPES = {
     "FLOAT32": (OperandCode.TENSOR_FLOAT32, 1),
@@ -36,15 +37,21 @@ _QUANTISED = ("UINT8", "INT8", "INT4")
 class Values:
     """The values of one subgraph's tensors, by tensor index."""
 
-    def __init__(self, file: TfliteFile | None, tensors: Sequence[Tensor], written: frozenset[int], draft: Draft) -> None:
+    def __init__(
+        self,
+        file: TfliteFile | None,
+        tensors: Sequence[Tensor],
+        written: frozenset[int],
+        draft: Draft,
+        variables: Variables | None = None,
+        subgraph: int = 0,
+    ) -> None:
         self.file = file
         self.tensors = tensors
         self.draft = draft
         self._written = written
-        self.states: dict[int, Value] = {}
-        """Variable tensors that were read: their values at the start of a run."""
-        self.next_states: dict[int, Value] = {}
-        """Variable tensors that an operator changes: their values at the end of a run."""
+        self.variables = Variables() if variables is None else variables
+        self._subgraph = subgraph
         self._kept: frozenset[int] = frozenset()
         self._inputs: frozenset[int] = frozenset()
         self._values: dict[int, Value] = {}
@@ -102,12 +109,16 @@ class Values:
         listed = tensor.is_variable and tensor.data is None and tensor.elements > 0 and tensor.type.dtype is not None
         return index in self._kept or (listed and index not in self._written and index not in self._inputs)
 
-    def first_state(self, index: int) -> npt.NDArray[Any]:
-        """What a variable tensor holds before the first run, as NNAPI has it."""
-        tensor = self.tensors[index]
-        self.draft.spend(tensor.elements)
-        start = tensor.quantisation.zero_point if tensor.type.name == "INT8" else 0
-        return self._in_nnapi(np.full(tensor.shape, start, tensor.type.dtype), self.states[index])
+    def _state(self, tensor: Tensor) -> Value:
+        """A variable tensor's present value; before the first run it is zero."""
+        key = (self._subgraph, tensor.index)
+        if self.variables.held(key) is None:
+            self.draft.spend(tensor.elements)
+            first = self._declared(tensor)
+            start = tensor.quantisation.zero_point if tensor.type.name == "INT8" else 0
+            first.data = self._in_nnapi(np.full(tensor.shape, start, tensor.type.dtype), first).reshape(first.dims)
+            self.variables.begin(key, first)
+        return self.variables.read(key)
 
     # -- values -----------------------------------------------------------------------------------------------------
 
@@ -125,10 +136,16 @@ class Values:
         """The value that a tensor has from now on."""
         self._values[index] = value
 
+    def adopt(self, index: int, value: Value, array: npt.NDArray[Any] | None) -> None:
+        """A tensor is what another subgraph has: a value, and what is known of it."""
+        self._values[index] = value
+        self._constants[index] = array
+
     def carry(self, index: int, value: Value) -> None:
         """What a variable tensor holds from now on, and in the next run."""
         value.name = f"{self.tensors[index].name} (next)"
-        self._values[index] = self.next_states[index] = value
+        self._values[index] = value
+        self.variables.assign((self._subgraph, index), value)
 
     def make_inputs(self, indexes: Sequence[int]) -> None:
         """Tensors that the caller gives, whatever the file holds for them."""
@@ -155,8 +172,7 @@ class Values:
     def _made(self, tensor: Tensor) -> Value:
         value = self._declared(tensor)
         if self.is_state(tensor.index) and tensor.index not in self._kept:
-            self.states[tensor.index] = value
-            return value
+            return self._state(tensor)
         array = self.constant(tensor.index)
         if array is None and tensor.type.dtype is None and tensor.data is not None and self.file is not None:
             # Strings: the bytes as they lie in the file.

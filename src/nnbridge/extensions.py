@@ -80,6 +80,8 @@ class HostOperation:
     name: str
     kernel: HostKernel | None = None
     reason: str = ""
+    control: str = ""
+    """``if`` or ``while``: operands as those of NNAPI's operation of this name, bodies of any operations."""
 
 
 @dataclass(frozen=True)

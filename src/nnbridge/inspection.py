@@ -43,7 +43,8 @@ class Mapped:
     index: int
     operator: str
     mapping: str
-    """``delegate`` or ``wide`` (NNAPI), ``host``, ``folded`` (a constant) or ``dead`` (nothing needs it)."""
+    """``delegate`` or ``wide`` (NNAPI), ``host``, ``folded`` (a constant), ``state`` (kept from run to run), ``inlined`` (a call
+    that was written out) or ``dead`` (nothing needs it)."""
     reasons: tuple[Reason, ...] = ()
 
 

@@ -127,12 +127,22 @@ def _numbers(builder: flatbuffers.Builder, array: np.ndarray[Any, Any]) -> int:
 
 @dataclass
 class TfliteBuilder:
-    """One subgraph, built up tensor by tensor."""
+    """One subgraph, built up tensor by tensor; the first one may have others beside it."""
 
     tensors: list[dict[str, Any]] = field(default_factory=list)
     buffers: list[dict[str, Any]] = field(default_factory=lambda: [{}])
     codes: list[dict[str, Any]] = field(default_factory=list)
     operators: list[dict[str, Any]] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
+
+    def beside(self) -> TfliteBuilder:
+        """Another subgraph of the same file; :meth:`add` it when it is done."""
+        return TfliteBuilder(buffers=self.buffers, codes=self.codes)
+
+    def add(self, subgraph: TfliteBuilder, inputs: Sequence[int], outputs: Sequence[int]) -> int:
+        """Put a finished subgraph beside this one; its index."""
+        self.others.append(subgraph.graph(inputs, outputs, f"subgraph {len(self.others) + 1}"))
+        return len(self.others)
 
     def tensor(
         self,
@@ -191,16 +201,20 @@ class TfliteBuilder:
             made["custom_options"] = np.frombuffer(custom, np.uint8)
         self.operators.append(made)
 
-    def content(self, inputs: Sequence[int], outputs: Sequence[int], **more: Any) -> bytes:
-        """The file's bytes."""
-        graph = {
+    def graph(self, inputs: Sequence[int], outputs: Sequence[int], name: str) -> dict[str, Any]:
+        """The subgraph's table."""
+        return {
             "tensors": self.tensors,
             "inputs": list(inputs),
             "outputs": list(outputs),
             "operators": self.operators,
-            "name": "main",
+            "name": name,
         }
-        model = {"version": 3, "operator_codes": self.codes, "subgraphs": [graph], "description": "test", "buffers": self.buffers}
+
+    def content(self, inputs: Sequence[int], outputs: Sequence[int], **more: Any) -> bytes:
+        """The file's bytes."""
+        graphs = [self.graph(inputs, outputs, "main"), *self.others]
+        model = {"version": 3, "operator_codes": self.codes, "subgraphs": graphs, "description": "test", "buffers": self.buffers}
         builder = flatbuffers.Builder(1 << 16)
         builder.Finish(pack(builder, "Model", {**model, **more}), b"TFL3")
         return bytes(builder.Output())

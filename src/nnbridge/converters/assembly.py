@@ -62,7 +62,9 @@ class Assembly:
         if value.channel_quant is not None:
             quant = value.channel_quant
             builder.set_operand_symm_per_channel_quant_params(index, quant.scales, quant.channel_dim)
-        if value.omitted:
+        if value.model is not None:
+            builder.set_operand_value_from_model(index, value.model)
+        elif value.omitted:
             builder.set_operand_value(index, None)
         elif value.data is not None:
             self._set_value(index, value)

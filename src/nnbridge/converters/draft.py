@@ -15,15 +15,17 @@ import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
-from nnbridge.model import ChannelQuant, Operand, Operation, Pool
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
 from nnbridge.operations.matching import match
-from nnbridge.operations.validation import check_operand_type, validate_operation
-from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, OperationCode, is_extension
+from nnbridge.operations.validation import check_operand_type, validate_model, validate_operation
+from nnbridge.types import TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
 
 _RELATIVE_SCALE_ERROR = 1e-5
+_TRIED_SIZES = (7, 11)
+"""Two sizes for an open dimension; what depends on it comes out differently."""
 
 
 class Unmappable(Exception):
@@ -60,6 +62,8 @@ class Value:
     region: Region | None = None
     """Where the constant lies, if that place may serve the model as it is."""
     omitted: bool = False
+    model: Model | None = None
+    """The finished model that a MODEL operand stands for."""
 
     @property
     def constant(self) -> bool:
@@ -104,14 +108,21 @@ class Step:
 class Draft:
     """Operations in run order, and constants that operations share."""
 
-    def __init__(self, feature_level: int, budget: int = 1 << 24) -> None:
+    def __init__(self, feature_level: int, budget: int = 1 << 24, outer: Draft | None = None) -> None:
         self.feature_level = feature_level
         self._budget = budget
+        self._outer = outer
         self.steps: list[Step] = []
         self._shared: dict[Any, Value] = {}
 
+    def inner(self) -> Draft:
+        """The draft of a body, which spends from this one's budget."""
+        return Draft(self.feature_level, self._budget, self)
+
     def spend(self, elements: int) -> None:
         """Account for constants that the file does not hold, before they are made; a file asks for a bounded amount."""
+        if self._outer is not None:
+            self._outer.spend(elements)
         self._budget -= elements
         if self._budget < 0:
             raise ConversionError(Reason("fewer new constants (zeros, unpacked weights)", f"{elements} elements more"))
@@ -143,7 +154,9 @@ class Draft:
 
     def add(self, step: Step) -> None:
         """Append an operation whose outputs get the dimensions that NNAPI computes; Unmappable if it is not valid."""
-        if not is_extension(step.code):
+        if step.code in CONTROL_FLOW:
+            _check_control_flow(step, self.feature_level)
+        elif not is_extension(step.code):
             self._check(step)
         self.steps.append(step)
 
@@ -179,6 +192,8 @@ class Draft:
         if isinstance(found, Reason):
             raise Unmappable(found)
         if any(_open(arg) for arg in args if arg.present):
+            for value, dims in zip(step.outputs, _open_dims(Call(declared, found.signature, args, outs)) or (), strict=False):
+                value.dims = dims
             return
         try:
             resolved = resolve(Call(declared, found.signature, args, outs))
@@ -194,6 +209,23 @@ class Draft:
 def _open(arg: Arg) -> bool:
     """True for a tensor of which a dimension or the rank is not known."""
     return 0 in arg.dims or (not arg.dims and not is_extension(arg.type) and TYPE_FACTS[arg.type].tensor)
+
+
+def _open_dims(call: Call) -> list[tuple[int, ...]] | None:
+    """Output dimensions while some of the inputs' are open: those that come out the same whatever stands there.
+
+    None where the operation cannot be tried, because a rank is not known or no number fits.
+    """
+    found = []
+    for size in _TRIED_SIZES:
+        if any(arg.present and _open(arg) and not arg.dims for arg in call.args):
+            return None
+        args = [arg.replace(dims=tuple(d or size for d in arg.dims)) if arg.present else arg for arg in call.args]
+        try:
+            found.append([arg.dims for arg in resolve(Call(call.definition, call.signature, args, call.outs))])
+        except (NnapiError, NeedsValue):
+            return None
+    return [tuple(max(a, 0) if a == b else 0 for a, b in zip(*dims, strict=True)) for dims in zip(*found, strict=True)]
 
 
 def _require_same_quantisation(operation: str, value: Value, computed: Arg) -> None:
@@ -214,3 +246,35 @@ def options_value(extension: str, text: bytes) -> Value:
     """The operand that holds the options of a host extension's operation."""
     code = TYPES.code(extension, OPTIONS_TYPE.number)
     return Value(code, (len(text),), data=np.frombuffer(text, np.uint8))
+
+
+CONTROL_FLOW = (OperationCode.IF, OperationCode.WHILE)
+
+
+def _check_control_flow(step: Step, feature_level: int) -> None:
+    """IF and WHILE against the models that they refer to, which stand in their operands."""
+    values = list({id(v): v for v in (*step.inputs, *step.outputs)}.values())
+    index = {id(v): i for i, v in enumerate(values)}
+    models = [v.model for v in values if v.model is not None]
+    operands: list[Operand] = []
+    bodies: list[Subgraph] = []
+    for value in values:
+        operand = value.operand()
+        if value.model is not None:
+            operand = replace(operand, lifetime=Lifetime.SUBGRAPH, location=Location(offset=len(bodies)))
+            bodies.append(value.model.main)
+        operands.append(operand)
+    operation = Operation(step.code, tuple(index[id(v)] for v in step.inputs), tuple(index[id(v)] for v in step.outputs))
+    main = Subgraph(tuple(operands), (operation,), (), ())
+    verdict = validate_operation(operation, operands, Model(main, tuple(bodies)), main)
+    name = OperationCode(step.code).name
+    if verdict.reason is not None:
+        raise Unmappable(verdict.reason)
+    hosted = next(
+        (m.operation_name(o) for m in models for s in m.subgraphs() for o in s.operations if is_extension(o.type)), None
+    )
+    if hosted is not None:
+        raise Unmappable(Reason("bodies of NNAPI's operations alone", hosted, name))
+    level = max([verdict.level, FeatureLevel.LEVEL_4, *(validate_model(m).level for m in models)])
+    if level > feature_level:
+        raise Unmappable(Reason(f"feature level {level} at least", str(feature_level), name))

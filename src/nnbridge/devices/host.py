@@ -6,9 +6,8 @@ goes through the vendor-extension machinery like any other device and takes noth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from nnbridge.devices.device import (
     Capabilities,
@@ -18,32 +17,13 @@ from nnbridge.devices.device import (
     Support,
 )
 from nnbridge.devices.functions import Array, Function, FunctionPreparedModel
+from nnbridge.devices.host_bodies import HostBodies, host_operation, is_options, options_of
 from nnbridge.errors import BadDataError, OpFailedError, Reason
-from nnbridge.extensions import OPTIONS_TYPE, TYPES, Extension, HostOperation, HostTensor
-from nnbridge.model import Model, Operand, Operation
-from nnbridge.types import (
-    DeviceTypeCode,
-    Lifetime,
-    PreferenceCode,
-    PriorityCode,
-    is_extension,
-    split_extension_code,
-)
+from nnbridge.extensions import TYPES, Extension, HostOperation, HostTensor
+from nnbridge.model import Model, Operation
+from nnbridge.types import DeviceTypeCode, PreferenceCode, PriorityCode
 
 HOST_NAME = "host"
-
-
-def host_operation(model: Model, operation: Operation) -> HostOperation | Reason:
-    """The host's implementation of an extension operation, or why there is none."""
-    extension = model.extension_of(operation.type)
-    if extension is None:
-        return Reason("an operation of a host extension", "one of NNAPI")
-    name, number = extension
-    hosted = TYPES.host_extensions().get(name)
-    if hosted is None:
-        return Reason("an installed host extension", name, f"{name}#{number}")
-    found = hosted.operations.get(number)
-    return found or Reason(f"an operation of {name}", str(number), f"{name}#{number}")
 
 
 class HostPreparedModel(FunctionPreparedModel):
@@ -51,7 +31,8 @@ class HostPreparedModel(FunctionPreparedModel):
 
     def __init__(self, model: Model) -> None:
         found = [_hosted(model, operation) for operation in model.main.operations]
-        functions = [_function(model, o, hosted) for o, hosted in zip(model.main.operations, found, strict=True)]
+        bodies = HostBodies(model)
+        functions = [_function(model, o, hosted, bodies) for o, hosted in zip(model.main.operations, found, strict=True)]
         super().__init__(model, functions, [hosted.name for hosted in found])
 
 
@@ -62,9 +43,9 @@ def _hosted(model: Model, operation: Operation) -> HostOperation:
     return found
 
 
-def _function(model: Model, operation: Operation, hosted: HostOperation) -> Function:
+def _function(model: Model, operation: Operation, hosted: HostOperation, bodies: HostBodies) -> Function:
     """The kernel of a host operation with its options bound; an operation without a kernel is refused when it runs."""
-    kernel, options = hosted.kernel, _options(model, operation)
+    kernel, options = hosted.kernel, options_of(model, model.main, operation)
     plain = [k for k, i in enumerate(operation.inputs) if not is_options(model.main.operands[i])]
 
     def refuse(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Sequence[Array]:
@@ -75,6 +56,12 @@ def _function(model: Model, operation: Operation, hosted: HostOperation) -> Func
         assert kernel is not None
         return kernel([inputs[k] for k in plain], outputs, options)
 
+    def control(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Sequence[Array]:
+        flow = replace(operation, inputs=tuple(operation.inputs[k] for k in plain))
+        return bodies.control(model.main, flow, hosted.control, [inputs[k].data for k in plain])
+
+    if hosted.control:
+        return control
     return refuse if kernel is None else run
 
 
@@ -109,22 +96,3 @@ class HostDevice(Device):
     ) -> PreparedModel:
         """Look up every operation."""
         return HostPreparedModel(model)
-
-
-def is_options(operand: Operand) -> bool:
-    """True for the operand that holds a host operation's options."""
-    return is_extension(operand.type) and split_extension_code(operand.type)[1] == OPTIONS_TYPE.number
-
-
-def _options(model: Model, operation: Operation) -> dict[str, Any]:
-    for i in operation.inputs:
-        operand = model.main.operands[i]
-        if is_options(operand):
-            options: dict[str, Any] = json.loads(bytes(model.bytes_of(operand)))
-            return options
-    return {}
-
-
-def is_omitted(operand: Operand) -> bool:
-    """True for an optional operand without a value."""
-    return operand.lifetime is Lifetime.NO_VALUE

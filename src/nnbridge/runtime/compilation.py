@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig
-from nnbridge.devices.host import host_operation
+from nnbridge.devices.host_bodies import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnexpectedNullError
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.runtime.caching import CacheRecord, prepare_cached

@@ -19,7 +19,7 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.model import Location, Model, Operand, Operation, Subgraph
 from nnbridge.runtime.partition import Placement, place
-from nnbridge.runtime.slicing import CONTROL_FLOW, WRITTEN
+from nnbridge.runtime.slicing import WRITTEN
 from nnbridge.types import FeatureLevel, Lifetime, OperationCode, is_extension
 
 SourceOperand: TypeAlias = "tuple[int, int]"
@@ -389,7 +389,7 @@ def _closed(model: Model) -> Model:
 
     def visit(subgraph: Subgraph) -> None:
         for operation in subgraph.operations if model.referenced else ():
-            for i in operation.inputs if operation.type in CONTROL_FLOW else ():
+            for i in operation.inputs:
                 operand = subgraph.operands[i]
                 if operand.lifetime is Lifetime.SUBGRAPH and operand.location.offset not in found:
                     found[operand.location.offset] = len(found)

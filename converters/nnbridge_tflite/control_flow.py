@@ -1,0 +1,367 @@
+"""Operators that call subgraphs: IF and WHILE as NNAPI's or the host's, calls written out, initialisation run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nnbridge.converters.draft import Step, Unmappable, Value
+from nnbridge.errors import ConversionError, NnapiError, Reason
+from nnbridge.inspection import Mapped
+from nnbridge.types import OperandCode, OperationCode
+from nnbridge_tflite.assemble import body
+from nnbridge_tflite.evaluation import element_type, evaluated
+from nnbridge_tflite.extension import extension_code, options_value
+from nnbridge_tflite.graph import Operator
+from nnbridge_tflite.host import HOST
+from nnbridge_tflite.subgraphs import (
+    FOLDED,
+    HANDLERS,
+    HOST_MAPPING,
+    INLINED,
+    STATE,
+    WIDE,
+    Handler,
+    SubgraphConversion,
+)
+from nnbridge_tflite.variables import Key, Variables
+
+ROUNDS = 4
+"""How often a loop's bodies are converted until the dimensions that change are open."""
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Register what becomes of operators."""
+
+    def register(function: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+# -- variables and tables --------------------------------------------------------------------------------------------
+
+
+@handles("VAR_HANDLE")
+def var_handle(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """A variable's handle, known by container and name."""
+    options = operator.options
+    return _handle(c, operator, ("variable", options.get("container") or "", options.get("shared_name") or ""))
+
+
+@handles("HASHTABLE")
+def hashtable(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """A table's handle, known by number."""
+    return _handle(c, operator, ("table", operator.options.get("table_id") or 0))
+
+
+def _handle(c: SubgraphConversion, operator: Operator, key: Key) -> Mapped:
+    c.handles[operator.outputs[0]] = key
+    c.makers[operator.outputs[0]] = operator
+    return Mapped(operator.index, operator.name, FOLDED)
+
+
+def _key(c: SubgraphConversion, operator: Operator) -> Key | None:
+    """The variable or table that an operator's handle stands for; None for a handle of unknown origin."""
+    return c.handles.get(operator.inputs[0])
+
+
+def _named(c: SubgraphConversion, operator: Operator) -> Key:
+    key = _key(c, operator)
+    if key is None:
+        label = c.graph.tensors[operator.inputs[0]].label
+        raise ConversionError(Reason("a handle of a variable or a table", label, operator.label))
+    return key
+
+
+@handles("READ_VARIABLE")
+def read_variable(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """The variable's present value."""
+    key = _key(c, operator)
+    if key is None or c.variables.held(key) is None:
+        return c.host(operator, [Reason("a variable that was assigned before it is read", "none yet", operator.label)])
+    c.values.commit(operator.outputs[0], c.variables.read(key))
+    return Mapped(operator.index, operator.name, STATE)
+
+
+@handles("ASSIGN_VARIABLE")
+def assign_variable(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """The variable's value from now on."""
+    c.variables.assign(_named(c, operator), c.values.value(operator.inputs[1]))
+    return Mapped(operator.index, operator.name, STATE)
+
+
+@handles("HASHTABLE_IMPORT")
+def hashtable_import(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """A table's contents, if they are constant numbers."""
+    listed = [c.values.value(i) for i in operator.inputs[1:]]
+    if all(c.values.constant(i) is not None for i in operator.inputs[1:]):
+        c.context.tables.setdefault(_named(c, operator), (listed[0], listed[1]))
+        return Mapped(operator.index, operator.name, FOLDED)
+    return Mapped(operator.index, operator.name, FOLDED, (Reason("a table of constant numbers", "another", operator.label),))
+
+
+@handles("HASHTABLE_FIND")
+def hashtable_find(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """A look-up on the host, which gets the table in the handle's place."""
+    table = c.context.tables.get(_key(c, operator))
+    if table is None:
+        return c.host(operator, [Reason("a table of numbers", "strings, or a table without contents", operator.label)])
+    query, default = (c.values.value(i) for i in operator.inputs[1:])
+    out = c.values.fresh_output(operator.outputs[0])
+    out.dims = query.dims
+    inputs = (*table, query, default, options_value(b"{}"))
+    c.draft.add(Step(extension_code(operator.code), inputs, (out,), f"{operator.index}: {operator.name}", HOST_MAPPING))
+    c.values.commit(operator.outputs[0], out)
+    return Mapped(operator.index, operator.name, HOST_MAPPING)
+
+
+@handles("HASHTABLE_SIZE")
+def hashtable_size(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """The number of a table's keys."""
+    table = c.context.tables.get(_key(c, operator))
+    if table is None:
+        return c.host(operator, [Reason("a table of numbers", "strings, or a table without contents", operator.label)])
+    c.values.fold(operator.outputs[0], np.array([table[0].dims[0]], np.int64))
+    return Mapped(operator.index, operator.name, FOLDED)
+
+
+# -- calls -----------------------------------------------------------------------------------------------------------
+
+
+@handles("CALL_ONCE")
+def call_once(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """The subgraph that initialises variables and tables, run now: what it assigns is what variables start as."""
+    number = int(operator.options.get("init_subgraph_index") or 0)
+    reasons: tuple[Reason, ...] = ()
+    if number not in c.context.initialised:
+        c.context.initialised.add(number)
+        variables = Variables()
+        callee = c.callee(number, operator, c.draft.inner(), variables)
+        callee.check_interface(main=False)
+        callee.convert()
+        try:
+            arrays = evaluated(callee.draft.steps, [variables.now[key] for key in variables.changed], HOST.operations)
+        except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, NnapiError) as error:
+            reasons = (Reason("an initialisation that can be computed", str(error), operator.label),)
+            arrays = []
+        for key, array in zip(variables.changed, arrays, strict=False):
+            value = variables.now[key]
+            c.variables.begin(key, replace(value, name=_name(key), data=array.reshape(value.dims), region=None))
+    return Mapped(operator.index, operator.name, FOLDED, reasons)
+
+
+def _name(key: Key) -> str:
+    return "/".join(str(part) for part in key[1:] if part != "") if isinstance(key, tuple) else str(key)
+
+
+@handles("CALL")
+def call(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """The subgraph in the operator's place."""
+    return _inlined(c, operator, int(operator.options.get("subgraph") or 0), operator.inputs)
+
+
+@handles("STABLEHLO_COMPOSITE")
+def composite(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """The decomposition in the operator's place."""
+    return _inlined(c, operator, int(operator.options.get("decomposition_subgraph_index") or 0), operator.inputs)
+
+
+def _inlined(c: SubgraphConversion, operator: Operator, number: int, arguments: Sequence[int]) -> Mapped:
+    callee = c.callee(number, operator, c.draft, c.variables)
+    callee.check_interface(main=False)
+    _require_counts(callee, operator, arguments)
+    for inner, outer in zip(callee.graph.inputs, arguments, strict=True):
+        if not _pass_handle(c, callee, outer, inner):
+            callee.values.adopt(inner, c.values.value(outer), c.values.constant(outer))
+    callee.convert()
+    for inner, outer in zip(callee.graph.outputs, operator.outputs, strict=True):
+        if not _pass_handle(callee, c, inner, outer):
+            c.values.adopt(outer, callee.values.value(inner), callee.values.constant(inner))
+    return Mapped(operator.index, operator.name, INLINED, tuple(r for p in callee.placements for r in p.reasons))
+
+
+def _pass_handle(source: SubgraphConversion, target: SubgraphConversion, index: int, to: int) -> bool:
+    """Hand on what a resource tensor stands for; False for other tensors."""
+    if not target.is_handle(to):
+        return False
+    if index in source.handles:
+        target.handles[to] = source.handles[index]
+    return True
+
+
+def _require_counts(callee: SubgraphConversion, operator: Operator, arguments: Sequence[int]) -> None:
+    for what, inner, outer in (("inputs", callee.graph.inputs, arguments), ("outputs", callee.graph.outputs, operator.outputs)):
+        if len(inner) != len(outer):
+            raise ConversionError(Reason(f"{len(outer)} {what} of subgraph {callee.number}", str(len(inner)), operator.label))
+    if any(i < 0 for i in arguments):
+        raise ConversionError(Reason("every input", "an omitted one", operator.label))
+
+
+# -- control flow ----------------------------------------------------------------------------------------------------
+
+
+@handles("IF")
+def branch(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """One of two subgraphs; what is constant outside is constant in them."""
+    numbers = [int(operator.options.get(f"{name}_subgraph_index") or 0) for name in ("then", "else")]
+    arguments = operator.inputs[1:]
+    condition = c.values.constant(operator.inputs[0])
+    if condition is not None and condition.size == 1:
+        return _inlined(c, operator, numbers[0 if condition.reshape(-1)[0] else 1], arguments)
+    passed = [i for i in arguments if not c.is_handle(i) and c.values.constant(i) is None]
+    bodies = [_converted(c, operator, number, arguments, {i: c.values.value(i).dims for i in passed}) for number in numbers]
+    places = [arguments.index(i) for i in passed]
+    keys, changed = _keys(c, bodies)
+    made = [[*b.outputs(), *(b.variables.now[key] for key in changed)] for b in bodies]
+    models = [_model(b, _taken(b, places, keys), out) for b, out in zip(bodies, made, strict=True)]
+    outs = _outs(c, bodies[0], operator, [_common(a.dims, b.dims) for a, b in zip(*made, strict=True)], changed)
+    inputs = [c.values.value(i) for i in passed] + [c.variables.read(key) for key in keys]
+    step = Step(OperationCode.IF, (c.values.value(operator.inputs[0]), *models, *inputs), tuple(outs))
+    return _emitted(c, operator, step, changed)
+
+
+@handles("WHILE", "STABLEHLO_WHILE")
+def loop(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """A subgraph repeated while another one says so; what the body hands through stays outside of the loop."""
+    numbers = [int(operator.options.get(f"{name}_subgraph_index") or 0) for name in ("cond", "body")]
+    arguments = operator.inputs
+    subgraphs = c.context.file.graph.subgraphs
+    repeated = subgraphs[numbers[1]] if 0 <= numbers[1] < len(subgraphs) else None
+    through = (
+        {k for k, (a, b) in enumerate(zip(repeated.inputs, repeated.outputs, strict=False)) if a == b} if repeated else set()
+    )
+    plain = [k for k, i in enumerate(arguments) if i < 0 or not c.is_handle(i)]
+    carried = [k for k in plain if k not in through]
+    constant = {k for k in plain if k in through and c.values.constant(arguments[k]) is not None}
+    fixed = [k for k in plain if k in through and k not in constant]
+    dims = {arguments[k]: c.values.value(arguments[k]).dims for k in (*carried, *fixed) if arguments[k] >= 0}
+    places = {arguments[k]: k for k in carried}
+    for _ in range(ROUNDS):
+        test, again = (_converted(c, operator, n, arguments, dims, single=n == numbers[0]) for n in numbers)
+        made = [again.values.value(again.graph.outputs[k]) for k in carried]
+        merged = {**dims, **{arguments[k]: _common(dims[arguments[k]], v.dims) for k, v in zip(carried, made, strict=True)}}
+        if merged == dims or len(places) != len(carried):
+            break
+        dims = merged
+    if test.variables.changed:
+        raise ConversionError(
+            Reason("a condition that assigns no variable", _name(next(iter(test.variables.changed))), operator.label)
+        )
+    keys, changed = _keys(c, [test, again])
+    keys = [*changed, *(key for key in keys if key not in changed)]
+    order = [*carried, *fixed]
+    taken = [[b.values.value(b.graph.inputs[k]) for k in carried] for b in (test, again)]
+    rest = [[b.values.value(b.graph.inputs[k]) for k in fixed] for b in (test, again)]
+    held = [[b.variables.start(key) for key in keys] for b in (test, again)]
+    count = len(changed)
+    inputs = [[*t, *h[:count], *r, *h[count:]] for t, h, r in zip(taken, held, rest, strict=True)]
+    answers = [test.outputs(), [*made, *(again.variables.now[key] for key in changed)]]
+    models = [_model(b, i, o) for b, i, o in zip((test, again), inputs, answers, strict=True)]
+    outer = [c.variables.read(key) for key in keys]
+    given = [c.values.value(arguments[k]) for k in order]
+    ordered = [*given[: len(carried)], *outer[:count], *given[len(carried) :], *outer[count:]]
+    outs = [c.values.fresh_output(operator.outputs[k]) for k in carried] + [v.like(name="") for v in outer[:count]]
+    for out, value in zip(outs, answers[1], strict=True):
+        out.dims = value.dims
+    step = Step(OperationCode.WHILE, (*models, *ordered), tuple(outs))
+    for k, i in enumerate(operator.outputs):
+        if k not in carried and not _pass_handle(c, c, arguments[k], i):
+            c.values.adopt(i, c.values.value(arguments[k]), c.values.constant(arguments[k]))
+    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in carried])
+
+
+def _converted(
+    c: SubgraphConversion,
+    operator: Operator,
+    number: int,
+    arguments: Sequence[int],
+    dims: dict[int, tuple[int, ...]],
+    *,
+    single: bool = False,
+) -> SubgraphConversion:
+    """A body: inputs of these dimensions by outer tensor; arguments without dimensions are known in it."""
+    made = c.callee(number, operator, c.draft.inner(), Variables(c.variables))
+    made.check_interface(main=False)
+    if single and len(made.graph.outputs) != 1:
+        raise ConversionError(Reason(f"one output of subgraph {number}", str(len(made.graph.outputs)), operator.label))
+    _require_counts(made, replace(operator, outputs=operator.outputs[:1]) if single else operator, arguments)
+    for inner, outer in zip(made.graph.inputs, arguments, strict=True):
+        if _pass_handle(c, made, outer, inner):
+            continue
+        if outer in dims:
+            made.values.value(inner).dims = dims[outer]
+        else:
+            made.values.adopt(inner, c.values.value(outer), c.values.constant(outer))
+    made.convert()
+    return made
+
+
+def _taken(made: SubgraphConversion, places: Sequence[int], keys: Sequence[Key]) -> list[Value]:
+    return [made.values.value(made.graph.inputs[k]) for k in places] + [made.variables.start(key) for key in keys]
+
+
+def _keys(c: SubgraphConversion, bodies: Sequence[SubgraphConversion]) -> tuple[list[Key], list[Key]]:
+    """The variables that bodies read or assign, and those that they assign."""
+    changed = list(dict.fromkeys(key for b in bodies for key in b.variables.changed))
+    for key in changed:
+        if c.variables.held(key) is None:
+            # Assigned in one body only, or later than it is read: nothing yet, as zeros.
+            like = next(b.variables.now[key] for b in bodies if key in b.variables.changed)
+            c.draft.spend(int(np.prod(like.dims)))
+            dtype = like.data.dtype if like.data is not None else element_type(like)
+            c.variables.begin(key, replace(like, name=_name(key), data=np.zeros(like.dims, dtype), region=None))
+    keys = list(dict.fromkeys([key for b in bodies for key in b.variables.starts] + changed))
+    for made in bodies:
+        for key in keys:
+            made.variables.read(key)
+    return keys, changed
+
+
+def _model(made: SubgraphConversion, inputs: Sequence[Value], outputs: Sequence[Value]) -> Value:
+    """The operand that stands for a body."""
+    return Value(OperandCode.MODEL, model=body(made.graph.name or f"subgraph {made.number}", inputs, outputs, made.draft))
+
+
+def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Dimensions that both have; others are open."""
+    return tuple(m if m == n else 0 for m, n in zip(a, b, strict=True)) if len(a) == len(b) else ()
+
+
+def _outs(
+    c: SubgraphConversion, made: SubgraphConversion, operator: Operator, dims: Sequence[tuple[int, ...]], changed: Sequence[Key]
+) -> list[Value]:
+    """The operator's outputs, and what its bodies leave in variables."""
+    outs = []
+    for inner, outer in zip(made.graph.outputs, operator.outputs, strict=True):
+        if not _pass_handle(made, c, inner, outer):
+            outs.append(c.values.fresh_output(outer))
+    outs += [made.variables.now[key].like() for key in changed]
+    for out, known in zip(outs, dims, strict=True):
+        out.dims = known
+    return outs
+
+
+def _emitted(
+    c: SubgraphConversion, operator: Operator, step: Step, changed: Sequence[Key], tensors: Sequence[int] | None = None
+) -> Mapped:
+    """Emit as NNAPI's operation if it can be, else as the host's, with the same operands."""
+    name = f"{operator.index}: {operator.name}"
+    written = [i for i in operator.outputs if not c.is_handle(i)] if tensors is None else tensors
+    mapping, reasons = WIDE, []
+    try:
+        if c.context.options.mapping != WIDE:
+            raise Unmappable(Reason("an operator that Android's delegate maps", operator.name, operator.label))
+        c.draft.add(replace(step, name=name, mapping=WIDE))
+    except Unmappable as error:
+        mapping, reasons = HOST_MAPPING, [error.reason]
+        inputs = (*step.inputs, options_value(b"{}"))
+        c.draft.add(replace(step, code=extension_code(operator.code), inputs=inputs, name=name, mapping=HOST_MAPPING))
+    for i, value in zip(written, step.outputs, strict=False):
+        c.values.commit(i, value)
+    for key, value in zip(changed, step.outputs[len(written) :], strict=True):
+        c.variables.assign(key, value)
+    return Mapped(operator.index, operator.name, mapping, tuple(reasons))
