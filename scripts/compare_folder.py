@@ -39,7 +39,8 @@ from nnbridge.devices import Device, cpu, device
 from nnbridge.devices.device import Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import InputError
-from nnbridge.inspection import TensorInfo, inspect
+from nnbridge.inspection import TensorInfo
+from nnbridge.loading import inspect
 from nnbridge.model import Model
 from nnbridge.references import reference
 

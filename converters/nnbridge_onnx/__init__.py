@@ -1,4 +1,4 @@
-"""The ONNX converter: convolutional networks, plain and with QuantizeLinear/DequantizeLinear."""
+"""The ONNX converter: opsets 7 and up, float and quantised, to NNAPI and the host extension ``ai.onnx``."""
 
 from __future__ import annotations
 

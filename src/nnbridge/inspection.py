@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Operand
 from nnbridge.types import Lifetime, OperationCode, is_extension, type_name
-
-if TYPE_CHECKING:
-    from nnbridge.converters import ConversionOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +142,3 @@ def _type(model: Model, operand: Operand) -> str:
         return type_name(operand.type)
     extension = model.extension_of(operand.type)
     return type_name(operand.type) if extension is None else f"{extension[0]}#{extension[1]}"
-
-
-def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspection:
-    """Look into a model file of any format that can be loaded; ConversionError for anything that is wrong with it."""
-    from nnbridge.converters import ConversionOptions, converter_for
-    from nnbridge.loading import is_saved, load
-
-    path, options = Path(path), options or ConversionOptions()
-    if not path.is_file() or is_saved(path):
-        return inspect_model(load(path), path)
-    converter = converter_for(path)
-    if converter.inspect is None:
-        return inspect_model(converter.convert(path, options), path)
-    return converter.inspect(path, options)

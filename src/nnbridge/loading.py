@@ -1,4 +1,4 @@
-"""From a path to a model: a saved ``.nnapi`` file, or whatever an installed converter reads."""
+"""From a path to a model, or to what its file holds: a saved ``.nnapi`` file, or whatever an installed converter reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from nnbridge import storage
 from nnbridge.converters import ConversionOptions, check_mapping, converter_for
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.inspection import Mapped
+from nnbridge.inspection import Inspection, Mapped, inspect_model
 from nnbridge.model import Model
 
 
@@ -26,6 +26,17 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
     converter = converter_for(path)
     check_mapping(converter, options.mapping, path)
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
+
+
+def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspection:
+    """Look into a model file of any format that can be loaded; ConversionError for anything that is wrong with it."""
+    path, options = Path(path), options or ConversionOptions()
+    if not path.is_file() or is_saved(path):
+        return inspect_model(load(path), path)
+    converter = converter_for(path)
+    if converter.inspect is None:
+        return inspect_model(converter.convert(path, options), path)
+    return converter.inspect(path, options)
 
 
 def is_saved(path: Path) -> bool:

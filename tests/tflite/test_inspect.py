@@ -12,8 +12,7 @@ import pytest
 from nnbridge.compare import compare, seeded_samples
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
-from nnbridge.inspection import inspect
-from nnbridge.loading import load
+from nnbridge.loading import inspect, load
 from nnbridge.references import LiteRT
 from nnbridge.runtime.compilation import Compilation
 from nnbridge_tflite.delegate import RULES

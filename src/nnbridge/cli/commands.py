@@ -299,7 +299,7 @@ def inspect(model: Path, as_json: bool, **options: Any) -> None:
       nnbridge inspect model.tflite
       nnbridge inspect model.onnx --json
     """
-    from nnbridge.inspection import inspect as look_into
+    from nnbridge.loading import inspect as look_into
     from nnbridge.report_inspection import inspection_tables
 
     found = look_into(model, _conversion(**options))

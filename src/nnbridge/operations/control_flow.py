@@ -24,54 +24,38 @@ def _not_a_kernel(call: Call) -> NoReturn:
 
 _OUTPUTS = [Output("outputs", "*", "as the model that ran last leaves them", repeat=True)]
 
-operation(
-    OperationCode.IF,
-    since=4,
-    summary="Runs one of two models.",
-    types=[types(4)],
-    signatures=[
-        signature(
-            [
-                Input("condition", T.TENSOR_BOOL8, "[1]; true runs the first model"),
-                Input("then", T.MODEL, "model for true"),
-                Input("else", T.MODEL, "model for false"),
-                Input("inputs", "*", "inputs of both models", repeat=True),
-            ],
-            {},
-            minimum=3,
-        )
-    ],
-    outputs=_OUTPUTS,
-    shape=_not_a_kernel,
-    zero_sized=True,
-    omitted=True,
-    handled="executor",
-    control_flow=True,
-)(_not_a_kernel)
 
-operation(
+def _control_flow(code: OperationCode, summary: str, *inputs: Input) -> None:
+    operation(
+        code,
+        since=4,
+        summary=summary,
+        types=[types(4)],
+        signatures=[signature(inputs, {}, minimum=3)],
+        outputs=_OUTPUTS,
+        shape=_not_a_kernel,
+        zero_sized=True,
+        omitted=True,
+        handled="executor",
+        control_flow=True,
+    )(_not_a_kernel)
+
+
+_control_flow(
+    OperationCode.IF,
+    "Runs one of two models.",
+    Input("condition", T.TENSOR_BOOL8, "[1]; true runs the first model"),
+    Input("then", T.MODEL, "model for true"),
+    Input("else", T.MODEL, "model for false"),
+    Input("inputs", "*", "inputs of both models", repeat=True),
+)
+_control_flow(
     OperationCode.WHILE,
-    since=4,
-    summary="Repeats a body model while a condition model says so.",
-    types=[types(4)],
-    signatures=[
-        signature(
-            [
-                Input("condition", T.MODEL, "model with one output, TENSOR_BOOL8 [1]"),
-                Input("body", T.MODEL, "model that makes the next values"),
-                Input("values", "*", "initial values: those that come out, state, and what stays", repeat=True),
-            ],
-            {},
-            minimum=3,
-        )
-    ],
-    outputs=_OUTPUTS,
-    shape=_not_a_kernel,
-    zero_sized=True,
-    omitted=True,
-    handled="executor",
-    control_flow=True,
-)(_not_a_kernel)
+    "Repeats a body model while a condition model says so.",
+    Input("condition", T.MODEL, "model with one output, TENSOR_BOOL8 [1]"),
+    Input("body", T.MODEL, "model that makes the next values"),
+    Input("values", "*", "initial values: those that come out, state, and what stays", repeat=True),
+)
 
 
 def body(model: Model, subgraph: Subgraph, operand: int) -> Subgraph:
