@@ -165,7 +165,8 @@ def left_behind() -> set[str]:
     import gc
 
     gc.collect()
-    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+    # Other programs' semaphores come and go meanwhile; shared memory of Python's bears the first of these names.
+    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith(("psm_", "nnbridge"))}
     tasks = Path("/proc/self/task").iterdir()
     children = {f"process {pid}" for task in tasks for pid in (task / "children").read_text().split()}
     kinds: Counter[str] = Counter()
