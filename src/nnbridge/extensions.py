@@ -207,6 +207,14 @@ def operand_dtype(operand: Operand) -> np.dtype[Any]:
     return np.dtype(f"V{size}") if size > 1 else np.dtype(np.uint8)
 
 
+def is_tensor(operand: Operand) -> bool:
+    """True for a tensor, of an extension's type too."""
+    if not is_extension(operand.type):
+        return operand.is_tensor
+    declared = TYPES.operand_type(operand.type)
+    return bool(operand.dims) if declared is None else declared.is_tensor
+
+
 def numpy_type(name: str) -> np.dtype[Any]:
     """An element type by name; those that NumPy does not have come from ml_dtypes, which the onnx package brings along."""
     try:

@@ -119,6 +119,7 @@ def test_nonsense_in_execute_is_answered_and_does_no_harm(wrong: Message) -> Non
         ResultCode.NO_ERROR,
         ResultCode.BAD_DATA,
         ResultCode.OP_FAILED,
+        ResultCode.OUTPUT_INSUFFICIENT_SIZE,
         ResultCode.MISSED_DEADLINE_PERSISTENT,
     )
     channel.shutdown()

@@ -386,7 +386,10 @@ class Execution:
                 self.compute()
                 break
             except ERROR_OF_CODE[ResultCode.OUTPUT_INSUFFICIENT_SIZE]:
-                rooms = self._grown(rooms)
+                grown = self._grown(rooms)
+                if grown == rooms:  # None of the outputs is what had too little room.
+                    raise
+                rooms = grown
                 self._outputs = [None] * len(self._output_operands)
                 self._state = _State.PREPARATION
         answers = [

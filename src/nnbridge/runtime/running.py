@@ -10,7 +10,7 @@ import numpy as np
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
 from nnbridge.errors import Reason
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
 from nnbridge.runtime.compilation import Compilation, Plan
@@ -185,7 +185,7 @@ def _temporary(operand: Operand) -> OutputBuffer:
 
 def _is_dynamic(slot: Slot) -> bool:
     """True for a temporary whose size only execution knows (fact P32)."""
-    return slot.buffer is None and slot.operand.is_tensor and not known(slot.operand.dims)
+    return slot.buffer is None and is_tensor(slot.operand) and not known(slot.operand.dims)
 
 
 def _wanted(slot: Slot, room: OutputBuffer, shape: OutputShape) -> int:
