@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from nnbridge import storage
 from nnbridge.cli.commands import cli
 from tests.conftest import MODELS
+from tests.runtime.planning import nested, while_model
 
 DIGITS = str(MODELS / "digits_float32.tflite")
 REFERENCE = str(MODELS / "digits_float32.litert.npz")
@@ -77,6 +79,41 @@ def test_quantised_models_stay_on_the_cpu_with_every_float_driver() -> None:
     for operation in plan["operations"]:
         assert operation["place"] == "NNAPI CPU"
         assert operation["reasons"][0]["found"] == "TENSOR_QUANT8_ASYMM"
+
+
+def test_a_plan_shows_the_steps_of_bodies_that_the_runtime_interprets(tmp_path: Path) -> None:
+    path = tmp_path / "nested.nnapi"
+    storage.save(nested(), path)
+    plan = data("plan", str(path), "--device", MINIMAL)
+    within = [(operation["within"], operation["type"], operation["place"]) for operation in plan["operations"]]
+    assert within[0] == ("", "WHILE", "NNAPI runtime")
+    assert ("condition of WHILE 0", "LESS", "NNAPI CPU") in within
+    assert ("then of IF 0 in body of WHILE 0", "ADD", "device") in within
+    assert [next(iter(step)) for step in plan["program"]] == [
+        "while",
+        "step",
+        "goto",
+        "if",
+        "step",
+        "goto",
+        "step",
+        "step",
+        "goto",
+    ]
+    shown = call("plan", str(path), "--device", MINIMAL).stdout
+    assert "WHILE, condition 1, body 3" in shown
+    assert "IF, then 4," in shown
+
+
+def test_a_run_adds_up_the_steps_of_a_loop(tmp_path: Path) -> None:
+    path = tmp_path / "loop.nnapi"
+    storage.save(while_model(), path)
+    for name, value in (("i", [0]), ("total", [1, 1]), ("n", [5])):
+        np.save(tmp_path / f"{name}.npy", np.array(value, np.float32))
+    given = [text for name in ("i", "total", "n") for text in ("--input", f"{name}={tmp_path / name}.npy")]
+    steps = data("run", str(path), "--device", MINIMAL, *given)["steps"]
+    # The condition is looked at six times; the body runs five times.
+    assert [(step["device"], step["runs"]) for step in steps] == [("nnapi-reference", 6), (MINIMAL, 5)]
 
 
 def test_the_limit_on_partitions_is_the_delegates_with_the_delegates_mapping() -> None:

@@ -158,3 +158,62 @@ def binary(kind: str, dims: Sequence[int] = (2,)) -> Model:
     graph = Graph()
     a, b = graph.operand("a", dims), graph.operand("b", dims)
     return graph.finish([a, b], [graph.add(kind, [a, b], "y", dims)])
+
+
+# -- models with control flow ---------------------------------------------------------------------------------------
+
+
+def below(dims: tuple[int, ...] = (1,)) -> Model:
+    """Condition ``i < n`` of a loop over (i, sum, n)."""
+    graph = Graph()
+    i, total, n = graph.operand("i", dims), graph.operand("total"), graph.operand("n", (1,))
+    return graph.finish([i, total, n], [graph.add("LESS", [i, n], "more", (1,), BOOL8)])
+
+
+def counting() -> Model:
+    """Body ``i + 1, total * 2 + i``: with n left as it is."""
+    graph = Graph()
+    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
+    one = graph.constant([1.0], FLOAT, (1,))
+    doubled = graph.add("ADD0", [total, total], "doubled")
+    next_i = graph.add("ADD0", [i, one], "next i", (1,))
+    return graph.finish([i, total, n], [next_i, graph.add("ADD1", [doubled, i], "next total")])
+
+
+def while_model(*, outputs: int = 2) -> Model:
+    """The loop over (i, total, n); outputs i and total, or i alone, total being state then."""
+    graph = Graph()
+    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
+    made = [graph.operand("i out", (1,))] + ([graph.operand("total out")] if outputs == 2 else [])
+    graph.loop(below(), counting(), [i, total, n], made)
+    return graph.finish([i, total, n], made)
+
+
+def nested() -> Model:
+    """``while i < n: i, total = i + 1, (total + i if flag else total * i)``."""
+    then, otherwise = (_with_counter(kind) for kind in ("ADD0", "MUL0"))
+    graph = Graph()
+    i, total, n, flag = _arguments(graph)
+    more = graph.finish([i, total, n, flag], [graph.add("LESS", [i, n], "more", (1,), BOOL8)])
+    graph = Graph()
+    i, total, n, flag = _arguments(graph)
+    one, changed = graph.constant([1.0], FLOAT, (1,)), graph.operand("changed")
+    next_i = graph.add("ADD0", [i, one], "next i", (1,))
+    graph.branch(flag, then, otherwise, [total, i], [changed])
+    body = graph.finish([i, total, n, flag], [next_i, changed])
+    graph = Graph()
+    i, total, n, flag = _arguments(graph)
+    made = [graph.operand("i out", (1,)), graph.operand("total out")]
+    graph.loop(more, body, [i, total, n, flag], made)
+    return graph.finish([i, total, n, flag], made)
+
+
+def _arguments(graph: Graph) -> tuple[int, int, int, int]:
+    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
+    return i, total, n, graph.operand("flag", (1,), BOOL8)
+
+
+def _with_counter(kind: str) -> Model:
+    graph = Graph()
+    total, i = graph.operand("total"), graph.operand("i", (1,))
+    return graph.finish([total, i], [graph.add(kind, [total, i], "changed")])

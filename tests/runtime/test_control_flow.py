@@ -16,7 +16,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, ResultCode
 from tests.runtime.drivers import CannotPrepare, FailsToExecute
-from tests.runtime.planning import BOOL8, Graph, binary, compiled, picky, places, program
+from tests.runtime.planning import BOOL8, Graph, below, binary, compiled, counting, nested, picky, places, program, while_model
 
 INT = OperandCode.TENSOR_INT32
 X, Y = np.array([3, 5], np.float32), np.array([2, 7], np.float32)
@@ -30,32 +30,6 @@ def if_model(then: Model, otherwise: Model, dims: tuple[int, ...] = (2,)) -> Mod
     a, b, y = graph.operand("a", dims), graph.operand("b", dims), graph.operand("y", dims)
     graph.branch(condition, then, otherwise, [a, b], [y])
     return graph.finish([condition, a, b], [y])
-
-
-def below(dims: tuple[int, ...] = (1,)) -> Model:
-    """Condition ``i < n`` of a loop over (i, sum, n)."""
-    graph = Graph()
-    i, total, n = graph.operand("i", dims), graph.operand("total"), graph.operand("n", (1,))
-    return graph.finish([i, total, n], [graph.add("LESS", [i, n], "more", (1,), BOOL8)])
-
-
-def counting() -> Model:
-    """Body ``i + 1, total * 2 + i``: with n left as it is."""
-    graph = Graph()
-    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
-    one = graph.constant([1.0], OperandCode.TENSOR_FLOAT32, (1,))
-    doubled = graph.add("ADD0", [total, total], "doubled")
-    next_i = graph.add("ADD0", [i, one], "next i", (1,))
-    return graph.finish([i, total, n], [next_i, graph.add("ADD1", [doubled, i], "next total")])
-
-
-def while_model(*, outputs: int = 2) -> Model:
-    """The loop over (i, total, n); outputs i and total, or i alone, total being state then."""
-    graph = Graph()
-    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
-    made = [graph.operand("i out", (1,))] + ([graph.operand("total out")] if outputs == 2 else [])
-    graph.loop(below(), counting(), [i, total, n], made)
-    return graph.finish([i, total, n], made)
 
 
 def run(compilation: Compilation, *inputs: object, loop_timeout: int | None = None) -> list[np.ndarray]:
@@ -267,36 +241,6 @@ def test_r19_a_loop_that_takes_too_long_does_not_fall_back() -> None:
     assert execution.report.fallback is None
 
 
-def nested() -> Model:
-    """``while i < n: i, total = i + 1, (total + i if flag else total * i)``."""
-    then, otherwise = (_with_counter(kind) for kind in ("ADD0", "MUL0"))
-    graph = Graph()
-    i, total, n, flag = _arguments(graph)
-    more = graph.finish([i, total, n, flag], [graph.add("LESS", [i, n], "more", (1,), BOOL8)])
-    graph = Graph()
-    i, total, n, flag = _arguments(graph)
-    one, changed = graph.constant([1.0], OperandCode.TENSOR_FLOAT32, (1,)), graph.operand("changed")
-    next_i = graph.add("ADD0", [i, one], "next i", (1,))
-    graph.branch(flag, then, otherwise, [total, i], [changed])
-    body = graph.finish([i, total, n, flag], [next_i, changed])
-    graph = Graph()
-    i, total, n, flag = _arguments(graph)
-    made = [graph.operand("i out", (1,)), graph.operand("total out")]
-    graph.loop(more, body, [i, total, n, flag], made)
-    return graph.finish([i, total, n, flag], made)
-
-
-def _arguments(graph: Graph) -> tuple[int, int, int, int]:
-    i, total, n = graph.operand("i", (1,)), graph.operand("total"), graph.operand("n", (1,))
-    return i, total, n, graph.operand("flag", (1,), BOOL8)
-
-
-def _with_counter(kind: str) -> Model:
-    graph = Graph()
-    total, i = graph.operand("total"), graph.operand("i", (1,))
-    return graph.finish([total, i], [graph.add(kind, [total, i], "changed")])
-
-
 def test_nested_control_flow_is_partitioned_into_one_flat_list() -> None:
     compilation = compiled(nested(), picky("a", 0.9, "ADD0"), picky("m", 0.9, "MUL0"))
     # The interpreter's queue goes first.
@@ -350,7 +294,7 @@ def test_r17_a_step_of_a_body_that_fails_is_repeated_on_the_cpu_each_time() -> N
     execution = Execution(compilation)
     _, last = execution.run([numbers(0), np.ones(2, np.float32), numbers(2)]).values()
     np.testing.assert_array_equal(last, [5, 5])
-    assert [step.device for step in execution.report.steps if step.fallback] == [CPU, CPU]
+    assert [(step.device, step.runs) for step in execution.report.steps if step.fallback] == [(CPU, 2)]
     assert execution.report.fallback is None
 
 

@@ -89,12 +89,20 @@ def test_r7_a_step_whose_shapes_are_wrong_has_failed() -> None:
         Result(SMALL, (OutputShape((1, 4)),)),  # E34: nothing that is insufficient
         Result(ResultCode.NO_ERROR, (OutputShape((), True),)),  # E34: success without a rank
         Result(SMALL, (OutputShape((), False),)),  # E35: what was known is known no more
+        Result(ResultCode.NO_ERROR, (OutputShape((1, 5), True),)),  # E35: another dimension
     ],
 )
 def test_e34_e35_what_a_device_may_not_answer(result: Result) -> None:
     wrong = scripted("wrong", "ABS", results=[result])
     with pytest.raises(OpFailedError):
         run(explicit(unary_chain(ABS, NEG), wrong), X)
+
+
+@pytest.mark.parametrize("dims", [(1, 5), (1, 2**31), (1, 2**40)])
+def test_e34_an_output_that_cannot_fit_is_not_sufficient(dims: tuple[int, ...]) -> None:
+    wrong = scripted("wrong", "NEG", results=[Result(ResultCode.NO_ERROR, (OutputShape(dims),))])
+    with pytest.raises(OpFailedError):
+        compute(explicit(growing(), wrong))
 
 
 def test_r9_a_dynamic_temporary_begins_with_one_element() -> None:

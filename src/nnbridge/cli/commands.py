@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nnbridge.inspection import Mapped
     from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
-    from nnbridge.runtime.running import StepReport
 
 PREFERENCES = {"low-power": 0, "fast": 1, "sustained": 2}
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -228,7 +227,10 @@ def run(
     described: list[dict[str, Any]] = [
         {"name": name, "type": str(array.dtype), "shape": list(array.shape), **_range(array)} for name, array in outputs.items()
     ]
-    steps = _step_times(execution.report.steps)
+    steps: list[dict[str, Any]] = [
+        {"device": s.device, "milliseconds": s.nanoseconds / 1e6, "runs": s.runs, "fallback": s.fallback and str(s.fallback)}
+        for s in execution.report.steps
+    ]
     if as_json:
         whole = execution.report.fallback
         print_json({"model": str(model), "outputs": described, "steps": steps, "fallback": whole and str(whole)})
@@ -460,18 +462,6 @@ def _compile_with_report(
     compilation.set_max_partitions(max_partitions)
     compilation.finish()
     return compilation, mapped
-
-
-def _step_times(reports: Sequence[StepReport]) -> list[dict[str, Any]]:
-    """Milliseconds of each step in order of its first run; steps of loops run many times."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for report in reports:
-        fallback = report.fallback and str(report.fallback)
-        key = (report.step, report.device, fallback)
-        item = found.setdefault(key, {"device": report.device, "milliseconds": 0.0, "runs": 0, "fallback": fallback})
-        item["milliseconds"] += report.nanoseconds / 1e6
-        item["runs"] += 1
-    return list(found.values())
 
 
 def _made(folder: Path) -> Path:

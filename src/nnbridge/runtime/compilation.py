@@ -258,6 +258,11 @@ class Compilation:
             raise BadDataError(Reason(f"an index below {len(operands)}", str(index), f"getPreferredMemory ({direction})"))
         return [plan.devices[plan.steps[role.step].device] for role in plan.partition.roles((0, operands[index]))]
 
+    @property
+    def _cpu(self) -> Device:
+        """The CPU of the list, else NNAPI's."""
+        return next((device for device in self._devices if device.kind == "cpu"), device_list.cpu())
+
     @cached_property
     def has_fallback(self) -> bool:
         """True if the CPU, with the host's help, can run the whole model (facts C13, X16)."""
@@ -275,11 +280,11 @@ class Compilation:
 
     def prepare_on_cpu(self, step: Step) -> PreparedModel:
         """One step on the CPU, as a failing step falls back to it (facts R17, R21)."""
-        return device_list.cpu().prepare_model(step.model)
+        return self._cpu.prepare_model(step.model)
 
     def _on_cpu(self, why: Reason, placements: tuple[Placement, ...], deadline: int | None) -> Plan:
         """The whole model on the CPU as it is, control flow included; operations of the host on the host."""
-        devices = _with_host(self.model, [device_list.cpu()])
+        devices = _with_host(self.model, [self._cpu])
         # The CPU cannot run what belongs to the host in the bodies of control flow.
         interpret = any(_host_runs(self.model, o) for o in _operations(self.model.referenced))
         on_cpu = place(self.model, devices, self.preference, interpret=interpret)

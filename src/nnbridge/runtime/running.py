@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
 from nnbridge.errors import Reason
 from nnbridge.extensions import is_tensor, operand_dtype
@@ -32,23 +33,36 @@ _MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERS
 
 @dataclass
 class StepReport:
-    """What running one step took and where it really ran."""
+    """What running one step took and where it really ran; all runs of a loop's step together."""
 
     device: str
-    nanoseconds: int
+    nanoseconds: int = 0
     fallback: Reason | None = None
-    """Why the step ran on the CPU instead of its device."""
+    """Why the step ran on the CPU instead of its device, the last time that it did."""
     step: int = 0
-    """Number of the execution step; steps of loops run many times."""
+    """Number of the execution step."""
+    runs: int = 0
 
 
 @dataclass
 class RunReport:
-    """What an execution did, step by step."""
+    """What an execution did, step by step in order of their first runs."""
 
     steps: list[StepReport] = field(default_factory=list)
     fallback: Reason | None = None
     """Why the whole model was repeated on the CPU."""
+    _found: dict[tuple[object, ...], StepReport] = field(default_factory=dict, repr=False)
+
+    def add(self, plan: Plan, step: Step, device: str, nanoseconds: int, fallback: Reason | None) -> None:
+        """One run of a step."""
+        key = (id(plan), step.number, device, fallback is None)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = StepReport(device, step=step.number)
+            self.steps.append(found)
+        found.nanoseconds += nanoseconds
+        found.runs += 1
+        found.fallback = fallback
 
 
 class PlanRunner:
@@ -77,9 +91,11 @@ class PlanRunner:
             return self._run_step(cpu, cpu.steps[0], cpu.prepared[0], request)
         return self._run_steps(cpu, request, False)[0]
 
-    def _run_step(self, plan: Plan, step: Step, prepared: PreparedModel, request: Request, *, cpu: bool = False) -> Result:
-        """One call to a prepared model; whatever it answers is checked (facts E34, E35)."""
-        name = "nnapi-reference" if cpu else plan.devices[step.device].name
+    def _run_step(
+        self, plan: Plan, step: Step, prepared: PreparedModel, request: Request, fallback: Reason | None = None
+    ) -> Result:
+        """One call to a prepared model, its device's or with a reason the CPU's; the answer is checked (facts E34, E35)."""
+        name = plan.devices[step.device].name if fallback is None else CPU_NAME
         started = time.perf_counter_ns()
         try:
             result = prepared.execute(request)
@@ -87,7 +103,7 @@ class PlanRunner:
             found = f"{type(error).__name__}: {error}"
             result = Result(ResultCode.OP_FAILED, (), Reason("an execution without failure", found, name))
         checked = _checked(result, step, request, name)
-        self.report.steps.append(StepReport(name, time.perf_counter_ns() - started, None, step.number))
+        self.report.add(plan, step, name, time.perf_counter_ns() - started, fallback)
         return checked
 
     def _run_steps(self, plan: Plan, request: Request, allowed: bool) -> tuple[Result, bool]:
@@ -115,8 +131,7 @@ class PlanRunner:
                 return result, kind == "cpu"
             why = result.reason or Reason(result.code.name)
             prepared = self._compilation.prepare_on_cpu(step)
-            result = self._run_with_room(plan, step, prepared, run, request, cpu=True)
-            self.report.steps[-1].fallback = why
+            result = self._run_with_room(plan, step, prepared, run, request, why)
             if result.code not in FINAL:
                 return result, True
         if result.code is ResultCode.NO_ERROR:
@@ -124,7 +139,13 @@ class PlanRunner:
         return result, False
 
     def _run_with_room(
-        self, plan: Plan, step: Step, prepared: PreparedModel, run: Interpretation, request: Request, *, cpu: bool = False
+        self,
+        plan: Plan,
+        step: Step,
+        prepared: PreparedModel,
+        run: Interpretation,
+        request: Request,
+        fallback: Reason | None = None,
     ) -> Result:
         """A step whose dynamic temporaries grow until it succeeds (facts R9 to R11)."""
         slots = [run.slot((step.source, i)) for i in step.outputs]
@@ -132,17 +153,19 @@ class PlanRunner:
         inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
         while True:
             inner = Request(inputs, tuple(rooms), request.deadline, request.loop_timeout, request.measure)
-            result = self._run_step(plan, step, prepared, inner, cpu=cpu)
+            result = self._run_step(plan, step, prepared, inner, fallback)
             if result.code not in FINAL:
                 return result
             _learn(slots, rooms, result)
+            if result.code is ResultCode.NO_ERROR:
+                return result
             outgrown = next((s for s, r, shape in zip(slots, rooms, result.shapes, strict=True) if _outgrown(s, r, shape)), None)
             if outgrown is not None:
                 rule = f"a temporary below {GROWTH_LIMIT} bytes"
                 return Result(ResultCode.OP_FAILED, (), Reason(rule, "a larger one", operand=outgrown.operand.name))
             grown = [_grown(slot, room, shape) for slot, room, shape in zip(slots, rooms, result.shapes, strict=True)]
             stuck = all(new is old for new, old in zip(grown, rooms, strict=True))
-            if result.code is ResultCode.NO_ERROR or stuck or any(s.buffer is not None and not s.sufficient for s in slots):
+            if stuck or any(s.buffer is not None and not s.sufficient for s in slots):
                 return result
             rooms = grown
 
@@ -237,6 +260,9 @@ def _checked(result: Result, step: Step, request: Request, device: str) -> Resul
             return wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
         if result.code is ResultCode.NO_ERROR and operand.is_tensor and not shape.dims:
             return wrong(f"a rank of {operand.name or 'every output'}", "none")
+        size, room = size_of(operand, shape.dims) or 0, None if buffer.data is None else len(buffer.data)
+        if shape.sufficient and room is not None and size > room:
+            return wrong(f"an output that fits into {room} bytes where it says so", f"{size} bytes")
     return result
 
 
