@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from functools import cached_property
 from pathlib import Path
 
 from nnbridge import devices as device_list
+from nnbridge.devices.checks import description_fault
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig
 from nnbridge.devices.host_bodies import host_operation
-from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnexpectedNullError
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.model import Model, Operation, Subgraph
+from nnbridge.runtime.answers import prepared_by
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
 from nnbridge.runtime.delegation import limit_partitions
 from nnbridge.runtime.partition import Placement, ask, place
@@ -32,6 +35,9 @@ from nnbridge.types import (
 LEAST_ALIGNMENT = 16
 """Alignment of an input or output that no step uses."""
 _MEMORY_ALIGNMENT = 64
+
+
+LOG = logging.getLogger("nnbridge.devices")
 
 
 class PartitioningMode(IntEnum):
@@ -121,19 +127,22 @@ class Compilation:
     ) -> Compilation:
         """``Compilation_create``: the drivers (default: every installed one), then the CPU.
 
-        A CPU or host among ``drivers`` is not listed twice.
+        A CPU or host among ``drivers`` is not listed twice. A driver that describes itself wrongly is not listed at all.
         """
-        chosen = [d for d in (device_list.drivers() if drivers is None else drivers) if d.kind == "device"]
+        chosen = [d for d in (device_list.drivers() if drivers is None else drivers) if d.kind == "device" and _listed(d)]
         cpu = next((d for d in drivers or () if d.kind == "cpu"), device_list.cpu())
         return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False)
 
     @classmethod
     def create_for_devices(cls, model: Model, devices: Sequence[Device]) -> Compilation:
-        """``Compilation_createForDevices``: BAD_DATA for an empty list or a device named twice."""
+        """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
         if not devices:
             raise BadDataError(Reason("at least one device", "none", "createForDevices"))
         if len({id(d) for d in devices}) != len(devices):
             raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices), "createForDevices"))
+        fault = next((fault for device in devices if (fault := description_fault(device))), None)
+        if fault is not None:
+            raise BadDataError(fault)
         return cls(model, _with_host(model, devices), PartitioningMode.WITHOUT_FALLBACK, explicit=True)
 
     def set_preference(self, preference: int) -> None:
@@ -306,18 +315,9 @@ class Compilation:
         device = self._devices[step.device]
         hints = tuple(self._hints) if step.model is self.model else ()
         config = PrepareModelConfig(self.preference, self.priority, deadline, hints=hints)
-        try:
-            prepared = self._prepared(device, step, config)
-        except NnapiError:
-            raise
-        except Exception as error:
-            # A driver that raises anything else has failed; on Android its process would have died or answered GENERAL_FAILURE.
-            raise OpFailedError(
-                Reason("prepareModel without failure", f"{type(error).__name__}: {error}", device.name)
-            ) from error
-        if not isinstance(prepared, PreparedModel):
-            raise OpFailedError(Reason("a prepared model", type(prepared).__name__, device.name))
-        return prepared
+        if device.kind != "device":
+            return self._prepared(device, step, config)
+        return prepared_by(device, lambda: self._prepared(device, step, config))
 
     def _prepared(self, device: Device, step: Step, config: PrepareModelConfig) -> PreparedModel:
         """On a driver, from the cache or into it if the client has given one; the CPU and the host never cache."""
@@ -331,6 +331,13 @@ class Compilation:
     def _require_open(self, call: str) -> None:
         if self._finished:
             raise BadStateError(Reason("a compilation that is not finished", "finished", call))
+
+
+def _listed(device: Device) -> bool:
+    fault = description_fault(device)
+    if fault is not None:
+        LOG.warning("not listed: %s", fault)
+    return fault is None
 
 
 def _operations(subgraphs: Sequence[Subgraph]) -> Iterator[Operation]:

@@ -8,16 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason, UnexpectedNullError
+from nnbridge.runtime.answers import AS_IN_DRIVERS
 from nnbridge.types import ResultCode
-
-_AS_IN_DRIVERS = {
-    ResultCode.OUT_OF_MEMORY: ResultCode.OP_FAILED,
-    ResultCode.UNMAPPABLE: ResultCode.OP_FAILED,
-    ResultCode.BAD_STATE: ResultCode.OP_FAILED,
-    ResultCode.INCOMPLETE: ResultCode.OP_FAILED,
-    ResultCode.UNEXPECTED_NULL: ResultCode.BAD_DATA,
-}
-"""Results of asynchronous executions go through the drivers' smaller set of errors and back (fact E28)."""
 
 
 class Event:
@@ -78,7 +70,8 @@ class Event:
         try:
             self.wait()
         except NnapiError as error:
-            return _AS_IN_DRIVERS.get(error.code, error.code)
+            # Fact E28: results of asynchronous executions go through the drivers' smaller set of errors and back.
+            return AS_IN_DRIVERS.get(error.code, error.code)
         return ResultCode.NO_ERROR
 
     def sync_fence_fd(self) -> int:

@@ -17,11 +17,12 @@ from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputErr
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.evaluate import merge_dims
+from nnbridge.runtime.answers import FINAL, size_of
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.event import Event, wait_for
 from nnbridge.runtime.interpreting import shaped
 from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
-from nnbridge.runtime.running import FINAL, GROWTH_LIMIT, PlanRunner, RunReport, size_of
+from nnbridge.runtime.running import GROWTH_LIMIT, PlanRunner, RunReport
 from nnbridge.runtime.states import States
 from nnbridge.types import DurationCode, OperandCode, ResultCode, is_extension, type_name
 

@@ -15,6 +15,7 @@ from nnbridge.devices.device import UNLISTED, Capabilities, Device, Support
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
+from nnbridge.runtime.answers import checked_support
 from nnbridge.runtime.slicing import CONTROL_FLOW, Slices, requirements
 from nnbridge.types import (
     FeatureLevel,
@@ -77,10 +78,8 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Reason | None]:
         return [part.refused.get(i, gone) for i in range(count)]
     answers: list[Reason | None] = [part.refused.get(i) for i in range(count)]
     try:
-        given = list(device.supported_operations(part.model))
-        if len(given) != len(part.kept):
-            raise ValueError(f"{len(given)} answers for {len(part.kept)} operations")
-    except Exception as error:
+        given = checked_support(device.supported_operations(part.model), len(part.kept))
+    except (Exception, SystemExit) as error:
         wrong = Reason("a right answer of getSupportedOperations", f"{type(error).__name__}: {error}")
         return [answer or replace(wrong, operation=_name(model, i)) for i, answer in enumerate(answers)]
     for i, answer in zip(part.kept, given, strict=True):

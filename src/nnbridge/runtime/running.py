@@ -14,6 +14,7 @@ from nnbridge.errors import Reason
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
+from nnbridge.runtime.answers import FINAL, executed, size_of
 from nnbridge.runtime.compilation import Compilation, Plan
 from nnbridge.runtime.interpreting import ControlFlowError, Interpretation, Slot, shaped
 from nnbridge.runtime.steps import Step
@@ -21,9 +22,6 @@ from nnbridge.types import ResultCode
 
 GROWTH_LIMIT = 2**31
 """Bytes that a buffer may grow to."""
-
-FINAL = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
-"""Results after which nothing is tried again."""
 
 _WASTE = 0.2
 """Share of a buffer that may be too much before a smaller one is made."""
@@ -97,12 +95,7 @@ class PlanRunner:
         """One call to a prepared model, its device's or with a reason the CPU's; the answer is checked (facts E34, E35)."""
         name = plan.devices[step.device].name if fallback is None else CPU_NAME
         started = time.perf_counter_ns()
-        try:
-            result = prepared.execute(request)
-        except Exception as error:
-            found = f"{type(error).__name__}: {error}"
-            result = Result(ResultCode.OP_FAILED, (), Reason("an execution without failure", found, name))
-        checked = _checked(result, step, request, name)
+        checked = executed(prepared, request, step, name)
         self.report.add(plan, step, name, time.perf_counter_ns() - started, fallback)
         return checked
 
@@ -193,13 +186,6 @@ def _learn(slots: Sequence[Slot], rooms: Sequence[OutputBuffer], result: Result)
             slot.value = shaped(room.data, slot.operand, shape.dims)
 
 
-def size_of(operand: Operand, dims: tuple[int, ...]) -> int | None:
-    """Bytes of an operand with these dimensions; None if not known."""
-    if operand.dims == dims:
-        return byte_size(operand)
-    return int(np.prod(dims)) * operand_dtype(operand).itemsize if known(dims) else None
-
-
 def _temporary(operand: Operand) -> OutputBuffer:
     """Room for a temporary between steps; one element where its size is not known (fact R9)."""
     size = byte_size(operand)
@@ -232,42 +218,3 @@ def _grown(slot: Slot, room: OutputBuffer, shape: OutputShape) -> OutputBuffer:
         return room
     kept = wanted <= length <= wanted * (1 + _WASTE)
     return OutputBuffer(room.data if kept else np.empty(wanted, np.uint8), shape.dims)
-
-
-def _checked(result: Result, step: Step, request: Request, device: str) -> Result:
-    """A device's answer, or OP_FAILED with what is wrong with it."""
-    operands = [step.model.main.operands[i] for i in step.model.main.outputs]
-
-    def wrong(rule: str, found: object) -> Result:
-        return Result(ResultCode.OP_FAILED, (), Reason(rule, str(found), device))
-
-    if not isinstance(result, Result):
-        return wrong("a Result from execute", type(result).__name__)
-    if result.code is ResultCode.NO_ERROR and not result.shapes:
-        declared = [buffer.dims for buffer in request.outputs]
-        if all(known(dims) or not operand.is_tensor for dims, operand in zip(declared, operands, strict=True)):
-            return Result(result.code, tuple(OutputShape(d) for d in declared), None, result.on_device, result.in_driver)
-        return wrong("output shapes where the model leaves them open", "none")
-    if result.code not in FINAL:
-        return result if not result.shapes else wrong(f"no output shapes with {result.code.name}", len(result.shapes))
-    if len(result.shapes) != len(operands):
-        return wrong(f"{len(operands)} output shapes", len(result.shapes))
-    insufficient = [shape for shape in result.shapes if not shape.sufficient]
-    if bool(insufficient) != (result.code is ResultCode.OUTPUT_INSUFFICIENT_SIZE):
-        return wrong("insufficient outputs exactly with OUTPUT_INSUFFICIENT_SIZE", result.code.name)
-    for shape, buffer, operand in zip(result.shapes, request.outputs, operands, strict=True):
-        if not _updatable(buffer.dims, shape.dims):
-            return wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
-        if result.code is ResultCode.NO_ERROR and operand.is_tensor and not shape.dims:
-            return wrong(f"a rank of {operand.name or 'every output'}", "none")
-        size, room = size_of(operand, shape.dims) or 0, None if buffer.data is None else len(buffer.data)
-        if shape.sufficient and room is not None and size > room:
-            return wrong(f"an output that fits into {room} bytes where it says so", f"{size} bytes")
-    return result
-
-
-def _updatable(declared: tuple[int, ...], told: tuple[int, ...]) -> bool:
-    """True if dimensions only fill in what was not known (fact E35)."""
-    if not declared:
-        return True
-    return len(declared) == len(told) and all(a in (0, b) for a, b in zip(declared, told, strict=True))
