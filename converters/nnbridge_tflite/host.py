@@ -10,7 +10,15 @@ from functools import partial
 import numpy as np
 
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostKernel, HostOperation
-from nnbridge_tflite import kernels_lstm, kernels_quantised, kernels_selection, kernels_shapes
+from nnbridge_tflite import (
+    kernels_lstm,
+    kernels_quantised,
+    kernels_random,
+    kernels_selection,
+    kernels_shapes,
+    kernels_stablehlo,
+    kernels_volumes,
+)
 from nnbridge_tflite.extension import EXTENSION
 from nnbridge_tflite.fold import MOVES
 from nnbridge_tflite.graph import ELEMENT_TYPES
@@ -18,7 +26,15 @@ from nnbridge_tflite.host_reference import can_lower, reference
 from nnbridge_tflite.kernels import CHANNELS, KERNELS, PARAMETERS, Array, Options, Tensors
 from nnbridge_tflite.schema import builtin_names
 
-KERNEL_MODULES = (kernels_lstm, kernels_quantised, kernels_selection, kernels_shapes)
+KERNEL_MODULES = (
+    kernels_lstm,
+    kernels_quantised,
+    kernels_random,
+    kernels_selection,
+    kernels_shapes,
+    kernels_stablehlo,
+    kernels_volumes,
+)
 """Imported for the kernels that they register."""
 
 PER_CHANNEL = MOVES | {"DEQUANTIZE", "DENSIFY"}
@@ -27,8 +43,18 @@ PER_CHANNEL = MOVES | {"DEQUANTIZE", "DENSIFY"}
 CONTROL = {"IF": "if", "WHILE": "while", "STABLEHLO_WHILE": "while"}
 """Operators whose bodies the host runs."""
 
-NO_KERNEL = "an operator that nnbridge's host computes"
-"""Why an operation of the extension is refused when it runs."""
+NO_KERNEL = "an operator that LiteRT has a kernel for, or that nnbridge adds one for"
+REASONS = {
+    "CALL_ONCE": "a subgraph that is run at conversion",
+    "CUSTOM": "a custom operator that nnbridge knows",
+    "HASHTABLE": "a table of numbers; nnbridge's host holds no strings",
+    "HASHTABLE_IMPORT": "a table of constant numbers; nnbridge's host holds no strings",
+    "HASHTABLE_SIZE": "a table of numbers; nnbridge's host holds no strings",
+    "READ_VARIABLE": "a variable that was assigned before it is read",
+    "SKIP_GRAM": "tensors of numbers; nnbridge's host holds no strings",
+    "VAR_HANDLE": "a variable that was assigned before it is read",
+}
+"""Why operations of the extension are refused when they run."""
 
 
 def _adapted(name: str, kernel: HostKernel) -> HostKernel:
@@ -87,7 +113,7 @@ def _operations() -> dict[int, HostOperation]:
         kernel = KERNELS.get(name)
         if can_lower(name):
             kernel = _integer_first(name, code, kernel)
-        refused = "" if kernel or name in CONTROL else NO_KERNEL
+        refused = "" if kernel or name in CONTROL else REASONS.get(name, NO_KERNEL)
         made[code] = HostOperation(name, None if kernel is None else _adapted(name, kernel), refused, CONTROL.get(name, ""))
     return made
 

@@ -238,6 +238,18 @@ def requantise(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
     return [stored(centred * np.asarray(channels["scales"], np.float32).reshape(shape), outputs[0])]
 
 
+@kernel("FAKE_QUANT")
+def fake_quantised(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Numbers that so many bits hold between two limits, which are moved so that zero is one of them."""
+    low, high = np.float32(options.get("min") or 0), np.float32(options.get("max") or 0)
+    first, last = np.float32(bool(options.get("narrow_range"))), np.float32((1 << int(options.get("num_bits") or 0)) - 1)
+    scale = (high - low) / (last - first)
+    point = np.clip(np.floor(first - low / scale + np.float32(0.5)), first, last)
+    nudged, top = (first - point) * scale, (last - point) * scale
+    steps = (np.clip(real(inputs[0]), nudged, top) - nudged) * (np.float32(1) / scale)
+    return [stored(np.trunc(steps + np.float32(0.5)) * scale + nudged, outputs[0])]
+
+
 @kernel("DENSIFY")
 def densify(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """The input: sparse constants are expanded when the file is read."""

@@ -16,7 +16,7 @@ import numpy as np
 from nnbridge.extensions import HostTensor
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate
 from nnbridge.operations.fixedpoint import logistic16, tanh16
-from nnbridge_tflite.kernels import Array, Options, Tensors, given, kernel
+from nnbridge_tflite.kernels import STATES, Array, Options, Tensors, given, kernel
 
 GATES = ("input", "forget", "cell", "output")
 GATE_SCALE = 2.0**-12
@@ -127,3 +127,26 @@ class _Cell:
     def _signed_point(self) -> int:
         """The output state's zero point as int8 has it."""
         return self._previous.zero_point - (128 if self._previous.dtype == np.uint8 else 0)
+
+
+BASIC = 1
+"""LSTMKernelType of the cell with one matrix of weights."""
+
+
+@kernel("LSTM")
+def basic_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """One step of the cell with one matrix: the output, the state, and what TFLite shows of its work; then new states."""
+    if options.get("kernel_type") != BASIC or inputs[0].dtype.kind != "f":
+        raise ValueError("a basic LSTM of floats")
+    data, previous, weights, biases, state = map(given, inputs[:5])
+    joined = np.concatenate([data, previous], axis=-1)
+    sums = joined @ weights.T + biases
+    opened, candidate, kept, released = np.split(sums, 4, axis=-1)
+    after = _sigmoid(opened) * np.tanh(candidate) + _sigmoid(kept) * state
+    shown = _sigmoid(released) * np.tanh(after)
+    work = [shown, after, joined, sums][: len(outputs) - len(options.get(STATES, ()))]
+    return [*work, shown, after]
+
+
+def _sigmoid(values: Array) -> Array:
+    return 1 / (1 + np.exp(-values))

@@ -127,3 +127,29 @@ def table_values(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
     places = np.searchsorted(keys, query, sorter=order).clip(0, keys.size - 1)
     chosen = order[places]
     return [np.where(keys[chosen] == query, values[chosen], default.reshape(-1)[0])]
+
+
+_COMBINED: Mapping[int, Callable[[Array], Array]] = {
+    0: np.ones_like,
+    1: lambda weights: weights,
+    2: np.square,
+}
+"""CombinerType (sum, mean, by the root of squares) → what a bucket's divisor gathers of its weights."""
+
+
+@kernel("EMBEDDING_LOOKUP_SPARSE")
+def sparse_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Weighted rows of a table, added up by bucket: the leading indices of a sparse tensor's entries."""
+    ids, indices, weights, table = (given(inputs[i]) for i in (0, 1, 3, 4))
+    shape, combiner = integers(inputs[2])[:-1], int(options.get("combiner") or 0)
+    if ((ids < 0) | (ids >= len(table))).any():
+        raise ValueError(f"rows below {len(table)}, found {ids.min()} to {ids.max()}")
+    made = np.zeros((*shape, *table.shape[1:]), table.dtype)
+    divisor = np.zeros(shape, table.dtype)
+    buckets = tuple(indices[:, :-1].T)
+    np.add.at(made, buckets, table[ids] * weights.reshape(-1, *[1] * (table.ndim - 1)))
+    np.add.at(divisor, buckets, _COMBINED[combiner](weights))
+    if combiner == 0:
+        return [made]
+    whole = np.where(divisor == 0, 1, np.sqrt(divisor) if combiner == 2 else divisor)
+    return [made / whole.reshape(*shape, *[1] * (table.ndim - 1))]

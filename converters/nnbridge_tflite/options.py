@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from nnbridge_tflite.graph import Operator, Tensor
 from nnbridge_tflite.kernels import CHANNELS, PARAMETERS
+from nnbridge_tflite.kernels_stablehlo import BODY
 
 
-def host_options(operator: Operator, tensors: Sequence[Tensor]) -> Mapping[str, object]:
-    """The builtin's options, a custom operator's code and bytes, and parameters of operands and intermediates."""
+def host_options(operator: Operator, tensors: Sequence[Tensor], body: str = "") -> Mapping[str, object]:
+    """The builtin's options, a custom operator's code and bytes, and parameters of operands and intermediates.
+
+    ``body`` is the only operator of the subgraph that the operator applies.
+    """
     options: dict[str, object] = dict(operator.options)
     if operator.custom:
         options["custom_code"] = operator.name
@@ -21,6 +25,8 @@ def host_options(operator: Operator, tensors: Sequence[Tensor]) -> Mapping[str, 
     }
     if channels:
         options[CHANNELS] = channels
+    if body:
+        options[BODY] = body
     if operator.intermediates:
         options["intermediates"] = [_parameters(tensors, i) for i in operator.intermediates]
     return options

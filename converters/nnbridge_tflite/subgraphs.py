@@ -42,6 +42,9 @@ EFFECTS = frozenset(
 
 RESOURCE = "RESOURCE"
 
+APPLIED = ("body_subgraph_index", "update_computation_subgraph_index")
+"""Options of operators that apply a subgraph to pairs of elements."""
+
 
 @dataclass
 class Context:
@@ -188,6 +191,14 @@ class SubgraphConversion:
             reasons.append(Reason("an operator that NNAPI can express", operator.name, operator.label))
         return self.host(operator, reasons)
 
+    def _body(self, operator: Operator) -> str:
+        """The only operator of the subgraph that an operator applies to pairs of elements; empty if there is another."""
+        index = next((operator.options[name] for name in APPLIED if name in operator.options), None)
+        subgraphs = self.context.file.graph.subgraphs
+        if index is None or not 0 <= index < len(subgraphs) or len(subgraphs[index].operators) != 1:
+            return ""
+        return subgraphs[index].operators[0].name
+
     def _mappings(self, form: Form, refused: Reason | None) -> tuple[str, ...]:
         """As what a form is tried: as the delegate does it where the delegate would, more freely where that is allowed."""
         as_delegate = () if form.wide or refused is not None else (DELEGATE,)
@@ -231,7 +242,7 @@ class SubgraphConversion:
             raise ConversionError(Reason("an operator with outputs", "none", operator.label))
         sides = {"inputs": [v.extension for v in inputs], "outputs": [v.extension for v in outputs]}
         carried = carried_parameters(operator, self.graph.tensors, sides)
-        options = {**host_options(operator, self.graph.tensors), **carried}
+        options = {**host_options(operator, self.graph.tensors, self._body(operator)), **carried}
         states = [place for place, i in enumerate(operator.inputs) if i >= 0 and self.values.is_state(i)]
         if states:
             options[STATES] = states

@@ -108,11 +108,11 @@ class OutputComparison:
         self.elements += actual.size
         if actual.size == 0:
             return
-        want, got = expected.astype(np.float64), actual.astype(np.float64)
+        want, got = _numbers(expected), _numbers(actual)
         with np.errstate(invalid="ignore"):
             difference = np.where((want == got) | (np.isnan(want) & np.isnan(got)), 0.0, np.abs(got - want))
         difference = np.where(np.isnan(difference), np.inf, difference)
-        if expected.dtype.kind != "f":
+        if expected.dtype.kind not in "fc":
             self.max_quant_diff = max(self.max_quant_diff or 0, int(min(difference.max(), 2**53)))
         self._pairs.append((difference, want))
         self._dtype = expected.dtype
@@ -123,7 +123,7 @@ class OutputComparison:
     @property
     def _tolerance(self) -> tuple[float, float]:
         """Absolute and relative tolerance for the reference's values."""
-        if self._dtype.kind != "f":
+        if self._dtype.kind not in "fc":
             return (1.0 if self._dtype.itemsize <= 2 and self._dtype.kind in "iu" else 0.0), 0.0
         if self.single:
             return SINGLE_ATOL, SINGLE_RTOL
@@ -195,10 +195,21 @@ def _drawn_inputs(model: Model, rng: np.random.Generator) -> dict[str, Array]:
     return inputs
 
 
+def _numbers(array: Array) -> Array:
+    """An array as doubles; a complex number is two."""
+    return (
+        np.ascontiguousarray(array).astype(np.complex128).view(np.float64)
+        if array.dtype.kind == "c"
+        else array.astype(np.float64)
+    )
+
+
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
     """Random values of an element type, as the module's description lays down."""
     if dtype.kind == "f":
         return rng.standard_normal(dims).astype(dtype)
+    if dtype.kind == "c":
+        return (rng.standard_normal(dims) + 1j * rng.standard_normal(dims)).astype(dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, dims).astype(bool)
     if dtype.kind in "iu" and dtype.itemsize <= 2:

@@ -374,7 +374,17 @@ def _answers() -> Iterator[Case]:
     yield Case("DEQUANTIZE", [(2, 9)], [((2, 9), F)], {}, QUANT8)
     yield Case("CUMSUM", [(2, 5), C(1)], [(2, 5)], {"exclusive": True, "reverse": False}, (F,), "wide")
     yield Case("RFFT2D", [(2, 4, 8), C([4, 8])], [((2, 4, 5), "complex64")], {}, (F,), "host")
-    yield Case("RANK", [(2, 5)], [((), I32)], {}, (), "folded")
+    for name in ("RANK", "SHAPE"):
+        yield Case(name, [(2, 5)], [((2,) if name == "SHAPE" else (), I32)], {"out_type": 2}, (F,), "folded", exact=True)
+    yield Case("BROADCAST_ARGS", [C([1, 3]), C([2, 1, 3])], [((3,), I32)], {}, (I32,), "folded", exact=True)
+    yield Case("RANGE", [C(1), (), C(2)], [(3,)], {}, (I32,), "host", exact=True)
+    for name in ("COMPLEX_ABS", "REAL", "IMAG"):
+        yield Case(name, [(2, 3)], [((2, 3), F)], {}, ("complex64",), "host")
+    yield Case("BITCAST", [(2, 3)], [((2, 3), I32)], {}, (F,), "host", exact=True)
+    yield Case("BITWISE_XOR", [(2, 3), (2, 3)], [(2, 3)], {}, (I32,), "host", exact=True)
+    yield Case("RIGHT_SHIFT", [(2, 3), C([[1, 0, 2]])], [(2, 3)], {}, (I32,), "host", exact=True)
+    yield Case("FAKE_QUANT", [(2, 9)], [(2, 9)], {"min": -1.2, "max": 2.0, "num_bits": 8}, (F,), "host")
+    yield Case("FAKE_QUANT", [(2, 9)], [(2, 9)], {"min": -0.3, "max": 2.0, "num_bits": 4}, (F,), "host", variant="4 bits")
 
 
 def _sixteen() -> Iterator[Case]:
@@ -412,11 +422,66 @@ def _choices() -> Iterator[Case]:
         "SPARSE_TO_DENSE", [C([[0, 1], [2, 0]]), C([3, 2]), (2,), C((), "like")], [(3, 2)], {}, (F, I32), "host", exact=True
     )
     yield Case("BUCKETIZE", [(3, 4)], [((3, 4), I32)], {"boundaries": [-1.0, 0.0, 0.5]}, (F,), "host", exact=True)
-    yield Case("UNIQUE", [C([3, 1, 3, 2])], [((3,), I32), ((4,), I32)], {"idx_out_type": 2}, (), "host", exact=True)
+    yield Case("UNIQUE", [(9,)], [(9,), ((9,), I32)], {"idx_out_type": 2}, (I32,), "host", exact=True)
+    for combiner in (0, 1, 2):
+        bags = [C([1, 3, 0]), C([[0, 0], [2, 0], [2, 1]]), C([3, 2]), C([1, 2, 0.5], F), (4, 3)]
+        yield Case("EMBEDDING_LOOKUP_SPARSE", bags, [(3, 3)], {"combiner": combiner}, (F,), "host", variant=str(combiner))
     update = [(4, 3), (2, 2), C([3, 1])]
     yield Case("DYNAMIC_UPDATE_SLICE", update, [(4, 3)], {}, (F, I32), "host", exact=True)
 
 
+def _volumes() -> Iterator[Case]:
+    """Three-dimensional convolutions, windows, and what a file may have of StableHLO."""
+    same = _none(padding=0, stride_d=1, stride_h=2, stride_w=2)
+    volume, weights = (1, 4, 5, 6, 3), W((2, 3, 2, 3, 4))
+    yield Case("CONV_3D", [volume, weights, Bias(4)], [(1, 4, 3, 3, 4)], same, (F,), "host")
+    dilated = {"padding": 1, "stride_d": 1, "stride_h": 1, "stride_w": 1, "fused_activation_function": 1, "dilation_h_factor": 2}
+    yield Case("CONV_3D", [volume, weights], [(1, 3, 1, 5, 4)], dilated, (F,), "host", variant="dilated")
+    up = _none(padding=0, stride_d=2, stride_h=2, stride_w=2)
+    inputs = [C([1, 4, 6, 8, 2]), W((2, 3, 2, 2, 3)), (1, 2, 3, 4, 3)]
+    yield Case("CONV_3D_TRANSPOSE", inputs, [(1, 4, 6, 8, 2)], up, (F,), "host")
+    valid = _none(padding=1, stride_d=1, stride_h=2, stride_w=1)
+    inputs = [C([1, 3, 7, 5, 2]), W((2, 3, 2, 2, 3)), (1, 2, 3, 4, 3), Bias(2)]
+    yield Case("CONV_3D_TRANSPOSE", inputs, [(1, 3, 7, 5, 2)], valid, (F,), "host", variant="valid")
+    yield Case("DILATE", [(2, 3), C([2, 3]), C((), "like")], [(3, 7)], {}, (F, I32), "host", exact=True)
+    for function in (1, 2, 3, 4):
+        window = [(5, 6), C((), "like"), C([2, 3], I64), C([1, 2], I64), C([2, 1], I64)]
+        options = {"reduce_function": function}
+        yield Case("REDUCE_WINDOW", window, [(3, 2)], options, (F, I32), "host", variant=str(function))
+    for name in ("ADD", "MAXIMUM", "MINIMUM", "MULTIPLY"):
+        yield Case(f"STABLEHLO_{name}", [(2, 3), (2, 3)], [(2, 3)], {}, (F, I32), "host", exact=True)
+    padding = {"edge_padding_low": [1, -1], "edge_padding_high": [0, 2], "interior_padding": [1, 0]}
+    yield Case("STABLEHLO_PAD", [(2, 3), C((), "like")], [(4, 4)], padding, (F, I32), "host", exact=True)
+    slices = {
+        "offset_dims": [2, 3],
+        "collapsed_slice_dims": [0],
+        "start_index_map": [1, 0],
+        "index_vector_dim": 2,
+        "slice_sizes": [1, 2, 2],
+    }
+    starts = C([[[0, 0], [1, 0], [2, 1]], [[0, 1], [1, 1], [0, 9]]], I64)
+    yield Case("STABLEHLO_GATHER", [(3, 4, 2), starts], [(2, 3, 2, 2)], slices, (F, I32), "host", exact=True)
+    for algorithm in (0, 1, 2):
+        for count in (2, 3)[: 1 if algorithm == 2 else 2]:
+            state = [C([0x1234567890ABCDEF, 7, 3][:count], "uint64")]
+            outs = [((count,), "uint64"), ((5, 3), I32)]
+            options = {"algorithm": algorithm}
+            variant = f"{algorithm} of {count}"
+            yield Case("STABLEHLO_RNG_BIT_GENERATOR", state, outs, options, (I32,), "host", exact=True, variant=variant)
+
+
+def _draws() -> Iterator[Case]:
+    """Streams that seeds name."""
+    seeds = {"seed": 5, "seed2": 2**40 + 9}
+    yield Case("RANDOM_UNIFORM", [C([3, 7])], [(3, 7)], seeds, (F,), "host", exact=True)
+    yield Case("RANDOM_STANDARD_NORMAL", [C([3, 7])], [(3, 7)], seeds, (F,), "host", tolerance=1e-6)
+    yield Case("MULTINOMIAL", [(2, 5), C(9)], [((2, 9), I32)], seeds, (F,), "host", exact=True)
+
+
 def cases() -> list[Case]:
     """All of them."""
-    return [case for group in (_unary, _binary, _products, _windows, _moves, _answers, _sixteen, _choices) for case in group()]
+    return [
+        case
+        for group in (_unary, _binary, _products, _windows, _moves, _answers, _sixteen, _choices, _volumes, _draws)
+        for case in group()
+    ]

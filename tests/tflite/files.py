@@ -25,6 +25,7 @@ TYPES = {
     "int8": "INT8",
     "float64": "FLOAT64",
     "uint32": "UINT32",
+    "uint64": "UINT64",
 }
 
 OPTIONS: dict[str, str] = {
@@ -35,6 +36,13 @@ OPTIONS: dict[str, str] = {
     "BIDIRECTIONAL_SEQUENCE_LSTM": "BidirectionalSequenceLSTMOptions",
     "BIDIRECTIONAL_SEQUENCE_RNN": "BidirectionalSequenceRNNOptions",
     "CONV_2D": "Conv2DOptions",
+    "STABLEHLO_COMPOSITE": "StableHLOCompositeOptions",
+    "CONV_3D": "Conv3DOptions",
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
+    "MULTINOMIAL": "RandomOptions",
+    "RANDOM_STANDARD_NORMAL": "RandomOptions",
+    "RANDOM_UNIFORM": "RandomOptions",
+    "LSH_PROJECTION": "LSHProjectionOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "L2_NORMALIZATION": "L2NormOptions",
     "L2_POOL_2D": "Pool2DOptions",
