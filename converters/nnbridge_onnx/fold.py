@@ -19,7 +19,7 @@ MAX_ELEMENTS = 1 << 22
 RANDOM = frozenset(["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"])
 _SIZES: dict[str, Callable[[Sequence[Array]], float]] = {
     "ConstantOfShape": lambda a: math.prod(map(int, np.ravel(a[0]))),
-    "Range": lambda a: abs(float(a[1]) - float(a[0])) / max(abs(float(a[2])), 1e-30),
+    "Range": lambda a: abs(a[1].item() - a[0].item()) / max(abs(a[2].item()), 1e-30),
     "Expand": lambda a: a[0].size * math.prod(map(int, np.ravel(a[1]))),
     "Tile": lambda a: a[0].size * math.prod(map(int, np.ravel(a[1]))),
     "OneHot": lambda a: a[0].size * float(np.ravel(a[1])[0]),

@@ -17,6 +17,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason
 from nnbridge_onnx.extension import ELEMENT_TYPES
 from nnbridge_onnx.graph import Array, Graph, Node, Tensor, dtype_of
+from nnbridge_onnx.settle import settle
 
 FIRST_OPSET = 7
 OLDEST_IR = 3
@@ -56,8 +57,7 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         _set_shapes(model, options, source)
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
-        return _Reader(onnx, inferred, source, folder).graph()
+        return settle(onnx, model, _Reader(onnx, source, folder).graph)
     except NnbridgeError:
         raise
     except (
@@ -129,17 +129,20 @@ def _set_shapes(model: Any, options: ConversionOptions, source: str) -> None:
 class _Reader:
     """One model being read."""
 
-    def __init__(self, onnx: Any, model: Any, source: str, folder: Path | None) -> None:
+    def __init__(self, onnx: Any, source: str, folder: Path | None) -> None:
         self._onnx = onnx
-        self._model = model
         self._source = source
         self._folder = folder
         self._mapped: dict[Path, Array] = {}
-        self._opsets = {("" if e.domain == "ai.onnx" else e.domain): int(e.version) for e in model.opset_import}
+        self._read: dict[str, Array] = {}
+        self._opsets: dict[str, int] = {}
 
-    def graph(self) -> Graph:
-        graph = self._model.graph
-        constants = {tensor.name: self._array(tensor) for tensor in graph.initializer}
+    def graph(self, model: Any, weights: Mapping[str, Any]) -> Graph:
+        """The model, whose constants are ``weights``, as data."""
+        self._opsets = {("" if e.domain == "ai.onnx" else e.domain): int(e.version) for e in model.opset_import}
+        graph = model.graph
+        self._read.update({name: self._array(tensor) for name, tensor in weights.items() if name not in self._read})
+        constants = dict(self._read)
         if graph.sparse_initializer:
             self._fail("dense constants", f"{len(graph.sparse_initializer)} sparse ones")
         tensors = {v.name: self._tensor(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
