@@ -124,7 +124,7 @@ def _branch(onnx: Any, node: Any, branch: Any, weights: dict[str, Any]) -> list[
         weights[copy.name] = copy
     made = [_renamed(onnx, inside, names) for inside in branch.node]
     results = zip(branch.output, node.output, strict=True)
-    made += [onnx.helper.make_node("Identity", [names.get(r.name, r.name)], [name]) for r, name in results if name]
+    made += [onnx.helper.make_node("Identity", [names[r.name]], [name]) for r, name in results if name]
     return made
 
 
