@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,8 +65,40 @@ def _transpose(to: Lowerer) -> None:
     if order == TO_FIRST and to.channels_last and not to.value().constant:
         to.image_result(to.value())
         return
-    to.require(rank <= MAX_RANK, f"rank {MAX_RANK} at most", rank)
-    to.finish(C.TRANSPOSE, [to.value(), to.vector(order)])
+    if rank <= MAX_RANK:
+        to.finish(C.TRANSPOSE, [to.value(), to.vector(order)])
+        return
+    shape = to.shape()
+    groups = _moving_together(shape, order)
+    to.require(len(groups) <= MAX_RANK, f"{MAX_RANK} groups of axes that move at most", len(groups))
+    places = sorted(groups)
+    x = _regrouped(to, to.value(), [math.prod(shape[axis] for axis in group) for group in places])
+    if places != groups:
+        x = to.emit(C.TRANSPOSE, [x, to.vector([places.index(group) for group in groups])], to.temporary(x))
+    to.finish(C.RESHAPE, [x, to.vector([shape[axis] for axis in order])])
+
+
+def _moving_together(shape: Dims, order: Dims) -> list[list[int]]:
+    """Axes in their new order, those that stay side by side in groups; axes of size 1 need no place."""
+    groups: list[list[int]] = []
+    wide = [axis for axis in range(len(shape)) if shape[axis] != 1]
+    behind = dict(pairwise(wide))
+    for axis in (axis for axis in order if shape[axis] != 1):
+        if groups and behind.get(groups[-1][-1]) == axis:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups or [[0]]
+
+
+def _regrouped(to: Lowerer, x: Value, dims: Sequence[int]) -> Value:
+    """A value in other dimensions; RESHAPE makes values of more than four axes, but reads none: what it made them of is read."""
+    if x.rank > MAX_RANK and not x.constant:
+        step = next((s for s in reversed(to.values.draft.steps) if any(output is x for output in s.outputs)), None)
+        to.require(step is not None and step.code == C.RESHAPE, f"rank {MAX_RANK} at most, or a reshaped value", x.rank, x.name)
+        assert step is not None
+        x = step.inputs[0]
+    return to.emit(C.RESHAPE, [x, to.vector(dims)], to.temporary(x))
 
 
 @lowers("Concat")
@@ -143,7 +177,10 @@ def _gather(to: Lowerer) -> None:
     numbers = to.whole(known)
     to.require(all(-size <= v < size for v in numbers), f"indexes in [{-size}, {size})", numbers[:8])
     places = to.values.draft.ints([v % size for v in numbers], known.shape or (1,))
-    if known.ndim:
+    if rank > MAX_RANK:
+        shape = to.shape()
+        x, axis = _regrouped(to, x, [math.prod(shape[:axis]), size, math.prod(shape[axis + 1 :])]), 1
+    elif known.ndim:
         to.finish(C.GATHER, [x, to.scalar(axis), places])
         return
     picked = to.emit(C.GATHER, [x, to.scalar(axis), places], to.temporary(x))
