@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode
 from tests.graphs import add_then, constant_add
+from tests.runtime.planning import nested
 from tests.runtime.test_execution import _loop
 
 
@@ -49,6 +51,13 @@ def test_a_saved_model_is_the_same_model(tmp_path: Path) -> None:
 def test_control_flow_keeps_its_models(tmp_path: Path) -> None:
     loaded = storage.load(saved(_loop(4.0), tmp_path))
     assert answer(loaded, np.array([1], np.float32)).tolist() == [13]
+
+
+def test_referenced_models_keep_their_relaxed_flags(tmp_path: Path) -> None:
+    model = nested()
+    relaxed = tuple(replace(body, relaxed=i % 2 == 0) for i, body in enumerate(model.referenced))
+    loaded = storage.load(saved(replace(model, referenced=relaxed), tmp_path))
+    assert [body.relaxed for body in loaded.referenced] == [True, False, True, False]
 
 
 def test_constants_start_at_multiples_of_64_bytes_in_the_file(tmp_path: Path) -> None:

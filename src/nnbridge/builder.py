@@ -286,7 +286,7 @@ class ModelBuilder:
             bodies.append(len(referenced))
             pad(small, POOL_ALIGNMENT)
             moved = (len(small), len(all_pools), len(referenced) + 1)
-            referenced.append(_moved(model.main, *moved))
+            referenced.append(_moved(replace(model.main, relaxed=model.relaxed), *moved))
             referenced.extend(_moved(s, *moved) for s in model.referenced)
             small += model.operand_values
             all_pools.extend(model.pools)

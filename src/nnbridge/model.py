@@ -89,6 +89,8 @@ class Subgraph:
     operations: tuple[Operation, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    relaxed: bool = False
+    """Of a referenced model, its own ``relaxComputationFloat32toFloat16``; the main one's is the model's."""
 
     @cached_property
     def producers(self) -> Mapping[int, int]:

@@ -194,6 +194,7 @@ def _subgraph_values(model: Model, subgraph: Subgraph, names: list[str], place: 
         ],
         "inputs": subgraph.inputs,
         "outputs": subgraph.outputs,
+        "relaxed": subgraph.relaxed,
     }
 
 
@@ -226,6 +227,7 @@ def _subgraph(values: Mapping[str, Any], prefixes: list[int]) -> Subgraph:
         tuple(Operation(code(o), tuple(o["inputs"]), tuple(o["outputs"]), o["name"], o["mapping"]) for o in values["operations"]),
         tuple(values["inputs"]),
         tuple(values["outputs"]),
+        values["relaxed"],
     )
 
 

@@ -9,14 +9,27 @@ import pytest
 
 from nnbridge.cpu.executor import Executor
 from nnbridge.devices import cpu
-from nnbridge.devices.device import Result
+from nnbridge.devices.device import Capabilities, Performance, Result, uniform_capabilities
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, OutputInsufficientSizeError
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, ResultCode
 from tests.runtime.drivers import CannotPrepare, FailsToExecute
-from tests.runtime.planning import BOOL8, Graph, below, binary, compiled, counting, nested, picky, places, program, while_model
+from tests.runtime.planning import (
+    BOOL8,
+    Graph,
+    Picky,
+    below,
+    binary,
+    compiled,
+    counting,
+    nested,
+    picky,
+    places,
+    program,
+    while_model,
+)
 
 INT = OperandCode.TENSOR_INT32
 X, Y = np.array([3, 5], np.float32), np.array([2, 7], np.float32)
@@ -102,6 +115,31 @@ def test_p7_the_figure_of_if_adds_half_of_both_branches() -> None:
     # f + 0.5 * (f + f) = 2 f against the CPU's 2; a tie is the CPU's.
     for figure, expected in ((0.99, "driver"), (1.0, "NNAPI"), (1.01, "NNAPI")):
         assert places(compiled(if_model(binary("ADD0"), binary("MUL0")), picky("driver", figure))) == [expected]
+
+
+@pytest.mark.parametrize(("main", "inner", "device"), [(False, True, "driver"), (True, False, "NNAPI")])
+def test_p8_the_relaxed_flag_of_a_body_is_its_own(main: bool, inner: bool, device: str) -> None:
+    # The driver is at 0.4 for relaxed float32 and at 1.5 else; a branch of its costs 1 + 0.4, or 1 + 1.5, against the CPU's 2.
+    class Rated(Picky):
+        @property
+        def capabilities(self) -> Capabilities:
+            return uniform_capabilities(Performance(1, 1), Performance(1.5, 1.5), Performance(0.4, 0.4))
+
+    branch = Graph()
+    branch.builder.relax_computation_float32_to_float16(inner)
+    a, b = branch.operand("a"), branch.operand("b")
+    model = branch.finish([a, b], [branch.add("ADD0", [a, b])])
+    graph = Graph()
+    graph.builder.relax_computation_float32_to_float16(main)
+    condition, a, b = graph.operand("condition", (1,), BOOL8), graph.operand("a"), graph.operand("b")
+    y = graph.operand("y")
+    graph.branch(condition, model, model, [a, b], [y])
+    compilation = compiled(graph.finish([condition, a, b], [y]), Rated("driver"))
+    assert places(compilation) == [device]
+    # Where the runtime interprets, the bodies' placement looks at their own flag too, and steps have the main model's.
+    if device == "NNAPI":
+        assert program(compilation) == ["IF", CPU, "GOTO", CPU]
+        assert all(step.model.relaxed for step in compilation.plan.steps)
 
 
 def test_p10_a_body_without_a_device_is_bad_data() -> None:

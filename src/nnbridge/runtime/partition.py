@@ -139,7 +139,7 @@ def _figure(
 
     def body(position: int) -> np.float32:
         inner = model.referenced[subgraph.operands[operation.inputs[position]].location.offset]
-        figures = (_figure(model, inner, o, capabilities, preference, relaxed) for o in inner.operations)
+        figures = (_figure(model, inner, o, capabilities, preference, inner.relaxed) for o in inner.operations)
         return np.float32(sum(map(np.float32, figures), np.float32(0)))
 
     with np.errstate(over="ignore"):

@@ -15,12 +15,13 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from nnbridge.builder import run_order
+from nnbridge.device_view import device_view
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
-from nnbridge.model import Location, Model, Operand, Operation, Subgraph
+from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.runtime.partition import Placement, place
 from nnbridge.runtime.slicing import WRITTEN
-from nnbridge.types import FeatureLevel, Lifetime, OperationCode, is_extension
+from nnbridge.types import FeatureLevel, Lifetime, OperationCode
 
 SourceOperand: TypeAlias = "tuple[int, int]"
 """Source and operand index."""
@@ -279,9 +280,11 @@ class _Planner:
         """Ask the devices about a body, partition it, put its steps here (facts P1, P15, P22)."""
         outer = self.sources[source].model
         operand = outer.main.operands[outer.main.operations[operation].inputs[position]]
-        model = _closed(replace(outer, main=outer.referenced[operand.location.offset]))
+        model = device_view(replace(outer, main=outer.referenced[operand.location.offset], states=()))
         start = len(self.program)
-        inner = self.add(model, place(model, self._devices, self._preference), role, (source, operation))
+        # Devices are asked with the body's own relaxed flag; its steps have the main model's (facts P8 and P28).
+        asked = replace(model, relaxed=model.main.relaxed)
+        inner = self.add(model, place(asked, self._devices, self._preference), role, (source, operation))
         return Body(start, _of(inner, model.main.inputs), _of(inner, model.main.outputs))
 
 
@@ -378,39 +381,4 @@ def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int]
     operands = tuple(operand(i) for i in index)
     sorted_again = tuple(moved[i] for i in run_order(operands, moved))
     main = Subgraph(operands, sorted_again, tuple(index[i] for i in inputs), tuple(index[i] for i in outputs))
-    return _closed(replace(model, main=main))
-
-
-def _closed(model: Model) -> Model:
-    """The model with those referenced models and extensions alone that it uses (fact M49)."""
-    if not (model.referenced or model.extensions or model.states):
-        return model
-    found: dict[int, int] = {}
-
-    def visit(subgraph: Subgraph) -> None:
-        for operation in subgraph.operations if model.referenced else ():
-            for i in operation.inputs:
-                operand = subgraph.operands[i]
-                if operand.lifetime is Lifetime.SUBGRAPH and operand.location.offset not in found:
-                    found[operand.location.offset] = len(found)
-                    visit(model.referenced[operand.location.offset])
-
-    visit(model.main)
-    main, *referenced = (_renumbered(s, found) for s in (model.main, *(model.referenced[i] for i in found)))
-    groups = [group for s in (main, *referenced) for group in (s.operands, s.operations)]
-    used = {code >> 16 for group in groups for code in (o.type for o in group) if is_extension(code)}
-    extensions = {name: prefix for name, prefix in model.extensions.items() if prefix in used}
-    return replace(model, main=main, referenced=tuple(referenced), extensions=extensions, states=())
-
-
-def _renumbered(subgraph: Subgraph, found: dict[int, int]) -> Subgraph:
-    """MODEL operands at the new places of what they stand for."""
-    if all(old == new for old, new in found.items()):
-        return subgraph
-
-    def moved(operand: Operand) -> Operand:
-        if operand.lifetime is not Lifetime.SUBGRAPH:
-            return operand
-        return replace(operand, location=Location(offset=found[operand.location.offset]))
-
-    return replace(subgraph, operands=tuple(map(moved, subgraph.operands)))
+    return device_view(replace(model, main=main, states=()))
