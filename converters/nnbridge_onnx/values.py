@@ -6,6 +6,7 @@ instead, and a TRANSPOSE is drafted only where one order is wanted and the other
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +17,14 @@ from nnbridge.converters.draft import Draft, Region, Step, Unmappable, Value
 from nnbridge.errors import Reason
 from nnbridge.model import Pool
 from nnbridge.types import MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, OperandCode, OperationCode
-from nnbridge_onnx.extension import ELEMENT_TYPES, UNSUPPORTED, type_code
-from nnbridge_onnx.graph import Array, Dims, Graph, Tensor
+from nnbridge_onnx.extension import ELEMENT_TYPES, UNSUPPORTED, operation_code, options_value, type_code
+from nnbridge_onnx.graph import Array, Dims, Graph, Node, Tensor
+from nnbridge_onnx.host import options_of
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Orders that bring channels to the last place and back."""
+
+_TRANSPOSE_OPSET = 13
 
 FLOAT, UINT8, INT8, INT32, BOOL, FLOAT16 = 1, 2, 3, 6, 9, 10
 PLAIN = {
@@ -237,8 +241,23 @@ class Values:
             return self._reshaped(value, dims, title)
         made = value.like(dims=dims, name=title)
         inputs = (value, self.draft.ints(order))
-        self.draft.add(Step(OperationCode.TRANSPOSE, inputs, (made,), f"TRANSPOSE {name}", self.mapping))
+        try:
+            self.draft.add(Step(OperationCode.TRANSPOSE, inputs, (made,), f"TRANSPOSE {name}", self.mapping))
+        except Unmappable:
+            if order == TO_LAST:
+                raise
+            self._on_host(value, made, order, name)
         return made
+
+    def _on_host(self, value: Value, made: Value, order: Dims, name: str) -> None:
+        """Bring an image into ONNX's order where NNAPI has no TRANSPOSE yet."""
+        from onnx import helper
+
+        proto = helper.make_node("Transpose", [name], [made.name], perm=order)
+        node = Node(0, "Transpose", "", "", _TRANSPOSE_OPSET, (name,), (made.name,), {"perm": order}, proto)
+        options = {**options_of(node, {name: self.tensor(name).type}), "inputs": [name], "scalars": [], "empty": {}}
+        operands = (value, options_value(json.dumps(options, separators=(",", ":")).encode()))
+        self.draft.add(Step(operation_code("Transpose", ""), operands, (made,), f"Transpose {name}", "host"))
 
     def _reshaped(self, value: Value, dims: Dims, name: str) -> Value:
         made = value.like(dims=dims, name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -34,6 +35,9 @@ STATE, INLINED = "state", "inlined"
 
 MAX_DEPTH = 16
 """Subgraphs that call each other."""
+
+MAX_REPEATS = 100
+"""How often a tensor may be listed as an output: each time after the first is a copy."""
 
 EFFECTS = frozenset(
     {"ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "HASHTABLE_IMPORT", "IF", "STABLEHLO_COMPOSITE", "VAR_HANDLE", "WHILE"}
@@ -129,6 +133,10 @@ class SubgraphConversion:
             raise ConversionError(Reason(f"at least one output of subgraph {self.number}", "none"))
         if len(set(graph.inputs)) != len(graph.inputs):
             raise ConversionError(Reason(f"each input of subgraph {self.number} listed once", str(list(graph.inputs))))
+        repeated = max(Counter(graph.outputs).values(), default=0)
+        if repeated > MAX_REPEATS:
+            rule = f"each output of subgraph {self.number} listed at most {MAX_REPEATS} times"
+            raise ConversionError(Reason(rule, str(repeated)))
         self.values.make_inputs(graph.inputs)
         readable = set(graph.inputs)
         for operator in graph.operators:

@@ -29,7 +29,8 @@ class Assembly:
     def __init__(self, name: str) -> None:
         self._builder = ModelBuilder(name)
         self._indexes: dict[int, int] = {}
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}
+        """Names in use, and the number that was last tried for each."""
 
     def build(self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step]) -> Model:
         """The finished model of these operations. Operands are made for what is used, constants stay where they are."""
@@ -83,9 +84,9 @@ class Assembly:
         """The name, numbered if another operand has it."""
         if not name:
             return name
-        unique, n = name, 1
-        while unique in self._names:
+        n = self._names.get(name, 0) + 1
+        while (unique := name if n == 1 else f"{name}#{n}") in self._names:
             n += 1
-            unique = f"{name}#{n}"
-        self._names.add(unique)
+        self._names[name] = n
+        self._names.setdefault(unique, 1)
         return unique

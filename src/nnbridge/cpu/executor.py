@@ -85,7 +85,9 @@ class Executor:
             self._bound.pop(next(iter(self._bound)), None)
         subgraph = self.model.main
         args = [_input(subgraph.operands[i], dims) for i, dims in zip(subgraph.inputs, key, strict=True)]
-        bound = self._bound[key] = _Bound(self, subgraph, self._constants[0], args)
+        # Constants may hold anything; what they overflow to is for the run to tell.
+        with np.errstate(all="ignore"):
+            bound = self._bound[key] = _Bound(self, subgraph, self._constants[0], args)
         return bound
 
     # -- subgraphs of control flow -----------------------------------------------------------------------------------

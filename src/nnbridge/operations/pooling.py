@@ -68,14 +68,16 @@ def _shape(call: Call) -> tuple[int, ...]:
 def _taps(x: npt.NDArray[Any], window: Window, axis: int, fill: Any, ufunc: np.ufunc) -> npt.NDArray[Any]:
     """Combine what the window sees along one axis, one cell of the window at a time for all positions at once.
 
-    Cells in the padding add nothing. A window over height and width is this along either axis.
+    Cells in the padding add nothing; those that are in it for every position are passed over. A window over height and
+    width is this along either axis.
     """
     positions = window.positions(x.shape[axis])
     x = x.swapaxes(axis, 0)
     if positions == 1:
         return ufunc.reduce(x[: window.size - window.before], axis=0, keepdims=True, initial=fill).swapaxes(0, axis)
     result = np.full((positions, *x.shape[1:]), fill, x.dtype)
-    for tap in range(window.size):
+    reach = window.before - (positions - 1) * window.stride
+    for tap in range(max(0, reach), min(window.size, len(x) + window.before)):
         first, last = _inside(window, tap, len(x), positions)
         if first < last:
             start = first * window.stride - window.before + tap

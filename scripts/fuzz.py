@@ -1,0 +1,123 @@
+"""Convert thousands of damaged model files: each gives a model or one of nnbridge's errors, quickly and in little memory.
+
+    python scripts/fuzz.py models --cases 20000
+    python scripts/fuzz.py folder --format onnx --cases 20000 --seed 1 --keep found
+
+Half of the cases have bytes changed, the other half fields of the structure: indexes, dimensions, types, options, constants,
+whole tables. Sources are the files of the folder, and for TFLite the single-operator files of the tests. A case is converted
+at a feature level and mapping of its own and planned; ``--run`` also runs what converts, if it is small. Exit status 1 if a
+case ends in another error, takes a second of the processor or 200 MB, or hangs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import NnbridgeError
+from nnbridge.loading import load
+from tests.hostile import Verdict, judge, limit_room, runs
+
+BATCH = 250
+
+
+def sources(format: str, folder: Path, scratch: Path) -> list[Path]:
+    """Intact files."""
+    found = [p for p in sorted(folder.rglob(f"*.{format}")) if _converts(p)]
+    if format == "tflite":
+        from tests.tflite.cases import cases
+
+        for i, case in enumerate(case for case in cases() if case.types):
+            own = scratch / f"{i}"
+            own.mkdir()
+            found.append(case.write(own, case.types[0]))
+    return found
+
+
+def _converts(path: Path) -> bool:
+    try:
+        load(path)
+    except NnbridgeError:
+        return False
+    return True
+
+
+def batch(
+    format: str, files: list[Path], first: int, count: int, seed: int, run: bool, keep: Path | None
+) -> list[tuple[int, str, Verdict]]:
+    """Judge some cases; their numbers, sources and verdicts."""
+    limit_room()
+    if format == "tflite":
+        from tests.tflite.mutations import Source
+    else:
+        from tests.onnx.mutations import Source
+    opened = {path: Source(path) for path in files}
+    done = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"case.{format}"
+        for n in range(first, first + count):
+            rng = np.random.default_rng([seed, n])
+            origin = files[int(rng.integers(len(files)))]
+            content = (opened[origin].altered if n % 2 else opened[origin].damaged)(rng)
+            path.write_bytes(content)
+            options = ConversionOptions(mapping=("wide", "delegate")[n // 2 % 2], feature_level=int(rng.integers(1, 9)))
+            verdict = judge(path, options)
+            if run and verdict.outcome == "model" and verdict.good:
+                after = runs(path, options)
+                verdict = verdict if after.good else after
+            if not verdict.good and keep is not None:
+                (keep / f"{seed}-{n}-{origin.stem}.{format}").write_bytes(content)
+            done.append((n, origin.name, verdict))
+    return done
+
+
+def main() -> None:
+    """Judge the cases in parallel; print what is wrong and the worst of what is right."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="intact files")
+    parser.add_argument("--format", choices=("tflite", "onnx"), default="tflite")
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--run", action="store_true", help="run what converts")
+    parser.add_argument("--keep", type=Path, help="a folder for the files that are judged wrong")
+    options = parser.parse_args()
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    started, found = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        files = sources(options.format, options.folder, Path(scratch))
+        firsts = range(0, options.cases, BATCH)
+        work = [
+            pool.submit(batch, options.format, files, n, min(BATCH, options.cases - n), options.seed, options.run, options.keep)
+            for n in firsts
+        ]
+        for future in work:
+            for n, name, verdict in future.result():
+                found.append((verdict, n, name))
+                if not verdict.good:
+                    figures = f"{verdict.seconds:.2f} s, {verdict.bytes / 1e6:.0f} MB"
+                    print(f"case {n} of {name}: {verdict.outcome} {verdict.message[:160]} ({figures})", flush=True)
+    outcomes = Counter(verdict.outcome for verdict, _, _ in found)
+    slowest, largest = (max(found, key=key) for key in (lambda f: f[0].seconds, lambda f: f[0].bytes))
+    print(f"{len(found)} cases from {len(files)} files: {', '.join(f'{n} {name}' for name, n in outcomes.most_common())}")
+    print(f"slowest: {slowest[0].seconds:.2f} s (case {slowest[1]} of {slowest[2]})")
+    print(f"largest: {largest[0].bytes / 1e6:.0f} MB (case {largest[1]} of {largest[2]})")
+    wrong = sum(not verdict.good for verdict, _, _ in found)
+    print(f"{wrong} wrong, {time.monotonic() - started:.0f} s")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

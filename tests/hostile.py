@@ -1,0 +1,198 @@
+"""Hostile files: damage to the bytes and to the structure of real ones, and what it may cost to refuse them."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge.compare import seeded_inputs
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import NnbridgeError
+from nnbridge.loading import load
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+
+SECONDS, BYTES = 1.0, 200 * 2**20
+"""What one file may take: time of the processor, and memory."""
+HANGS = 10
+"""Seconds of the processor after which a case is ended."""
+ROOM = 8 * 2**30
+"""Address space of a process that judges files, so that a wild allocation is an error and not the machine's end."""
+
+EXTREMES = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    127,
+    128,
+    -128,
+    255,
+    256,
+    1000,
+    65535,
+    65536,
+    2**24,
+    2**31 - 1,
+    -(2**31),
+    2**31,
+    2**32 - 1,
+    2**63 - 1,
+)
+REALS = (0.0, -0.0, 1.0, -1.0, 1e-45, 1e-30, 3e38, float("inf"), float("-inf"), float("nan"))
+
+_PROC = Path("/proc/self/clear_refs")
+"""Where Linux forgets a process's peak of memory; elsewhere memory is not judged."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one file."""
+
+    outcome: str
+    """``model``, ``refused``, or what is wrong."""
+    message: str = ""
+    seconds: float = 0.0
+    bytes: int = 0
+
+    @property
+    def good(self) -> bool:
+        """A model or one of our errors, within the limits."""
+        return self.outcome in ("model", "refused") and self.seconds < SECONDS and self.bytes < BYTES
+
+
+def judge(path: Path, options: ConversionOptions) -> Verdict:
+    """Convert a file and make a plan for it; time and memory are those of both."""
+    before = _start()
+    started = time.process_time()
+    outcome, message = "model", ""
+    try:
+        with _alarm():
+            Compilation.create(load(path, options), []).finish()
+    except NnbridgeError as error:
+        outcome, message = "refused", str(error)
+    except BaseException as error:  # Whatever it is, it is a finding.
+        outcome, message = type(error).__name__, str(error)
+    return Verdict(outcome, message, time.process_time() - started, _peak() - before)
+
+
+def runs(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
+    """Run a file that converts, if its tensors are small: answers, or one of our errors."""
+    try:
+        with _alarm():
+            model = load(path, options)
+            if any(np.prod(np.maximum(o.dims, 1), dtype=np.float64) > elements for g in model.subgraphs() for o in g.operands):
+                return Verdict("refused", "too large to run here")
+            compilation = Compilation.create(model, [])
+            compilation.finish()
+            Execution(compilation).run(seeded_inputs(model, 0))
+    except NnbridgeError as error:
+        return Verdict("refused", str(error))
+    except BaseException as error:  # As above.
+        return Verdict(type(error).__name__, str(error))
+    return Verdict("model")
+
+
+class Hanging(BaseException):
+    """A case that does not end; no ``except Exception`` may catch it."""
+
+
+@contextlib.contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise Hanging(f"more than {HANGS} s")
+
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, HANGS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def limit_room() -> None:
+    """Bound this process's address space."""
+    resource.setrlimit(resource.RLIMIT_AS, (ROOM, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _start() -> int:
+    """Forget the process's peak of memory; what it takes now."""
+    if not _PROC.exists():
+        return 0
+    _PROC.write_text("5")
+    return _status("VmRSS")
+
+
+def _peak() -> int:
+    return _status("VmHWM") if _PROC.exists() else 0
+
+
+def _status(key: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(key)) * 1024
+
+
+def damaged(content: bytes, places: np.ndarray, rng: np.random.Generator) -> bytes:
+    """Bytes changed, words set to extremes or copied from elsewhere, at one to three of ``places``."""
+    made = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.choice(places))
+        kind = rng.integers(4)
+        if kind == 0:
+            made[at] = int(rng.integers(256))
+        elif kind == 1:
+            made[at] ^= 1 << int(rng.integers(8))
+        elif kind == 2:
+            word = int(rng.choice([0, 1, 0x7F, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, len(content)]))
+            made[at : at + 4] = word.to_bytes(4, "little")
+        else:
+            source = int(rng.choice(places))
+            made[at : at + 4] = made[source : source + 4]
+    return bytes(made[: len(content)])
+
+
+def number(low: int, high: int, old: Any, rng: np.random.Generator) -> int:
+    """Another integer between two bounds: an extreme, a neighbour or any."""
+    kind = rng.integers(4)
+    if kind == 0 and isinstance(old, (int, np.integer)):
+        made = int(old) + int(rng.choice([-1, 1]))
+    elif kind == 1:
+        made = int(rng.integers(0, 40))
+    else:
+        made = int(rng.choice(np.array(EXTREMES, object)))
+    return min(max(made, low), high)
+
+
+def real(rng: np.random.Generator) -> float:
+    """Another number."""
+    return float(rng.choice(REALS)) if rng.integers(2) else float(rng.normal())
+
+
+def rearranged(items: list[Any], other: Callable[[Any], Any], rng: np.random.Generator) -> list[Any]:
+    """A list with elements lost, repeated, swapped or changed by ``other``."""
+    kind = rng.integers(6)
+    made = list(items)
+    if kind == 0 or not made:
+        return made[: int(rng.integers(0, len(made) + 1))]
+    at = int(rng.integers(len(made)))
+    if kind == 1:
+        made.insert(at, made[int(rng.integers(len(made)))])
+    elif kind == 2:
+        other_at = int(rng.integers(len(made)))
+        made[at], made[other_at] = made[other_at], made[at]
+    elif kind == 3 and len(made) < 64:
+        made = made * int(rng.choice([2, 50]))
+    else:
+        made[at] = other(made[at])
+    return made

@@ -1,0 +1,38 @@
+"""Damaged ONNX files: a model with a plan or one of our errors, quickly and in little memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from nnbridge.converters import ConversionOptions
+from tests.conftest import MODELS, shared_folder
+from tests.hostile import judge, runs
+from tests.onnx.mutations import Source
+
+FILES = [
+    MODELS / "digits_float32.onnx",
+    MODELS / "digits_qdq.onnx",
+    *(shared_folder() / "models" / "onnx" / f"{name}.onnx" for name in ("mnist_optimized", "qlstm_3-2-3_T3_S1")),
+]
+BATCHES, PER_BATCH = 8, 50
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_damaged_files_give_a_model_or_our_error(batch: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(batch)
+    sources = [Source(path) for path in FILES if path.is_file()]
+    path = tmp_path / "damaged.onnx"
+    for n in range(PER_BATCH):
+        source = sources[n // 2 % len(sources)]
+        path.write_bytes(source.altered(rng) if n % 2 else source.damaged(rng))
+        options = ConversionOptions(mapping=("wide", "delegate")[n // 2 % 2], feature_level=1 + n % 8)
+        verdict = judge(path, options)
+        assert verdict.good, (n, source.path.name, verdict)
+        if n % 10 == 0:
+            ran = runs(path, options)
+            assert ran.good, (n, source.path.name, ran)

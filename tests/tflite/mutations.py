@@ -1,0 +1,140 @@
+"""TFLite files with a changed structure: decoded by the schema, altered in one to three places, and packed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+
+from nnbridge_tflite.flat import Decoder, Span
+from nnbridge_tflite.reader import read
+from nnbridge_tflite.schema import Field, Kind, enum_names, fields
+from tests.hostile import damaged, number, real, rearranged
+from tests.tflite.files import pack
+
+LARGE = 256
+"""Bytes; the inside of larger constants is left alone, because damage there changes nothing."""
+_BOUNDS = {"?": (0, 1), "b": (-128, 127), "B": (0, 255), "h": (-(2**15), 2**15 - 1), "H": (0, 2**16 - 1)}
+_BOUNDS |= {"i": (-(2**31), 2**31 - 1), "I": (0, 2**32 - 1), "q": (-(2**63), 2**63 - 1), "Q": (0, 2**64 - 1)}
+
+Tree = dict[str, Any]
+Place = tuple[Tree, Field]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to be altered."""
+
+    path: Path
+
+    @cached_property
+    def content(self) -> bytes:
+        """Its bytes."""
+        return self.path.read_bytes()
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Positions of bytes that are not inside a large constant."""
+        kept = np.ones(len(self.content), bool)
+        for subgraph in read(self.path).graph.subgraphs:
+            for tensor in subgraph.tensors:
+                if tensor.data is not None and tensor.data.length > LARGE:
+                    kept[tensor.data.offset : tensor.data.offset + tensor.data.length] = False
+        return np.flatnonzero(kept)
+
+    @cached_property
+    def _tree(self) -> Tree:
+        return Decoder(memoryview(self.content)).root("Model")
+
+    def damaged(self, rng: np.random.Generator) -> bytes:
+        """The file with a few bytes changed."""
+        return damaged(self.content, self.places, rng)
+
+    def altered(self, rng: np.random.Generator) -> bytes:
+        """The file with a few fields changed."""
+        tree = self._copy(self._tree)
+        for _ in range(rng.integers(1, 4)):
+            # A kind of table first: there are many more tensors than quantisations or options.
+            by_table: dict[str, list[Place]] = {}
+            for table, place in _places("Model", tree):
+                by_table.setdefault(table, []).append(place)
+            found = by_table[str(rng.choice(sorted(by_table)))]
+            values, field = found[int(rng.integers(len(found)))]
+            _change(values, field, rng)
+        builder = flatbuffers.Builder(len(self.content) + 4096)
+        builder.Finish(pack(builder, "Model", tree), b"TFL3")
+        return bytes(builder.Output())
+
+    def _copy(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._copy(item) for name, item in value.items()}
+        if isinstance(value, Span):
+            return np.frombuffer(self.content, np.uint8, value.length, value.offset)
+        return [self._copy(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _places(table: str, values: Tree) -> Iterator[tuple[str, Place]]:
+    for field in fields(table):
+        value = values.get(field.name)
+        yield table, (values, field)
+        if value is None:
+            continue
+        if field.kind is Kind.TABLE:
+            yield from _places(field.target, value)
+        elif field.kind is Kind.UNION:
+            yield from _places(enum_names(field.target)[values[f"{field.name}_type"]], value)
+        elif field.kind is Kind.TABLES:
+            for item in value:
+                yield from _places(field.target, item)
+
+
+def _change(values: Tree, field: Field, rng: np.random.Generator) -> None:
+    old = values.get(field.name)
+    if field.kind is Kind.SCALAR:
+        values[field.name] = _scalar(field.format, old, rng)
+        union = field.name.removesuffix("_type")
+        if union != field.name and union in values:
+            # Another table's type over these fields would not pack; without them its defaults hold.
+            _retype(values, field.name, union, rng)
+    elif old is None:
+        return
+    elif field.kind is Kind.STRING:
+        values[field.name] = str(rng.choice(["", "/", "\0", "x" * 5000, old + old]))
+    elif field.kind is Kind.SCALARS:
+        values[field.name] = _numbers(field, np.asarray(old), rng)
+    elif field.kind in (Kind.TABLES, Kind.STRINGS):
+        values[field.name] = rearranged(old, lambda item: {} if isinstance(item, dict) else item * 2, rng)
+    else:
+        values[field.name] = None
+
+
+def _retype(values: Tree, kind: str, union: str, rng: np.random.Generator) -> None:
+    enum = {"builtin_options": "BuiltinOptions", "builtin_options2": "BuiltinOptions2"}.get(union)
+    known = [code for code, name in enum_names(enum).items() if code] if enum else []
+    values[kind] = int(rng.choice(known)) if known else 0
+    values[union] = {} if known else None
+
+
+def _scalar(format: str, old: Any, rng: np.random.Generator) -> Any:
+    if format in "fd":
+        return real(rng)
+    low, high = _BOUNDS[format]
+    made = number(low, high, old, rng)
+    return bool(made) if format == "?" else made
+
+
+def _numbers(field: Field, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Another vector; the bytes of a small constant as the 32-bit words that they may be."""
+    words = field.format == "B" and 0 < array.size <= LARGE and array.size % 4 == 0 and rng.integers(3) > 0
+    seen, format = (array.view("<i4"), "i") if words else (array, field.format)
+    if seen.size > 4096:
+        return array[: int(rng.integers(0, array.size))]
+    if rng.integers(8) == 0:
+        return np.full(int(rng.choice([1, 4, 5, 40, 5000])), _scalar(format, 0, rng), seen.dtype).view(array.dtype)
+    made = rearranged(seen.tolist(), lambda value: _scalar(format, value, rng), rng)
+    return np.array(made, seen.dtype).view(array.dtype)
