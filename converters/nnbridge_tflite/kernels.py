@@ -88,7 +88,10 @@ def activated(array: Array, options: Options) -> Array:
 
 def integers(tensor: HostTensor) -> list[int]:
     """A tensor's values as a flat list of integers."""
-    return [int(v) for v in given(tensor).reshape(-1)]
+    array = given(tensor)
+    if array.dtype.kind not in "biu":
+        raise ValueError(f"integers, found {array.dtype}")
+    return [int(v) for v in array.reshape(-1)]
 
 
 def _sigmoid(a: Array) -> Array:
