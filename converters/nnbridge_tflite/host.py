@@ -43,7 +43,7 @@ PER_CHANNEL = MOVES | {"DEQUANTIZE", "DENSIFY"}
 CONTROL = {"IF": "if", "WHILE": "while", "STABLEHLO_WHILE": "while"}
 """Operators whose bodies the host runs."""
 
-NO_KERNEL = "an operator that LiteRT has a kernel for, or that nnbridge adds one for"
+NO_KERNEL = "an operator that LiteRT has a kernel for"
 REASONS = {
     "CALL_ONCE": "a subgraph that is run at conversion",
     "CUSTOM": "a custom operator that nnbridge knows",

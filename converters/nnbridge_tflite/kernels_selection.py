@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.extensions import HostKernel
+from nnbridge.operations.farmhash import fingerprint64
 from nnbridge_tflite.kernels import KERNELS, Array, Options, Tensors, given, integers, kernel, real
 
 
@@ -128,6 +129,25 @@ def table_values(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
     chosen = order[places]
     return [np.where(keys[chosen] == query, values[chosen], default.reshape(-1)[0])]
 
+
+@kernel("LSH_PROJECTION")
+def hash_projection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Bits by the sign of the items' weighted fingerprints behind each seed: one by one, or as one number for each hash."""
+    seeds, items = given(inputs[0]), np.ascontiguousarray(given(inputs[1]))
+    weights = given(inputs[2]).astype(np.float64) if len(inputs) > 2 and inputs[2].data is not None else 1.0
+    raw = items.reshape(len(items), -1).view(np.uint8)
+    prefix = np.ascontiguousarray(seeds.reshape(-1, 1)).view(np.uint8)
+    rows = np.concatenate([np.repeat(prefix, len(raw), axis=0), np.tile(raw, (len(prefix), 1))], axis=1)
+    prints = fingerprint64(rows).view(np.int64).astype(np.float64).reshape(len(prefix), len(raw))
+    bits = ((prints * weights).sum(axis=1) > 0).reshape(seeds.shape).astype(np.int64)
+    if options.get("type") == _DENSE:
+        return [bits.reshape(-1)]
+    count = seeds.shape[1]
+    return [bits @ (1 << np.arange(count - 1, -1, -1)) + (np.arange(len(bits)) << count)]
+
+
+_DENSE = 2
+"""LSHProjectionType of single bits."""
 
 _COMBINED: Mapping[int, Callable[[Array], Array]] = {
     0: np.ones_like,

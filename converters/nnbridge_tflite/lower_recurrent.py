@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
 from nnbridge_tflite.lower_conv import weights
@@ -66,6 +68,27 @@ def lstm(x: Lowerer) -> None:
     batch, cells = x.input(19).dims
     scratch = data.like(dims=(batch, cells * (4 if x.has(1) else 3)))
     x.emit(OperationCode.LSTM, *inputs, *norms, out=[scratch, _state(x, 18), _state(x, 19), x.out])
+
+
+@lowers("LSTM")
+def basic_lstm(x: Lowerer) -> None:
+    """The basic kernel of 8-bit integers as QUANTIZED_16BIT_LSTM; its one matrix has the recurrent weights first."""
+    x.require(x.option("kernel_type") == 1 and x.count == 5, "the basic LSTM kernel", x.option("kernel_type"))
+    data, matrix, sums = x.input(0), x.constant(2), x.constant(3)
+    units = x.input(4).dims[-1]
+    x.require(len(matrix) == 4 * units and matrix.dtype == np.uint8, "uint8 weights of four gates", matrix.shape)
+    x.draft.spend(matrix.size + sums.size)
+    # TFLite's gates are input, cell, forget, output.
+    order = (0, 2, 1, 3)
+    gates, biases = matrix.reshape(4, units, -1), sums.reshape(4, units)
+    direct = [x.array(np.ascontiguousarray(gates[k][:, units:]), x.input(2)) for k in order]
+    recurrent = [x.array(np.ascontiguousarray(gates[k][:, :units]), x.input(2)) for k in order]
+    offsets = [x.array(np.ascontiguousarray(biases[k]), x.input(3), scale=x.tensor(3).quantisation.scale) for k in order]
+    out, state = x.outputs[:2]
+    inputs = [data, *direct, *recurrent, *offsets, x.input(4), x.input(1)]
+    x.emit(OperationCode.QUANTIZED_16BIT_LSTM, *inputs, out=[state, out])
+    x.carry(1, out)
+    x.carry(4, state)
 
 
 @lowers("BIDIRECTIONAL_SEQUENCE_LSTM")

@@ -10,7 +10,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
 from nnbridge_tflite.lower_elementwise import broadcast
 from nnbridge_tflite.lower_shapes import units
-from nnbridge_tflite.lowering import BOOL8, FLOATS, INT32, QUANT8, Lowerer, lowers, product
+from nnbridge_tflite.lowering import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product
 
 
 @lowers("SLICE")
@@ -199,6 +199,17 @@ def one_hot(x: Lowerer) -> None:
     hit = x.emit(OperationCode.EQUAL, grown, x.array(counted, indices), out=Value(BOOL8, dims))
     on, off = (broadcast(x, x.input(i), dims) for i in (2, 3))
     x.emit(OperationCode.SELECT, hit, on, off)
+
+
+@lowers("LSH_PROJECTION")
+def hash_projection(x: Lowerer) -> None:
+    """LSH_PROJECTION: TFLite's sparse projections are NNAPI's of type 3, without weights."""
+    sparse, dense = 1, 2
+    kind = x.option("type")
+    x.require(kind in (sparse, dense), "a sparse or dense projection", kind)
+    x.require(x.has(2) == (kind == dense), "weights for dense projections alone", x.count)
+    weights = x.optional(2, FLOAT32)
+    x.emit(OperationCode.LSH_PROJECTION, x.input(0), x.input(1), weights, x.i32(3 if kind == sparse else dense))
 
 
 @lowers("EMBEDDING_LOOKUP")

@@ -143,7 +143,7 @@ class Values:
 
     def carry(self, index: int, value: Value) -> None:
         """What a variable tensor holds from now on, and in the next run."""
-        value.name = f"{self.tensors[index].name} (next)"
+        value.name = value.name or f"{self.tensors[index].name} (next)"
         self._values[index] = value
         self.variables.assign((self._subgraph, index), value)
 

@@ -355,6 +355,14 @@ def _answers() -> Iterator[Case]:
     yield Case("MEAN", [(1, 4, 4, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, QUANT8, parameters=SAME, variant="8-bit")
     yield Case("MEAN", [(1, 7, 7, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, QUANT8, "host", exact=True, variant="rescaled")
     yield Case("MEAN", [(1, 3, 5, 3), C([1, 2])], [(1, 3)], {"keep_dims": False}, QUANT8, "host", exact=True, variant="odd count")
+    seeds = C(np.random.default_rng(1).standard_normal((3, 4)), F)
+    yield Case("LSH_PROJECTION", [seeds, (6, 2)], [((3,), I32)], {"type": 1}, (F, I32), exact=True)
+    weights = C([1, 0.5, 2, 1, 0.25, 3], F)
+    yield Case("LSH_PROJECTION", [seeds, (6, 2), weights], [((12,), I32)], {"type": 2}, (F, I32), exact=True, variant="dense")
+    yield Case(
+        "LSH_PROJECTION", [seeds, (6, 2), weights], [((3,), I32)], {"type": 1}, (F,), "host", exact=True, variant="weighted"
+    )
+    yield Case("LSH_PROJECTION", [seeds, (6, 2)], [((12,), I32)], {"type": 2}, (F,), "host", exact=True, variant="even")
     yield Case("EMBEDDING_LOOKUP", [((3,), I32), W((8, 4))], [(3, 4)], None, exact=True)
     yield Case(
         "HASHTABLE_LOOKUP",

@@ -91,6 +91,56 @@ def test_rnn_agrees(name: str, calls: int, tmp_path: Path) -> None:
 
 
 @CALLS
+@pytest.mark.parametrize("merge", [False, True])
+def test_bidirectional_rnn_agrees(merge: bool, calls: int, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    weights = _Weights(builder)
+    data = builder.tensor((BATCH, STEPS, SIZE))
+    cells = [
+        [weights.make(CELLS, SIZE), weights.make(CELLS, CELLS), weights.make(CELLS), _state(builder, BATCH, CELLS)]
+        for _ in range(2)
+    ]
+    outs = [builder.tensor((BATCH, STEPS, CELLS * (2 if merge else 1))) for _ in range(1 if merge else 2)]
+    options = {"fused_activation_function": 1, "merge_outputs": merge, "time_major": False}
+    builder.operator("BIDIRECTIONAL_SEQUENCE_RNN", [data, *cells[0], *cells[1], -1, -1, -1], outs, options)
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], outs), calls=calls)
+    assert placements[0].mapping == "wide"
+    assert max(found) < 1e-5
+
+
+@CALLS
+@pytest.mark.parametrize("type", ["float32", "uint8"])
+def test_basic_lstm_agrees(type: str, calls: int, tmp_path: Path) -> None:
+    """One matrix of weights: floats on the host, 8-bit integers as QUANTIZED_16BIT_LSTM."""
+    builder = TfliteBuilder()
+    rng = np.random.default_rng(5)
+    small = {"scale": 1 / 128, "zero_point": 128} if type == "uint8" else {}
+    wide = {"scale": 16 / 32768} if type == "uint8" else {}
+    gate = {"scale": 8 / 32768} if type == "uint8" else {}
+    sixteen = "int16" if type == "uint8" else type
+    data = builder.tensor((BATCH, SIZE), type, **small)
+    previous = builder.tensor((BATCH, CELLS), type, is_variable=True, **small)
+    shape = (4 * CELLS, SIZE + CELLS)
+    if type == "uint8":
+        matrix = builder.constant(rng.integers(0, 256, shape), type, scale=0.01, zero_point=128)
+        biases = builder.constant(rng.integers(-3000, 3000, 4 * CELLS), "int32", scale=float(np.float32(0.01) / np.float32(128)))
+    else:
+        matrix, biases = (builder.constant(rng.standard_normal(s) * 0.5, type) for s in (shape, 4 * CELLS))
+    state = builder.tensor((BATCH, CELLS), sixteen, is_variable=True, **wide)
+    outs = [
+        builder.tensor((BATCH, CELLS), type, **small),
+        builder.tensor((BATCH, CELLS), sixteen, **wide),
+        builder.tensor((BATCH, SIZE + CELLS), type, **small),
+        builder.tensor((BATCH, 4 * CELLS), sixteen, **gate),
+    ]
+    options = {"fused_activation_function": 4, "kernel_type": 1}
+    builder.operator("LSTM", [data, previous, matrix, biases, state], outs, options, version=2)
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], outs[:2]), calls=calls)
+    assert placements[0].mapping == ("delegate" if type == "uint8" else "host")
+    assert max(found) < (1.5 if type == "uint8" else 1e-5)
+
+
+@CALLS
 def test_svdf_agrees(calls: int, tmp_path: Path) -> None:
     builder = TfliteBuilder()
     weights = _Weights(builder)
