@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnbridge.conformance.cases import Case, judge
+from nnbridge.conformance.cases import Case, judge, spec_files
 from nnbridge.conformance.run import Setting, run_all, run_file
 from nnbridge.conformance.variants import VARIANTS
 from tests.conftest import shared_folder
@@ -57,3 +57,11 @@ def test_a_device_that_answers_wrongly_fails(cases: Path) -> None:
     outcome = run_file(cases / "V1_0" / "add.json.gz", Setting(device="tests.runtime.wrong:WRONG"))
     assert outcome.failures
     assert not outcome.passed
+
+
+def test_cases_that_a_driver_does_not_take_whole_are_skipped_and_nothing_else_is(cases: Path) -> None:
+    outcome = run_all(spec_files(cases, specs=("relu_float_1", "relu_quant8_2")), Setting("nnapi-sample_float_fast"), 1)
+    tally = outcome.suites["V1_0"]
+    assert (tally.passed, tally.failed, tally.not_taken) == (2, 0, 2)
+    assert outcome.passed
+    assert not run_all(spec_files(cases, specs=("relu_quant8_2",)), Setting("nnapi-sample_float_fast"), 1).passed

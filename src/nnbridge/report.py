@@ -320,11 +320,12 @@ def conformance_table(outcome: Outcome, title: str) -> Table:
     from rich.table import Table
 
     table = Table(title=title)
-    for column in ("suite", "passed", "failed", "refused as expected", "total"):
+    counted = ("passed", "failed", "refused_as_expected", "not_taken", "total")
+    for column in ("suite", *(name.replace("_", " ") for name in counted)):
         table.add_column(column, justify="left" if column == "suite" else "right")
     tallies = sorted(outcome.suites.items())
     for name, t in tallies:
-        table.add_row(name, str(t.passed), str(t.failed), str(t.refused_as_expected), str(t.total))
-    sums = [sum(getattr(t, k) for _, t in tallies) for k in ("passed", "failed", "refused_as_expected", "total")]
+        table.add_row(name, *(str(getattr(t, count)) for count in counted))
+    sums = [sum(getattr(t, count) for _, t in tallies) for count in counted]
     table.add_row("all", *(str(n) for n in sums), style="bold")
     return table
