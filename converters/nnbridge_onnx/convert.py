@@ -24,14 +24,14 @@ from nnbridge_onnx.chains import ChainFinder
 from nnbridge_onnx.delegated import refusals
 from nnbridge_onnx.extension import operation_code, options_value
 from nnbridge_onnx.fold import fold
-from nnbridge_onnx.fusing import Group, find_groups
-from nnbridge_onnx.graph import Graph, Node
+from nnbridge_onnx.fusing import Group, find_groups, linear_group
+from nnbridge_onnx.graph import Array, Graph, Node
 from nnbridge_onnx.host import HOST, options_of
 from nnbridge_onnx.lower_quantised import lower_group
 from nnbridge_onnx.lowering import LOWERINGS, Lower, Lowerer
 from nnbridge_onnx.quantisation import find_quantisation
 from nnbridge_onnx.reader import graph_of, read
-from nnbridge_onnx.values import Values
+from nnbridge_onnx.values import FLOAT, FLOAT16, Values
 
 WIDE, PROVIDER, HOST_MAPPING, FOLDED, DEAD = "wide", "provider", "host", "folded", "dead"
 _BUDGET = 1 << 28
@@ -66,7 +66,7 @@ def _converted(graph: Graph, options: ConversionOptions, source: str) -> tuple[M
         return _Conversion(graph, options).run()
     except NnapiError as error:
         raise ConversionError(_in_file(error.reason, source)) from error
-    except ConversionError as error:
+    except (ConversionError, Unmappable) as error:
         raise ConversionError(_in_file(error.reason, source)) from error
 
 
@@ -84,6 +84,8 @@ class _Form:
     fused: tuple[int, ...] = ()
     """Indexes of the nodes behind it that the form stands for."""
     activation: FuseCode = FuseCode.NONE
+    grouped: bool = False
+    """True on 8-bit values that stand for numbers."""
 
 
 class _Conversion:
@@ -125,10 +127,7 @@ class _Conversion:
         self._groups = find_groups(known, self._values.quantised)
         self._chains = ChainFinder(known, self._values)
         if self._options.mapping == PROVIDER:
-            # Shapes that only NNAPI's own rules tell are known once everything is drafted.
-            trial = _Conversion(self._graph, replace(self._options, mapping=WIDE))
-            trial.run()
-            known, nchw = trial._values.known(known), self._options.layout == "nchw"
+            nchw = self._options.layout == "nchw"
             self._refusals = refusals(known, self._folded, self._options.feature_level, nchw=nchw)
 
     def _check_names(self) -> None:
@@ -183,23 +182,28 @@ class _Conversion:
 
     def _forms(self, node: Node) -> Iterator[_Form]:
         """The node as a quantised group, with what follows it, and alone."""
-        group = self._groups.get(node.index)
+        group, linear = self._groups.get(node.index), linear_group(node, self._values.constants, self._values.quantised)
+        if linear is not None:
+            group, added = linear
+            self._add_constants(added)
         if group is not None:
-            yield _Form(group.node, (partial(lower_group, group=group),), group.fused, group.activation)
+            yield _Form(group.node, (partial(lower_group, group=group),), group.fused, group.activation, grouped=True)
         lowerings = tuple(LOWERINGS.get(node.type, ())) if not node.domain else ()
         chain = self._chains.chain(node) if lowerings else None
         if chain is not None and chain.fused[-1] not in self._refusals:
-            type = self._values.tensor(node.outputs[0]).type
-            for name, array in chain.constants.items():
-                self._values.fold(name, array, type)
+            self._add_constants(chain.constants)
             yield _Form(chain.node, lowerings, chain.fused, chain.activation)
         yield _Form(node, lowerings)
+
+    def _add_constants(self, added: Mapping[str, Array]) -> None:
+        for name, array in added.items():
+            self._values.fold(name, array, FLOAT16 if array.dtype == np.float16 else FLOAT)
 
     def _try(self, form: _Form, lower: Lower) -> Reason | None:
         """Lower a node: None, or why it does not work, with nothing left behind."""
         mark = self._values.mark()
         try:
-            lowerer = Lowerer(form.node, self._values, self._options.layout, form.activation)
+            lowerer = Lowerer(form.node, self._values, self._options.layout, form.activation, grouped=form.grouped)
             lower(lowerer)
             lowerer.require(lowerer.activated, "an operation that takes an activation", form.activation.name)
         except Unmappable as error:

@@ -56,7 +56,9 @@ class _Units:
     def _unit(self, node: Node) -> Unit:
         grouped = self._is_group(node)
         inputs, outputs = self._group_io(node) if grouped else io_of(node)
-        return Unit(node, self._graph, inputs, outputs, grouped, self._level, self._nchw)
+        behind = self._behind(node.outputs[0]) if grouped else None
+        origin = self._graph.origins.get(behind.outputs[0], "") if behind is not None else ""
+        return Unit(node, self._graph, inputs, outputs, grouped, self._level, self._nchw, origin)
 
     def _is_group(self, node: Node) -> bool:
         """True if all floating inputs are dequantised and everything that is made is quantised."""

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FAMILIES = ("elementwise", "convolution", "products", "shapes", "reductions", "normalisation", "quantised", "recurrent", "gru")
+FAMILIES = (
+    "elementwise",
+    "convolution",
+    "products",
+    "shapes",
+    "reductions",
+    "normalisation",
+    "quantised",
+    "integers",
+    "recurrent",
+    "gru",
+)
 
 
 def load() -> None:

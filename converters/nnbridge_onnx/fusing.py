@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from nnbridge.types import FuseCode
 from nnbridge_onnx.chains import activation_of
-from nnbridge_onnx.graph import Graph, Node
+from nnbridge_onnx.graph import Array, Graph, Node
 from nnbridge_onnx.values import INT8, UINT8, Quantisation
 
 MOVING = frozenset(
@@ -77,6 +79,27 @@ def find_groups(graph: Graph, quantisation: Mapping[str, Quantisation]) -> dict[
     finder = _Finder(graph, quantisation, readers, makers)
     found = ((node.index, finder.group(node)) for node in graph.nodes if not node.domain)
     return {index: group for index, group in found if group is not None}
+
+
+def linear_group(
+    node: Node, constants: Mapping[str, Array], quantisation: Mapping[str, Quantisation]
+) -> tuple[Group, dict[str, Array]] | None:
+    """QLinearConv or QLinearMatMul as a group, and the constants that the group adds; None for what is no group."""
+    if node.type not in ("QLinearConv", "QLinearMatMul") or node.domain:
+        return None
+    x, x_scale, _, w, w_scale, w_point = node.inputs[:6]
+    if not {x, node.outputs[0]} <= quantisation.keys() or not (w in constants or w in quantisation):
+        return None
+    bias = node.inputs[8] if len(node.inputs) > 8 else ""
+    added, weights = {}, {1: Weights(w, w_scale, w_point, 0)} if w in constants else {}
+    if bias and x_scale in constants and w_scale in constants:
+        # The bias counts in steps of both scales.
+        scale = f"{bias} scale of node {node.index}"
+        added[scale] = np.asarray(np.float32(constants[x_scale]) * constants[w_scale].astype(np.float32))
+        weights[2] = Weights(bias, scale, "", 0)
+    kind = {"QLinearConv": "Conv", "QLinearMatMul": "MatMul"}[node.type]
+    inputs = (x, w, bias) if bias else (x, w)
+    return Group(replace(node, type=kind, inputs=inputs), (), FuseCode.NONE, weights), added
 
 
 class _Finder:

@@ -71,6 +71,8 @@ class Graph:
     tensors: Mapping[str, Tensor]
     external: frozenset[str] = frozenset()
     """Names of constants that lie in other files."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Output of what an operator was spelt out into → that operator."""
 
 
 def dtype_of(type: int) -> np.dtype[Any] | None:

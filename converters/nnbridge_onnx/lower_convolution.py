@@ -79,8 +79,19 @@ def _is_depthwise(to: Lowerer, weights: Sequence[int]) -> bool:
     return int(to.attribute("group", 1)) > 1 and weights[1] == 1
 
 
-def convolve(to: Lowerer, x: Value, weights: Sequence[int], filter: Value, bias: Value, shape: Sequence[int]) -> None:
-    """A convolution of an image of ``shape`` (channels first) with weights of ONNX's shape, turned into ``filter``."""
+def convolve(
+    to: Lowerer,
+    x: Value,
+    weights: Sequence[int],
+    filter: Value,
+    bias: Value,
+    shape: Sequence[int],
+    output: Value | None = None,
+) -> Value:
+    """A convolution of an image of ``shape`` (channels first) with weights of ONNX's shape, turned into ``filter``.
+
+    It makes the node's output unless another one is given.
+    """
     found = window(to, weights[2:], shape[2:])
     groups = int(to.attribute("group", 1))
     count = weights[0]
@@ -92,12 +103,17 @@ def convolve(to: Lowerer, x: Value, weights: Sequence[int], filter: Value, bias:
     tail = [to.activation(), *to.layout(needed=dilated or (groups > 1 and not _is_depthwise(to, weights)))]
     dilations = [to.scalar(v) for v in found.dilations] if dilated else []
     if _is_depthwise(to, weights):
-        to.finish_image(C.DEPTHWISE_CONV_2D, [*head, *numbers, to.scalar(count // groups), *tail, *dilations])
+        code, inputs = C.DEPTHWISE_CONV_2D, [*head, *numbers, to.scalar(count // groups), *tail, *dilations]
     elif groups > 1:
         to.require(found.dilations == [1, 1], "no dilation of a grouped convolution", found.dilations)
-        to.finish_image(C.GROUPED_CONV_2D, [*head, *numbers, to.scalar(groups), *tail])
+        code, inputs = C.GROUPED_CONV_2D, [*head, *numbers, to.scalar(groups), *tail]
     else:
-        to.finish_image(C.CONV_2D, [*head, *numbers, *tail, *dilations])
+        code, inputs = C.CONV_2D, [*head, *numbers, *tail, *dilations]
+    if output is not None:
+        return to.emit(code, inputs, output)
+    made = to.emit(code, inputs, to.image_output())
+    to.image_result(made)
+    return made
 
 
 @lowers("Conv")

@@ -10,6 +10,7 @@ import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
+from nnbridge_onnx.graph import Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
 
 C = OperationCode
@@ -46,6 +47,7 @@ _UNARY = {
 @lowers(*_ARITHMETIC)
 def _arithmetic(to: Lowerer) -> None:
     inputs, images = to.alike(0, 1)
+    to.require_numbers(*inputs)
     to.require(_ARITHMETIC[to.node.type] != C.DIV or to.is_float(inputs[0]), "floating values", "integers (NNAPI rounds down)")
     to.finish_alike(_ARITHMETIC[to.node.type], [*inputs, to.activation()], images)
 
@@ -53,6 +55,7 @@ def _arithmetic(to: Lowerer) -> None:
 @lowers(*_PAIRS)
 def _pair(to: Lowerer) -> None:
     inputs, images = to.alike(0, 1)
+    to.require_numbers(*inputs)
     to.require(to.node.type != "Pow" or (to.is_float(inputs[0]) and inputs[0].type == inputs[1].type), "floats of one type")
     to.finish_alike(_PAIRS[to.node.type], inputs, images)
 
@@ -61,6 +64,7 @@ def _pair(to: Lowerer) -> None:
 def _many(to: Lowerer) -> None:
     """Any number of inputs, two at a time."""
     inputs, images = to.alike(*range(len(to.node.inputs)))
+    to.require_numbers(*inputs)
     to.require(len(inputs) > 1, "two inputs or more", len(inputs))
     codes = {"Min": C.MINIMUM, "Max": C.MAXIMUM, "Sum": C.ADD, "Mean": C.ADD}
     extra = [to.scalar(0)] if codes[to.node.type] is C.ADD else []
@@ -79,6 +83,7 @@ def _many(to: Lowerer) -> None:
 @lowers(*_UNARY)
 def _unary(to: Lowerer) -> None:
     (x,), images = to.alike(0)
+    to.require_numbers(x)
     to.finish_alike(_UNARY[to.node.type], [x], images)
 
 
@@ -236,15 +241,33 @@ def _chain(to: Lowerer) -> None:
 
 @lowers("Cast", "CastLike")
 def _cast(to: Lowerer) -> None:
-    """CAST between the types that NNAPI has; booleans go by comparison and selection."""
+    """CAST between the types that NNAPI has, bytes as numbers; booleans go by comparison and selection."""
     (x,), images = to.alike(0)
     out = to.output()
-    if x.type == out.type:
+    if to.values.tensor(to.name(0)).type == to.values.tensor(to.node.outputs[0]).type:
         to.values.alias(to.node.outputs[0], to.name(0))
         return
     plain = (OperandCode.TENSOR_FLOAT16, OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_INT32)
-    to.require(x.type in plain and out.type in plain, "float16, float32 and int32", OperandCode(x.type).name)
+    bytes_ = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
+    if out.type == OperandCode.TENSOR_BOOL8:
+        to.require(x.type in plain, "numbers to compare with 0", OperandCode(x.type).name)
+        to.finish_alike(C.NOT_EQUAL, [x, _one(to, x, 0)], images)
+        return
+    to.require(out.type in plain, "float16, float32 or int32", OperandCode(out.type).name)
+    if x.type == OperandCode.TENSOR_BOOL8:
+        to.require(x.dims and 0 not in x.dims, "an input of known shape (see --shape)", list(x.dims), x.name)
+        to.finish_alike(C.SELECT, [x, *(_full(to, out, x.dims, number) for number in (1, 0))], images)
+        return
+    to.require(x.type in (*plain, *bytes_), "numbers", OperandCode(x.type).name)
     to.finish_alike(C.CAST, [x], images)
+
+
+def _full(to: Lowerer, like: Value, dims: Dims, number: int) -> Value:
+    """A constant of one number everywhere."""
+    to.values.draft.spend(math.prod(dims))
+    if like.type == OperandCode.TENSOR_INT32:
+        return to.values.draft.ints([number] * math.prod(dims), dims)
+    return to.real(np.full(dims, number), like)
 
 
 @lowers("Identity", "Dropout")

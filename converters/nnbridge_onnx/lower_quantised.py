@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -22,7 +23,7 @@ _UNSIGNED, _SIGNED = OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_
 @lowers("QuantizeLinear")
 def _quantize(to: Lowerer) -> None:
     """QUANTIZE. NNAPI rounds halves away from zero, ONNX to even."""
-    to.require(to.optional_constant(1) is not None and to.constant(1).size == 1, "one scale for the tensor", "several")
+    _require_parameters(to, to.output())
     (x,), images = to.alike(0)
     to.finish_alike(C.QUANTIZE, [x], images)
 
@@ -30,9 +31,18 @@ def _quantize(to: Lowerer) -> None:
 @lowers("DequantizeLinear")
 def _dequantize(to: Lowerer) -> None:
     """DEQUANTIZE of a computed value."""
-    to.require(to.constant(1).size == 1, "one scale for the tensor", "several")
     (x,), images = to.alike(0)
+    _require_parameters(to, x)
     to.finish_alike(C.DEQUANTIZE, [x], images)
+
+
+def _require_parameters(to: Lowerer, value: Value) -> None:
+    """An 8-bit value has to have the node's scale and zero point."""
+    scale, point = to.constant(1), to.optional_constant(2)
+    to.require(scale.size == 1, "one scale for the tensor", scale.size)
+    zero = 0 if point is None else int(np.ravel(point)[0])
+    found = (value.scale, value.zero_point)
+    to.require(found == (float(np.ravel(scale)[0]), zero), f"a value of scale {value.scale:.6g}, {value.zero_point}", found)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
@@ -62,10 +72,13 @@ def _convolution(to: Lowerer, group: Group) -> None:
 
 
 def _product(to: Lowerer, group: Group) -> None:
-    """FULLY_CONNECTED with one scale for the weights."""
-    stored = _stored(to, group.constants.get(1))
+    """FULLY_CONNECTED with one scale for the weights; BATCH_MATMUL of two computed operands."""
     gemm = group.node.type == "Gemm"
-    to.require(stored.ndim == 2 and to.rank() == 2, "matrices of rank 2", [list(stored.shape), to.rank()])
+    if not gemm and 1 not in group.constants:
+        to.finish(C.BATCH_MATMUL, [to.value(0), to.value(1), to.flag(False), to.flag(False)])
+        return
+    stored, shape = _stored(to, group.constants.get(1)), to.shape()
+    to.require(stored.ndim == 2 and len(shape) >= 2, "a matrix of weights", [list(stored.shape), len(shape)])
     plain = not gemm or (to.attribute("alpha", 1.0), to.attribute("beta", 1.0), to.attribute("transA", 0)) == (1.0, 1.0, 0)
     to.require(plain, "alpha and beta of 1, the first operand as it is", "others")
     transposed = gemm and bool(to.attribute("transB", 0))
@@ -73,7 +86,14 @@ def _product(to: Lowerer, group: Group) -> None:
     filter, scales = _filter(to, group.constants[1], turned, x, (0, 1))
     to.require(scales.size == 1, "one scale for the weights", scales.size)
     units = filter.dims[0]
-    to.finish(C.FULLY_CONNECTED, [x, filter, _bias(to, group, x, scales, units), to.activation()])
+    if len(shape) > 2:
+        x = to.emit(C.RESHAPE, [x, to.vector([math.prod(shape[:-1]), shape[-1]])], to.temporary(x))
+    inputs = [x, filter, _bias(to, group, x, scales, units), to.activation()]
+    if len(shape) == 2:
+        to.finish(C.FULLY_CONNECTED, inputs)
+        return
+    made = to.emit(C.FULLY_CONNECTED, inputs, to.output().like())
+    to.finish(C.RESHAPE, [made, to.vector([*shape[:-1], units])])
 
 
 def _sum(to: Lowerer, group: Group) -> None:

@@ -88,7 +88,7 @@ def _composed(to: Lowerer) -> None:
 def _softmax(to: Lowerer) -> None:
     """Along one axis; before opset 13 over all axes from it on, as one."""
     x, rank = to.value(), to.rank()
-    to.require(to.is_float(x), "floating values")
+    to.require_numbers(x)
     recent = to.node.version >= 13
     axis = to.axis("axis", -1 if recent else 1, rank)
     code = C.SOFTMAX if to.node.type == "Softmax" else C.LOG_SOFTMAX

@@ -15,7 +15,7 @@ from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.errors import Reason
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.graph import Array, Dims, Node
-from nnbridge_onnx.values import TO_LAST, Values, moved
+from nnbridge_onnx.values import MOVABLE, TO_LAST, Values, moved
 
 Lower: TypeAlias = "Callable[[Lowerer], None]"
 
@@ -39,8 +39,11 @@ def lowers(*names: str) -> Callable[[Lower], Lower]:
 class Lowerer:
     """One node on its way into the draft."""
 
-    def __init__(self, node: Node, values: Values, layout: str, activation: FuseCode = FuseCode.NONE) -> None:
+    def __init__(
+        self, node: Node, values: Values, layout: str, activation: FuseCode = FuseCode.NONE, *, grouped: bool = False
+    ) -> None:
         self.node = node
+        self._grouped = grouped
         self._activation = activation
         self.activated = activation is FuseCode.NONE
         """True once the activation that follows the node is drafted."""
@@ -176,6 +179,12 @@ class Lowerer:
         data = data.reshape(dims if dims is not None else data.shape or (1,))
         return Value(like.type, data.shape, data=data)
 
+    def require_numbers(self, *values: Value) -> None:
+        """Refuse 8-bit values outside a group: NNAPI computes on what they stand for, ONNX on the bytes."""
+        for value in values:
+            plain = value.type not in (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
+            self.require(plain or self._grouped, "values other than bytes", OperandCode(value.type).name, value.name)
+
     def is_float(self, value: Value) -> bool:
         """True for float32 and float16."""
         return value.type in (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
@@ -248,11 +257,16 @@ class Lowerer:
         Images stay as they are: where one of them exists with channels last, the others are brought into that order.
         """
         names = [self.name(p) for p in positions]
-        if self.channels_last and any(map(self.values.is_image, names)):
+        if self.channels_last and any(map(self.values.is_image, names)) and self._all_movable(names):
             aligned = [self._as_image(p) for p in positions]
             if all(value is not None for value in aligned):
                 return [value for value in aligned if value is not None], True
         return [self.value(p) for p in positions], False
+
+    def _all_movable(self, names: Sequence[str]) -> bool:
+        """True if TRANSPOSE takes the outputs, and the inputs that would have to be turned."""
+        computed = [n for n in names if n not in self.values.constants and not self.values.is_image(n)]
+        return all(self.values.tensor(n).type in MOVABLE for n in (*computed, *filter(None, self.node.outputs)))
 
     def _as_image(self, position: int) -> Value | None:
         """An operand that broadcasts against images with channels last, or None if it has to be computed for that."""

@@ -31,6 +31,13 @@ class Unit:
     """True for a group with DequantizeLinear and QuantizeLinear."""
     level: int
     nchw: bool
+    kind: str = ""
+    """The operator that the provider sees, where the node is part of what it was spelt out into."""
+
+    @property
+    def operator(self) -> str:
+        """The operator that the provider looks up."""
+        return self.kind or self.node.type
 
     @property
     def quantised(self) -> bool:

@@ -407,10 +407,10 @@ RULES: Mapping[str, Rule] = {
 def refusal(unit: Unit) -> Reason | None:
     """Why the provider leaves a unit to ONNX Runtime; None if it takes it."""
     node = unit.node
-    rule = RULES.get(node.type)
+    rule = RULES.get(unit.operator)
     if rule is None or (node.domain and node.type not in QLINEAR):
-        return Reason("an operator that the provider maps", node.type, node.label)
-    if unit.grouped and not rule.grouped:
+        return Reason("an operator that the provider maps", unit.operator, node.label)
+    if unit.grouped and not unit.kind and not rule.grouped:
         return Reason("an operator that the provider maps between DequantizeLinear and QuantizeLinear", node.type, node.label)
     if unit.level < rule.level:
         return Reason(f"feature level {rule.level}", str(unit.level), node.label)

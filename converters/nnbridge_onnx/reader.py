@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason
+from nnbridge_onnx import contrib
 from nnbridge_onnx.extension import ELEMENT_TYPES
 from nnbridge_onnx.graph import Array, Graph, Node, Tensor, dtype_of
 from nnbridge_onnx.settle import settle
@@ -54,10 +56,11 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
         # By its path where there is one: the checker looks for external data beside the file.
         onnx.checker.check_model(model if folder is None else source)
         model = _renewed(onnx, model, source)
+        origins = contrib.expand(onnx, model, _opset(model) or FIRST_OPSET)
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         _set_shapes(model, options, source)
-        return settle(onnx, model, _Reader(onnx, source, folder).graph)
+        return replace(settle(onnx, model, _Reader(onnx, source, folder).graph), origins=origins)
     except NnbridgeError:
         raise
     except (
@@ -151,7 +154,8 @@ class _Reader:
         nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
         outputs = tuple(value.name for value in graph.output)
         name = graph.name if self._folder is None else Path(self._source).stem
-        external = frozenset(t.name for t in graph.initializer if t.data_location == self._onnx.TensorProto.EXTERNAL)
+        elsewhere = self._onnx.TensorProto.EXTERNAL
+        external = frozenset(name for name, tensor in weights.items() if tensor.data_location == elsewhere)
         return Graph(name, self._opsets, inputs, outputs, nodes, constants, tensors, external)
 
     def _fail(self, rule: str, found: object, place: str = "") -> NoReturn:

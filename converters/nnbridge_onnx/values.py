@@ -35,6 +35,9 @@ PLAIN = {
 }
 """``TensorProto.DataType`` → operand type, and the feature level from which it exists."""
 
+MOVABLE = frozenset([FLOAT, FLOAT16, UINT8, INT8])
+"""Types that TRANSPOSE takes."""
+
 QUANTISED = {UINT8: (OperandCode.TENSOR_QUANT8_ASYMM, 1), INT8: (OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, 4)}
 
 _BOUNDED = frozenset(["Softmax", "Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softsign", "Shape", "Size", "Clip"])
@@ -47,6 +50,10 @@ class Quantisation:
 
     scale: float
     zero_point: int
+
+
+BYTES = Quantisation(1.0, 0)
+"""Bytes that are numbers themselves."""
 
 
 def dims_of(shape: Dims | None) -> Dims:
@@ -211,7 +218,7 @@ class Values:
         if plain is not None and since <= self.draft.feature_level:
             return plain, None
         quantised, since = QUANTISED.get(type, (None, 0))
-        found = self.quantised.get(name)
+        found = self.quantised.get(name, BYTES)
         if quantised is not None and found is not None and since <= self.draft.feature_level:
             return quantised, found
         return type_code(type if type in ELEMENT_TYPES else UNSUPPORTED), None
