@@ -1,0 +1,109 @@
+"""Files made to do harm, one way each: what is said of them, and that it costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnbridge.converters import ConversionOptions
+from tests.hostile import judge, runs
+from tests.tflite.agreement import converted, run
+from tests.tflite.files import TfliteBuilder
+
+BIG = 2**31 - 1
+Made = tuple[TfliteBuilder, list[int], list[int]]
+
+
+def _of(name: str, inputs: list[object], out: tuple[int, ...], type: str = "float32", **options: int) -> Made:
+    """One operator on data (a shape) and constants (arrays)."""
+    builder = TfliteBuilder()
+    operands = [builder.constant(v) if isinstance(v, np.ndarray) else builder.tensor(v) for v in inputs]
+    made = builder.tensor(out, type)
+    builder.operator(name, operands, [made], options)
+    return builder, [i for i, v in zip(operands, inputs, strict=True) if not isinstance(v, np.ndarray)], [made]
+
+
+def _numbers(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+_KERNEL = np.ones((2, 3, 3, 2), np.float32)
+_IMAGE = (1, 4, 4, 2)
+REFUSED: dict[str, tuple[Callable[[], Made], str]] = {
+    "negative dimension": (lambda: _of("RELU", [(-1, 3)], (2, 3)), "dimensions of at least 0, found [-1, 3]"),
+    "2^31 elements": (lambda: _of("RELU", [(BIG,)], (BIG,)), "a tensor of at most 4294967295 bytes"),
+    "2^62 elements": (lambda: _of("RELU", [(BIG, BIG)], (BIG, BIG)), "a tensor of at most 4294967295 bytes"),
+    "rank 33": (lambda: _of("RELU", [(1,) * 33], (1,) * 33), "at most 32 dimensions, found 33"),
+    "negative stride": (
+        lambda: _of("CONV_2D", [_IMAGE, _KERNEL], (1, 2, 2, 2), padding=1, stride_w=-1, stride_h=1),
+        "stride_w of at least 1, found -1",
+    ),
+    "huge dilation": (
+        lambda: _of("CONV_2D", [_IMAGE, _KERNEL], (1, 2, 2, 2), padding=1, stride_w=1, stride_h=1, dilation_w_factor=BIG),
+        "",
+    ),
+    "huge repetition": (lambda: _of("TILE", [(2,), _numbers(BIG)], (2,)), "an output of 4294967295 bytes at most"),
+    "huge padding": (lambda: _of("PAD", [(2,), _numbers(BIG, BIG).reshape(1, 2)], (2,)), "an output of 4294967295 bytes at most"),
+    "huge fill": (lambda: _of("FILL", [_numbers(BIG, BIG), np.float32([1]).reshape(())], (2,)), "4294967295 bytes at most"),
+    "huge range": (
+        lambda: _of("RANGE", [_numbers(v).reshape(()) for v in (0, BIG, 1)], (2,), "int32"),
+        "at most 268435456 elements, found [2147483647]",
+    ),
+    "huge image": (lambda: _of("RESIZE_BILINEAR", [(1, 2, 2, 1), _numbers(BIG, BIG)], (1, 2, 2, 1)), "4294967295 bytes at most"),
+    "axis far away": (lambda: _of("PACK", [(2,)], (1, 2), values_count=1, axis=-(2**31)), "an axis in [-2, 2)"),
+    "huge transform": (lambda: _of("RFFT2D", [(1, 8), _numbers(1, BIG)], (1, 5), "complex64"), ""),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_harm_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None:
+    make, message = REFUSED[name]
+    builder, inputs, outputs = make()
+    path = builder.write(tmp_path / "m.tflite", inputs, outputs)
+    verdict = judge(path, ConversionOptions())
+    assert verdict.good, verdict
+    if verdict.outcome == "model":
+        verdict = runs(path, ConversionOptions())
+    assert verdict.outcome == "refused", verdict
+    assert message in verdict.message
+
+
+def test_windows_far_larger_than_the_image_see_the_image(tmp_path: Path) -> None:
+    options = {"padding": 0, "stride_w": 2, "stride_h": 2, "filter_width": BIG, "filter_height": BIG}
+    builder, inputs, outputs = _of("MAX_POOL_2D", [(1, 4, 4, 1)], (1, 2, 2, 1), **options)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", inputs, outputs))
+    [answer] = run(model, {"t0": np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)})
+    assert answer.reshape(-1).tolist() == [15, 15, 15, 15]
+
+
+def test_nothing_plus_nothing_is_nothing(tmp_path: Path) -> None:
+    builder, inputs, outputs = _of("ADD", [(0, 3), (0, 3)], (0, 3))
+    path = builder.write(tmp_path / "m.tflite", inputs, outputs)
+    assert judge(path, ConversionOptions()).good
+    assert runs(path, ConversionOptions()).good
+
+
+def test_buffers_may_lie_over_each_other(tmp_path: Path) -> None:
+    builder, inputs, outputs = _of("ADD", [(2,), np.float32([1, 2])], (2,))
+    second = builder.constant(np.float32([1, 2]))
+    total = builder.tensor((2,))
+    builder.operator("MUL", [outputs[0], second], [total], {})
+    values = np.arange(4, dtype=np.float32)
+    for i in (1, 2):
+        builder.buffers[i] = {"offset": 1 << 20, "size": 8}
+    size = len(builder.content(inputs, [total]))
+    for i, first in ((1, 0), (2, 1)):
+        builder.buffers[i]["offset"] = size + 4 * first
+    path = tmp_path / "m.tflite"
+    path.write_bytes(builder.content(inputs, [total]) + values.tobytes())
+    model, _ = converted(path)
+    assert run(model, {"t0": np.float32([10, 20])})[0].tolist() == [10, 42]
+
+
+def test_an_output_listed_a_thousand_times_is_refused(tmp_path: Path) -> None:
+    builder, inputs, outputs = _of("RELU", [(2,)], (2,))
+    verdict = judge(builder.write(tmp_path / "m.tflite", inputs, outputs * 1000), ConversionOptions())
+    assert "listed at most 100 times, found 1000" in verdict.message
