@@ -12,7 +12,7 @@ from nnbridge.model import Model, Operation
 from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.compilation import INTERPRETER, Compilation, Plan
 from nnbridge.runtime.partition import Placement
-from nnbridge.runtime.steps import GotoStep, IfStep, LogicalStep, Partition, Step, WhileStep
+from nnbridge.runtime.steps import GotoStep, IfStep, LogicalStep, Step, WhileStep
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,12 +33,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
     """
     plan = compilation.plan
     sources = plan.partition.sources
-    placed = [plan.placements, *(source.placements for source in sources[1:])]
-    operations = [
-        _operation_as_dict(plan, number, source.model, placement)
-        for number, (source, placements) in enumerate(zip(sources, placed, strict=True))
-        for placement in placements
-    ]
+    operations = [_operation_as_dict(plan, source, sources[source].model, placement) for source, placement in plan.placed()]
     steps = [
         {
             "device": plan.devices[step.device].name,
@@ -73,7 +68,7 @@ def _operation_as_dict(plan: Plan, source: int, model: Model, placement: Placeme
     return {
         "index": placement.operation,
         "source": source,
-        "within": _within(plan.partition, source),
+        "within": plan.partition.within(source),
         "type": operation_type(model, operation),
         "name": operation.name,
         "mapping": operation.mapping,
@@ -81,18 +76,6 @@ def _operation_as_dict(plan: Plan, source: int, model: Model, placement: Placeme
         "device": device.name,
         "reasons": reasons(plan, placement, source),
     }
-
-
-def _within(partition: Partition, source: int) -> str:
-    """Where a body belongs, such as ``body of WHILE 0 in then of IF 2``; empty for the main subgraph."""
-    found = partition.sources[source]
-    if found.parent is None:
-        return ""
-    outer, index = found.parent
-    model = partition.sources[outer].model
-    around = _within(partition, outer)
-    here = f"{found.role} of {model.operation_name(model.main.operations[index])} {index}"
-    return f"{here} in {around}" if around else here
 
 
 def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
@@ -174,7 +157,7 @@ def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
     runtime = (INTERPRETER.name, PLACES[INTERPRETER.kind])
     if isinstance(item, GotoStep):
         return *runtime, f"go to {item.target}"
-    model, inside = plan.partition.sources[item.source].model, _within(plan.partition, item.source)
+    model, inside = plan.partition.sources[item.source].model, plan.partition.within(item.source)
     where = f"{inside}: " if inside else ""
     if isinstance(item, IfStep):
         return *runtime, f"{where}IF, then {item.then.start}, else {item.otherwise.start}"

@@ -108,11 +108,13 @@ def _refuse_attribute(name: str, number: int) -> None:
 
 def placements(compilation: Compilation) -> Iterator[str]:
     """Where each operation of a finished compilation goes, and at which figures the devices offered it."""
-    plan, model = compilation.plan, compilation.model
-    for placement in plan.placements:
+    plan = compilation.plan
+    for source, placement in plan.placed():
+        model, within = plan.partition.sources[source].model, plan.partition.within(source)
         name = model.operation_name(model.main.operations[placement.operation])
         offers = (f"{a.device} {a.figure:g}" if a.figure is not None else f"{a.device}: {a.reason}" for a in placement.answers)
-        yield f"operation {placement.operation} {name} goes to {plan.device_of(placement.operation).name} ({'; '.join(offers)})"
+        goes = f"{name} goes to {plan.device_of(placement.operation, source).name} ({'; '.join(offers)})"
+        yield f"operation {placement.operation} {f'({within}) ' if within else ''}{goes}"
 
 
 def _memory_preference(name: str, direction: str) -> None:

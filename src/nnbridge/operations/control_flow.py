@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 from nnbridge.errors import Reason
+from nnbridge.extensions import is_tensor
 from nnbridge.operations.declaration import Input, Output, operation, signature, types
 from nnbridge.types import Lifetime, OperationCode, type_name
 from nnbridge.types import OperandCode as T
@@ -143,4 +144,4 @@ def has_unknown_boundary(model: Model, subgraph: Subgraph, operation: Operation)
     for i in models:
         inner = body(model, subgraph, i)
         boundary += _operands(inner, (*inner.inputs, *inner.outputs))
-    return any(o.is_tensor and (not o.dims or 0 in o.dims) for o in boundary)
+    return any(is_tensor(o) and (not o.dims or 0 in o.dims) for o in boundary)

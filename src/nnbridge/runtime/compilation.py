@@ -86,6 +86,12 @@ class Plan:
         """True if one device runs the model as it is."""
         return len(self.partition.program) == 1
 
+    def placed(self) -> Iterator[tuple[int, Placement]]:
+        """Source and placement of every operation: the main subgraph's as they were wanted, then those of bodies."""
+        yield from ((0, placement) for placement in self.placements)
+        for number, source in enumerate(self.partition.sources[1:], 1):
+            yield from ((number, placement) for placement in source.placements)
+
     def device_of(self, operation: int, source: int = 0) -> Device | Interpreter:
         """Who runs an operation of the main subgraph, or of another source."""
         home = self.partition.homes.get((source, operation))

@@ -172,7 +172,7 @@ def _without_zero_size(plan: Plan, step: Step, run: Interpretation, result: Resu
         return result
     for i in step.outputs:
         slot = run.slot((step.source, i))
-        if slot.operand.is_tensor and 0 in slot.dims and (step.source, i) in plan.partition.read:
+        if is_tensor(slot.operand) and 0 in slot.dims and (step.source, i) in plan.partition.read:
             rule = "a tensor with elements between steps"
             return Result(ResultCode.OP_FAILED, (), Reason(rule, str(list(slot.dims)), operand=slot.operand.name))
     return result

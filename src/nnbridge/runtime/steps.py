@@ -18,7 +18,8 @@ from nnbridge.builder import run_order
 from nnbridge.device_view import device_view
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
-from nnbridge.model import Model, Operand, Operation, Subgraph
+from nnbridge.extensions import is_tensor
+from nnbridge.model import Model, Operand, Operation, Subgraph, known
 from nnbridge.runtime.partition import Placement, place
 from nnbridge.runtime.slicing import WRITTEN
 from nnbridge.types import FeatureLevel, Lifetime, OperationCode
@@ -130,6 +131,16 @@ class Partition:
         """Source and operation → the device that runs it; what the runtime interprets is not there."""
         return MappingProxyType({(step.source, i): step.device for step in self.steps for i in step.operations})
 
+    def within(self, source: int) -> str:
+        """Where a body belongs, such as ``then of IF 2 in body of WHILE 0``; empty for the main subgraph."""
+        found = self.sources[source]
+        if found.parent is None:
+            return ""
+        outer, index = found.parent
+        model, around = self.sources[outer].model, self.within(outer)
+        here = f"{found.role} of {model.operation_name(model.main.operations[index])} {index}"
+        return f"{here} in {around}" if around else here
+
     @cached_property
     def read(self) -> frozenset[SourceOperand]:
         """Operands that execution steps read."""
@@ -205,7 +216,7 @@ def check_step(step: Step, devices: Sequence[Device]) -> None:
     old = device.kind == "device" and device.level < FeatureLevel.LEVEL_3
     for i in step.crossing if old else ():
         operand = main.operands[i]
-        if operand.is_tensor and (not operand.dims or 0 in operand.dims):
+        if is_tensor(operand) and not known(operand.dims):
             rule = f"known sizes of what a device of feature level {device.level} makes for other steps"
             raise OpFailedError(Reason(rule, f"{operand} {operand.name}".rstrip(), names))
 
