@@ -18,8 +18,9 @@ import numpy.typing as npt
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand
+from nnbridge.runtime.arguments import input_name, output_name
 from nnbridge.runtime.compilation import Compilation
-from nnbridge.runtime.execution import Execution, input_name, output_name
+from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
 from nnbridge.types import OperandCode
 

@@ -188,7 +188,7 @@ def test_padding_is_allowed_once_it_is_enabled() -> None:
 def test_timing_needs_an_explicit_device_and_a_measured_success() -> None:
     execution, _ = bound(compiled())
     assert ndk.ANeuralNetworksExecution_setMeasureTiming(execution, True) == BAD_DATA
-    execution, _ = bound(compiled(device="nnapi-reference"))
+    execution, _ = bound(compiled(device="nnapi-sample_all"))
     assert ndk.ANeuralNetworksExecution_setMeasureTiming(execution, True) == OK
     assert ndk.ANeuralNetworksExecution_getDuration(execution, 0) == (BAD_STATE, 2**64 - 1)
     assert ndk.ANeuralNetworksExecution_compute(execution) == OK

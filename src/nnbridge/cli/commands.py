@@ -479,7 +479,7 @@ def _read_inputs(model: Model, given: Sequence[str], seed: int | None) -> dict[s
 
     from nnbridge.compare import seeded_inputs
     from nnbridge.errors import InputError, Reason
-    from nnbridge.runtime.execution import input_name
+    from nnbridge.runtime.arguments import input_name
 
     names = [input_name(model.main.operands[i], k) for k, i in enumerate(model.own_inputs)]
     values: dict[str, Any] = {} if seed is None else seeded_inputs(model, seed)

@@ -24,6 +24,7 @@ from nnbridge.devices.device import (
 )
 from nnbridge.errors import MissedDeadlinePersistentError, NnapiError, Reason
 from nnbridge.model import Model
+from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.types import (
     TYPE_FACTS,
@@ -43,6 +44,7 @@ class CpuPreparedModel(PreparedModel):
 
     def __init__(self, model: Model, numerics: str = "exact", kernels: str = "fast") -> None:
         self._outputs = [model.main.operands[i] for i in model.main.outputs]
+        self._needed = [_refusal(model, i) for i in model.main.outputs]
         self._executor = Executor(model, numerics=numerics, kernels=kernels)
 
     def execute(self, request: Request) -> Result:
@@ -50,6 +52,9 @@ class CpuPreparedModel(PreparedModel):
         started = time.perf_counter_ns()
         if request.deadline is not None and time.monotonic_ns() > request.deadline:
             return Result(ResultCode.MISSED_DEADLINE_PERSISTENT)
+        for buffer, refusal in zip(request.outputs, self._needed, strict=True):
+            if buffer.data is None and refusal is not None:
+                return Result(ResultCode.OP_FAILED, reason=refusal)
         limits = Limits(request.deadline, DEFAULT_LOOP_TIMEOUT_NS if request.loop_timeout is None else request.loop_timeout)
         places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
         try:
@@ -65,6 +70,15 @@ class CpuPreparedModel(PreparedModel):
         if not request.measure:
             return Result(code, shapes)
         return Result(code, shapes, None, computed - started, time.perf_counter_ns() - started)
+
+
+def _refusal(model: Model, output: int) -> Reason | None:
+    """Why an output cannot be omitted: its operation takes and gives every operand; None if it just has no room (fact U12)."""
+    maker = model.main.operations[model.main.producers[output]] if output in model.main.producers else None
+    declared = None if maker is None else definition(maker.type)
+    if declared is None or declared.handled != "resolver" or declared.takes_omitted:
+        return None
+    return Reason("a value is required", "an omitted output", declared.name, model.main.operands[output].name)
 
 
 def _typed(buffer: OutputBuffer, code: int) -> npt.NDArray[Any] | None:

@@ -102,6 +102,8 @@ class Request:
     loop_timeout: int | None = None
     """Nanoseconds for each WHILE loop; None for NNAPI's default of 2 s."""
     measure: bool = False
+    hints: tuple[tuple[str, int, bytes], ...] = ()
+    """Extension attributes: extension name, number within the extension, value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 
-from nnbridge.errors import BadDataError, Reason
 from nnbridge.ndk.building import devices_of_process, find_device
 from nnbridge.ndk.core import (
     CPU_ONLY_VARIABLE,
@@ -100,10 +99,6 @@ def ANeuralNetworksCompilation_addExtensionAttribute(
     """A hint for the driver."""
     found, name = HANDLES.get(compilation, Compilation), not_null(extensionName, "an extension's name")
     found.add_extension_attribute(name, attributeCodeWithinExtension, bytes(exactly(data, length) or b""))
-
-
-def _refuse_attribute(name: str, number: int) -> None:
-    raise BadDataError(Reason("an attribute that a device's extension has", f"{not_null(name, 'a name')}#{number}"))
 
 
 def placements(compilation: Compilation) -> Iterator[str]:
@@ -225,9 +220,9 @@ def ANeuralNetworksExecution_setLoopTimeout(execution: Handle, duration: int) ->
 def ANeuralNetworksExecution_addExtensionAttribute(
     execution: Handle, extensionName: str, attributeCodeWithinExtension: int, data: Buffer, length: int | None = None
 ) -> None:
-    """None of nnbridge's extensions has attributes: BAD_DATA."""
-    HANDLES.get(execution, Execution)
-    _refuse_attribute(extensionName, attributeCodeWithinExtension)
+    """A hint for the driver."""
+    found, name = HANDLES.get(execution, Execution), not_null(extensionName, "an extension's name")
+    found.add_extension_attribute(name, attributeCodeWithinExtension, bytes(exactly(data, length) or b""))
 
 
 @function()

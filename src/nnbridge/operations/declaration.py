@@ -221,6 +221,11 @@ class OperationDef:
         """NNAPI's name."""
         return self.code.name
 
+    @property
+    def takes_omitted(self) -> bool:
+        """True if any operand may be omitted."""
+        return self.omitted or any(declared.optional for signature in self.signatures for declared in signature.inputs)
+
 
 REGISTRY: dict[int, OperationDef] = {}
 

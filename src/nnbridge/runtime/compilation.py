@@ -142,10 +142,7 @@ class Compilation:
     @classmethod
     def create_for_devices(cls, model: Model, devices: Sequence[Device]) -> Compilation:
         """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
-        if not devices:
-            raise BadDataError(Reason("at least one device", "none", "createForDevices"))
-        if len({id(d) for d in devices}) != len(devices):
-            raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices), "createForDevices"))
+        _check_list(devices, "createForDevices")
         fault = next((fault for device in devices if (fault := description_fault(device))), None)
         if fault is not None:
             raise BadDataError(fault)
@@ -208,11 +205,7 @@ class Compilation:
         self._require_open(call)
         if not self.explicit_single:
             raise BadDataError(Reason("a compilation for exactly one device", operation=call))
-        if not 0 <= number < 1 << 16:
-            raise BadDataError(Reason("a number of 16 bits within the extension", str(number), call, name))
-        if any((name, number) == known[:2] for known in self._hints):
-            raise BadDataError(Reason("each attribute once", f"{name}#{number}", call))
-        self._hints.append((name, number, bytes(value)))
+        self._hints.append(attribute(self._hints, name, number, value, call))
 
     def finish(self) -> Plan:
         """``finish``: ask the devices, partition, prepare.
@@ -346,6 +339,15 @@ def _listed(device: Device) -> bool:
     return fault is None
 
 
+def attribute(given: Sequence[tuple[str, int, bytes]], name: str, number: int, value: bytes, call: str) -> tuple[str, int, bytes]:
+    """An extension attribute; BAD_DATA if it is among the given ones already (fact C7)."""
+    if not 0 <= number < 1 << 16:
+        raise BadDataError(Reason("a number of 16 bits within the extension", str(number), call, name))
+    if any((name, number) == known[:2] for known in given):
+        raise BadDataError(Reason("each attribute once", f"{name}#{number}", call))
+    return name, number, bytes(value)
+
+
 def _operations(subgraphs: Sequence[Subgraph]) -> Iterator[Operation]:
     return (operation for subgraph in subgraphs for operation in subgraph.operations)
 
@@ -362,16 +364,21 @@ def _padding_of(device: Device) -> int:
 def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
     """``getSupportedOperationsForDevices``: for each operation of the main subgraph, whether one of the devices takes it.
 
-    BAD_DATA for an empty list or a device named twice.
+    BAD_DATA for an empty list or a device named twice, UNEXPECTED_NULL for None.
     """
-    call = "getSupportedOperationsForDevices"
-    if not devices:
-        raise BadDataError(Reason("at least one device", "none", call))
-    if len({id(device) for device in devices}) != len(devices):
-        raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices), call))
+    _check_list(devices, "getSupportedOperationsForDevices")
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
     return [None in said for said in zip(*answers, strict=True)]
+
+
+def _check_list(devices: Sequence[Device | None], call: str) -> None:
+    if not devices:
+        raise BadDataError(Reason("at least one device", "none", call))
+    if any(device is None for device in devices):
+        raise UnexpectedNullError(Reason("devices", "None", call))
+    if len({id(device) for device in devices}) != len(devices):
+        raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices if d is not None), call))
 
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:

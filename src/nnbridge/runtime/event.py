@@ -15,8 +15,12 @@ from nnbridge.types import ResultCode
 class Event:
     """``ANeuralNetworksEvent``. :meth:`wait` gives the same answer however often it is called."""
 
-    def __init__(self, work: Callable[[], None] | None = None, *, fence: bool = False) -> None:
+    def __init__(
+        self, work: Callable[[], None] | None = None, *, fence: bool = False, waited: Callable[[], None] | None = None
+    ) -> None:
+        """``waited`` is called when somebody has waited for the end or frees the event."""
         self._fence = -1
+        self._waited = waited
         self._error: NnapiError | None = None
         self._done = threading.Event()
         if fence:
@@ -52,6 +56,13 @@ class Event:
 
     def wait(self) -> None:
         """``Event_wait``: raises the error that the execution ended with."""
+        self.block()
+        self._tell()
+        if self._error is not None:
+            raise self._error
+
+    def block(self) -> None:
+        """Wait for the end without anybody being told, as a driver waits for a fence."""
         if self._thread is None and self._fence >= 0:
             # poll, as select refuses descriptors from 1024 on.
             poll = select.poll()
@@ -61,8 +72,11 @@ class Event:
             return
         if self._thread is not None:
             self._done.wait()
-        if self._error is not None:
-            raise self._error
+
+    def _tell(self) -> None:
+        if self._waited is not None:
+            self._waited()
+            self._waited = None
 
     @property
     def result(self) -> ResultCode:
@@ -87,6 +101,7 @@ class Event:
         """``Event_free``: waits first (fact E27)."""
         if self._thread is not None:
             self._done.wait()
+        self._tell()
         self._close_fence()
 
     def _close_fence(self, close: Callable[[int], None] = os.close) -> None:
@@ -103,13 +118,14 @@ class Event:
 
     def __del__(self) -> None:
         # The thread holds the event while it works: whoever drops it gives the descriptor back, and nothing waits.
+        self._tell()
         self._close_fence()
 
 
 def wait_for(dependencies: Sequence[Event | None]) -> None:
-    """Wait for all, ignoring how they ended (fact E53); UNEXPECTED_NULL for a missing one."""
+    """Wait for all, ignoring how they ended (fact E53); UNEXPECTED_NULL for a missing one, OP_FAILED for a broken fence."""
     if any(event is None for event in dependencies):
         raise UnexpectedNullError(Reason("an event as dependency", "none", "startComputeWithDependencies"))
     for event in dependencies:
         assert event is not None
-        _ = event.result
+        event.block()

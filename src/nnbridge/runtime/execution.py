@@ -5,26 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
-from nnbridge.operations.evaluate import merge_dims
 from nnbridge.runtime.answers import FINAL, size_of
-from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.arguments import Argument, Array, bytes_of, check_array, fill, input_name, output_name
+from nnbridge.runtime.compilation import Compilation, attribute
 from nnbridge.runtime.event import Event, wait_for
 from nnbridge.runtime.interpreting import shaped
 from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
 from nnbridge.runtime.running import GROWTH_LIMIT, PlanRunner, RunReport
 from nnbridge.runtime.states import States
-from nnbridge.types import DurationCode, OperandCode, ResultCode, is_extension, type_name
+from nnbridge.types import DurationCode, OperandCode, ResultCode
 
 DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
 MAX_LOOP_TIMEOUT_NS = 15_000_000_000
@@ -33,7 +31,6 @@ UNKNOWN_DURATION = 2**64 - 1
 
 _MAX_LENGTH = 2**32 - 1
 
-Array = npt.NDArray[Any]
 Item = TypeVar("Item")
 
 
@@ -41,17 +38,6 @@ class _State(Enum):
     PREPARATION = "preparation"
     COMPUTATION = "computation"
     COMPLETED = "completed"
-
-
-@dataclass(frozen=True, slots=True)
-class _Argument:
-    """An input or output that was set: its bytes (None: omitted), its dimensions, and the memory that they lie in."""
-
-    data: npt.NDArray[np.uint8] | None
-    dims: tuple[int, ...]
-    memory: Memory | None = None
-    array: Array | None = None
-    """The input as it was given, where that was an array."""
 
 
 class Execution:
@@ -70,12 +56,14 @@ class Execution:
         main = compilation.model.main
         self._input_operands = [main.operands[i] for i in main.inputs]
         self._output_operands = [main.operands[i] for i in main.outputs]
-        self._inputs: list[_Argument | None] = [None] * len(self._input_operands)
-        self._outputs: list[_Argument | None] = [None] * len(self._output_operands)
+        self._inputs: list[Argument | None] = [None] * len(self._input_operands)
+        self._outputs: list[Argument | None] = [None] * len(self._output_operands)
         self._shapes: list[OutputShape] = []
         self._loop_timeout: int | None = None
         self._timeout: int | None = None
         self._padded = self._measured = self._reusable = self._any_set = False
+        self._steps_measured = False
+        self._hints: list[tuple[str, int, bytes]] = []
         self._result = Result()
         self._state = _State.PREPARATION
         self._starting = threading.Lock()
@@ -95,7 +83,7 @@ class Execution:
         if value is not None:
             check_array(operand, value, "setInput")
             value = np.ascontiguousarray(value)
-        self._inputs[index] = _Argument(None, operand.dims if value is None else value.shape, None, value)
+        self._inputs[index] = Argument(None, operand.dims if value is None else value.shape, None, value)
         self._any_set = True
 
     def set_input_buffer(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
@@ -105,10 +93,10 @@ class Execution:
         """
         operand = self._settable(self._inputs, self._input_operands, index, "setInput", dims)
         fixed = self._fixed(operand, dims, "setInput")
-        data = _bytes_of(buffer, "setInput")
+        data = bytes_of(buffer, "setInput")
         if data is not None:
             self._check_length(operand, fixed, len(data), "setInput", is_input=True)
-        self._inputs[index] = _Argument(data, fixed)
+        self._inputs[index] = Argument(data, fixed)
         self._any_set = True
 
     def set_input_from_memory(
@@ -120,7 +108,7 @@ class Execution:
         fixed = memory.combined(self._fixed(operand, dims, call), call)
         data = memory.part(offset, length, Role(self.compilation, INPUT, index), call)
         self._check_length(operand, fixed, len(data), call, is_input=True)
-        self._inputs[index] = _Argument(data, fixed, memory)
+        self._inputs[index] = Argument(data, fixed, memory)
         self._any_set = True
 
     def set_output(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
@@ -130,12 +118,12 @@ class Execution:
         """
         operand = self._settable(self._outputs, self._output_operands, index, "setOutput", dims)
         fixed = self._fixed(operand, dims, "setOutput")
-        data = _bytes_of(buffer, "setOutput")
+        data = bytes_of(buffer, "setOutput")
         if data is not None:
             if not data.flags.writeable:
                 raise BadDataError(Reason("a contiguous, writable buffer", "another", "setOutput", operand.name))
             self._check_length(operand, fixed, len(data), "setOutput")
-        self._outputs[index] = _Argument(data, fixed)
+        self._outputs[index] = Argument(data, fixed)
         self._any_set = True
 
     def set_output_from_memory(
@@ -147,12 +135,12 @@ class Execution:
         fixed = memory.combined(self._fixed(operand, dims, call), call)
         data = memory.part(offset, length, Role(self.compilation, OUTPUT, index), call)
         self._check_length(operand, fixed, len(data), call)
-        self._outputs[index] = _Argument(data, fixed, memory)
+        self._outputs[index] = Argument(data, fixed, memory)
         self._any_set = True
 
     def _settable(
         self,
-        arguments: Sequence[_Argument | None],
+        arguments: Sequence[Argument | None],
         operands: Sequence[Operand],
         index: int,
         call: str,
@@ -173,7 +161,7 @@ class Execution:
         if dims is None:
             return operand.dims
         given = tuple(dims)
-        merged = _filled(operand.dims, given)
+        merged = fill(operand.dims, given)
         if merged is None:
             raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(given)), call, operand.name))
         return merged
@@ -215,6 +203,18 @@ class Execution:
         self._require_single("setMeasureTiming")
         self._require_preparation("setMeasureTiming")
         self._measured = bool(measure)
+
+    def measure_steps(self) -> None:
+        """Let every device of the plan measure its steps, which :attr:`report` then tells; there is no such call in the NDK."""
+        self._require_preparation("measure_steps")
+        self._steps_measured = True
+
+    def add_extension_attribute(self, name: str, number: int, value: bytes) -> None:
+        """``addExtensionAttribute``: a hint for the driver, each once; for an explicit list of one device (fact E20; level 8)."""
+        call = "addExtensionAttribute"
+        self._require_single(call)
+        self._require_preparation(call)
+        self._hints.append(attribute(self._hints, name, number, value, call))
 
     def set_timeout(self, nanoseconds: int) -> None:
         """``setTimeout``: counted anew for each computing; 0 for none (feature level 4, fact E20)."""
@@ -261,9 +261,10 @@ class Execution:
 
         def work() -> None:
             wait_for(dependencies)
-            self._compute(duration or None)
+            self._compute(duration or None, fenced=True)
 
-        return Event(work, fence=True)
+        # The execution stays in computation until somebody waits for the event or frees it (fact E58).
+        return Event(work, fence=True, waited=self._complete)
 
     def _begin(self, call: str) -> None:
         """From preparation, or completed if reusable, to computation; every argument must be set (facts E1 to E4, E22)."""
@@ -287,7 +288,7 @@ class Execution:
             self._finish(error.code, ())
             raise
 
-    def _compute(self, duration: int | None = None) -> None:
+    def _compute(self, duration: int | None = None, *, fenced: bool = False) -> None:
         limit = duration if duration is not None else self._timeout
         runner = PlanRunner(self.compilation)
         self.report = runner.report
@@ -297,27 +298,34 @@ class Execution:
                 tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),
                 None if limit is None else time.monotonic_ns() + limit,
                 self._loop_timeout,
-                self._measured,
+                self._measured or self._steps_measured,
+                tuple(self._hints),
             )
             self._result = result = runner.execute(request)
         except BaseException as error:
-            self._finish(getattr(error, "code", ResultCode.OP_FAILED), ())
+            self._finish(getattr(error, "code", ResultCode.OP_FAILED), (), complete=not fenced)
             raise
-        self._finish(result.code, result.shapes)
+        # Fenced executions tell no shapes; their outputs have known ones (facts E56, E61).
+        shapes = [OutputShape(a.dims) for a in self._outputs if a is not None] if fenced else result.shapes
+        self._finish(result.code, shapes, complete=not fenced)
         if result.code is not ResultCode.NO_ERROR:
             raise ERROR_OF_CODE[result.code](result.reason or Reason(result.code.name))
 
-    def _finish(self, code: ResultCode, shapes: Sequence[OutputShape]) -> None:
+    def _finish(self, code: ResultCode, shapes: Sequence[OutputShape], *, complete: bool = True) -> None:
         """Facts E63 and E64."""
         self._code, self._shapes = code, list(shapes)
         good = code is ResultCode.NO_ERROR
         for i, argument in enumerate(self._outputs):
             if argument is not None and argument.memory is not None:
                 argument.memory.written(shapes[i].dims if good else None)
+        if complete:
+            self._complete()
+
+    def _complete(self) -> None:
         self._state = _State.COMPLETED
 
     @staticmethod
-    def _input_array(argument: _Argument | None, operand: Operand) -> Array | None:
+    def _input_array(argument: Argument | None, operand: Operand) -> Array | None:
         assert argument is not None
         if argument.array is not None or argument.data is None:
             return argument.array
@@ -351,7 +359,10 @@ class Execution:
         if self._state is not _State.COMPLETED or self._code not in FINAL:
             raise BadStateError(Reason("an execution that has completed", self._state.value, call))
         operand: Operand = self._at(self._output_operands, index, call)
-        return self._shapes[index] if index < len(self._shapes) else OutputShape(operand.dims)
+        shape = self._shapes[index] if index < len(self._shapes) else OutputShape(operand.dims)
+        argument = self._outputs[index]
+        omitted = argument is not None and argument.data is None
+        return OutputShape((), shape.sufficient) if omitted else shape  # fact E40
 
     def duration(self, code: int = DurationCode.ON_HARDWARE) -> int:
         """``getDuration`` in nanoseconds; 2**64 - 1 where the device does not measure (facts E41 to E44)."""
@@ -446,51 +457,3 @@ class Execution:
         if not 0 <= index < len(items):
             raise BadDataError(Reason(f"an index below {len(items)}", str(index), call))
         return items[index]
-
-
-def _filled(declared: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Declared dimensions with the given ones in place of what they leave open."""
-    if any(d < 0 for d in given):
-        return None
-    return merge_dims(declared, given)
-
-
-def _bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:
-    """A buffer as flat bytes, without a copy; BAD_DATA for an empty one and for what is not contiguous."""
-    if buffer is None:
-        return None
-    try:
-        view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has the buffer protocol
-        data = np.frombuffer(view.cast("B") if view.contiguous else view, np.uint8)
-    except (TypeError, ValueError, BufferError) as error:
-        raise BadDataError(Reason("a contiguous buffer", str(error), call)) from error
-    if len(data) == 0:
-        raise BadDataError(Reason("a buffer of at least one byte", "0 bytes", call))
-    return data
-
-
-def input_name(operand: Operand, index: int) -> str:
-    """The name of a model input; ``input0`` … where the file gives none."""
-    return operand.name or f"input{index}"
-
-
-def output_name(operand: Operand, index: int) -> str:
-    """The name of a model output; ``output0`` … where the file gives none."""
-    return operand.name or f"output{index}"
-
-
-def check_array(operand: Operand, value: Array, call: str) -> None:
-    """BAD_DATA unless an array has the operand's element type and fits its dimensions."""
-    want = operand_dtype(operand)
-    boolean = value.dtype == np.bool_ and operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-    if value.dtype != want and not boolean:
-        rule = f"{want} for {type_name(operand.type)}"
-        raise BadDataError(Reason(rule, str(value.dtype), call, operand.name))
-    if not operand.is_tensor and not is_extension(operand.type):
-        fits = value.size == 1
-    else:
-        fits = not operand.dims or (
-            value.ndim == len(operand.dims) and all(want in (0, got) for want, got in zip(operand.dims, value.shape, strict=True))
-        )
-    if not fits:
-        raise BadDataError(Reason(f"shape {list(operand.dims)}", str(list(value.shape)), call, operand.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from nnbridge.runtime.answers import FINAL, executed, size_of
 from nnbridge.runtime.compilation import Compilation, Plan
 from nnbridge.runtime.interpreting import ControlFlowError, Interpretation, Slot, shaped
 from nnbridge.runtime.steps import Step
-from nnbridge.types import ResultCode
+from nnbridge.types import FeatureLevel, ResultCode
 
 GROWTH_LIMIT = 2**31
 """Bytes that a buffer may grow to."""
@@ -40,6 +40,9 @@ class StepReport:
     step: int = 0
     """Number of the execution step."""
     runs: int = 0
+    on_device: int | None = None
+    """Nanoseconds that the device itself measured, if it was asked to and does."""
+    in_driver: int | None = None
 
 
 @dataclass
@@ -51,7 +54,7 @@ class RunReport:
     """Why the whole model was repeated on the CPU."""
     _found: dict[tuple[object, ...], StepReport] = field(default_factory=dict, repr=False)
 
-    def add(self, plan: Plan, step: Step, device: str, nanoseconds: int, fallback: Reason | None) -> None:
+    def add(self, plan: Plan, step: Step, device: str, nanoseconds: int, fallback: Reason | None, result: Result) -> None:
         """One run of a step."""
         key = (id(plan), step.number, device, fallback is None)
         found = self._found.get(key)
@@ -60,7 +63,13 @@ class RunReport:
             self.steps.append(found)
         found.nanoseconds += nanoseconds
         found.runs += 1
+        found.on_device = _sum(found.on_device, result.on_device)
+        found.in_driver = _sum(found.in_driver, result.in_driver)
         found.fallback = fallback
+
+
+def _sum(before: int | None, time: int | None) -> int | None:
+    return before if time is None else (before or 0) + time
 
 
 class PlanRunner:
@@ -93,10 +102,17 @@ class PlanRunner:
         self, plan: Plan, step: Step, prepared: PreparedModel, request: Request, fallback: Reason | None = None
     ) -> Result:
         """One call to a prepared model, its device's or with a reason the CPU's; the answer is checked (facts E34, E35)."""
-        name = plan.devices[step.device].name if fallback is None else CPU_NAME
+        device = plan.devices[step.device]
+        name = device.name if fallback is None else CPU_NAME
+        # Android's CPU never measures, drivers do from level 3 on (fact E42); the runtime's own clock runs for all.
+        measures = request.measure and fallback is None and device.kind == "device" and device.level >= FeatureLevel.LEVEL_3
+        request = request if measures == request.measure else replace(request, measure=measures)
         started = time.perf_counter_ns()
         checked = executed(prepared, request, step, name)
-        self.report.add(plan, step, name, time.perf_counter_ns() - started, fallback)
+        taken = time.perf_counter_ns() - started
+        if not measures and (checked.on_device, checked.in_driver) != (None, None):
+            checked = replace(checked, on_device=None, in_driver=None)
+        self.report.add(plan, step, name, taken, fallback, checked)
         return checked
 
     def _run_steps(self, plan: Plan, request: Request, allowed: bool) -> tuple[Result, bool]:
@@ -145,7 +161,7 @@ class PlanRunner:
         rooms = [slot.buffer or _temporary(slot.operand) for slot in slots]
         inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
         while True:
-            inner = Request(inputs, tuple(rooms), request.deadline, request.loop_timeout, request.measure)
+            inner = replace(request, inputs=inputs, outputs=tuple(rooms))
             result = self._run_step(plan, step, prepared, inner, fallback)
             if result.code not in FINAL:
                 return result

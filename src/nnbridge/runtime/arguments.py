@@ -1,0 +1,77 @@
+"""Arguments of executions: buffers, arrays and dimensions that are bound to inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.errors import BadDataError, Reason
+from nnbridge.extensions import operand_dtype
+from nnbridge.model import Operand
+from nnbridge.operations.evaluate import merge_dims
+from nnbridge.runtime.memory import Memory
+from nnbridge.types import OperandCode, is_extension, type_name
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An input or output that was set: its bytes (None: omitted), its dimensions, and the memory that they lie in."""
+
+    data: npt.NDArray[np.uint8] | None
+    dims: tuple[int, ...]
+    memory: Memory | None = None
+    array: Array | None = None
+    """The input as it was given, where that was an array."""
+
+
+def fill(declared: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Declared dimensions with the given ones in place of what they leave open."""
+    if any(d < 0 for d in given):
+        return None
+    return merge_dims(declared, given)
+
+
+def bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:
+    """A buffer as flat bytes, without a copy; BAD_DATA for an empty one and for what is not contiguous."""
+    if buffer is None:
+        return None
+    try:
+        view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has the buffer protocol
+        data = np.frombuffer(view.cast("B") if view.contiguous else view, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        raise BadDataError(Reason("a contiguous buffer", str(error), call)) from error
+    if len(data) == 0:
+        raise BadDataError(Reason("a buffer of at least one byte", "0 bytes", call))
+    return data
+
+
+def input_name(operand: Operand, index: int) -> str:
+    """The name of a model input; ``input0`` … where the file gives none."""
+    return operand.name or f"input{index}"
+
+
+def output_name(operand: Operand, index: int) -> str:
+    """The name of a model output; ``output0`` … where the file gives none."""
+    return operand.name or f"output{index}"
+
+
+def check_array(operand: Operand, value: Array, call: str) -> None:
+    """BAD_DATA unless an array has the operand's element type and fits its dimensions."""
+    want = operand_dtype(operand)
+    boolean = value.dtype == np.bool_ and operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
+    if value.dtype != want and not boolean:
+        rule = f"{want} for {type_name(operand.type)}"
+        raise BadDataError(Reason(rule, str(value.dtype), call, operand.name))
+    if not operand.is_tensor and not is_extension(operand.type):
+        fits = value.size == 1
+    else:
+        fits = not operand.dims or (
+            value.ndim == len(operand.dims) and all(want in (0, got) for want, got in zip(operand.dims, value.shape, strict=True))
+        )
+    if not fits:
+        raise BadDataError(Reason(f"shape {list(operand.dims)}", str(list(value.shape)), call, operand.name))
