@@ -7,6 +7,7 @@ the NNAPI error that Android gives.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,6 +105,15 @@ class Request:
     measure: bool = False
     hints: tuple[tuple[str, int, bytes], ...] = ()
     """Extension attributes: extension name, number within the extension, value."""
+
+
+LONGEST_TIMEOUT_NS = 20 * 86_400 * 1_000_000_000
+"""20 days: the system's waits end at 2**31 ms, and a time-out of more is none to speak of."""
+
+
+def deadline_after(nanoseconds: int | None) -> int | None:
+    """The deadline that a time-out gives from now on; None for none."""
+    return None if nanoseconds is None or nanoseconds > LONGEST_TIMEOUT_NS else time.monotonic_ns() + nanoseconds
 
 
 @dataclass(frozen=True, slots=True)

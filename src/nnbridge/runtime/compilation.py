@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.devices.checks import description_fault
-from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig
+from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, deadline_after
 from nnbridge.devices.host_bodies import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.model import Model, Operation, Subgraph
@@ -215,7 +214,7 @@ class Compilation:
         """
         self._require_open("finish")
         self._finished = True
-        deadline = None if self._timeout is None else time.monotonic_ns() + self._timeout
+        deadline = deadline_after(self._timeout)
         if self.mode is PartitioningMode.NO:
             self._plan = self._on_cpu(Reason("partitioning is switched off"), (), deadline)
             return self._plan

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
 import numpy as np
 
-from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result
+from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result, deadline_after
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
@@ -296,7 +295,7 @@ class Execution:
             request = Request(
                 tuple(map(self._input_array, self._inputs, self._input_operands)),
                 tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),
-                None if limit is None else time.monotonic_ns() + limit,
+                deadline_after(limit),
                 self._loop_timeout,
                 self._measured or self._steps_measured,
                 tuple(self._hints),
