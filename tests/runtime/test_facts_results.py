@@ -160,6 +160,14 @@ def test_e62_a_fence_that_breaks_is_a_failure() -> None:
 # -- dimensions -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("setter", ["set_input_buffer", "set_output"])
+def test_e8_given_dimensions_give_no_more_than_4_gib(setter: str) -> None:
+    # Android's DimensionProductOverflow: the product wraps around to a small number there.
+    execution = Execution(compiled(unary_chain(OperationCode.RELU, dims=(0, 0, 0))))
+    with pytest.raises(BadDataError, match="4294967295 bytes"):
+        getattr(execution, setter)(0, None, (2**16, 2**16, 2**16))
+
+
 def test_e38_a_scalar_output_has_rank_0_and_no_dimensions() -> None:
     builder = ModelBuilder()
     x, rank = builder.add_operand(FLOAT, (1, 4)), builder.add_operand(OperandCode.INT32)

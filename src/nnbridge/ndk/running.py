@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 
+from nnbridge.errors import BadDataError
 from nnbridge.ndk.building import devices_of_process, find_device
 from nnbridge.ndk.core import (
     CPU_ONLY_VARIABLE,
@@ -22,6 +23,7 @@ from nnbridge.ndk.core import (
     not_null,
     value_function,
 )
+from nnbridge.operations.validation import check_operand_type
 from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
 from nnbridge.runtime.event import Event
@@ -146,8 +148,15 @@ def ANeuralNetworksExecution_free(execution: Handle | None) -> None:
     free(execution, Execution)
 
 
-def _dims(type: OperandType | None) -> Sequence[int] | None:
-    return None if type is None else type.dimensions
+def _dims(execution: Execution, type: OperandType | None, call: str) -> Sequence[int] | None:
+    """The dimensions of a type, which must be right by itself; its code and quantisation count for no more (fact E8)."""
+    if type is None:
+        return None
+    reason = check_operand_type(type.type, type.dimensions, type.scale, type.zeroPoint)
+    if reason is not None:
+        execution.require_preparation(call)
+        raise BadDataError(reason)
+    return type.dimensions
 
 
 @function()
@@ -156,7 +165,7 @@ def ANeuralNetworksExecution_setInput(
 ) -> None:
     """Read from a buffer; NULL of length 0 omits the input."""
     found = HANDLES.get(execution, Execution)
-    found.set_input_buffer(index, exactly(buffer, length), _dims(type))
+    found.set_input_buffer(index, exactly(buffer, length), _dims(found, type, "setInput"))
 
 
 @function()
@@ -165,7 +174,7 @@ def ANeuralNetworksExecution_setInputFromMemory(
 ) -> None:
     """Read from a memory."""
     found = HANDLES.get(execution, Execution)
-    found.set_input_from_memory(index, HANDLES.get(memory, Memory), offset, length, _dims(type))
+    found.set_input_from_memory(index, HANDLES.get(memory, Memory), offset, length, _dims(found, type, "setInputFromMemory"))
 
 
 @function()
@@ -174,7 +183,7 @@ def ANeuralNetworksExecution_setOutput(
 ) -> None:
     """Write into a buffer; NULL of length 0 omits the output."""
     found = HANDLES.get(execution, Execution)
-    found.set_output(index, exactly(buffer, length), _dims(type))
+    found.set_output(index, exactly(buffer, length), _dims(found, type, "setOutput"))
 
 
 @function()
@@ -183,7 +192,7 @@ def ANeuralNetworksExecution_setOutputFromMemory(
 ) -> None:
     """Write into a memory."""
     found = HANDLES.get(execution, Execution)
-    found.set_output_from_memory(index, HANDLES.get(memory, Memory), offset, length, _dims(type))
+    found.set_output_from_memory(index, HANDLES.get(memory, Memory), offset, length, _dims(found, type, "setOutputFromMemory"))
 
 
 @function()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -146,7 +147,7 @@ class Execution:
         dims: Sequence[int] | None = None,
     ) -> Operand:
         """Android's order of checks (fact E6): started, index, dimensions, already set."""
-        self._require_preparation(call)
+        self.require_preparation(call)
         operand = self._at(operands, index, call)
         self._fixed(operand, dims, call)
         if arguments[index] is not None:
@@ -163,6 +164,8 @@ class Execution:
         merged = fill(operand.dims, given)
         if merged is None:
             raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(given)), call, operand.name))
+        if math.prod(d for d in merged if d) * operand_dtype(operand).itemsize > _MAX_LENGTH:
+            raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(list(given)), call, operand.name))
         return merged
 
     def _check_length(self, operand: Operand, dims: tuple[int, ...], length: int, call: str, *, is_input: bool = False) -> None:
@@ -187,43 +190,43 @@ class Execution:
 
     def enable_input_and_output_padding(self, enable: bool) -> None:
         """``enableInputAndOutputPadding``: buffers may be longer than their operands; before anything is set (fact E15)."""
-        self._require_preparation("enableInputAndOutputPadding")
+        self.require_preparation("enableInputAndOutputPadding")
         if self._any_set:
             raise BadStateError(Reason("no input or output set yet", "some are", "enableInputAndOutputPadding"))
         self._padded = bool(enable)
 
     def set_reusable(self, reusable: bool) -> None:
         """``setReusable``: computing may be repeated with the same arguments (feature level 5)."""
-        self._require_preparation("setReusable")
+        self.require_preparation("setReusable")
         self._reusable = bool(reusable)
 
     def set_measure_timing(self, measure: bool) -> None:
         """``setMeasureTiming``: BAD_DATA unless the compilation has an explicit list of one device (fact E20)."""
         self._require_single("setMeasureTiming")
-        self._require_preparation("setMeasureTiming")
+        self.require_preparation("setMeasureTiming")
         self._measured = bool(measure)
 
     def measure_steps(self) -> None:
         """Let every device of the plan measure its steps, which :attr:`report` then tells; there is no such call in the NDK."""
-        self._require_preparation("measure_steps")
+        self.require_preparation("measure_steps")
         self._steps_measured = True
 
     def add_extension_attribute(self, name: str, number: int, value: bytes) -> None:
         """``addExtensionAttribute``: a hint for the driver, each once; for an explicit list of one device (fact E20; level 8)."""
         call = "addExtensionAttribute"
         self._require_single(call)
-        self._require_preparation(call)
+        self.require_preparation(call)
         self._hints.append(attribute(self._hints, name, number, value, call))
 
     def set_timeout(self, nanoseconds: int) -> None:
         """``setTimeout``: counted anew for each computing; 0 for none (feature level 4, fact E20)."""
         self._require_single("setTimeout")
-        self._require_preparation("setTimeout")
+        self.require_preparation("setTimeout")
         self._timeout = nanoseconds or None
 
     def set_loop_timeout(self, nanoseconds: int) -> None:
         """``setLoopTimeout``: time for each WHILE loop, at most 15 s (more is cut down to it)."""
-        self._require_preparation("setLoopTimeout")
+        self.require_preparation("setLoopTimeout")
         self._loop_timeout = min(nanoseconds, MAX_LOOP_TIMEOUT_NS)
 
     # -- computing ---------------------------------------------------------------------------------------------------
@@ -269,7 +272,7 @@ class Execution:
         """From preparation, or completed if reusable, to computation; every argument must be set (facts E1 to E4, E22)."""
         with self._starting:
             if not (self._reusable and self._state is _State.COMPLETED):
-                self._require_preparation(call)
+                self.require_preparation(call)
             self._state = _State.COMPUTATION
         for group, operands in ((self._inputs, self._input_operands), (self._outputs, self._output_operands)):
             for argument, operand in zip(group, operands, strict=True):
@@ -443,7 +446,8 @@ class Execution:
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
-    def _require_preparation(self, call: str) -> None:
+    def require_preparation(self, call: str) -> None:
+        """BAD_STATE unless the execution has not started yet."""
         if self._state is not _State.PREPARATION:
             raise BadStateError(Reason("an execution that has not started", self._state.value, call))
 
