@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.assemble import body
 from nnbridge_tflite.evaluation import element_type, evaluated
 from nnbridge_tflite.extension import extension_code, options_value
-from nnbridge_tflite.graph import Operator
+from nnbridge_tflite.graph import Operator, Subgraph
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.subgraphs import (
     FOLDED,
@@ -26,7 +26,7 @@ from nnbridge_tflite.subgraphs import (
     Handler,
     SubgraphConversion,
 )
-from nnbridge_tflite.variables import Key, Variables
+from nnbridge_tflite.variables import Key, Variables, outlives_bodies
 
 ROUNDS = 4
 """How often a loop's bodies are converted until the dimensions that change are open."""
@@ -212,66 +212,84 @@ def branch(c: SubgraphConversion, operator: Operator) -> Mapped:
     condition = c.values.constant(operator.inputs[0])
     if condition is not None and condition.size == 1:
         return _inlined(c, operator, numbers[0 if condition.reshape(-1)[0] else 1], arguments)
-    passed = [i for i in arguments if not c.is_handle(i) and c.values.constant(i) is None]
-    bodies = [_converted(c, operator, number, arguments, {i: c.values.value(i).dims for i in passed}) for number in numbers]
-    places = [arguments.index(i) for i in passed]
+    passed = [k for k in _plain(c, arguments) if c.values.constant(arguments[k]) is None]
+    dims = {k: c.values.value(arguments[k]).dims for k in passed}
+    bodies = [_converted(c, operator, number, arguments, dims) for number in numbers]
     keys, changed = _keys(c, bodies)
+    changed = [key for key in changed if outlives_bodies(key)]
     made = [[*b.outputs(), *(b.variables.now[key] for key in changed)] for b in bodies]
-    models = [_model(b, _taken(b, places, keys), out) for b, out in zip(bodies, made, strict=True)]
+    models = [_model(b, _taken(b, passed, keys), out) for b, out in zip(bodies, made, strict=True)]
     outs = _outs(c, bodies[0], operator, [_common(a.dims, b.dims) for a, b in zip(*made, strict=True)], changed)
-    inputs = [c.values.value(i) for i in passed] + [c.variables.read(key) for key in keys]
+    inputs = [c.values.value(arguments[k]) for k in passed] + [_outside(c, key) for key in keys]
     step = Step(OperationCode.IF, (c.values.value(operator.inputs[0]), *models, *inputs), tuple(outs))
-    return _emitted(c, operator, step, changed)
+    return _emitted(c, operator, step, changed, [i for i in operator.outputs if not c.is_handle(i)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """What becomes of a loop's values, by place."""
+
+    carried: Sequence[int]
+    """The body makes the next one."""
+    fixed: Sequence[int]
+    """Handed through, and not known before the run. What is handed through and known is constant in the bodies."""
+
+
+def _roles(c: SubgraphConversion, operator: Operator, body: Subgraph) -> _Roles:
+    through = {k for k, (a, b) in enumerate(zip(body.inputs, body.outputs, strict=False)) if a == b}
+    plain = _plain(c, operator.inputs)
+    fixed = [k for k in plain if k in through and c.values.constant(operator.inputs[k]) is None]
+    return _Roles([k for k in plain if k not in through], fixed)
 
 
 @handles("WHILE", "STABLEHLO_WHILE")
 def loop(c: SubgraphConversion, operator: Operator) -> Mapped:
     """A subgraph repeated while another one says so; what the body hands through stays outside of the loop."""
     numbers = [int(operator.options.get(f"{name}_subgraph_index") or 0) for name in ("cond", "body")]
-    arguments = operator.inputs
-    subgraphs = c.context.file.graph.subgraphs
-    repeated = subgraphs[numbers[1]] if 0 <= numbers[1] < len(subgraphs) else None
-    through = (
-        {k for k, (a, b) in enumerate(zip(repeated.inputs, repeated.outputs, strict=False)) if a == b} if repeated else set()
-    )
-    plain = [k for k, i in enumerate(arguments) if i < 0 or not c.is_handle(i)]
-    carried = [k for k in plain if k not in through]
-    constant = {k for k in plain if k in through and c.values.constant(arguments[k]) is not None}
-    fixed = [k for k in plain if k in through and k not in constant]
-    dims = {arguments[k]: c.values.value(arguments[k]).dims for k in (*carried, *fixed) if arguments[k] >= 0}
-    places = {arguments[k]: k for k in carried}
-    for _ in range(ROUNDS):
-        test, again = (_converted(c, operator, n, arguments, dims, single=n == numbers[0]) for n in numbers)
-        made = [again.values.value(again.graph.outputs[k]) for k in carried]
-        merged = {**dims, **{arguments[k]: _common(dims[arguments[k]], v.dims) for k, v in zip(carried, made, strict=True)}}
-        if merged == dims or len(places) != len(carried):
-            break
-        dims = merged
+    roles = _roles(c, operator, c.subgraph(numbers[1], operator))
+    test, again = _repeated(c, operator, numbers, roles)
     if test.variables.changed:
-        raise ConversionError(
-            Reason("a condition that assigns no variable", _name(next(iter(test.variables.changed))), operator.label)
-        )
+        name = _name(next(iter(test.variables.changed)))
+        raise ConversionError(Reason("a condition that assigns no variable", name, operator.label))
     keys, changed = _keys(c, [test, again])
-    keys = [*changed, *(key for key in keys if key not in changed)]
-    order = [*carried, *fixed]
-    taken = [[b.values.value(b.graph.inputs[k]) for k in carried] for b in (test, again)]
-    rest = [[b.values.value(b.graph.inputs[k]) for k in fixed] for b in (test, again)]
-    held = [[b.variables.start(key) for key in keys] for b in (test, again)]
-    count = len(changed)
-    inputs = [[*t, *h[:count], *r, *h[count:]] for t, h, r in zip(taken, held, rest, strict=True)]
-    answers = [test.outputs(), [*made, *(again.variables.now[key] for key in changed)]]
-    models = [_model(b, i, o) for b, i, o in zip((test, again), inputs, answers, strict=True)]
-    outer = [c.variables.read(key) for key in keys]
-    given = [c.values.value(arguments[k]) for k in order]
-    ordered = [*given[: len(carried)], *outer[:count], *given[len(carried) :], *outer[count:]]
-    outs = [c.values.fresh_output(operator.outputs[k]) for k in carried] + [v.like(name="") for v in outer[:count]]
-    for out, value in zip(outs, answers[1], strict=True):
+    # NNAPI wants the values that the body makes before the others.
+    rest = [key for key in keys if key not in changed]
+    made = [again.values.value(again.graph.outputs[k]) for k in roles.carried] + [again.variables.now[key] for key in changed]
+    models = [
+        _model(b, [*_taken(b, roles.carried, changed), *_taken(b, roles.fixed, rest)], out)
+        for b, out in ((test, test.outputs()), (again, made))
+    ]
+    given = [[c.values.value(operator.inputs[k]) for k in places] for places in (roles.carried, roles.fixed)]
+    held = [[_outside(c, key) for key in listed] for listed in (changed, rest)]
+    outs = [c.values.fresh_output(operator.outputs[k]) for k in roles.carried] + [value.like(name="") for value in held[0]]
+    for out, value in zip(outs, made, strict=True):
         out.dims = value.dims
-    step = Step(OperationCode.WHILE, (*models, *ordered), tuple(outs))
+    step = Step(OperationCode.WHILE, (*models, *given[0], *held[0], *given[1], *held[1]), tuple(outs))
     for k, i in enumerate(operator.outputs):
-        if k not in carried and not _pass_handle(c, c, arguments[k], i):
-            c.values.adopt(i, c.values.value(arguments[k]), c.values.constant(arguments[k]))
-    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in carried])
+        if k not in roles.carried and not _pass_handle(c, c, operator.inputs[k], i):
+            c.values.adopt(i, c.values.value(operator.inputs[k]), c.values.constant(operator.inputs[k]))
+    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in roles.carried])
+
+
+def _repeated(
+    c: SubgraphConversion, operator: Operator, numbers: Sequence[int], roles: _Roles
+) -> tuple[SubgraphConversion, SubgraphConversion]:
+    """Condition and body, with those dimensions open that the body changes."""
+    dims = {k: c.values.value(operator.inputs[k]).dims for k in (*roles.carried, *roles.fixed)}
+    for _ in range(ROUNDS):
+        test = _converted(c, operator, numbers[0], operator.inputs, dims, single=True)
+        again = _converted(c, operator, numbers[1], operator.inputs, dims)
+        made = {k: again.values.value(again.graph.outputs[k]).dims for k in roles.carried}
+        merged = dims | {k: _common(dims[k], made[k]) for k in roles.carried}
+        if merged == dims:
+            return test, again
+        dims = merged
+    raise ConversionError(Reason("a loop whose values have a rank", "ranks that change", operator.label))
+
+
+def _plain(c: SubgraphConversion, arguments: Sequence[int]) -> list[int]:
+    """Places of arguments that are not handles."""
+    return [k for k, i in enumerate(arguments) if i < 0 or not c.is_handle(i)]
 
 
 def _converted(
@@ -279,21 +297,21 @@ def _converted(
     operator: Operator,
     number: int,
     arguments: Sequence[int],
-    dims: dict[int, tuple[int, ...]],
+    dims: Mapping[int, tuple[int, ...]],
     *,
     single: bool = False,
 ) -> SubgraphConversion:
-    """A body: inputs of these dimensions by outer tensor; arguments without dimensions are known in it."""
+    """A body with inputs of these dimensions, by place; arguments without dimensions are known in it."""
     made = c.callee(number, operator, c.draft.inner(), Variables(c.variables))
     made.check_interface(main=False)
     if single and len(made.graph.outputs) != 1:
         raise ConversionError(Reason(f"one output of subgraph {number}", str(len(made.graph.outputs)), operator.label))
     _require_counts(made, replace(operator, outputs=operator.outputs[:1]) if single else operator, arguments)
-    for inner, outer in zip(made.graph.inputs, arguments, strict=True):
+    for k, (inner, outer) in enumerate(zip(made.graph.inputs, arguments, strict=True)):
         if _pass_handle(c, made, outer, inner):
             continue
-        if outer in dims:
-            made.values.value(inner).dims = dims[outer]
+        if k in dims:
+            made.values.value(inner).dims = dims[k]
         else:
             made.values.adopt(inner, c.values.value(outer), c.values.constant(outer))
     made.convert()
@@ -321,6 +339,11 @@ def _keys(c: SubgraphConversion, bodies: Sequence[SubgraphConversion]) -> tuple[
     return keys, changed
 
 
+def _outside(c: SubgraphConversion, key: Key) -> Value:
+    """What a body's variable holds before the operation of control flow."""
+    return c.variables.read(key) if outlives_bodies(key) else c.variables.firsts[key]
+
+
 def _model(made: SubgraphConversion, inputs: Sequence[Value], outputs: Sequence[Value]) -> Value:
     """The operand that stands for a body."""
     return Value(OperandCode.MODEL, model=body(made.graph.name or f"subgraph {made.number}", inputs, outputs, made.draft))
@@ -345,12 +368,9 @@ def _outs(
     return outs
 
 
-def _emitted(
-    c: SubgraphConversion, operator: Operator, step: Step, changed: Sequence[Key], tensors: Sequence[int] | None = None
-) -> Mapped:
-    """Emit as NNAPI's operation if it can be, else as the host's, with the same operands."""
+def _emitted(c: SubgraphConversion, operator: Operator, step: Step, changed: Sequence[Key], tensors: Sequence[int]) -> Mapped:
+    """Emit as NNAPI's operation if it can be, else as the host's with the same operands; outputs are tensors, then variables."""
     name = f"{operator.index}: {operator.name}"
-    written = [i for i in operator.outputs if not c.is_handle(i)] if tensors is None else tensors
     mapping, reasons = WIDE, []
     try:
         if c.context.options.mapping != WIDE:
@@ -360,8 +380,9 @@ def _emitted(
         mapping, reasons = HOST_MAPPING, [error.reason]
         inputs = (*step.inputs, options_value(b"{}"))
         c.draft.add(replace(step, code=extension_code(operator.code), inputs=inputs, name=name, mapping=HOST_MAPPING))
-    for i, value in zip(written, step.outputs, strict=False):
+    for i, value in zip(tensors, step.outputs, strict=False):
         c.values.commit(i, value)
-    for key, value in zip(changed, step.outputs[len(written) :], strict=True):
-        c.variables.assign(key, value)
+    for key, value in zip(changed, step.outputs[len(tensors) :], strict=True):
+        if outlives_bodies(key):
+            c.variables.assign(key, value)
     return Mapped(operator.index, operator.name, mapping, tuple(reasons))

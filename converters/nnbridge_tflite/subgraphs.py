@@ -89,19 +89,24 @@ class SubgraphConversion:
         """Resource tensors: the operator that made the handle, for what the host must refuse."""
         self._callers = callers
 
-    def callee(self, number: int, operator: Operator, draft: Draft, variables: Variables) -> SubgraphConversion:
-        """The conversion of a subgraph that an operator calls."""
+    def subgraph(self, number: int, operator: Operator) -> Subgraph:
+        """A subgraph that an operator names."""
         subgraphs = self.context.file.graph.subgraphs
         if not 0 <= number < len(subgraphs):
             raise ConversionError(Reason(f"a subgraph below {len(subgraphs)}", str(number), operator.label))
+        return subgraphs[number]
+
+    def callee(self, number: int, operator: Operator, draft: Draft, variables: Variables) -> SubgraphConversion:
+        """The conversion of a subgraph that an operator calls."""
+        called = self.subgraph(number, operator)
         callers = (*self._callers, self.number)
         if number in callers or len(callers) > MAX_DEPTH:
             rule = f"subgraphs that do not call themselves, at most {MAX_DEPTH} deep"
             raise ConversionError(Reason(rule, " > ".join(map(str, (*callers, number))), operator.label))
-        self.context.operators_left -= len(subgraphs[number].operators) + 1
+        self.context.operators_left -= len(called.operators) + 1
         if self.context.operators_left < 0:
             raise ConversionError(Reason("fewer calls of subgraphs", "more operators than the file accounts for", operator.label))
-        return SubgraphConversion(self.context, number, subgraphs[number], draft, variables, callers)
+        return SubgraphConversion(self.context, number, called, draft, variables, callers)
 
     def convert(self) -> None:
         """Draft every operator; inputs have been made."""

@@ -14,6 +14,11 @@ Key = Hashable
 """Which variable: subgraph and tensor, or container and name of a resource."""
 
 
+def outlives_bodies(key: Key) -> bool:
+    """True for resource variables. Variable tensors of a body start anew each time that IF or WHILE runs, as in LiteRT."""
+    return isinstance(key, tuple) and isinstance(key[0], str)
+
+
 class Variables:
     """The variables of one subgraph, which may lie inside another one."""
 

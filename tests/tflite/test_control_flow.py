@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnbridge import storage
-from nnbridge.errors import ConversionError, NnapiError
+from nnbridge import devices, storage
+from nnbridge.errors import ConversionError, MissedDeadlineTransientError, NnapiError
 from nnbridge.model import Model
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
 from nnbridge.types import OperationCode
 from tests.tflite.agreement import Array, converted, differences, litert, run
@@ -109,6 +111,26 @@ def test_saved_control_flow_answers_the_same(tmp_path: Path) -> None:
         loaded = storage.load(tmp_path / "m.nnapi")
         for ours, theirs in zip(run(model, {"x": x}), run(loaded, {"x": x}), strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_loop_on_the_host_keeps_to_its_time(tmp_path: Path) -> None:
+    model, _ = converted(_loop(tmp_path, "ROUND", 2**31 - 1))
+    compilation = Compilation.create(model, [])
+    compilation.finish()
+    execution = Execution(compilation)
+    execution.set_loop_timeout(20_000_000)
+    with pytest.raises(MissedDeadlineTransientError, match="a loop that ends within 20000000 ns"):
+        execution.run({"x": np.zeros(SHAPE, np.float32)})
+
+
+@pytest.mark.parametrize("operator", ["ABS", "ROUND"])
+def test_control_flow_answers_the_same_beside_drivers(operator: str, tmp_path: Path) -> None:
+    model, _ = converted(_loop(tmp_path, operator))
+    inputs = {"x": np.array([[-1.4, 2.6, 0.0], [3.5, -0.5, 1.0]], np.float32)}
+    compilation = Compilation.create(model, [devices.device("nnapi-sample_float_fast"), devices.device("nnapi-sample_minimal")])
+    compilation.finish()
+    for ours, theirs in zip(Execution(compilation).run(inputs).values(), run(model, inputs), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_value_that_grows_in_a_loop_has_open_dimensions(tmp_path: Path) -> None:
@@ -272,3 +294,71 @@ def test_calls_that_multiply_are_refused(tmp_path: Path) -> None:
     main.operator("CALL", [x], [y], {"subgraph": number})
     with pytest.raises(ConversionError, match="fewer calls of subgraphs"):
         converted(main.write(tmp_path / "m.tflite", [x], [y]))
+
+
+def _nested(folder: Path, inner: str) -> Path:
+    """count, x = 0, x; while count < 4: x = inner(x) if count < 2 else -x; count += 1."""
+    main = TfliteBuilder()
+    body = main.beside()
+    count, x = body.tensor((), I32), body.tensor(SHAPE)
+    more, early, y = body.tensor((), I32), body.tensor((), B), body.tensor(SHAPE)
+    body.operator("ADD", [count, body.constant(1, I32)], [more], {"fused_activation_function": 0})
+    body.operator("LESS", [count, body.constant(2, I32)], [early], {})
+    branches = {"then_subgraph_index": _unary(main, inner), "else_subgraph_index": _unary(main, "NEG")}
+    body.operator("IF", [early, x], [y], branches)
+    options = {"cond_subgraph_index": _condition(main, 4), "body_subgraph_index": main.add(body, [count, x], [more, y])}
+    start, x0 = main.constant(0, I32), main.tensor(SHAPE, name="x")
+    outs = [main.tensor((), I32, name="n"), main.tensor(SHAPE, name="y")]
+    main.operator("WHILE", [start, x0], outs, options)
+    return main.write(folder / "m.tflite", [x0], outs)
+
+
+@pytest.mark.parametrize(("inner", "mapping"), [("SQUARE", "wide"), ("ROUND", "host")])
+def test_control_flow_inside_control_flow_agrees(inner: str, mapping: str, tmp_path: Path) -> None:
+    _agrees(_nested(tmp_path, inner), mapping)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_cell_in_a_loop_keeps_its_state_from_turn_to_turn_alone(calls: int, tmp_path: Path) -> None:
+    main = TfliteBuilder()
+    body = main.beside()
+    shape = (1, 2)
+    count, x, more, y = body.tensor((), I32), body.tensor(shape), body.tensor((), I32), body.tensor(shape)
+    body.operator("ADD", [count, body.constant(1, I32)], [more], {"fused_activation_function": 0})
+    weights = [body.constant(w, F) for w in ([[0.5, 0], [1, 2]], [[1, 0], [0.25, 1]], [0.1, -0.2])]
+    body.operator("RNN", [x, *weights, body.tensor(shape, is_variable=True)], [y], {"fused_activation_function": 0})
+    tested = _condition(main, 3, shape)
+    options = {"cond_subgraph_index": tested, "body_subgraph_index": main.add(body, [count, x], [more, y])}
+    start, x0 = main.constant(0, I32), main.tensor(shape, name="x")
+    outs = [main.tensor((), I32, name="n"), main.tensor(shape, name="y")]
+    main.operator("WHILE", [start, x0], outs, options)
+    _agrees(main.write(tmp_path / "m.tflite", [x0], outs), "wide", calls)
+
+
+def test_each_signature_is_a_model_with_the_variables_that_it_uses(tmp_path: Path) -> None:
+    path = _counter(tmp_path, 2.5)
+    assert len(converted(path)[0].states) == 1
+    main = TfliteBuilder()
+    x, y, z = main.tensor((2,), name="x"), main.tensor((2,), name="y"), main.tensor((2,), name="z")
+    main.operator("NEG", [x], [y], {})
+    main.operator("CALL", [y], [z], {"subgraph": _counting_body(main, 1)})
+    assert converted(main.write(tmp_path / "n.tflite", [x], [z]))[0].states == ()
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_cell_in_a_branch_starts_anew_each_time(calls: int, tmp_path: Path) -> None:
+    main = TfliteBuilder()
+    body = main.beside()
+    x, y = body.tensor((1, 2)), body.tensor((1, 2))
+    weights = [body.constant(w, F) for w in ([[0.5, 0], [1, 2]], [[1, 0], [0.25, 1]], [0.1, -0.2])]
+    body.operator("RNN", [x, *weights, body.tensor((1, 2), is_variable=True)], [y], {"fused_activation_function": 0})
+    branches = {"then_subgraph_index": main.add(body, [x], [y]), "else_subgraph_index": _unary(main, "NEG", (1, 2))}
+    condition, x0 = main.tensor((), B, name="condition"), main.tensor((1, 2), name="x")
+    outs = [main.tensor((1, 2), name="y"), main.tensor((1, 2), name="z")]
+    for out in outs:
+        main.operator("IF", [condition, x0], [out], branches)
+    path = main.write(tmp_path / "m.tflite", [condition, x0], outs)
+    inputs: dict[str, Array] = {"condition": np.array([True]), "x": np.array([[1, 2]], np.float32)}
+    # 0.5 * 1 + 0.1 and 1 * 1 + 2 * 2 - 0.2.
+    for answer in (*run(converted(path)[0], inputs, calls), *litert(path, list(inputs.values()), calls=calls)):
+        np.testing.assert_allclose(answer, [[0.6, 4.8]], rtol=1e-6)

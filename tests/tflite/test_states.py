@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from nnbridge import devices, storage
+from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_inputs, seeded_samples
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError
@@ -100,3 +103,23 @@ def test_real_file_agrees_with_litert_over_several_calls(name: str, level: int) 
     compared = compare(_finished(model), "litert", seeded_samples(model, LiteRT(path), [0, 1], 3))
     assert compared.samples == 6
     assert compared.passed
+
+
+def test_run_repeats_and_goes_on(tmp_path: Path) -> None:
+    path = _accumulator(tmp_path)
+    np.save(tmp_path / "x.npy", np.ones((1, 1), np.float32))
+    for repeat in (1, 4):
+        arguments = ["run", str(path), "--input", f"x={tmp_path}/x.npy", "--repeat", str(repeat), "-o", f"{tmp_path}/out.npz"]
+        assert CliRunner().invoke(cli, arguments).exit_code == 0
+        assert np.load(tmp_path / "out.npz")["y"].tolist() == [[repeat]]
+
+
+def test_compare_takes_steps_without_a_reset(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    path = _accumulator(tmp_path, "UNIDIRECTIONAL_SEQUENCE_RNN")
+    # Under the delegate mapping the state is lost, as on Android, so that only a single step agrees.
+    for mapping, steps, status in (("wide", 3, 0), ("delegate", 1, 0), ("delegate", 3, 1)):
+        arguments = ["compare", str(path), "--reference", "litert", "--steps", str(steps), "--mapping", mapping, "--json"]
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exit_code == status, result.output
+        assert json.loads(result.stdout)["samples"] == 3 * steps

@@ -14,6 +14,8 @@ from nnbridge.devices.device import (
     Device,
     Performance,
     PreparedModel,
+    Request,
+    Result,
     Support,
 )
 from nnbridge.devices.functions import Array, Function, FunctionPreparedModel
@@ -31,9 +33,14 @@ class HostPreparedModel(FunctionPreparedModel):
 
     def __init__(self, model: Model) -> None:
         found = [_hosted(model, operation) for operation in model.main.operations]
-        bodies = HostBodies(model)
-        functions = [_function(model, o, hosted, bodies) for o, hosted in zip(model.main.operations, found, strict=True)]
+        self._bodies = HostBodies(model)
+        functions = [_function(model, o, hosted, self._bodies) for o, hosted in zip(model.main.operations, found, strict=True)]
         super().__init__(model, functions, [hosted.name for hosted in found])
+
+    def execute(self, request: Request) -> Result:
+        """Run every operation; loops look at the time."""
+        self._bodies.limit(request.deadline, request.loop_timeout)
+        return super().execute(request)
 
 
 def _hosted(model: Model, operation: Operation) -> HostOperation:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostOperation, HostTensor, operand_dtype
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
@@ -74,6 +76,18 @@ class HostBodies:
         self._subgraphs = model.referenced
         self._dtypes = [[operand_dtype(operand) for operand in subgraph.operands] for subgraph in self._subgraphs]
         self._work = [[_work(model, s, o) for o in s.operations] for s in self._subgraphs]
+        self._limits = threading.local()
+
+    def limit(self, deadline: int | None, loop_timeout: int | None) -> None:
+        """Time limits of this thread's run, in ns: ``time.monotonic_ns`` at the latest, and for each loop; None for none."""
+        self._limits.deadline, self._limits.loop = deadline, loop_timeout
+
+    def _check_time(self, started: int) -> None:
+        now, deadline, most = time.monotonic_ns(), getattr(self._limits, "deadline", None), getattr(self._limits, "loop", None)
+        if deadline is not None and now > deadline:
+            raise MissedDeadlineTransientError("the execution's deadline has passed")
+        if most is not None and now - started > most:
+            raise MissedDeadlineTransientError(Reason(f"a loop that ends within {most} ns", "more", "WHILE"))
 
     def branch(self, bodies: Sequence[int], condition: Array, inputs: Sequence[Array | None]) -> Sequence[Array]:
         """The answers of one of two bodies."""
@@ -81,8 +95,9 @@ class HostBodies:
 
     def loop(self, bodies: Sequence[int], count: int, inputs: Sequence[Array | None]) -> Sequence[Array | None]:
         """The first ``count`` values once the first body says no; until then the second one makes the next values."""
-        state = list(inputs)
+        state, started = list(inputs), time.monotonic_ns()
         while _truth(self.run(bodies[0], state)[0]):
+            self._check_time(started)
             made = self.run(bodies[1], state)
             state[: len(made)] = made
         return state[:count]
