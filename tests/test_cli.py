@@ -168,6 +168,8 @@ def test_run_writes_outputs_and_times(tmp_path: Path) -> None:
     with np.load(target) as file:
         assert file.files == [result["outputs"][0]["name"]]
     assert result["steps"][0]["milliseconds"] > 0
+    measured = [step["on_device_milliseconds"] for step in result["steps"] if step["device"] != "nnapi-reference"]
+    assert all(time > 0 for time in measured)
 
 
 def test_a_converted_model_is_the_same_to_every_command(tmp_path: Path) -> None:

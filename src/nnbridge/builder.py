@@ -101,7 +101,7 @@ class ModelBuilder:
 
         BAD_DATA for unknown types, scalars with dimensions, wrong quantisation or more than 2**32 - 1 bytes.
         """
-        self._require_open("addOperand")
+        self.require_open("addOperand")
         TYPES.check_allowed(type, "addOperand")
         if type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE):
             warn_of_oem()
@@ -121,7 +121,7 @@ class ModelBuilder:
         ``value`` is anything with the buffer protocol, a number or a sequence of numbers. Up to 128 bytes are copied
         now; more are read at finish, so the buffer must stay as it is until then.
         """
-        self._require_open("setOperandValue")
+        self.require_open("setOperandValue")
         operand = self._operand(index, "setOperandValue")
         if value is None:
             self._operands[index] = replace(operand, lifetime=Lifetime.NO_VALUE, location=Location())
@@ -144,7 +144,7 @@ class ModelBuilder:
     def set_operand_value_from_memory(self, index: int, memory: Pool, offset: int, length: int) -> None:
         """``setOperandValueFromMemory``: a constant of ``length`` bytes at ``offset`` of a pool; nothing is copied."""
         call = "setOperandValueFromMemory"
-        self._require_open(call)
+        self.require_open(call)
         operand = self._operand(index, call)
         self._require_length(operand, index, length, call)
         if offset < 0 or offset + length > len(memory) or (offset == 0 and length == 0):
@@ -157,7 +157,7 @@ class ModelBuilder:
 
     def set_operand_value_from_model(self, index: int, model: Model) -> None:
         """``setOperandValueFromModel``: the finished model that a MODEL operand of IF or WHILE stands for."""
-        self._require_open("setOperandValueFromModel")
+        self.require_open("setOperandValueFromModel")
         operand = self._operand(index, "setOperandValueFromModel")
         if model is None:
             raise UnexpectedNullError(Reason("a model", "None", "setOperandValueFromModel"))
@@ -167,7 +167,7 @@ class ModelBuilder:
     def set_operand_symm_per_channel_quant_params(self, index: int, scales: Sequence[float], channel_dim: int) -> None:
         """``setOperandSymmPerChannelQuantParams``: one scale above 0 for each index along ``channel_dim``."""
         call = "setOperandSymmPerChannelQuantParams"
-        self._require_open(call)
+        self.require_open(call)
         operand = self._operand(index, call)
         label = operand.name or f"operand {index}"
         if operand.type != OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
@@ -183,7 +183,7 @@ class ModelBuilder:
 
     def set_operand_extension_data(self, index: int, data: bytes | None) -> None:
         """``setOperandExtensionData``: opaque bytes that go to the driver with an extension operand; None removes them."""
-        self._require_open("setOperandExtensionData")
+        self.require_open("setOperandExtensionData")
         operand = self._operand(index, "setOperandExtensionData")
         if not is_extension(operand.type):
             raise BadDataError(Reason("an extension operand", str(operand), "setOperandExtensionData", operand.name))
@@ -197,7 +197,7 @@ class ModelBuilder:
         self, type: int, inputs: Sequence[int], outputs: Sequence[int], *, name: str = "", mapping: str = ""
     ) -> int:
         """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature."""
-        self._require_open("addOperation")
+        self.require_open("addOperation")
         TYPES.check_allowed(type, "addOperation")
         if type == OperationCode.OEM_OPERATION:
             warn_of_oem()
@@ -220,7 +220,7 @@ class ModelBuilder:
     def identify_inputs_and_outputs(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """``identifyInputsAndOutputs``: each must be without value and without role so far."""
         call = "identifyInputsAndOutputs"
-        self._require_open(call)
+        self.require_open(call)
         for index in (*inputs, *outputs):
             self._operand(index, call)
         for listed, lifetime in ((inputs, Lifetime.SUBGRAPH_INPUT), (outputs, Lifetime.SUBGRAPH_OUTPUT)):
@@ -234,14 +234,14 @@ class ModelBuilder:
 
     def relax_computation_float32_to_float16(self, allow: bool) -> None:
         """``relaxComputationFloat32toFloat16``: allow float32 to be computed with float16's range and precision."""
-        self._require_open("relaxComputationFloat32toFloat16")
+        self.require_open("relaxComputationFloat32toFloat16")
         self._relaxed = bool(allow)
 
     # -- finish -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> Model:
         """``finish``: lay out large values, sort into run order, validate, freeze. BAD_DATA makes the builder invalid."""
-        self._require_open("finish")
+        self.require_open("finish")
         self._state = _State.INVALID
         operands = self._place_large_values()
         order = run_order(operands, self._operations)
@@ -310,7 +310,8 @@ class ModelBuilder:
 
     # -- helpers ----------------------------------------------------------------------------------------------------
 
-    def _require_open(self, call: str) -> None:
+    def require_open(self, call: str) -> None:
+        """BAD_STATE once the model is finished, or has failed to."""
         if self._state is not _State.OPEN:
             raise BadStateError(Reason("a model that is not finished", self._state.value, call))
 

@@ -136,6 +136,29 @@ static void errors(ANeuralNetworksModel* model) {
     EXPECT(ANeuralNetworksExecution_compute(execution) == ANEURALNETWORKS_BAD_DATA);
 }
 
+/* An array without a count and a count without an array are refused, whatever the function. */
+static void arrays_and_counts(void) {
+    ANeuralNetworksModel* model = NULL;
+    const uint32_t dims[] = {COUNT}, zero = 0;
+    const float scale = 1.0f;
+    const ANeuralNetworksOperandType tensor = {ANEURALNETWORKS_TENSOR_QUANT8_SYMM_PER_CHANNEL, 1, dims, 0.0f, 0};
+    const ANeuralNetworksOperandType no_array = {ANEURALNETWORKS_TENSOR_FLOAT32, 1, NULL, 0.0f, 0};
+    const ANeuralNetworksOperandType no_count = {ANEURALNETWORKS_TENSOR_FLOAT32, 0, dims, 0.0f, 0};
+    const ANeuralNetworksSymmPerChannelQuantParams no_scales = {0, COUNT, NULL}, no_scale_count = {0, 0, &scale};
+    CHECK(ANeuralNetworksModel_create(&model));
+    CHECK(ANeuralNetworksModel_addOperand(model, &tensor));
+    EXPECT(ANeuralNetworksModel_addOperand(model, &no_array) == ANEURALNETWORKS_BAD_DATA);
+    EXPECT(ANeuralNetworksModel_addOperand(model, &no_count) == ANEURALNETWORKS_BAD_DATA);
+    EXPECT(ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(model, 0, &no_scales) == ANEURALNETWORKS_BAD_DATA);
+    EXPECT(ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(model, 0, &no_scale_count) == ANEURALNETWORKS_BAD_DATA);
+    EXPECT(ANeuralNetworksModel_setOperandValue(model, 0, dims, 0) == ANEURALNETWORKS_BAD_DATA);
+    EXPECT(ANeuralNetworksModel_addOperation(model, 10000, 0, NULL, 1, &zero) == ANEURALNETWORKS_UNEXPECTED_NULL);
+    EXPECT(ANeuralNetworksModel_addOperation(model, 10000, 0, &zero, 1, &zero) == ANEURALNETWORKS_BAD_DATA);
+    EXPECT(ANeuralNetworksModel_identifyInputsAndOutputs(model, 1, &zero, 0, NULL) == ANEURALNETWORKS_UNEXPECTED_NULL);
+    EXPECT(ANeuralNetworksModel_identifyInputsAndOutputs(model, 1, &zero, 0, &zero) == ANEURALNETWORKS_BAD_DATA);
+    ANeuralNetworksModel_free(model);
+}
+
 int main(int argc, char** argv) {
     EXPECT(argc == 2);
     for (int i = 0; i < COUNT; i++) weights[i] = 0.5f * (float)i;
@@ -151,6 +174,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     through_memory();
     errors(model);
+    arrays_and_counts();
     ANeuralNetworksCompilation_free(compilation);
     ANeuralNetworksModel_free(model);
     puts("all computed");

@@ -220,6 +220,7 @@ def run(
     states = States(compilation.model)
     for _ in range(repeat):
         execution = Execution(compilation, states)
+        execution.measure_steps()
         outputs = execution.run(given)
     if output is not None:
         with atomic_write(output) as file:
@@ -228,7 +229,14 @@ def run(
         {"name": name, "type": str(array.dtype), "shape": list(array.shape), **_range(array)} for name, array in outputs.items()
     ]
     steps: list[dict[str, Any]] = [
-        {"device": s.device, "milliseconds": s.nanoseconds / 1e6, "runs": s.runs, "fallback": s.fallback and str(s.fallback)}
+        {
+            "device": s.device,
+            "milliseconds": s.nanoseconds / 1e6,
+            "on_device_milliseconds": s.on_device and s.on_device / 1e6,
+            "in_driver_milliseconds": s.in_driver and s.in_driver / 1e6,
+            "runs": s.runs,
+            "fallback": s.fallback and str(s.fallback),
+        }
         for s in execution.report.steps
     ]
     if as_json:

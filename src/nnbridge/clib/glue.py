@@ -89,6 +89,7 @@ class _Converter:
             "pointer": lambda p: None if p == self.null else p,
             "buffer": self._buffer,
             "u32s": lambda count, p: None if p == self.null and count else self._numbers(p, count),
+            "u32 array": lambda count, p: None if p == self.null else self._numbers(p, count),
             "handles": self._handles,
         }
 
@@ -111,13 +112,19 @@ class _Converter:
     def _operand_type(self, pointer: Any) -> ndk.OperandType | None:
         if pointer == self.null:
             return None
-        dims = self._numbers(pointer.dimensions, pointer.dimensionCount)
-        return ndk.OperandType(pointer.type, tuple(dims), pointer.scale, pointer.zeroPoint)
+        dims = self._sized(pointer.dimensions, pointer.dimensionCount)
+        return ndk.OperandType(pointer.type, dims, pointer.scale, pointer.zeroPoint)
 
     def _channel_quant(self, pointer: Any) -> ndk.SymmPerChannelQuantParams | None:
         if pointer == self.null:
             return None
-        return ndk.SymmPerChannelQuantParams(pointer.channelDim, list(self._ffi.unpack(pointer.scales, pointer.scaleCount)))
+        return ndk.SymmPerChannelQuantParams(pointer.channelDim, self._sized(pointer.scales, pointer.scaleCount))
+
+    def _sized(self, pointer: Any, count: int) -> tuple[Any, ...] | None:
+        """The numbers of an array; None for one without a count or a count without one."""
+        if (pointer == self.null) != (count == 0):
+            return None
+        return tuple(self._ffi.unpack(pointer, count)) if count else ()
 
     def _buffer(self, pointer: Any, length: int) -> tuple[Any, int]:
         # A buffer of length 0 is told from NULL: it is refused, NULL means "no value".

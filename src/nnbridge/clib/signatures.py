@@ -99,8 +99,9 @@ class Parameter:
     """One parameter of a function: how the glue treats it, and how C writes it."""
 
     kind: str
-    """``handle``, ``number``, ``string``, ``operandType``, ``channelQuant``, ``token``, ``pointer``, ``buffer``, ``u32s``,
-    ``handles``; or a result: ``out handle``, ``out number``, ``out string``, ``out bools``, ``out u32s``."""
+    """``handle``, ``number``, ``string``, ``operandType``, ``channelQuant``, ``token``, ``pointer``, ``buffer``, ``u32s``
+    (NULL is as good as a count of 0), ``u32 array``, ``handles``;
+    or a result: ``out handle``, ``out number``, ``out string``, ``out bools``, ``out u32s``."""
     c: tuple[str, ...]
     """The C parameters that it stands for."""
     name: str
@@ -134,7 +135,7 @@ _FIXED = {
     "pointer": ("pointer", "const void* {0}"),
     "in": ("buffer", "const void* {0}, size_t length"),
     "inout": ("buffer", "void* {0}, size_t length"),
-    "count u32": ("u32s", "uint32_t {0}Count, const uint32_t* {0}s"),
+    "count u32": ("u32 array", "uint32_t {0}Count, const uint32_t* {0}s"),
     "rank u32": ("u32s", "uint32_t rank, const uint32_t* {0}"),
     "out string": ("out string", "const char** {0}"),
     "out bools": ("out bools", "bool* {0}"),

@@ -23,6 +23,7 @@ from nnbridge.ndk.core import (
     free,
     function,
     not_null,
+    sized,
     value_function,
 )
 from nnbridge.runtime.compilation import Compilation, supported_operations
@@ -124,6 +125,16 @@ def _builder(model: Handle | None) -> ModelBuilder:
     return HANDLES.get(model, ModelHandle).builder
 
 
+def _filled(builder: ModelBuilder, call: str, *lists: Sequence[int] | None) -> ModelBuilder:
+    """The builder, if the lists are there and none is empty (facts M5 and M6)."""
+    for given in lists:
+        not_null(given, "a list of operands")
+    builder.require_open(call)
+    for given in lists:
+        sized(given or None, call)
+    return builder
+
+
 @function(None)
 def ANeuralNetworksModel_create() -> Handle:
     """An empty model."""
@@ -147,7 +158,8 @@ def ANeuralNetworksModel_finish(model: Handle) -> None:
 def ANeuralNetworksModel_addOperand(model: Handle, type: OperandType) -> None:
     """Operands are numbered from 0 in order of addition."""
     builder, type = _builder(model), not_null(type, "an operand type")
-    builder.add_operand(type.type, type.dimensions, scale=type.scale, zero_point=type.zeroPoint)
+    builder.require_open("addOperand")
+    builder.add_operand(type.type, sized(type.dimensions, "addOperand"), scale=type.scale, zero_point=type.zeroPoint)
 
 
 @function()
@@ -179,21 +191,21 @@ def ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
 ) -> None:
     """Scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand."""
     builder, params = _builder(model), not_null(params, "parameters")
-    builder.set_operand_symm_per_channel_quant_params(index, list(params.scales or ()), params.channelDim)
+    builder.require_open("setOperandSymmPerChannelQuantParams")
+    scales = sized(params.scales, "setOperandSymmPerChannelQuantParams")
+    builder.set_operand_symm_per_channel_quant_params(index, list(scales), params.channelDim)
 
 
 @function()
 def ANeuralNetworksModel_addOperation(model: Handle, type: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
     """Operations may be added in any order."""
-    builder = _builder(model)
-    builder.add_operation(type, not_null(inputs, "inputs"), not_null(outputs, "outputs"))
+    _filled(_builder(model), "addOperation", inputs, outputs).add_operation(type, inputs, outputs)
 
 
 @function()
 def ANeuralNetworksModel_identifyInputsAndOutputs(model: Handle, inputs: Sequence[int], outputs: Sequence[int]) -> None:
     """The model's inputs and outputs, in order."""
-    builder = _builder(model)
-    builder.identify_inputs_and_outputs(not_null(inputs, "inputs"), not_null(outputs, "outputs"))
+    _filled(_builder(model), "identifyInputsAndOutputs", inputs, outputs).identify_inputs_and_outputs(inputs, outputs)
 
 
 @function()

@@ -38,7 +38,8 @@ class OperandType:
     """``ANeuralNetworksOperandType``."""
 
     type: int
-    dimensions: Sequence[int] = ()
+    dimensions: Sequence[int] | None = ()
+    """None where C gave no array although it gave a count, or an array with a count of 0 (fact M6)."""
     scale: float = 0.0
     zeroPoint: int = 0
 
@@ -48,7 +49,8 @@ class SymmPerChannelQuantParams:
     """``ANeuralNetworksSymmPerChannelQuantParams``."""
 
     channelDim: int
-    scales: Sequence[float]
+    scales: Sequence[float] | None
+    """None as in :class:`OperandType`."""
 
 
 @dataclass
@@ -163,6 +165,13 @@ def not_null(value: _Object | None, what: str) -> _Object:
     if value is None:
         raise UnexpectedNullError(Reason(what, "NULL"))
     return value
+
+
+def sized(values: Sequence[_Object] | None, call: str) -> Sequence[_Object]:
+    """The values; BAD_DATA where an array and its count contradict each other (fact M6)."""
+    if values is None:
+        raise BadDataError(Reason("an array with a count, or neither", "one without the other", call))
+    return values
 
 
 def exactly(buffer: Buffer, length: int | None) -> Buffer:

@@ -21,6 +21,7 @@ from nnbridge.ndk.core import (
     free,
     function,
     not_null,
+    sized,
     value_function,
 )
 from nnbridge.operations.validation import check_operand_type
@@ -152,11 +153,12 @@ def _dims(execution: Execution, type: OperandType | None, call: str) -> Sequence
     """The dimensions of a type, which must be right by itself; its code and quantisation count for no more (fact E8)."""
     if type is None:
         return None
-    reason = check_operand_type(type.type, type.dimensions, type.scale, type.zeroPoint)
+    execution.require_preparation(call)
+    dims = sized(type.dimensions, call)
+    reason = check_operand_type(type.type, dims, type.scale, type.zeroPoint)
     if reason is not None:
-        execution.require_preparation(call)
         raise BadDataError(reason)
-    return type.dimensions
+    return dims
 
 
 @function()
