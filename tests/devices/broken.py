@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from nnbridge.devices.device import PreparedModel, Request, Result
+from nnbridge.devices.device import PreparedModel, PrepareModelConfig, Request, Result
+from nnbridge.errors import OpFailedError
 from nnbridge.extensions import Extension
 from nnbridge.model import Model
 from tests.runtime.drivers import Driver
@@ -70,3 +71,13 @@ class _DiesAtOnce(Driver):
 
 
 DIES_AT_ONCE = _DiesAtOnce("dies-at-once")
+
+
+class _Attributes(Driver):
+    """Refuses to prepare, and says with which token and attributes it was asked."""
+
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        raise OpFailedError(f"{config.hints} {config.priority} {config.save is not None}")
+
+
+ATTRIBUTES = _Attributes("attributes")

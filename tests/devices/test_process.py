@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from nnbridge import devices
+from nnbridge.devices.device import CacheFiles
 from nnbridge.devices.remote.client import TIMEOUT_VARIABLE, RemoteDevice
 from nnbridge.errors import (
     DeadObjectError,
@@ -320,3 +321,31 @@ def test_the_script_that_kills_drivers_loses_no_execution() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("0 lost") == ended.stdout.count("left behind: nothing") == 2
+
+
+# -- caching and attributes ----------------------------------------------------------------------------------------------
+
+
+def test_compiled_models_are_kept_by_drivers_in_other_processes_too(tmp_path: Path) -> None:
+    device = RemoteDevice.process("caching:nnapi-sample_all")
+    assert device.number_of_cache_files_needed() == (1, 0)
+    for expected in ("written", "read"):
+        compilation = Compilation.create_for_devices(add_then(OperationCode.RELU), [device])
+        compilation.set_caching(tmp_path, bytes(32))
+        compilation.finish()
+        assert [record.result for record in compilation.plan.cache] == [expected]
+        assert np.array_equal(Execution(compilation).run([X])["y"], np.maximum(ADDED, 0))
+
+
+def test_a_damaged_cache_file_reaches_no_driver(tmp_path: Path) -> None:
+    device = RemoteDevice.process("caching:nnapi-sample_all")
+    with pytest.raises(OpFailedError):
+        device.prepare_model_from_cache(CacheFiles((b"nonsense" * 40,)), bytes(32))
+    assert device.supported_operations(add_then()) == [True]
+
+
+def test_attributes_travel() -> None:
+    compilation = Compilation.create_for_devices(add_then(), [driver("ATTRIBUTES")])
+    compilation.add_extension_attribute("com.example", 7, b"\x00\xff")
+    with pytest.raises(OpFailedError, match=r"\(\('com.example', 7, b'\\x00\\xff'\),\) 100 False"):
+        compilation.finish()

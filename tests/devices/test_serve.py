@@ -19,9 +19,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnbridge.devices.device import CacheFiles
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.devices.remote.server import serve_session
-from nnbridge.devices.remote.wire import Channel, Message, ModelMemory, SharedBlock, to_capabilities, to_extension
+from nnbridge.devices.remote.wire import (
+    Channel,
+    Message,
+    ModelMemory,
+    SharedBlock,
+    cache_files,
+    cache_memory,
+    to_capabilities,
+    to_extension,
+)
 from nnbridge.errors import DeadObjectError, InputError, OpFailedError
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -133,6 +143,30 @@ def test_wrong_arguments_of_prepare_are_bad_data(channel: Channel, wrong: Messag
         assert call(channel, "prepare", (file,), **{**right, **wrong})["code"] == BAD_DATA
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"token": "00"}, {"token": 5}, {"hints": 5}, {"hints": [["a", -1, "00"]]}, {"hints": [[1]]}], ids=str
+)
+def test_wrong_tokens_and_attributes_are_bad_data(channel: Channel, wrong: Message) -> None:
+    with ModelMemory(add_then()) as file:
+        assert call(channel, "prepare", (file,), preference=1, priority=100, **wrong)["code"] == BAD_DATA
+
+
+def test_a_driver_without_a_cache_refuses_to_prepare_from_one(channel: Channel) -> None:
+    memory, lengths = cache_memory(CacheFiles((b"one", b""), (b"three",)))
+    assert call(channel, "prepare_from_cache", (memory,), cache=lengths, token="00" * 32)["code"] == ResultCode.OP_FAILED
+    for wrong in ({"model": [3, 0], "data": [4]}, {"model": [8]}, {"model": [-1, 9], "data": []}, [8], None):
+        with pytest.raises(EOFError):
+            call(connected(Driver("served")), "prepare_from_cache", (memory,), cache=wrong, token="00" * 32)
+    os.close(memory)
+
+
+def test_cache_files_travel_as_they_are() -> None:
+    files = CacheFiles((b"one", b""), (b"three",))
+    memory, lengths = cache_memory(files)
+    assert cache_files(memory, lengths) == files
+    os.close(memory)
+
+
 def memory_of(content: bytes, seals: int) -> int:
     descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
     os.write(descriptor, content)
@@ -193,6 +227,7 @@ DESCRIPTION: Message = {
     "feature_level": 8,
     "type": 4,
     "extensions": [],
+    "cache_files": [0, 0],
     "capabilities": {
         "operands": {"3": [0.5, 0.5]},
         "relaxed_scalar": [1, 1],

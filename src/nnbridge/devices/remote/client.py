@@ -23,7 +23,17 @@ from weakref import finalize
 
 import numpy as np
 
-from nnbridge.devices.device import Capabilities, Device, OutputShape, PreparedModel, Request, Result, Support
+from nnbridge.devices.device import (
+    CacheFiles,
+    Capabilities,
+    Device,
+    OutputShape,
+    PreparedModel,
+    PrepareModelConfig,
+    Request,
+    Result,
+    Support,
+)
 from nnbridge.devices.remote.wire import (
     Channel,
     Message,
@@ -31,6 +41,8 @@ from nnbridge.devices.remote.wire import (
     ProtocolError,
     SharedBlock,
     aligned,
+    cache_files,
+    cache_memory,
     close_all,
     to_capabilities,
     to_extension,
@@ -162,6 +174,8 @@ class _Session:
         try:
             channel.send(message, descriptors)
             answer, found = channel.receive(until)
+            if "cache" in answer and len(found) == 1:
+                answer["cache"] = cache_files(found[0], answer["cache"])
             close_all(found)
             return answer
         except TimeoutError as error:
@@ -228,6 +242,8 @@ class RemoteDevice(Device):
             self.type = DeviceTypeCode(described["type"])
             self._extensions = tuple(to_extension(e) for e in described["extensions"])
             self._capabilities = to_capabilities(described["capabilities"])
+            models, data = described["cache_files"]
+            self._cache_files = int(models), int(data)
         except (KeyError, TypeError, ValueError, ProtocolError) as error:
             raise InputError(Reason("a driver that describes itself", str(error), operand=name)) from error
 
@@ -280,16 +296,47 @@ class RemoteDevice(Device):
         deadline: int | None = None,
     ) -> PreparedModel:
         """Prepare in the driver's process; a dead driver is started and asked again, once."""
-        message = {"call": "prepare", "preference": int(preference), "priority": int(priority), "deadline": deadline}
+        return self.prepare_model_with_config(model, PrepareModelConfig(preference, priority, deadline))
 
-        def prepare(session: _Session) -> RemotePreparedModel:
-            handle = session.call(message, [file], deadline).get("handle")
-            if not isinstance(handle, int):
-                raise OpFailedError(Reason("a prepared model", str(handle), self.name))
-            return RemotePreparedModel(session, handle)
-
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """The same with a cache and with attributes."""
+        message = {
+            "call": "prepare",
+            "preference": int(config.preference),
+            "priority": int(config.priority),
+            "deadline": config.deadline,
+            "token": config.token.hex(),
+            "save": config.save is not None,
+            "hints": [[name, number, value.hex()] for name, number, value in config.hints],
+        }
         with ModelMemory(model) as file:
-            return self._protected(prepare)
+            answer, prepared = self._protected(lambda session: self._prepare(session, message, file, config.deadline))
+        files = answer.get("cache")
+        if config.save is not None and isinstance(files, CacheFiles):
+            config.save(files)
+        return prepared
+
+    def number_of_cache_files_needed(self) -> tuple[int, int]:
+        """As the driver said when it started."""
+        return self._cache_files
+
+    def prepare_model_from_cache(self, files: CacheFiles, token: bytes, deadline: int | None = None) -> PreparedModel:
+        """The files travel as the model does."""
+        memory, lengths = cache_memory(files)
+        message = {"call": "prepare_from_cache", "cache": lengths, "token": token.hex(), "deadline": deadline}
+        try:
+            return self._protected(lambda session: self._prepare(session, message, memory, deadline, typed=True))[1]
+        finally:
+            os.close(memory)
+
+    def _prepare(
+        self, session: _Session, message: Message, descriptor: int, deadline: int | None, *, typed: bool = False
+    ) -> tuple[Message, RemotePreparedModel]:
+        answer = session.call(message, [descriptor], deadline)
+        handle = answer.get("handle")
+        if type(handle) is not int:
+            raise OpFailedError(Reason("a prepared model", str(handle), self.name))
+        return answer, RemotePreparedModel(session, handle, typed=typed)
 
     def close(self) -> None:
         """End the session, and the driver's process if it is ours. The next call starts it again."""
@@ -331,8 +378,10 @@ class RemoteDevice(Device):
 class RemotePreparedModel(PreparedModel):
     """A model that a driver in another process is ready to run. It dies with that process."""
 
-    def __init__(self, session: _Session, handle: int) -> None:
+    def __init__(self, session: _Session, handle: int, *, typed: bool = False) -> None:
+        """``typed``: the driver's side does not know the model, so that requests tell the types of their inputs."""
         self._session = session
+        self._typed = typed
         self._handle = handle
         self._owner = os.getpid()
         finalize(self, session.release, handle)
@@ -367,6 +416,8 @@ class RemotePreparedModel(PreparedModel):
             "loop_timeout": request.loop_timeout,
             "measure": request.measure,
         }
+        if self._typed:
+            message["types"] = [None if value is None else value.dtype.str for value in inputs]
         result = _result(self._session.exchange(line, message, descriptors, request.deadline), self._session.name)
         if result.code is ResultCode.NO_ERROR:
             for buffer, offset in outputs:

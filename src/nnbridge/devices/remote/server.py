@@ -7,7 +7,9 @@ ends, takes its prepared models along.
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +19,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.devices.device import Device, OutputBuffer, PreparedModel, Request, Result
+from nnbridge.devices.device import (
+    CacheFiles,
+    Device,
+    OutputBuffer,
+    PreparedModel,
+    PrepareModelConfig,
+    Request,
+    Result,
+)
 from nnbridge.devices.remote.wire import (
     Channel,
     Message,
     ProtocolError,
     SharedBlock,
+    cache_files,
+    cache_memory,
     close_all,
     from_capabilities,
     from_extension,
@@ -34,16 +46,19 @@ from nnbridge.model import Model, Operand, known
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.operations.validation import validate_model
 from nnbridge.storage import read_model
-from nnbridge.types import OperandCode, PreferenceCode, PriorityCode, is_extension
+from nnbridge.types import BYTE_SIZE_OF_CACHE_TOKEN, OperandCode, PreferenceCode, PriorityCode, is_extension
 
 LOG = logging.getLogger(__name__)
+_ELEMENT_TYPE = re.compile(r"[<|](f[248]|[iu][1248]|b1|V[1-9]\d{0,4})")
+_TOKEN = re.compile(r"[0-9a-f]{64}")
 MAX_PREPARED = 4096
 """Prepared models that one client may hold."""
 
 
 @dataclass
 class _Prepared:
-    model: Model
+    model: Model | None
+    """What requests are checked against; None for a model from a cache."""
     prepared: PreparedModel
 
 
@@ -99,11 +114,14 @@ class _Worker:
         self._session = session
         self._channel = channel
         self._memory: SharedBlock | None = None
+        self._sent: list[int] = []
+        """Descriptors that go with the next answer."""
         self._calls: dict[str, Callable[[Message, list[int]], Message]] = {
             "describe": self._describe,
             "open": self._open,
             "supported_operations": self._supported_operations,
             "prepare": self._prepare,
+            "prepare_from_cache": self._prepare_from_cache,
             "execute": self._execute,
         }
 
@@ -116,7 +134,11 @@ class _Worker:
                     answer = self._answer(message, descriptors)
                 finally:
                     close_all(descriptors)
-                self._channel.send(answer)
+                sent, self._sent = self._sent, []
+                try:
+                    self._channel.send(answer, sent)
+                finally:
+                    close_all(sent)
         except (EOFError, OSError):
             pass  # The client is gone, or the session was closed.
         except ProtocolError as error:
@@ -152,6 +174,7 @@ class _Worker:
             "type": int(device.type),
             "capabilities": from_capabilities(device.capabilities),
             "extensions": [from_extension(e) for e in device.supported_extensions()],
+            "cache_files": list(device.number_of_cache_files_needed()),
         }
 
     def _open(self, message: Message, descriptors: list[int]) -> Message:
@@ -176,8 +199,28 @@ class _Worker:
             raise BadDataError(Reason("a preference of 0 to 2", str(preference), "prepareModel"))
         if priority not in tuple(PriorityCode):
             raise BadDataError(Reason("a priority of 90, 100 or 110", str(priority), "prepareModel"))
+        saved: list[CacheFiles] = []
+        config = PrepareModelConfig(
+            preference,
+            priority,
+            _optional_number(message.get("deadline"), "deadline"),
+            _token(message.get("token")),
+            saved.append if message.get("save") is True else None,
+            _hints(message.get("hints")),
+        )
+        answer = self._prepared(model, self._session.device.prepare_model_with_config(model, config))
+        if saved:
+            descriptor, answer["cache"] = cache_memory(saved[-1])
+            self._sent.append(descriptor)
+        return answer
+
+    def _prepare_from_cache(self, message: Message, descriptors: list[int]) -> Message:
+        """``prepareModelFromCache``: the model is the driver's secret, so that requests come with the types of their inputs."""
+        files, token = cache_files(_only(descriptors), message.get("cache")), _token(message.get("token"))
         deadline = _optional_number(message.get("deadline"), "deadline")
-        prepared = self._session.device.prepare_model(model, preference, priority, deadline)
+        return self._prepared(None, self._session.device.prepare_model_from_cache(files, token, deadline))
+
+    def _prepared(self, model: Model | None, prepared: object) -> Message:
         if not isinstance(prepared, PreparedModel):
             raise OpFailedError(Reason("a prepared model", type(prepared).__name__, self._session.device.name))
         return {"handle": self._session.add(_Prepared(model, prepared))}
@@ -220,25 +263,53 @@ def _received_model(descriptors: list[int]) -> Model:
     return model
 
 
-def _request(message: Mapping[str, Any], model: Model, memory: SharedBlock | None) -> Request:
+def _request(message: Mapping[str, Any], model: Model | None, memory: SharedBlock | None) -> Request:
     """The request of a call: every place inside the memory, every shape as the model has it (facts V36 to V38)."""
     if memory is None:
         raise BadDataError(Reason("memory for the execution", "none", "execute"))
-    main = model.main
-    given, taken = message.get("inputs"), message.get("outputs")
-    for what, listed, wanted in (("inputs", given, main.inputs), ("outputs", taken, main.outputs)):
-        if not isinstance(listed, list) or len(listed) != len(wanted):
-            found = len(listed) if isinstance(listed, list) else type(listed).__name__
-            raise BadDataError(Reason(f"{len(wanted)} {what}", str(found), "execute"))
-    assert isinstance(given, list)
-    assert isinstance(taken, list)
+    given, taken, types = (_places(message.get(what), what) for what in ("inputs", "outputs", "types"))
+    if model is None:
+        inputs = [_typed_input(place, text, memory) for place, text in _pairs(given, types, "types")]
+        outputs = [_output(Operand(OperandCode.TENSOR_OEM_BYTE), place, memory) for place in taken]
+    else:
+        operands, main = model.main.operands, model.main
+        inputs = [_input(operands[i], place, memory) for i, place in _pairs(main.inputs, given, "inputs")]
+        outputs = [_output(operands[i], place, memory) for i, place in _pairs(main.outputs, taken, "outputs")]
     return Request(
-        tuple(_input(main.operands[i], place, memory) for i, place in zip(main.inputs, given, strict=True)),
-        tuple(_output(main.operands[i], place, memory) for i, place in zip(main.outputs, taken, strict=True)),
+        tuple(inputs),
+        tuple(outputs),
         _optional_number(message.get("deadline"), "deadline"),
         _optional_number(message.get("loop_timeout"), "loop_timeout"),
         message.get("measure") is True,
     )
+
+
+def _places(listed: object, what: str) -> list[Any]:
+    if listed is None and what == "types":
+        return []
+    if not isinstance(listed, list):
+        raise BadDataError(Reason(f"a list of {what}", type(listed).__name__, "execute"))
+    return listed
+
+
+def _pairs(wanted: Sequence[Any], listed: Sequence[Any], what: str) -> list[tuple[Any, Any]]:
+    if len(listed) != len(wanted):
+        raise BadDataError(Reason(f"{len(wanted)} {what}", str(len(listed)), "execute"))
+    return list(zip(wanted, listed, strict=True))
+
+
+def _typed_input(place: object, text: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
+    """An input of a model that this side does not know, by the name of its element type."""
+    if place is None:
+        return None
+    if not isinstance(text, str) or not _ELEMENT_TYPE.fullmatch(text):
+        raise BadDataError(Reason("an element type", str(text), "execute"))
+    dtype = np.dtype(text)
+    data, dims = _part(Operand(OperandCode.TENSOR_OEM_BYTE), place, memory)
+    size = math.prod(dims) * dtype.itemsize
+    if len(data) != size or data.ctypes.data % dtype.itemsize:
+        raise BadDataError(Reason(f"{size} aligned bytes", str(len(data)), "execute"))
+    return data.view(dtype).reshape(dims)
 
 
 def _input(operand: Operand, place: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
@@ -249,7 +320,7 @@ def _input(operand: Operand, place: object, memory: SharedBlock) -> npt.NDArray[
     tensor = operand.is_tensor or (is_extension(operand.type) and bool(operand.dims))
     if tensor and not known(dims):
         raise BadDataError(Reason("known dimensions of an input", str(list(dims)), "execute", operand.name))
-    size = int(np.prod(dims, dtype=object)) * dtype.itemsize
+    size = math.prod(dims) * dtype.itemsize
     if len(data) != size and operand.type != OperandCode.OEM_SCALAR:
         raise BadDataError(Reason(f"{size} bytes for {operand}", str(len(data)), "execute", operand.name))
     return data if operand.type == OperandCode.OEM_SCALAR else data.view(dtype).reshape(dims)
@@ -278,6 +349,23 @@ def _numbers(values: object, call: str) -> list[int]:
     if not isinstance(values, list) or not all(type(v) is int and 0 <= v < 2**63 for v in values):
         raise BadDataError(Reason("numbers from 0", str(values), call))
     return values
+
+
+def _token(value: object) -> bytes:
+    if value is None:
+        return bytes(BYTE_SIZE_OF_CACHE_TOKEN)
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise BadDataError(Reason(f"{BYTE_SIZE_OF_CACHE_TOKEN} bytes in hexadecimal", str(value), "token"))
+    return bytes.fromhex(value)
+
+
+def _hints(listed: object) -> tuple[tuple[str, int, bytes], ...]:
+    """Extension attributes: name, number, value in hexadecimal."""
+    try:
+        found = [] if listed is None else list(listed)  # type: ignore[call-overload]  # what cannot be listed is answered below
+        return tuple((str(name), _numbers([number], "attributes")[0], bytes.fromhex(value)) for name, number, value in found)
+    except (TypeError, ValueError) as error:
+        raise BadDataError(Reason("attributes of a name, a number and a value", str(error), "attributes")) from error
 
 
 def _optional_number(value: object, what: str) -> int | None:

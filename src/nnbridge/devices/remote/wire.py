@@ -14,16 +14,17 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from itertools import accumulate
+from typing import IO, Any
 from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge import storage  # a module: storage itself imports devices
-from nnbridge.devices.device import Capabilities, Performance
+from nnbridge.devices.device import MAX_CACHE_FILES, CacheFiles, Capabilities, Performance
 from nnbridge.errors import Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.model import Model
@@ -153,24 +154,59 @@ def sealed_size(descriptor: int, seals: int = _READ_ONLY) -> int:
     return os.fstat(descriptor).st_size
 
 
+def _read_only_memory(name: str, fill: Callable[[IO[bytes]], None]) -> int:
+    """The descriptor of memory that nobody can change any more once it is filled."""
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            fill(file)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _READ_ONLY | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 class ModelMemory:
     """A model as a read-only ``.nnapi`` file in memory."""
 
     def __init__(self, model: Model) -> None:
-        self.descriptor = os.memfd_create("nnbridge-model", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            with os.fdopen(os.dup(self.descriptor), "wb") as file:
-                storage.write_model(model, file)
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _READ_ONLY | fcntl.F_SEAL_SEAL)
-        except BaseException:
-            os.close(self.descriptor)
-            raise
+        self.descriptor = _read_only_memory("nnbridge-model", lambda file: storage.write_model(model, file))
 
     def __enter__(self) -> int:
         return self.descriptor
 
     def __exit__(self, *_: object) -> None:
         os.close(self.descriptor)
+
+
+def cache_memory(files: CacheFiles) -> tuple[int, Message]:
+    """Cache files as one read-only memory: its descriptor, and the files' lengths."""
+
+    def fill(memory: IO[bytes]) -> None:
+        for content in (*files.model, *files.data):
+            memory.write(content)
+
+    lengths = {"model": [len(content) for content in files.model], "data": [len(content) for content in files.data]}
+    return _read_only_memory("nnbridge-cache", fill), lengths
+
+
+def cache_files(descriptor: int, lengths: object) -> CacheFiles:
+    """The cache files in a memory of the other side, which may be closed afterwards."""
+    size = sealed_size(descriptor)
+    models, data = (_lengths(lengths.get(kind) if isinstance(lengths, dict) else None) for kind in ("model", "data"))
+    if sum(models) + sum(data) != size:
+        raise ProtocolError(f"cache files of {sum(models) + sum(data)} bytes in a memory of {size}")
+    view = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+    ends = accumulate((*models, *data))
+    parts = tuple(view[end - length : end] for length, end in zip((*models, *data), ends, strict=True))
+    return CacheFiles(parts[: len(models)], parts[len(models) :])
+
+
+def _lengths(listed: object) -> list[int]:
+    if not isinstance(listed, list) or len(listed) > MAX_CACHE_FILES or not all(type(n) is int and n >= 0 for n in listed):
+        raise ProtocolError(f"no lengths of cache files: {listed}")
+    return listed
 
 
 def aligned(size: int) -> int:
