@@ -13,7 +13,7 @@ from nnbridge.model import ChannelQuant
 from nnbridge.types import OperandCode
 from nnbridge_tflite.extension import extension_code
 from nnbridge_tflite.graph import Operator, Tensor
-from nnbridge_tflite.infer import DATA_DEPENDENT, infer_dims
+from nnbridge_tflite.infer import DATA_DEPENDENT, infer_dims, shape_is_computed
 from nnbridge_tflite.reader import TfliteFile
 from nnbridge_tflite.sparse import dense
 from nnbridge_tflite.variables import Variables
@@ -159,7 +159,7 @@ class Values:
         stale = any(
             i >= 0 and v.dims != (self.tensors[i].shape or (1,)) for i, v in zip(operator.inputs, step.inputs, strict=False)
         )
-        if stale or operator.name in DATA_DEPENDENT:
+        if stale or operator.name in DATA_DEPENDENT or shape_is_computed(operator, step.inputs):
             infer_dims(operator, step)
 
     def shape(self, index: int) -> tuple[int, ...] | None:

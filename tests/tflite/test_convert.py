@@ -186,3 +186,13 @@ def test_dimensions_that_data_decides_stay_open(tmp_path: Path) -> None:
     model, _ = converted(builder.write(tmp_path / "m.tflite", [data], [out]))
     assert model.main.operands[model.main.outputs[0]].dims == (0, 0)
     assert run(model, {"t0": np.array([0, 1, 0, 0, 1], bool)})[0].tolist() == [[1], [4]]
+
+
+def test_slices_of_a_computed_size_stay_open(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, begin, size = builder.tensor((4, 2)), builder.tensor((2,), "int32"), builder.tensor((2,), "int32")
+    out = builder.tensor((1, 1))  # What a file declares of such a tensor means nothing.
+    builder.operator("SLICE", [data, begin, size], [out], {})
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [data, begin, size], [out]))
+    inputs = {"t0": np.arange(8, dtype=np.float32).reshape(4, 2), "t1": np.int32([1, 0]), "t2": np.int32([-1, 2])}
+    assert run(model, inputs)[0].tolist() == [[2, 3], [4, 5], [6, 7]]
