@@ -11,11 +11,12 @@ from nnbridge.cpu.executor import Executor
 from nnbridge.devices import cpu
 from nnbridge.devices.device import Capabilities, Performance, Result, uniform_capabilities
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, OutputInsufficientSizeError
+from nnbridge.extensions import TYPES
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, ResultCode
-from tests.runtime.drivers import CannotPrepare, FailsToExecute
+from tests.runtime.drivers import CannotPrepare, Driver, FailsToExecute
 from tests.runtime.planning import (
     BOOL8,
     Graph,
@@ -429,3 +430,32 @@ def test_an_omitted_output_of_a_loop_fails() -> None:
     execution.set_output(0, None)
     with pytest.raises((OpFailedError, OutputInsufficientSizeError)):
         execution.compute()
+
+
+# -- operations of the host in bodies --------------------------------------------------------------------------------
+
+
+def rounding() -> Model:
+    """A branch that rounds ``a + b``, which only the host can."""
+    hosted = TYPES.host_extensions()["org.tensorflow.lite"]
+    [number] = [number for number, operation in hosted.operations.items() if operation.name == "ROUND"]
+    graph = Graph()
+    a, b, y = graph.operand("a"), graph.operand("b"), graph.operand("y")
+    graph.builder.add_operation(TYPES.code("org.tensorflow.lite", number), [graph.add("ADD0", [a, b], "sum")], [y])
+    return graph.finish([a, b], [y])
+
+
+@pytest.mark.parametrize("driver", [picky("add", 0.5, "ADD0"), FailsToExecute("broken", frozenset({OperationCode.ADD}))])
+def test_the_host_runs_its_operations_in_interpreted_bodies(driver: Driver) -> None:
+    compilation = compiled(if_model(rounding(), binary("MUL0")), driver)
+    assert program(compilation) == ["IF", driver.name, "host", "GOTO", CPU]
+    for condition, expected in ((True, np.rint(X / 4 + Y)), (False, X / 4 * Y)):
+        [y] = run(compilation, np.array([condition]), X / 4, Y)
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_a_driver_that_fails_to_prepare_leaves_bodies_with_the_hosts_operations_to_cpu_and_host() -> None:
+    compilation = compiled(if_model(rounding(), binary("MUL0")), CannotPrepare("broken", frozenset({OperationCode.ADD})))
+    assert program(compilation) == ["IF", CPU, "host", "GOTO", CPU]
+    [y] = run(compilation, np.array([True]), X / 4, Y)
+    np.testing.assert_array_equal(y, np.rint(X / 4 + Y))
