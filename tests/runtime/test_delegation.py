@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nnbridge.errors import BadDataError
-from nnbridge.model import Model
+from nnbridge.model import Model, Subgraph
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.delegation import delegated_partitions
 from nnbridge.runtime.execution import Execution
@@ -73,6 +75,42 @@ def test_partitions_alternate_from_the_first_operation_that_is_ready() -> None:
     # everything else is then one partition.
     assert model.main.operations[0].type == NEG
     assert [len(members) for members in delegated_partitions(model.main, delegated)] == [4]
+
+
+def by_passes(main: Subgraph, delegated: list[bool]) -> list[set[int]]:
+    """TFLite's way: passes over all nodes, each taking those that are ready and of the kind whose turn it is."""
+    written = {i for o in main.operations for i in o.outputs}
+    left, there, found = set(range(len(main.operations))), set(), []
+    while left:
+        turn, members, again = None, set(), True
+        while again:
+            again = False
+            for i in sorted(left):
+                operation = main.operations[i]
+                if any(k in written and k not in there for k in operation.inputs):
+                    continue
+                turn = delegated[i] if turn is None else turn
+                if delegated[i] == turn:
+                    left.remove(i)
+                    members.add(i)
+                    there.update(operation.outputs)
+                    again = True
+        if turn:
+            found.append(members)
+    return found
+
+
+@given(st.data())
+def test_partitions_are_those_of_passes_over_the_nodes(data: st.DataObject) -> None:
+    graph = Graph()
+    values = [graph.operand("x")]
+    for _ in range(data.draw(st.integers(1, 25))):
+        inputs = [data.draw(st.sampled_from(values)) for _ in range(2)]
+        values.append(graph.add("ADD0", inputs))
+    model = graph.finish(values[:1], values[1:])
+    delegated = [data.draw(st.booleans()) for _ in model.main.operations]
+    found = delegated_partitions(model.main, delegated)
+    assert [set(members) for members in found] == by_passes(model.main, delegated)
 
 
 def test_operations_of_one_operator_count_as_one() -> None:
