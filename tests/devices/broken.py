@@ -77,7 +77,14 @@ class _Attributes(Driver):
     """Refuses to prepare, and says with which token and attributes it was asked."""
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        raise OpFailedError(f"{config.hints} {config.priority} {config.save is not None}")
+        if config.hints:
+            raise OpFailedError(f"{config.hints} {config.priority} {config.save is not None}")
+        return _Told()
+
+
+class _Told(PreparedModel):
+    def execute(self, request: Request) -> Result:
+        raise OpFailedError(f"{request.hints} {request.loop_timeout}")
 
 
 ATTRIBUTES = _Attributes("attributes")

@@ -349,3 +349,8 @@ def test_attributes_travel() -> None:
     compilation.add_extension_attribute("com.example", 7, b"\x00\xff")
     with pytest.raises(OpFailedError, match=r"\(\('com.example', 7, b'\\x00\\xff'\),\) 100 False"):
         compilation.finish()
+    execution = Execution(compiled(driver("ATTRIBUTES")))
+    execution.add_extension_attribute("com.example", 7, b"one")
+    execution.set_loop_timeout(5)
+    with pytest.raises(OpFailedError, match=r"\(\('com.example', 7, b'one'\),\) 5"):
+        execution.run([X])

@@ -120,7 +120,7 @@ _FIELDS = ("handle", "inputs", "outputs", "deadline", "loop_timeout", "release")
 
 
 @given(st.dictionaries(st.sampled_from(_FIELDS), _JSON, min_size=1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_nonsense_in_execute_is_answered_and_does_no_harm(wrong: Message) -> None:
     channel = connected(Driver("served"))
     handle, block = prepared(channel), SharedBlock.create(128)

@@ -113,3 +113,9 @@ def test_the_commands_build_and_tell_the_environment(tmp_path: Path) -> None:
     assert (tmp_path / "libneuralnetworks.so").is_file()
     told = CliRunner().invoke(cli, ["ndk", "env", str(tmp_path)])
     assert f"export LD_LIBRARY_PATH={tmp_path}" in told.output
+
+
+@compiler
+def test_a_c_client_computes_on_a_driver_in_another_process(library: Path) -> None:
+    result = run(client(library), library, "process:nnapi-sample_all", NNBRIDGE_DEVICES="process:nnapi-sample_all")
+    assert (result.returncode, result.stdout) == (0, "all computed\n"), result.stderr

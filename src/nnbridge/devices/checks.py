@@ -36,7 +36,7 @@ def _identity_fault(device: Device) -> Reason | None:
             return Reason(f"a {what}", repr(text))
     if type(device.feature_level) is bool or not isinstance(device.feature_level, int) or device.feature_level < 1:
         return Reason("a feature level from 1", repr(device.feature_level))
-    if device.type not in tuple(DeviceTypeCode):
+    if not isinstance(device.type, DeviceTypeCode):
         return Reason("a device type of NNAPI", repr(device.type))
     return None
 

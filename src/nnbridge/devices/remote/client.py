@@ -44,6 +44,7 @@ from nnbridge.devices.remote.wire import (
     cache_files,
     cache_memory,
     close_all,
+    from_hints,
     to_capabilities,
     to_extension,
     to_reason,
@@ -307,7 +308,7 @@ class RemoteDevice(Device):
             "deadline": config.deadline,
             "token": config.token.hex(),
             "save": config.save is not None,
-            "hints": [[name, number, value.hex()] for name, number, value in config.hints],
+            "hints": from_hints(config.hints),
         }
         with ModelMemory(model) as file:
             answer, prepared = self._protected(lambda session: self._prepare(session, message, file, config.deadline))
@@ -415,6 +416,7 @@ class RemotePreparedModel(PreparedModel):
             "deadline": request.deadline,
             "loop_timeout": request.loop_timeout,
             "measure": request.measure,
+            "hints": from_hints(request.hints),
         }
         if self._typed:
             message["types"] = [None if value is None else value.dtype.str for value in inputs]

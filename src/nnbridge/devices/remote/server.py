@@ -30,6 +30,7 @@ from nnbridge.devices.device import (
 )
 from nnbridge.devices.remote.wire import (
     Channel,
+    Hints,
     Message,
     ProtocolError,
     SharedBlock,
@@ -39,6 +40,7 @@ from nnbridge.devices.remote.wire import (
     from_capabilities,
     from_extension,
     sealed_size,
+    to_hints,
 )
 from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason
 from nnbridge.extensions import operand_dtype
@@ -281,6 +283,7 @@ def _request(message: Mapping[str, Any], model: Model | None, memory: SharedBloc
         _optional_number(message.get("deadline"), "deadline"),
         _optional_number(message.get("loop_timeout"), "loop_timeout"),
         message.get("measure") is True,
+        _hints(message.get("hints")),
     )
 
 
@@ -359,11 +362,9 @@ def _token(value: object) -> bytes:
     return bytes.fromhex(value)
 
 
-def _hints(listed: object) -> tuple[tuple[str, int, bytes], ...]:
-    """Extension attributes: name, number, value in hexadecimal."""
+def _hints(listed: object) -> Hints:
     try:
-        found = [] if listed is None else list(listed)  # type: ignore[call-overload]  # what cannot be listed is answered below
-        return tuple((str(name), _numbers([number], "attributes")[0], bytes.fromhex(value)) for name, number, value in found)
+        return () if listed is None else to_hints(listed)
     except (TypeError, ValueError) as error:
         raise BadDataError(Reason("attributes of a name, a number and a value", str(error), "attributes")) from error
 

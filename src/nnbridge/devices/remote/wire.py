@@ -40,6 +40,9 @@ _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _READ_ONLY = _FIXED_SIZE | fcntl.F_SEAL_WRITE
 
 Message = dict[str, Any]
+Hints = tuple[tuple[str, int, bytes], ...]
+MAX_NUMBER = 0xFFFF
+"""Of a type, an operation or an attribute within an extension."""
 
 
 class ProtocolError(Exception):
@@ -253,6 +256,23 @@ def from_extension(extension: Extension) -> Message:
     """An extension as JSON-ready data."""
     types = [[t.number, t.is_tensor, t.byte_size, t.name, t.dtype] for t in extension.operand_types]
     return {"name": extension.name, "operand_types": types}
+
+
+def from_hints(hints: Hints) -> list[list[Any]]:
+    """Extension attributes as JSON-ready data."""
+    return [[name, number, value.hex()] for name, number, value in hints]
+
+
+def to_hints(listed: object) -> Hints:
+    """Extension attributes from a message: name, number, value in hexadecimal. ValueError for anything else."""
+    if not isinstance(listed, list):
+        raise ValueError("no list")
+    found = []
+    for name, number, value in listed:
+        if not (isinstance(name, str) and type(number) is int and 0 <= number <= MAX_NUMBER and isinstance(value, str)):
+            raise ValueError(f"{name}, {number}, {value}")
+        found.append((name, number, bytes.fromhex(value)))
+    return tuple(found)
 
 
 def to_extension(data: Mapping[str, Any]) -> Extension:
