@@ -10,6 +10,8 @@ FAMILIES = (
     "products",
     "shapes",
     "reductions",
+    "selection",
+    "einsum",
     "normalisation",
     "quantised",
     "integers",

@@ -245,7 +245,17 @@ def _older_operators() -> list[Any]:
     return made
 
 
-_OWN = {"Loop": _guarded(_loop), "Scan": _guarded(_scan)}
+def _cast(label: str, options: Options, feeds: Mapping[str, Array]) -> Sequence[Any]:
+    """Cast; where a conversion asks for it, numbers that do not fit are refused."""
+    if options.get("checked"):
+        for name, array in feeds.items():
+            bad = array[(array < -(2**31)) | (array >= 2**31)]
+            if bad.size:
+                raise OpFailedError(Reason("values that fit into 32 bits", str(bad[0]), label, name))
+    return _evaluate(label, options, feeds)
+
+
+_OWN = {"Cast": _cast, "Loop": _guarded(_loop), "Scan": _guarded(_scan)}
 """What is run in another way than the evaluator's."""
 
 

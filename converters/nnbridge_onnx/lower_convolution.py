@@ -58,16 +58,18 @@ def padded(to: Lowerer, x: Value, found: Window, kernel: Sequence[int]) -> tuple
 
 @lowers("Conv")
 def _conv(to: Lowerer) -> None:
-    """CONV_2D, DEPTHWISE_CONV_2D or GROUPED_CONV_2D with constant weights [out, in / groups, height, width]."""
-    weights = to.constant(1)
-    to.require(weights.ndim == 4 and weights.size > 0, "weights of rank 4", list(weights.shape))
-    shape = to.shape()
+    """CONV_2D, DEPTHWISE_CONV_2D or GROUPED_CONV_2D with weights [out, in / groups, height, width]."""
+    dims, shape = to.shape(1), to.shape()
+    to.require(len(dims) == 4 and 0 not in dims, "weights of rank 4", list(dims))
     x = to.image()
     to.require(to.is_float(x), "floating images", OperandCode(x.type).name, x.name)
-    bias = to.optional_constant(2)
-    bias = np.zeros(weights.shape[0], weights.dtype) if bias is None else bias
-    moved = to.real(weights.transpose(filter_order(to, weights.shape)), x)
-    convolve(to, x, weights.shape, moved, to.real(bias, x), shape)
+    order, weights = filter_order(to, dims), to.values.constants.get(to.name(1))
+    if weights is not None:
+        filter = to.real(weights.transpose(order), x)
+    else:
+        filter = to.emit(C.TRANSPOSE, [to.value(1), to.vector(order)], to.temporary(x))
+    bias = to.operand(2, x) if to.name(2) else to.real(np.zeros(dims[0]), x)
+    convolve(to, x, dims, filter, bias, shape)
 
 
 def filter_order(to: Lowerer, weights: Sequence[int]) -> tuple[int, int, int, int]:

@@ -12,6 +12,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.graph import Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
+from nnbridge_onnx.values import INT64
 
 C = OperationCode
 
@@ -46,6 +47,7 @@ _UNARY = {
 
 @lowers(*_ARITHMETIC)
 def _arithmetic(to: Lowerer) -> None:
+    to.require_exact()
     inputs, images = to.alike(0, 1)
     to.require_numbers(*inputs)
     to.require(_ARITHMETIC[to.node.type] != C.DIV or to.is_float(inputs[0]), "floating values", "integers (NNAPI rounds down)")
@@ -63,6 +65,8 @@ def _pair(to: Lowerer) -> None:
 @lowers("Min", "Max", "Sum", "Mean")
 def _many(to: Lowerer) -> None:
     """Any number of inputs, two at a time."""
+    if to.node.type in ("Sum", "Mean"):
+        to.require_exact()
     inputs, images = to.alike(*range(len(to.node.inputs)))
     to.require_numbers(*inputs)
     to.require(len(inputs) > 1, "two inputs or more", len(inputs))
@@ -82,18 +86,10 @@ def _many(to: Lowerer) -> None:
 
 @lowers(*_UNARY)
 def _unary(to: Lowerer) -> None:
+    to.require_exact()
     (x,), images = to.alike(0)
     to.require_numbers(x)
     to.finish_alike(_UNARY[to.node.type], [x], images)
-
-
-@lowers("Where")
-def _where(to: Lowerer) -> None:
-    """SELECT, which does not broadcast."""
-    shapes = {to.shape(i) for i in range(3)}
-    to.require(len(shapes) == 1, "three inputs of one shape", sorted(shapes))
-    inputs, images = to.alike(0, 1, 2)
-    to.finish_alike(C.SELECT, inputs, images)
 
 
 @lowers("Clip")
@@ -247,6 +243,11 @@ def _cast(to: Lowerer) -> None:
     if to.values.tensor(to.name(0)).type == to.values.tensor(to.node.outputs[0]).type:
         to.values.alias(to.node.outputs[0], to.name(0))
         return
+    if x.type == out.type == OperandCode.TENSOR_INT32:
+        to.result(x)
+        return
+    wide = to.values.tensor(to.node.outputs[0]).type == INT64
+    to.require(not wide or not to.is_float(x), "whole numbers for int64", OperandCode(x.type).name)
     plain = (OperandCode.TENSOR_FLOAT16, OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_INT32)
     bytes_ = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
     if out.type == OperandCode.TENSOR_BOOL8:

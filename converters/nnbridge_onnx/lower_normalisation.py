@@ -10,7 +10,6 @@ import numpy as np
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
 from nnbridge_onnx.chains import batch_normalisation
-from nnbridge_onnx.graph import Array, Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
 
 C = OperationCode
@@ -53,17 +52,13 @@ class _Normaliser:
         return self.pair(C.MUL, moved, self.inverse_deviation(moved, epsilon))
 
 
-def _scaled(to: Lowerer, x: Value, scale: Array | None, bias: Array | None, dims: Dims) -> None:
+def _scaled(to: Lowerer, x: Value, scale: Value, bias: Value | None) -> None:
     """The last steps: scale and bias, and the output."""
-    steps = [(code, array) for code, array in ((C.MUL, scale), (C.ADD, bias)) if array is not None]
-    for code, array in steps[:-1]:
-        x = to.emit(code, [x, to.real(array, x, dims or None), to.scalar(0)], to.temporary(x))
-    if steps:
-        code, array = steps[-1]
-        to.finish(code, [x, to.real(array, x, dims or None), to.scalar(0)])
-    else:
-        x.name = to.node.outputs[0]
-        to.result(x)
+    if bias is None:
+        to.finish(C.MUL, [x, scale, to.scalar(0)])
+        return
+    scaled = to.emit(C.MUL, [x, scale, to.scalar(0)], to.temporary(x))
+    to.finish(C.ADD, [scaled, bias, to.scalar(0)])
 
 
 @lowers("LayerNormalization", "RMSNormalization")
@@ -76,7 +71,7 @@ def _layer(to: Lowerer) -> None:
     normaliser = _Normaliser(to, range(axis, rank))
     centre = to.node.type == "LayerNormalization"
     made = normaliser.normalised(x, float(to.attribute("epsilon", 1e-5)), centre=centre)
-    _scaled(to, made, to.constant(1), to.optional_constant(2), ())
+    _scaled(to, made, to.operand(1, x), to.operand(2, x) if to.name(2) else None)
 
 
 @lowers("InstanceNormalization")
@@ -85,23 +80,27 @@ def _instance(to: Lowerer) -> None:
     rank, x = to.rank(), to.value()
     to.require(3 <= rank <= 4 and to.is_float(x), "floating values of rank 3 or 4", rank)
     made = _Normaliser(to, range(2, rank)).normalised(x, float(to.attribute("epsilon", 1e-5)))
-    scale, bias = to.constant(1), to.constant(2)
-    _scaled(to, made, scale, bias, (len(scale),) + (1,) * (rank - 2))
+    dims = (to.shape(1)[0],) + (1,) * (rank - 2)
+    _scaled(to, made, to.operand(1, x, dims), to.operand(2, x, dims))
 
 
 @lowers("GroupNormalization")
 def _group(to: Lowerer) -> None:
     """Groups of channels of each image; scale and bias for each channel (since opset 21)."""
     shape, x = to.shape(), to.value()
-    groups, scale, bias = int(to.attribute("num_groups", 1)), to.constant(1), to.constant(2)
+    groups = int(to.attribute("num_groups", 1))
     to.require(to.is_float(x) and len(shape) <= 4 and shape[1] % groups == 0, "floating values in whole groups", list(shape))
     each = shape[1] // groups
     flat = to.emit(C.RESHAPE, [x, to.vector([shape[0], groups, each * math.prod(shape[2:])])], to.temporary(x))
     made = _Normaliser(to, [2]).normalised(flat, float(to.attribute("epsilon", 1e-5)))
-    if len(scale) == groups:
-        scale, bias = np.repeat(scale, each), np.repeat(bias, each)
     back = to.emit(C.RESHAPE, [made, to.vector(shape)], to.temporary(x))
-    _scaled(to, back, scale, bias, (shape[1],) + (1,) * (len(shape) - 2))
+    dims = (shape[1],) + (1,) * (len(shape) - 2)
+    if to.shape(1) == (groups,) and groups != shape[1]:
+        # Before opset 21 there is one number for each group.
+        scale, bias = (to.real(np.repeat(to.constant(i), each), x, dims) for i in (1, 2))
+    else:
+        scale, bias = to.operand(1, x, dims), to.operand(2, x, dims)
+    _scaled(to, back, scale, bias)
 
 
 @lowers("LpNormalization")

@@ -163,24 +163,31 @@ def _slice(to: Lowerer) -> None:
     to.finish(C.STRIDED_SLICE, [x, to.vector(begin), to.vector(ends_given), to.vector(step), *masks])
 
 
+def places_of(to: Lowerer, position: int, size: int) -> Value:
+    """Indexes counted from the front of an axis: NNAPI knows no negative ones."""
+    known = to.values.constants.get(to.name(position))
+    if known is not None:
+        numbers = to.whole(known)
+        to.require(all(-size <= v < size for v in numbers), f"indexes in [{-size}, {size})", numbers[:8])
+        return to.values.draft.ints([v % size for v in numbers], known.shape or (1,))
+    given, shape = to.indexes(position), to.shape(position) or (1,)
+    negative = to.emit(C.LESS, [given, to.vector([0])], Value(OperandCode.TENSOR_BOOL8, shape))
+    turned = to.emit(C.ADD, [given, to.vector([size]), to.scalar(0)], to.temporary(given))
+    return to.emit(C.SELECT, [negative, turned, given], to.temporary(given))
+
+
 @lowers("Gather")
 def _gather(to: Lowerer) -> None:
-    """GATHER along an axis by constant indexes, or computed INT32 ones."""
+    """GATHER along an axis by constant or computed indexes."""
     x, rank = to.value(), to.rank()
     axis = to.axis("axis", 0, rank)
-    known = to.values.constants.get(to.name(1))
-    if known is None:
-        indices = to.value(1)
-        to.require(indices.type == OperandCode.TENSOR_INT32, "int32 indexes", OperandCode(indices.type).name)
-        to.refuse("indexes that are known not to be negative", "computed ones", to.name(1))
+    known = to.shape(1)
     size = to.shape()[axis]
-    numbers = to.whole(known)
-    to.require(all(-size <= v < size for v in numbers), f"indexes in [{-size}, {size})", numbers[:8])
-    places = to.values.draft.ints([v % size for v in numbers], known.shape or (1,))
+    places = places_of(to, 1, size)
     if rank > MAX_RANK:
         shape = to.shape()
         x, axis = _regrouped(to, x, [math.prod(shape[:axis]), size, math.prod(shape[axis + 1 :])]), 1
-    elif known.ndim:
+    elif known:
         to.finish(C.GATHER, [x, to.scalar(axis), places])
         return
     picked = to.emit(C.GATHER, [x, to.scalar(axis), places], to.temporary(x))

@@ -15,7 +15,7 @@ from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.errors import Reason
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.graph import Array, Dims, Node
-from nnbridge_onnx.values import MOVABLE, TO_LAST, Values, moved
+from nnbridge_onnx.values import INT64, MOVABLE, TO_LAST, Values, dims_of, moved
 
 Lower: TypeAlias = "Callable[[Lowerer], None]"
 
@@ -115,6 +115,16 @@ class Lowerer:
         """The same for an optional input."""
         return self.constant(position) if self.name(position) else None
 
+    def operand(self, position: int, like: Value, dims: Dims | None = None) -> Value:
+        """An input beside a floating value, in other dimensions maybe: constants take its type."""
+        name = self.name(position)
+        if name in self.values.constants:
+            return self.real(self.values.constants[name], like, dims)
+        value = self.value(position)
+        if dims is None or dims == value.dims:
+            return value
+        return self.emit(OperationCode.RESHAPE, [value, self.vector(dims)], self.temporary(value))
+
     def whole(self, array: Array, operand: str = "") -> list[int]:
         """Whole numbers that fit into INT32."""
         numbers = [int(v) for v in np.ravel(array)]
@@ -128,10 +138,24 @@ class Lowerer:
         """An input in ONNX's order of axes."""
         name = self.name(position)
         self.require(name, "a value", "none", f"input {position}")
-        value = self.values.value(name)
+        value = self.values.narrow(name) if self.values.is_narrow(name) else self.values.value(name)
         self.require(not value.extension, "an element type of NNAPI", self._type(name), name)
         self.require(not value.omitted and 0 not in (self.values.tensor(name).shape or ()), "a value with elements", "none", name)
         return value
+
+    def indexes(self, position: int) -> Value:
+        """An input of whole numbers, as INT32."""
+        name = self.name(position)
+        if self.values.tensor(name).type == INT64:
+            return self.values.narrow(name)
+        value = self.value(position)
+        self.require(value.type == OperandCode.TENSOR_INT32, "int32 or int64", OperandCode(value.type).name, name)
+        return value
+
+    def require_exact(self) -> None:
+        """Refuse arithmetic on int64, whose results may not fit where its operands do."""
+        names = [n for n in self.node.inputs if self.values.tensor(n).type == INT64]
+        self.require(not names, "numbers other than int64", "INT64", names[0] if names else "")
 
     def _type(self, name: str) -> str:
         from nnbridge_onnx.extension import ELEMENT_TYPES
@@ -207,7 +231,11 @@ class Lowerer:
 
     def output(self, position: int = 0) -> Value:
         """A new value for an output, as inference describes it."""
-        value = self.values.declared(self.node.outputs[position])
+        name = self.node.outputs[position]
+        tensor = self.values.tensor(name)
+        if tensor.type == INT64:
+            return Value(OperandCode.TENSOR_INT32, dims_of(tensor.shape), name=name)
+        value = self.values.declared(name)
         self.require(not value.extension, "an element type of NNAPI", self._type(self.node.outputs[position]), value.name)
         return value
 
@@ -230,7 +258,11 @@ class Lowerer:
     def result(self, value: Value, position: int = 0) -> None:
         """A value is the output."""
         self._check_shape(value.dims, self.values.shape(self.node.outputs[position]), position)
-        self.values.set(self.node.outputs[position], value)
+        name = self.node.outputs[position]
+        if self.values.tensor(name).type == INT64:
+            self.values.set_narrow(name, value)
+        else:
+            self.values.set(name, value)
 
     def image_result(self, value: Value, position: int = 0) -> None:
         """An image is the output."""

@@ -26,7 +26,7 @@ TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 _TRANSPOSE_OPSET = 13
 
-FLOAT, UINT8, INT8, INT32, BOOL, FLOAT16 = 1, 2, 3, 6, 9, 10
+FLOAT, UINT8, INT8, INT32, INT64, BOOL, FLOAT16 = 1, 2, 3, 6, 7, 9, 10
 PLAIN = {
     FLOAT: (OperandCode.TENSOR_FLOAT32, 1),
     FLOAT16: (OperandCode.TENSOR_FLOAT16, 3),
@@ -87,6 +87,8 @@ class Values:
         self._first: dict[str, Value] = {}
         self._last: dict[str, Value] = {}
         self._flat: dict[str, tuple[Value, str]] = {}
+        self._narrow: dict[str, Value] = {}
+        self._inputs = frozenset(graph.inputs)
         self.mapping = "wide"
         """What operations are said to come of."""
 
@@ -135,10 +137,11 @@ class Values:
             self.fold(name, self.constants[source], self.tensor(source).type)
             return
         self._tensors[name] = self.tensor(source)
-        for order in (self._first, self._last):
-            if source in order:
-                order[name] = order[source]
-        if name not in self._first and name not in self._last:
+        forms = (self._first, self._last, self._narrow)
+        for form in forms:
+            if source in form:
+                form[name] = form[source]
+        if not any(name in form for form in forms):
             self._first[name] = self.value(source)
 
     def describe(self, name: str, tensor: Tensor) -> None:
@@ -147,11 +150,11 @@ class Values:
 
     def mark(self) -> tuple[Any, ...]:
         """A state to come back to."""
-        return len(self.draft.steps), dict(self._first), dict(self._last), dict(self._flat)
+        return len(self.draft.steps), dict(self._first), dict(self._last), dict(self._flat), dict(self._narrow)
 
     def restore(self, mark: tuple[Any, ...]) -> None:
         """Forget what was drafted since a mark."""
-        steps, self._first, self._last, self._flat = mark
+        steps, self._first, self._last, self._flat, self._narrow = mark
         del self.draft.steps[steps:]
 
     # -- values -----------------------------------------------------------------------------------------------------
@@ -164,11 +167,40 @@ class Values:
             elif name in self._flat:
                 rows, image = self._flat[name]
                 self._first[name] = self._reshaped(self.value(image), rows.dims, name)
+            elif name in self._narrow:
+                self._first[name] = self._cast(name, self._narrow[name], self.declared(name), INT32, INT64)
             elif name in self.constants:
                 self._first[name] = self.constant(self.constants[name], self.tensor(name).type, name)
             else:
                 self._first[name] = self.declared(name)
         return self._first[name]
+
+    def is_narrow(self, name: str) -> bool:
+        """True for INT64 values that exist as INT32, those of constants and of the model's inputs among them."""
+        return self.tensor(name).type == INT64 and (name in self._narrow or name in self.constants or name in self._inputs)
+
+    def narrow(self, name: str) -> Value:
+        """An INT64 value as INT32; numbers that do not fit are refused, constants here and computed ones when they are met."""
+        if name not in self._narrow:
+            array = self.constants.get(name)
+            if array is None:
+                made = Value(OperandCode.TENSOR_INT32, dims_of(self.tensor(name).shape), name=f"{name} INT32")
+                self._narrow[name] = self._cast(name, self.value(name), made, INT64, INT32)
+            else:
+                self._narrow[name] = self._narrow_constant(name, array)
+        return self._narrow[name]
+
+    def _narrow_constant(self, name: str, array: Array) -> Value:
+        bad = next((int(v) for v in np.ravel(array) if not -(2**31) <= v < 2**31), None)
+        if bad is not None:
+            raise Unmappable(Reason("values that fit into 32 bits", str(bad), operand=name))
+        return self.constant(array.astype(np.int32), INT32, name)
+
+    def set_narrow(self, name: str, value: Value) -> None:
+        """A node's INT64 result as INT32."""
+        self._narrow[name] = value
+        if self.shape(name) is None and value.dims and 0 not in value.dims:
+            self._tensors[name] = Tensor(INT64, value.dims)
 
     def image(self, name: str) -> Value:
         """The value with channels last."""
@@ -253,18 +285,24 @@ class Values:
         except Unmappable:
             if order == TO_LAST:
                 raise
-            self._on_host(value, made, order, name)
+            # NNAPI has no TRANSPOSE yet.
+            self._on_host("Transpose", name, value, made, self.tensor(name).type, perm=order)
         return made
 
-    def _on_host(self, value: Value, made: Value, order: Dims, name: str) -> None:
-        """Bring an image into ONNX's order where NNAPI has no TRANSPOSE yet."""
+    def _cast(self, name: str, value: Value, made: Value, source: int, target: int) -> Value:
+        """A value in another type, checked by the host that it holds its numbers."""
+        self._on_host("Cast", name, value, made, source, to=target)
+        return made
+
+    def _on_host(self, kind: str, name: str, value: Value, made: Value, type: int, **attributes: Any) -> None:
+        """One of ONNX's operators of one input by the host."""
         from onnx import helper
 
-        proto = helper.make_node("Transpose", [name], [made.name], perm=order)
-        node = Node(0, "Transpose", "", "", _TRANSPOSE_OPSET, (name,), (made.name,), {"perm": order}, proto)
-        options = {**options_of(node, {name: self.tensor(name).type}), "inputs": [name], "scalars": [], "empty": {}}
+        proto = helper.make_node(kind, [name], [made.name], **attributes)
+        node = Node(0, kind, "", "", _TRANSPOSE_OPSET, (name,), (made.name,), attributes, proto)
+        options = {**options_of(node, {name: type}), "inputs": [name], "scalars": [], "empty": {}, "checked": True}
         operands = (value, options_value(json.dumps(options, separators=(",", ":")).encode()))
-        self.draft.add(Step(operation_code("Transpose", ""), operands, (made,), f"Transpose {name}", "host"))
+        self.draft.add(Step(operation_code(kind, ""), operands, (made,), f"{kind} {name}", "host"))
 
     def _reshaped(self, value: Value, dims: Dims, name: str) -> Value:
         made = value.like(dims=dims, name=name)
