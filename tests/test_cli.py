@@ -81,6 +81,15 @@ def test_quantised_models_stay_on_the_cpu_with_every_float_driver() -> None:
         assert operation["reasons"][0]["found"] == "TENSOR_QUANT8_ASYMM"
 
 
+def test_partitioning_modes_are_androids() -> None:
+    plan = data("plan", DIGITS, "--device", FAST, "--partitioning", "no")
+    assert plan["counts"]["NNAPI CPU"] == len(plan["operations"])
+    assert plan["fallback"]["rule"] == "partitioning is switched off"
+    broken = "tests.runtime.wrong:CANNOT_PREPARE"
+    assert data("plan", DIGITS, "--device", broken)["fallback"] is not None
+    assert "cannot prepare" in refused("plan", DIGITS, "--device", broken, "--partitioning", "without-fallback")
+
+
 def test_a_plan_shows_the_steps_of_bodies_that_the_runtime_interprets(tmp_path: Path) -> None:
     path = tmp_path / "nested.nnapi"
     storage.save(nested(), path)

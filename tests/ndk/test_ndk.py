@@ -325,3 +325,9 @@ def test_a_buffer_that_is_too_small_tells_the_size_that_is_needed() -> None:
     too_small = ResultCode.OUTPUT_INSUFFICIENT_SIZE
     assert ndk.ANeuralNetworksExecution_compute(execution) == too_small
     assert ndk.ANeuralNetworksExecution_getOutputOperandDimensions(execution, 0) == (too_small, (6,))
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("", OK), ("0", OK), ("1", OK), ("2", OK), ("3", BAD_DATA), ("yes", BAD_DATA)])
+def test_partitioning_is_what_the_environment_says(mode: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNBRIDGE_PARTITION", mode)
+    assert ndk.ANeuralNetworksCompilation_create(added())[0] == expected

@@ -7,7 +7,7 @@ import numpy as np
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import PreparedModel, Request, Result
 from nnbridge.model import Model
-from tests.runtime.drivers import Driver
+from tests.runtime.drivers import CannotPrepare, Driver
 
 
 class _OffByOne(PreparedModel):
@@ -28,3 +28,5 @@ class _Wrong(Driver):
 
 
 WRONG = _Wrong("wrong")
+CANNOT_PREPARE = CannotPrepare("cannot prepare")
+"""A driver that takes everything and then prepares nothing."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
 
+PARTITIONING = ("no", "with-fallback", "without-fallback")
+"""Partitioning modes, by number."""
 PREFERENCES = {"low-power": 0, "fast": 1, "sustained": 2}
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
@@ -122,6 +124,13 @@ def _device_options(command: Command) -> Command:
             metavar="N",
             help="Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators "
             "are kept, the others go to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0.",
+        ),
+        click.option(
+            "--partitioning",
+            type=click.Choice(list(PARTITIONING)),
+            default="with-fallback",
+            show_default=True,
+            help="As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures final.",
         ),
         click.option("--no-fallback", is_flag=True, help="These devices only: no CPU, no fallback (createForDevices)."),
     ):
@@ -448,20 +457,21 @@ def _compile_with_report(
     preference: str,
     cache_dir: Path | None,
     max_partitions: int | None,
+    partitioning: str,
     no_fallback: bool,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
     from nnbridge import devices as device_list
     from nnbridge.loading import load_with_report
-    from nnbridge.runtime.compilation import Compilation
+    from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.delegation import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
     names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
     chosen = [device_list.device(name) for name in names]
     model, mapped = load_with_report(path, _conversion(**options))
-    make = Compilation.create_for_devices if no_fallback else Compilation.create
-    compilation = make(model, chosen)
+    mode = PartitioningMode(PARTITIONING.index(partitioning))
+    compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
     compilation.set_preference(PREFERENCES[preference])
     if cache_dir is not None:
         compilation.set_caching(_made(cache_dir), checksum(model))

@@ -23,6 +23,7 @@ Handle = int
 Buffer = Any
 NO_ERROR = int(ResultCode.NO_ERROR)
 DEVICES_VARIABLE, CPU_ONLY_VARIABLE = "NNBRIDGE_DEVICES", "NNBRIDGE_CPU_ONLY"
+PARTITION_VARIABLE = "NNBRIDGE_PARTITION"
 
 TRACE = from_environment()
 """The trace of this process's calls, if the environment asks for one."""

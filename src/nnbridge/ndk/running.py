@@ -6,13 +6,14 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 
-from nnbridge.errors import BadDataError
+from nnbridge.errors import BadDataError, Reason
 from nnbridge.ndk.building import devices_of_process, find_device
 from nnbridge.ndk.core import (
     CPU_ONLY_VARIABLE,
     HANDLES,
     LOG,
     NO_ERROR,
+    PARTITION_VARIABLE,
     Buffer,
     Handle,
     ModelHandle,
@@ -36,7 +37,14 @@ from nnbridge.types import ResultCode
 
 
 def _mode() -> PartitioningMode:
-    return PartitioningMode.NO if os.environ.get(CPU_ONLY_VARIABLE, "") not in ("", "0") else PartitioningMode.WITH_FALLBACK
+    """What the environment says of partitioning; BAD_DATA for what is no mode."""
+    if os.environ.get(CPU_ONLY_VARIABLE, "") not in ("", "0"):
+        return PartitioningMode.NO
+    text = os.environ.get(PARTITION_VARIABLE, "") or str(int(PartitioningMode.WITH_FALLBACK))
+    modes = {str(int(mode)): mode for mode in PartitioningMode}
+    if text not in modes:
+        raise BadDataError(Reason(", ".join(modes), text, operand=PARTITION_VARIABLE))
+    return modes[text]
 
 
 @function(None)
