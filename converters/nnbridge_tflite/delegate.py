@@ -41,7 +41,6 @@ from nnbridge_tflite.delegate_conditions import (
     lstm_weights,
     no_activation,
     projection,
-    same_parameters,
     scalars_constant,
     symmetric_int8,
     type_in,
@@ -69,7 +68,7 @@ _ARITHMETIC: Conditions = (
     no_activation(("INT32",)),
     from_level(4, "int32", lambda node: node.type(0) != "INT32"),
 )
-_COMPARISON = Rule(2, 2, ("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
+_COMPARISON = Rule(2, 3, ("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
 _LOGICAL = Rule(1, 3, ("BOOL",))
 _MATH = Rule(1, 3, FLOAT)
 _RELU = Rule(2, 1, FLOAT_QUANT8)
@@ -115,7 +114,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "CONCATENATION": Rule(2, 1, ("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation((*NUMBERS_HALF,)), RANK_4)),
     "CONV_2D": Rule(
-        3,
+        5,
         conditions=(
             NO_OLD_HYBRID,
             OLD_TYPES,
@@ -198,13 +197,12 @@ RULES: Mapping[str, Rule] = {
         FLOAT_QUANT8,
         conditions=(
             TENSOR_OUT,
-            Condition("one scale and zero point for input and output", same_parameters),
             Condition("float32 below feature level 3", lambda node: node.type(0) == "FLOAT32", below=3),
         ),
     ),
     "MINIMUM": _LARGER,
     "MUL": Rule(2, 1, NUMBERS, conditions=_ARITHMETIC),
-    "NEG": Rule(2, 2, FLOAT_INT32),
+    "NEG": Rule(2, 3, FLOAT_INT32),
     "NOT_EQUAL": _COMPARISON,
     "PACK": Rule(2, 4, ("INT32", "FLOAT32", "INT8")),
     "PAD": Rule(
@@ -259,7 +257,7 @@ RULES: Mapping[str, Rule] = {
     "RSQRT": _MATH,
     "SELECT": Rule(
         2,
-        2,
+        3,
         NUMBERS,
         1,
         conditions=(

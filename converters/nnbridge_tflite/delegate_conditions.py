@@ -96,12 +96,6 @@ def _scales_restricted(node: Node) -> bool:
     return data.quantisation.scale * filter.quantisation.scale < out.quantisation.scale
 
 
-def same_parameters(node: Node) -> bool:
-    data, out = node.input(0), node.output()
-    pair = [(t.quantisation.scale, t.quantisation.zero_point) for t in (data, out) if t is not None]
-    return pair[0] == pair[-1]
-
-
 NO_HYBRID = Condition("float weights for float activations", lambda node: not _hybrid(node), lambda node: "8-bit weights")
 NO_OLD_HYBRID = from_level(3, "8-bit weights of float activations", lambda node: not _hybrid(node))
 RESTRICTED_SCALES = Condition("input scale x filter scale below the output's", _scales_restricted, below=3)

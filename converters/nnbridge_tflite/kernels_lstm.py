@@ -59,15 +59,19 @@ def _source(weights: HostTensor, activations: HostTensor, bias: HostTensor | Non
 @kernel("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def sequence_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """The whole sequence; states start as given."""
-    if any(_present(inputs, i) is not None for i in (9, 10, 11, 20, 21, 22, 23)):
-        raise ValueError("an integer LSTM without peepholes and layer normalisation")
-    if inputs[0].dtype.kind == "f":
-        raise ValueError("integer activations")
-    cell = _Cell(inputs, outputs[0], options)
+    cell = _integer_cell(inputs, outputs, options)
     data = _centred(inputs[0])
     steps = data if options.get("time_major") else np.swapaxes(data, 0, 1)
     made = np.stack([cell.step(values) for values in steps])
     return [made if options.get("time_major") else np.swapaxes(made, 0, 1), *cell.states()]
+
+
+def _integer_cell(inputs: Tensors, outputs: Tensors, options: Options) -> _Cell:
+    if any(_present(inputs, i) is not None for i in (9, 10, 11, 20, 21, 22, 23)):
+        raise ValueError("an integer LSTM without peepholes and layer normalisation")
+    if inputs[0].dtype.kind == "f":
+        raise ValueError("integer activations")
+    return _Cell(inputs, outputs[0], options)
 
 
 class _Cell:
@@ -134,9 +138,17 @@ BASIC = 1
 
 
 @kernel("LSTM")
-def basic_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """One step of the cell with one matrix: the output, the state, and what TFLite shows of its work; then new states."""
-    if options.get("kernel_type") != BASIC or inputs[0].dtype.kind != "f":
+def one_step(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """One step: the full kernel of integers, or the basic one of floats."""
+    if options.get("kernel_type") == BASIC:
+        return _basic(inputs, outputs, options)
+    cell = _integer_cell(inputs, outputs, options)
+    return [cell.step(_centred(inputs[0])), *cell.states()]
+
+
+def _basic(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """The cell with one matrix: the output, the state, and what TFLite shows of its work; then new states."""
+    if inputs[0].dtype.kind != "f":
         raise ValueError("a basic LSTM of floats")
     data, previous, weights, biases, state = map(given, inputs[:5])
     joined = np.concatenate([data, previous], axis=-1)

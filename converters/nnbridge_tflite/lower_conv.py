@@ -55,7 +55,7 @@ def weights(x: Lowerer, i: int, data: Value) -> Value:
     if data.type not in FLOATS or filter.type in FLOATS:
         return filter
     x.require(filter.data is not None, "constant weights for float activations", x.tensor(i))
-    if not x.folds_weights:
+    if not x.free:
         return _dequantised_at_run(x, filter)
     x.mapping = "wide"
     x.draft.spend(product(filter.dims))

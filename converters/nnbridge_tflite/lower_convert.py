@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.types import OperationCode
+from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.lowering import FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product
 
 REDUCTIONS = {
@@ -55,12 +55,20 @@ def _reduced(x: Lowerer, axes: Sequence[int]) -> tuple[int, ...]:
 @lowers("MEAN")
 def mean(x: Lowerer) -> None:
     """MEAN; its flag is an INT32."""
-    data = x.input(0)
+    data, axes = x.input(0), _axes(x)
+    keep = x.i32(bool(x.option("keep_dims", False)))
     truncates = data.type in QUANT8 and x.mapping != "delegate"
     x.require(not truncates, "a float mean (NNAPI's 8-bit mean truncates, TFLite's rounds)", x.tensor(0))
-    same = (data.scale, data.zero_point) == (x.out.scale, x.out.zero_point)
-    x.require(data.type not in QUANT8 or same, "one scale and zero point for input and output", [data.scale, x.out.scale])
-    x.emit(OperationCode.MEAN, data, x.ints(_axes(x)), x.i32(bool(x.option("keep_dims", False))))
+    same = data.type not in QUANT8 or (data.scale, data.zero_point) == (x.out.scale, x.out.zero_point)
+    x.require(same or not x.free, "one scale and zero point for input and output", [data.scale, x.out.scale])
+    if same:
+        x.emit(OperationCode.MEAN, data, x.ints(axes), keep)
+        return
+    # The delegate adds zero to change parameters.
+    made = x.temp(OperationCode.MEAN, data, x.ints(axes), keep, dims=_reduced(x, axes) or (1,))
+    zero = data.like(dims=(1,), scale=1.0, zero_point=0)
+    zero.data = np.zeros(1, np.int8 if data.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED else np.uint8)
+    x.emit(OperationCode.ADD, made, zero, x.i32(0))
 
 
 @lowers(*REDUCTIONS)

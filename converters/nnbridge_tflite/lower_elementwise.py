@@ -7,8 +7,10 @@ import math
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.types import OperationCode
+from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_tflite.lowering import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product
+
+SIGNED = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
 
 UNARY = {
     "ABS": OperationCode.ABS,
@@ -99,6 +101,37 @@ def _none(x: Lowerer) -> Value:
     return x.i32(0)
 
 
+@lowers("HARD_SWISH")
+def hard_swish_in_parts(x: Lowerer) -> None:
+    """Below feature level 4, as the delegate does it: x/2 · relu1(x/3) + x/2, each part with parameters of its own."""
+    data = x.input(0)
+    x.require(x.draft.feature_level < 4, "a feature level below 4", x.draft.feature_level)
+    x.require(data.type == FLOAT32 or not x.free, "floats (8-bit parts are rounded several times)", x.tensor(0))
+    low, high = (b * data.scale for b in (-data.zero_point, 255 - data.zero_point))
+    ends = max(low / 3, -1.0), min(high / 3, 1.0)
+    third = _times(x, 1 / 3, FuseCode.RELU1, _spread(*ends))
+    half = _times(x, 0.5, FuseCode.NONE, (data.scale / 2, data.zero_point))
+    most = _spread(0.0, max(ends[1] * high / 2, ends[0] * low / 2))
+    product = x.temp(OperationCode.MUL, third, half, _none(x), scale=most[0], zero_point=most[1])
+    x.emit(OperationCode.ADD, product, half, _none(x))
+
+
+def _spread(low: float, high: float) -> tuple[float, int]:
+    """Scale and zero point of uint8 from one number to another; none for floats, which span nothing."""
+    scale = (high - low) / 255
+    return (scale, min(max(int(-low / scale), 0), 255)) if scale > 0 else (0.0, 0)
+
+
+def _times(x: Lowerer, factor: float, fused: FuseCode, parameters: tuple[float, int]) -> Value:
+    """The input times a number, which 8-bit tensors have as 64 steps."""
+    data = x.input(0)
+    steps = 64
+    if data.type == FLOAT32:
+        return x.temp(OperationCode.MUL, data, x.fill(factor, data), x.i32(fused))
+    number = x.array(np.array([steps], np.uint8), data, scale=factor / steps, zero_point=0)
+    return x.temp(OperationCode.MUL, data, number, x.i32(fused), scale=parameters[0], zero_point=parameters[1])
+
+
 @lowers("SQUARE", wide=True)
 def square(x: Lowerer) -> None:
     """x · x."""
@@ -107,7 +140,15 @@ def square(x: Lowerer) -> None:
 
 @lowers("SQUARED_DIFFERENCE")
 def squared_difference(x: Lowerer) -> None:
-    """(a − b)²; 8-bit tensors by float32, because a difference has no parameters of its own."""
+    """(a − b)²; 8-bit tensors by float32, because a difference has no parameters of its own, but for the delegate."""
+    if x.out.type in QUANT8 and not x.free:
+        largest = (127 if x.out.type == SIGNED else 255) - x.out.zero_point
+        scale = 2 * math.sqrt(max(largest, 0) * x.out.scale) / 254
+        x.require(scale > 0, "an output that reaches above 0", x.output_tensor())
+        changes = {"dims": x.out.dims, "scale": scale, "zero_point": 0 if x.out.type == SIGNED else 128}
+        step = x.temp(OperationCode.SUB, x.input(0), x.input(1), _none(x), like=x.out, **changes)
+        x.emit(OperationCode.MUL, step, step, _none(x))
+        return
     real = [x.dequantised(v) if v.type in QUANT8 else v for v in x.inputs()]
     difference = x.temp(OperationCode.SUB, *real, _none(x), dims=x.out.dims)
     if x.out.type not in QUANT8:

@@ -7,11 +7,12 @@ state outputs of the sequence operators out, so that each run is the first one t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.types import OperationCode
+from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.lower_conv import weights
 from nnbridge_tflite.lowering import FLOATS, Lowerer, lowers
 
@@ -33,7 +34,7 @@ def _state(x: Lowerer, i: int) -> Value:
 
 def _states(x: Lowerer, *places: int) -> list[Value]:
     """What states become, as outputs of an operation that need not have them: none if nothing keeps them."""
-    if not any(map(x.is_state, places)) or (x.mapping == "delegate" and not x.folds_weights):
+    if not any(map(x.is_state, places)) or (x.mapping == "delegate" and not x.free):
         return []
     x.require(x.mapping != "delegate", "no state kept from run to run", x.tensor(places[0]))
     return [_state(x, i) for i in places]
@@ -68,6 +69,32 @@ def lstm(x: Lowerer) -> None:
     batch, cells = x.input(19).dims
     scratch = data.like(dims=(batch, cells * (4 if x.has(1) else 3)))
     x.emit(OperationCode.LSTM, *inputs, *norms, out=[scratch, _state(x, 18), _state(x, 19), x.out])
+
+
+@lowers("LSTM")
+def quantised_lstm(x: Lowerer) -> None:
+    """The 8-bit full kernel as QUANTIZED_LSTM, under the delegate mapping: NNAPI leaves the gates' biases out."""
+    x.require(not x.free, "an 8-bit cell that adds its biases", x.tensor(0))
+    x.require(x.option("kernel_type") == 0 and x.count >= 20, "the full LSTM kernel", x.option("kernel_type"))
+    data, lent = x.input(0), [x.values.tensors[i].quantisation for i in x.operator.intermediates if i >= 0]
+    x.require(data.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED and len(lent) == 5, "int8 and 5 intermediates", len(lent))
+    symmetric = dict.fromkeys((*range(1, 9), 16), OperandCode.TENSOR_QUANT8_SYMM)
+    symmetric |= dict.fromkeys((*range(9, 12), *LAYER_NORM), OperandCode.TENSOR_QUANT16_SYMM)
+
+    def operand(i: int) -> Value:
+        type = symmetric.get(i, OperandCode.TENSOR_INT32)
+        if not x.has(i):
+            return x.draft.omitted(type)
+        value = x.input(i)
+        return replace(value, type=type, zero_point=0) if type == OperandCode.TENSOR_QUANT8_SYMM else value
+
+    inputs = [data, *map(operand, range(1, 18)), x.input(18), x.input(19), *map(operand, LAYER_NORM)]
+    clips = [x.real(x.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    scales = [x.real(quantisation.scale, data) for quantisation in lent]
+    tail = [*scales[:4], x.i32(lent[4].zero_point), scales[4]]
+    output, cell = x.input(18), x.input(19)
+    states = [x.carry(18, output.like()), x.carry(19, cell.like())]
+    x.emit(OperationCode.QUANTIZED_LSTM, *inputs, *clips, *tail, out=[*states, x.out])
 
 
 @lowers("LSTM")

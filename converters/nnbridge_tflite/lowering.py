@@ -63,12 +63,13 @@ def lowers(*names: str, wide: bool = False) -> Callable[[LowerFunction], LowerFu
 class Lowerer:
     """One operator being lowered in one form."""
 
-    def __init__(self, operator: Operator, values: Values, mapping: str, *, folds_weights: bool = True) -> None:
+    def __init__(self, operator: Operator, values: Values, mapping: str, *, free: bool = True) -> None:
         self.operator = operator
         self.values = values
         self.draft = values.draft
         self.mapping = mapping
-        self.folds_weights = folds_weights
+        self.free = free
+        """True if the conversion may go beyond what Android's delegate does."""
         self.outputs = [values.fresh_output(i) for i in operator.outputs]
         self.carried: dict[int, Value] = {}
         """Places of inputs that are states: what they hold after the operator."""

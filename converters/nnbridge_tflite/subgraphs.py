@@ -235,12 +235,12 @@ class SubgraphConversion:
     def _lowered(self, form: Form, operator: Operator, mapping: str) -> Lowerer:
         folds = self.context.options.mapping == WIDE
         if mapping == WIDE and has_sixteen_bits(operator, self.graph):
-            through = FloatLowerer(operator, self.values, mapping, folds_weights=folds)
+            through = FloatLowerer(operator, self.values, mapping, free=folds)
             quantised = through.open_outputs()
             form.lower(through)
             through.close_outputs(quantised)
             return through
-        lowerer = Lowerer(operator, self.values, mapping, folds_weights=folds)
+        lowerer = Lowerer(operator, self.values, mapping, free=folds)
         form.lower(lowerer)
         return lowerer
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from nnbridge.inspection import Mapped
-from tests.tflite.agreement import converted
+from nnbridge.types import OperationCode
+from tests.tflite.agreement import converted, differences
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
 
@@ -115,6 +116,50 @@ def test_the_delegate_refuses(make: Make, level: int, rule: str, tmp_path: Path)
 @pytest.mark.parametrize(("make", "level"), [(_dequantize, 4), (_half, 4), (_split, 4), (_resize, 4), (_difference, 4)])
 def test_the_delegate_takes_it_from_the_next_level(make: Make, level: int, tmp_path: Path) -> None:
     assert _placed(make, level, tmp_path).mapping == "delegate"
+
+
+def _hard_swish(b: TfliteBuilder, type: str) -> tuple[list[int], list[int]]:
+    pair = ({"scale": 0.05, "zero_point": 90}, {"scale": 0.035, "zero_point": 11}) if type == "uint8" else ({}, {})
+    x, y = b.tensor((2, 9), type, **pair[0]), b.tensor((2, 9), type, **pair[1])
+    b.operator("HARD_SWISH", [x], [y], {})
+    return [x], [y]
+
+
+@pytest.mark.parametrize(("type", "most"), [("float32", 1e-6), ("uint8", 3)])
+def test_hard_swish_goes_in_parts_below_level_4(type: str, most: float, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    path = builder.write(tmp_path / "m.tflite", *_hard_swish(builder, type))
+    model, _ = converted(path, mapping="delegate", feature_level=3)
+    codes = [operation.type for operation in model.main.operations]
+    assert codes == [OperationCode.MUL, OperationCode.MUL, OperationCode.MUL, OperationCode.ADD]
+    # Each part is rounded to steps of its own.
+    assert max(differences(path, mapping="delegate", feature_level=3)[0]) <= most
+
+
+def test_an_8_bit_mean_with_other_parameters_adds_zero(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x = builder.tensor((1, 4, 4, 3), "int8", scale=0.05, zero_point=-8)
+    y = builder.tensor((1, 3), "int8", scale=0.02, zero_point=4)
+    builder.operator("MEAN", [x, builder.constant([1, 2], "int32")], [y], {"keep_dims": False}, 2)
+    path = builder.write(tmp_path / "m.tflite", [x], [y])
+    model, _ = converted(path, mapping="delegate")
+    assert [operation.type for operation in model.main.operations] == [OperationCode.MEAN, OperationCode.ADD]
+    # NNAPI's mean drops up to one step of 0.05, which is two and a half of 0.02.
+    assert max(differences(path, mapping="delegate")[0]) <= 3
+    assert [p.mapping for p in converted(path)[1]] == ["host"]
+
+
+def test_an_8_bit_squared_difference_has_a_difference_of_8_bits(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    pair = [builder.tensor((2, 9), "int8", scale=0.01) for _ in range(2)]
+    y = builder.tensor((2, 9), "int8", scale=6.6 / 255, zero_point=-128)
+    builder.operator("SQUARED_DIFFERENCE", pair, [y], {}, 2)
+    path = builder.write(tmp_path / "m.tflite", pair, [y])
+    model, _ = converted(path, mapping="delegate")
+    assert [operation.type for operation in model.main.operations] == [OperationCode.SUB, OperationCode.MUL]
+    # d * d of a difference that is half a step of 0.02 off: 2 * 2.57 * 0.01 / 0.026.
+    assert max(differences(path, mapping="delegate")[0]) <= 2
+    assert max(differences(path)[0]) <= 1
 
 
 def test_detections_stay_with_tflite_as_no_custom_operator_is_mapped() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tflite.agreement import differences
+from nnbridge.types import OperationCode
+from tests.tflite.agreement import converted, differences
 from tests.tflite.files import TfliteBuilder
 
 CALLS = pytest.mark.parametrize("calls", [1, 3])
@@ -152,3 +153,52 @@ def test_svdf_agrees(calls: int, tmp_path: Path) -> None:
     found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]), calls=calls)
     assert placements[0].mapping == "delegate"
     assert max(found) < 1e-5
+
+
+def _integer_lstm(folder: Path, name: str, *, projection: bool) -> Path:
+    """8-bit weights and activations, 16-bit cell state; intermediates lend their parameters."""
+    builder = TfliteBuilder()
+    rng = np.random.default_rng(9)
+    units = OUT if projection else CELLS
+    lead = (BATCH,) if name == "LSTM" else (BATCH, STEPS)
+    data = builder.tensor((*lead, SIZE), "int8", scale=0.02, zero_point=3)
+
+    def weights(*shape: int) -> int:
+        return builder.constant(rng.integers(-127, 128, shape), "int8", scale=0.01)
+
+    def bias(size: int, scale: float) -> int:
+        return builder.constant(rng.integers(-2000, 2000, size), "int32", scale=scale)
+
+    gates = [*(weights(CELLS, SIZE) for _ in range(4)), *(weights(CELLS, units) for _ in range(4)), -1, -1, -1]
+    biases = [bias(CELLS, 0.01 * 0.02) for _ in range(4)]
+    tail = [weights(OUT, CELLS), bias(OUT, 0.01 / 128)] if projection else [-1, -1]
+    states = [
+        builder.tensor((BATCH, units), "int8", is_variable=True, scale=1 / 128, zero_point=-5),
+        builder.tensor((BATCH, CELLS), "int16", is_variable=True, scale=2.0**-11),
+    ]
+    out = builder.tensor((*lead, units), "int8", scale=1 / 128, zero_point=-5)
+    lent = [builder.tensor((), "int16", scale=2.0**-12) for _ in range(4)]
+    hidden = {"scale": 1 / 128, "zero_point": 0 if projection else -5}
+    lent.append(builder.tensor((), "int8", **hidden))
+    options = {"fused_activation_function": 4, "cell_clip": 0.0, "proj_clip": 0.0}
+    inputs = [data, *gates, *biases, *tail, *states, -1, -1, -1, -1]
+    builder.operator(name, inputs, [out], options, version=3, intermediates=lent)
+    return builder.write(folder / "m.tflite", [data], [out])
+
+
+@CALLS
+@pytest.mark.parametrize("projection", [False, True])
+@pytest.mark.parametrize("name", ["LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
+def test_integer_lstm_agrees(name: str, projection: bool, calls: int, tmp_path: Path) -> None:
+    found, placements = differences(_integer_lstm(tmp_path, name, projection=projection), calls=calls)
+    assert placements[0].mapping == "host"
+    assert max(found) <= 1
+
+
+def test_the_delegate_takes_an_integer_lstm_as_quantized_lstm_from_level_4(tmp_path: Path) -> None:
+    path = _integer_lstm(tmp_path, "LSTM", projection=False)
+    model, placements = converted(path, mapping="delegate")
+    assert placements[0].mapping == "delegate"
+    assert [operation.type for operation in model.main.operations] == [OperationCode.QUANTIZED_LSTM]
+    assert len(model.states) == 2
+    assert converted(path, mapping="delegate", feature_level=3)[1][0].mapping == "host"

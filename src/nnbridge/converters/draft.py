@@ -148,7 +148,9 @@ class Draft:
     def omitted(self, type: int) -> Value:
         """An optional operand without a value."""
         dims = (0,) if not is_extension(type) and TYPE_FACTS[type].tensor else ()
-        return Value(type, dims, omitted=True)
+        # NNAPI wants parameters of a quantised operand even where it has no value.
+        scale = 1.0 if not is_extension(type) and TYPE_FACTS[type].scale == "positive" else 0.0
+        return Value(type, dims, scale, omitted=True)
 
     # -- operations -------------------------------------------------------------------------------------------------
 
