@@ -70,6 +70,13 @@ def test_a_c_client_sees_the_devices_that_the_environment_names(library: Path) -
 
 
 @compiler
+def test_d20_with_the_cpu_alone_no_other_device_is_there(library: Path) -> None:
+    refused = run(client(library), library, "nnapi-sample_float_fast", NNBRIDGE_CPU_ONLY="1")
+    assert "no device nnapi-sample_float_fast" in refused.stderr
+    assert run(client(library), library, "nnapi-reference", NNBRIDGE_CPU_ONLY="1").stdout == "all computed\n"
+
+
+@compiler
 def test_the_log_tells_where_operations_go_and_why_calls_are_refused(library: Path) -> None:
     result = run(client(library), library, "nnapi-sample_float_fast", NNBRIDGE_LOG="debug")
     assert "operation 0 ADD goes to nnapi-sample_float_fast (nnapi-sample_float_fast 0.8)" in result.stderr

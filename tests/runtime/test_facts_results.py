@@ -211,6 +211,35 @@ def topk() -> Model:
     return builder.finish()
 
 
+def chain_of_outputs(*dims: tuple[int, ...]) -> Model:
+    """RELU after RELU, each an output with these dimensions."""
+    builder = ModelBuilder()
+    made = [builder.add_operand(FLOAT, (1, 4))]
+    for shape in dims:
+        made.append(builder.add_operand(FLOAT, shape))
+        builder.add_operation(OperationCode.RELU, made[-2:-1], made[-1:])
+    builder.identify_inputs_and_outputs(made[:1], made[1:])
+    return builder.finish()
+
+
+def test_u11_outputs_behind_the_one_that_ran_out_of_room_are_as_declared() -> None:
+    execution = Execution(compiled(chain_of_outputs((), (1, 0), (1, 0), ())))
+    execution.set_input(0, X)
+    rooms = (16, 4, 16, 4)
+    for i, room in enumerate(rooms):
+        execution.set_output(i, np.empty(room, np.uint8))
+    with pytest.raises(OutputInsufficientSizeError):
+        execution.compute()
+    assert [execution.output_sufficient(i) for i in range(4)] == [True, False, True, True]
+    assert [execution.output_rank(i) for i in range(4)] == [2, 2, 2, 0]
+    assert [execution.output_dims(i) for i in range(3)] == [(1, 4), (1, 4), (1, 0)]
+
+
+def test_u11_run_gets_all_of_them_in_the_end() -> None:
+    outputs = Execution(compiled(chain_of_outputs((), (1, 0), (), (0, 4)))).run([X])
+    assert [output.shape for output in outputs.values()] == [(1, 4)] * 4
+
+
 def test_u12_an_operation_that_gives_every_operand_fails_without_room() -> None:
     execution = Execution(compiled(topk()))
     execution.set_input(0, X)

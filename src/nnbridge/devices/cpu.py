@@ -23,7 +23,8 @@ from nnbridge.devices.device import (
     uniform_capabilities,
 )
 from nnbridge.errors import MissedDeadlinePersistentError, NnapiError, Reason
-from nnbridge.model import Model
+from nnbridge.extensions import operand_dtype
+from nnbridge.model import Model, Operand, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.types import (
@@ -44,6 +45,7 @@ class CpuPreparedModel(PreparedModel):
 
     def __init__(self, model: Model, numerics: str = "exact", kernels: str = "fast") -> None:
         self._outputs = [model.main.operands[i] for i in model.main.outputs]
+        self._made = [_made(model, i) for i in model.main.outputs]
         self._needed = [_refusal(model, i) for i in model.main.outputs]
         self._executor = Executor(model, numerics=numerics, kernels=kernels)
 
@@ -65,11 +67,34 @@ class CpuPreparedModel(PreparedModel):
         shapes = tuple(
             _deliver(result, place, buffer) for result, place, buffer in zip(results, places, request.outputs, strict=True)
         )
-        sufficient = all(shape.sufficient for shape in shapes)
-        code = ResultCode.NO_ERROR if sufficient else ResultCode.OUTPUT_INSUFFICIENT_SIZE
+        code = ResultCode.NO_ERROR
+        if not all(shape.sufficient for shape in shapes):
+            code, shapes = ResultCode.OUTPUT_INSUFFICIENT_SIZE, self._known_so_far(shapes, request)
         if not request.measure:
             return Result(code, shapes)
         return Result(code, shapes, None, computed - started, time.perf_counter_ns() - started)
+
+    def _known_so_far(self, shapes: tuple[OutputShape, ...], request: Request) -> tuple[OutputShape, ...]:
+        """What Android's executor tells that stops where room is too small: later outputs as they are declared (fact U11)."""
+        stop = min(made for made, shape in zip(self._made, shapes, strict=True) if not shape.sufficient)
+        rooms = zip(self._made, shapes, request.outputs, self._outputs, strict=True)
+        return tuple(
+            shape if made <= stop else OutputShape(buffer.dims, _has_room(buffer, operand))
+            for made, shape, buffer, operand in rooms
+        )
+
+
+def _made(model: Model, output: int) -> tuple[int, int]:
+    """When an output is made: its operation in run order, and its place among the operation's outputs."""
+    operation = model.main.producers.get(output)
+    return (-1, 0) if operation is None else (operation, model.main.operations[operation].outputs.index(output))
+
+
+def _has_room(buffer: OutputBuffer, operand: Operand) -> bool:
+    """False if an output's declared size is known and larger than its buffer."""
+    if operand.is_tensor and not known(buffer.dims):
+        return True
+    return int(np.prod(buffer.dims)) * operand_dtype(operand).itemsize <= (0 if buffer.data is None else len(buffer.data))
 
 
 def _refusal(model: Model, output: int) -> Reason | None:

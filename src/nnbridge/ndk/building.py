@@ -12,6 +12,7 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, BadStateError, Reason, UnmappableError
 from nnbridge.extensions import TYPES
 from nnbridge.ndk.core import (
+    CPU_ONLY_VARIABLE,
     DEVICES_VARIABLE,
     HANDLES,
     Buffer,
@@ -40,7 +41,9 @@ def find_device(handle: Handle | None) -> Device:
 
 @cache
 def devices_of_process() -> tuple[tuple[Handle, Device], ...]:
-    """Drivers, then the CPU (fact D1): all that are installed, or those that the environment names."""
+    """Drivers, then the CPU (fact D1): all that are installed, those that the environment names, or none (fact D20)."""
+    if os.environ.get(CPU_ONLY_VARIABLE, "") not in ("", "0"):
+        return ((HANDLES.add(device_list.cpu()), device_list.cpu()),)
     named = [name.strip() for name in os.environ.get(DEVICES_VARIABLE, "").split(",") if name.strip()]
     drivers = [device_list.device(name) for name in named] if named else list(device_list.drivers())
     listed = [device for device in drivers if device.kind == "device"]
