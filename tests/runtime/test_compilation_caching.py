@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nnbridge import devices as device_list
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import CacheFiles, PreparedModel, PrepareModelConfig, cache_files_needed
 from nnbridge.errors import BadDataError, BadStateError, InputError, NnapiError, OpFailedError, Reason, UnexpectedNullError
 from nnbridge.model import Model
-from nnbridge.runtime.caching import file_name
+from nnbridge.runtime.caching import StepCache, file_name
 from nnbridge.runtime.compilation import Compilation, Plan
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode, PreferenceCode, PriorityCode
@@ -327,6 +331,64 @@ def test_c21_an_error_while_writing_leaves_no_half_file(tmp_path: Path, monkeypa
     record = compiled(CachingDriver(), tmp_path).cache[0]
     assert "No space left" in record.notes[0].found
     assert list(tmp_path.iterdir()) == []
+
+
+FILES = CacheFiles((b"model" * 20, b""), (bytes(range(64)),))
+
+
+def written(folder: Path) -> StepCache:
+    """The files of one entry, complete."""
+    cache = StepCache(folder, bytes(range(32)), (2, 1))
+    cache.write(FILES)
+    assert cache.written
+    return cache
+
+
+@given(st.integers(0, 2), st.integers(0, 127 + 100), st.integers(1, 255))
+def test_c21_no_change_of_a_byte_goes_unnoticed(which: int, place: int, change: int) -> None:
+    with TemporaryDirectory() as folder:
+        cache = written(Path(folder))
+        path = sorted(Path(folder).iterdir())[which]
+        data = bytearray(path.read_bytes())
+        data[place % len(data)] ^= change
+        path.write_bytes(data)
+        assert cache.read() is None
+        assert len(cache.notes) == 1
+
+
+@given(st.integers(0, 2), st.binary(max_size=300))
+def test_c21_no_other_file_is_taken_for_one_of_ours(which: int, data: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        cache = written(Path(folder))
+        sorted(Path(folder).iterdir())[which].write_bytes(data)
+        assert cache.read() is None
+
+
+def test_c21_many_at_once_read_whole_entries_or_none(tmp_path: Path) -> None:
+    """Writers of different contents under one token, and readers in between: what is read was written together."""
+    token, wrong, stop = bytes(32), [], threading.Event()
+
+    def write(number: int) -> None:
+        for _ in range(20):
+            StepCache(tmp_path, token, (1, 1)).write(CacheFiles((bytes([number]) * 100,), (bytes([number]) * 50,)))
+
+    def read() -> None:
+        while not stop.is_set():
+            found = StepCache(tmp_path, token, (1, 1)).read()
+            if found is not None and set(bytes(found.model[0])) != set(bytes(found.data[0])):
+                wrong.append(found)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in (*readers, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    stop.set()
+    for thread in readers:
+        thread.join()
+    assert not wrong
+    assert {path.suffix for path in tmp_path.iterdir()} == {""}  # no temporary file is left
 
 
 # -- the driver that is shipped ---------------------------------------------------------------------------------------

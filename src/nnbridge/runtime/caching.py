@@ -21,8 +21,8 @@ from nnbridge.model import Model
 
 LOG = logging.getLogger("nnbridge.cache")
 FORMAT_VERSION = 1
-_HEADER = struct.Struct("<4sI32s32s32sQ16x")
-"""128 bytes: magic, version, token, checksum of the contents, checksum of all files' checksums, length of the contents."""
+_HEADER = struct.Struct("<4sI32s32s32sQ16s")
+"""128 bytes: magic, version, token, checksum of the contents, checksum of all files' checksums, length of the contents, zeros."""
 _MAGIC = b"NNCC"
 _MODE = 0o600
 _MODEL_CACHE, _DATA_CACHE = "1", "2"
@@ -122,7 +122,7 @@ class StepCache:
             for path, data in zip(self._paths, contents, strict=True):
                 checksum = hashlib.sha256(data).digest()
                 with atomic_write(path, _MODE) as file:
-                    file.write(_HEADER.pack(_MAGIC, FORMAT_VERSION, self._token, checksum, entry, len(data)))
+                    file.write(_HEADER.pack(_MAGIC, FORMAT_VERSION, self._token, checksum, entry, len(data), b""))
                     file.write(data)
         except (InputError, OSError) as error:
             self._note(Reason("a cache directory that can be written to", str(error)))
@@ -143,13 +143,15 @@ def _contents(data: bytes, token: bytes) -> tuple[memoryview, bytes] | str:
     """A file's contents and its entry's checksum, or what is wrong with it."""
     if len(data) < _HEADER.size:
         return f"{len(data)} bytes"
-    magic, version, written_for, checksum, entry, length = _HEADER.unpack_from(data)
+    magic, version, written_for, checksum, entry, length, zeros = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         return "a file of another program"
     if version != FORMAT_VERSION:
         return f"format version {version}"
     if written_for != token:
         return "a file of another token"
+    if any(zeros):
+        return "a header with more than is known"
     contents = memoryview(data)[_HEADER.size :]
     if len(contents) != length:
         return f"{len(contents)} bytes instead of {length}"
