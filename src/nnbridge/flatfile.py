@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import flatbuffers
 import numpy as np
+from flatbuffers.table import Table
 
 from nnbridge.errors import ConversionError, Reason
 
@@ -60,13 +61,21 @@ def parse_schema(text: str) -> Schema:
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write(schema: Schema, values: Mapping[str, Any]) -> bytes:
-    """A FlatBuffer of the root table; absent fields and None are left out."""
+def write(schema: Schema, values: Mapping[str, Any]) -> bytearray:
+    """A FlatBuffer of the root table; absent fields and None are left out. :func:`put` can still change its scalars."""
     builder = flatbuffers.Builder(1024)
     builder.ForceDefaults(True)
     root = _write_table(schema, builder, schema.root, values)
     builder.Finish(root, file_identifier=schema.identifier)
-    return bytes(builder.Output())
+    return bytearray(builder.Output())
+
+
+def put(schema: Schema, data: bytearray, field: str, value: float) -> None:
+    """Change a scalar of the root table that was written."""
+    fields = schema.tables[schema.root]
+    slot, kind = next((slot, kind) for slot, (name, kind) in enumerate(fields) if name == field)
+    table = Table(data, int(struct.unpack_from("<I", data)[0]))
+    struct.pack_into("<" + _SCALARS[kind][0], data, table.Pos + table.Offset(4 + 2 * slot), value)
 
 
 def _write_table(schema: Schema, builder: Any, table: str, values: Mapping[str, Any]) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from nnbridge.errors import BadDataError, ConversionError, Reason
 from nnbridge.extensions import TYPES, operand_dtype
 from nnbridge.files import atomic_write
-from nnbridge.flatfile import Schema, parse_schema, read, write
+from nnbridge.flatfile import Schema, parse_schema, put, read, write
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, State, Subgraph
 from nnbridge.operations.validation import validate_model
 from nnbridge.types import (
@@ -29,8 +29,6 @@ from nnbridge.types import (
 FORMAT_VERSION = 1
 SUFFIX = ".nnapi"
 MAGIC = b"NNBM"
-_UNPLACED = 2**40
-"""Stands for the constants' offset until the metadata's size is known; as wide as any real one."""
 
 
 @cache
@@ -92,10 +90,11 @@ def write_model(model: Model, file: _Sink) -> None:
         "constants_length": length,
         "states": [{"input": s.input, "output": s.output, "initial": s.initial} for s in model.states],
     }
-    size = len(write(schema(), {**content, "constants_offset": _UNPLACED}))
-    offset = -(-size // POOL_ALIGNMENT) * POOL_ALIGNMENT
-    metadata = write(schema(), {**content, "constants_offset": offset})
-    file.write(metadata)
+    metadata = write(schema(), {**content, "constants_offset": 0})
+    # Where the constants start is known once everything before them is written.
+    offset = -(-len(metadata) // POOL_ALIGNMENT) * POOL_ALIGNMENT
+    put(schema(), metadata, "constants_offset", offset)
+    file.write(memoryview(metadata))
     file.write(bytes(offset - len(metadata)))
     for (pool, start, count), _ in sorted(chunks.items(), key=lambda item: item[1]):
         file.write(model.pools[pool].data[start : start + count])

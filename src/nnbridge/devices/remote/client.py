@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from weakref import finalize
+from weakref import finalize, ref
 
 import numpy as np
 
@@ -228,6 +228,9 @@ def error_of(code: Any, reason: Reason | None) -> NnapiError:
     return kind(reason or Reason("a call that succeeds", str(code)))
 
 
+_NOTHING_ASKED: tuple[Callable[[], Model | None], ModelMemory | None] = (lambda: None, None)
+
+
 class RemoteDevice(Device):
     """A device that another process serves. ``start`` begins a session with a living driver."""
 
@@ -235,6 +238,8 @@ class RemoteDevice(Device):
         self.name = name
         self._start = start
         self._lock = threading.Lock()
+        self._asked: tuple[Callable[[], Model | None], ModelMemory | None] = _NOTHING_ASKED
+        """The model that was asked about last, while it lives, and the memory that it lies in."""
         self._session = self._connect()
         self._described = described = self._session.describe()
         try:
@@ -282,8 +287,10 @@ class RemoteDevice(Device):
 
     def supported_operations(self, model: Model) -> Sequence[Support]:
         """The driver's answers; a dead driver is started and asked again, once."""
-        with ModelMemory(model) as file:
-            answer = self._protected(lambda session: session.call({"call": "supported_operations"}, [file]))
+        memory = ModelMemory(model)
+        answer = self._protected(lambda session: session.call({"call": "supported_operations"}, [memory.descriptor]))
+        # A driver that takes the whole model is given it next.
+        self._asked = ref(model), memory
         answers = answer.get("answers")
         if not isinstance(answers, list):
             raise OpFailedError(Reason("answers of getSupportedOperations", type(answers).__name__, self.name))
@@ -310,7 +317,9 @@ class RemoteDevice(Device):
             "save": config.save is not None,
             "hints": from_hints(config.hints),
         }
-        with ModelMemory(model) as file:
+        with self._lock:
+            (asked, memory), self._asked = self._asked, _NOTHING_ASKED
+        with memory if memory is not None and asked() is model else ModelMemory(model) as file:
             answer, prepared = self._protected(lambda session: self._prepare(session, message, file, config.deadline))
         files = answer.get("cache")
         if config.save is not None and isinstance(files, CacheFiles):

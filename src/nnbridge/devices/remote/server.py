@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import mmap
 import os
 import re
 import socket
@@ -73,6 +74,18 @@ class _Session:
     channels: list[Channel] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     next_handle: int = 1
+    last: tuple[tuple[int, int], Model, mmap.mmap] | None = None
+    """The model that was received last, by the identity of its memory, whose content cannot change; mapped, it stays its own."""
+
+    def model(self, descriptors: list[int]) -> Model:
+        """The model of a call, which a client that asks about it and then prepares it sends twice."""
+        status = os.fstat(_only(descriptors))
+        identity, last = (status.st_dev, status.st_ino), self.last
+        if last is not None and last[0] == identity:
+            return last[1]
+        model = _received_model(descriptors[0])
+        self.last = identity, model, mmap.mmap(descriptors[0], 0, access=mmap.ACCESS_READ)
+        return model
 
     def add(self, found: _Prepared) -> int:
         with self.lock:
@@ -86,6 +99,7 @@ class _Session:
     def close(self) -> None:
         with self.lock:
             self.models.clear()
+            self.last = None
             for channel in self.channels:
                 channel.shutdown()
 
@@ -190,12 +204,12 @@ class _Worker:
         return {}
 
     def _supported_operations(self, message: Message, descriptors: list[int]) -> Message:
-        model = _received_model(descriptors)
+        model = self._session.model(descriptors)
         answers = self._session.device.supported_operations(model)
         return {"answers": [a.as_dict() if isinstance(a, Reason) else bool(a) for a in answers]}
 
     def _prepare(self, message: Message, descriptors: list[int]) -> Message:
-        model = _received_model(descriptors)
+        model = self._session.model(descriptors)
         preference, priority = message.get("preference"), message.get("priority")
         if preference not in tuple(PreferenceCode):
             raise BadDataError(Reason("a preference of 0 to 2", str(preference), "prepareModel"))
@@ -251,9 +265,8 @@ class _Worker:
 # -- validation of calls -----------------------------------------------------------------------------------------------
 
 
-def _received_model(descriptors: list[int]) -> Model:
+def _received_model(descriptor: int) -> Model:
     """The model of a call: BAD_DATA unless it is a whole, valid model (facts B4, V1 to V28)."""
-    descriptor = _only(descriptors)
     sealed_size(descriptor)
     try:
         model = read_model(descriptor, "the client's model")

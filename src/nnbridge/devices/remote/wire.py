@@ -171,16 +171,17 @@ def _read_only_memory(name: str, fill: Callable[[IO[bytes]], None]) -> int:
 
 
 class ModelMemory:
-    """A model as a read-only ``.nnapi`` file in memory."""
+    """A model as a read-only ``.nnapi`` file in memory, for as long as this object lives."""
 
     def __init__(self, model: Model) -> None:
         self.descriptor = _read_only_memory("nnbridge-model", lambda file: storage.write_model(model, file))
+        self.close = finalize(self, os.close, self.descriptor)
 
     def __enter__(self) -> int:
         return self.descriptor
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.descriptor)
+        self.close()
 
 
 def cache_memory(files: CacheFiles) -> tuple[int, Message]:
