@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from nnbridge.devices import cpu
 from nnbridge.devices.device import Capabilities, Performance, Result, uniform_capabilities
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, OutputInsufficientSizeError
 from nnbridge.extensions import TYPES
-from nnbridge.model import Model
+from nnbridge.model import Location, Model, Subgraph
+from nnbridge.runtime import steps
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.types import OperandCode, OperationCode, ResultCode
+from nnbridge.types import Lifetime, OperandCode, OperationCode, ResultCode
 from tests.runtime.drivers import CannotPrepare, Driver, FailsToExecute
 from tests.runtime.planning import (
     BOOL8,
@@ -459,3 +461,44 @@ def test_a_driver_that_fails_to_prepare_leaves_bodies_with_the_hosts_operations_
     assert program(compilation) == ["IF", CPU, "host", "GOTO", CPU]
     [y] = run(compilation, np.array([True]), X / 4, Y)
     np.testing.assert_array_equal(y, np.rint(X / 4 + Y))
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+
+def towers(depth: int) -> Model:
+    """IF in IF in IF …, both branches of each being the same subgraph."""
+    inner = if_model(binary("ADD0"), binary("MUL0"))
+    main = inner.main
+    models = [i for i, operand in enumerate(main.operands) if operand.lifetime is Lifetime.SUBGRAPH]
+
+    def over(index: int) -> Subgraph:
+        operands = [replace(o, location=Location(offset=index)) if i in models else o for i, o in enumerate(main.operands)]
+        condition, a, b = main.inputs
+        taken = replace(operands[condition], lifetime=Lifetime.CONSTANT_COPY, location=Location(0, len(inner.operand_values), 1))
+        inside = [taken if i == condition else o for i, o in enumerate(operands)]
+        return replace(main, operands=tuple(inside), inputs=(a, b))
+
+    bodies = [inner.referenced[0], *(over(k) for k in range(depth - 1))]
+    top = over(depth - 1)
+    outer = tuple(main.operands[i] if i in main.inputs else o for i, o in enumerate(top.operands))
+    top = replace(top, operands=outer, inputs=main.inputs)
+    return replace(inner, main=top, referenced=tuple(bodies), operand_values=inner.operand_values + b"\x01")
+
+
+def test_bodies_that_are_shared_are_planned_for_each_use_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "MAX_BODIES", 100)
+    few, many = compiled(towers(5), picky("add", 0.9, "ADD0")), compiled(towers(40), picky("add", 0.9, "ADD0"))
+    assert len(few.plan.partition.sources) == 1 + 2 + 4 + 8 + 16 + 32
+    assert program(many) == [CPU]
+    assert "100 bodies" in str(many.plan.fallback)
+    for compilation in (few, many):
+        [y] = run(compilation, np.array([True]), X, Y)
+        np.testing.assert_array_equal(y, X + Y)
+
+
+def test_control_flow_that_is_nested_too_deep_is_bad_data() -> None:
+    with pytest.raises(BadDataError, match="100 deep"):
+        compiled(towers(101))
+    everything = picky("all", 1e-30)
+    assert program(compiled(towers(100), everything)) == ["all"]

@@ -60,10 +60,9 @@ def place(model: Model, devices: Sequence[Device], preference: int, *, interpret
     """
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
-    capabilities = [device.capabilities for device in devices]
+    raters = [_Rater(model, device.capabilities, preference) for device in devices]
     return tuple(
-        _best(model, i, devices, capabilities, [answer[i] for answer in answers], preference, interpret)
-        for i in range(len(model.main.operations))
+        _best(model, i, devices, raters, [answer[i] for answer in answers], interpret) for i in range(len(model.main.operations))
     )
 
 
@@ -101,16 +100,15 @@ def _best(
     model: Model,
     i: int,
     devices: Sequence[Device],
-    capabilities: Sequence[Capabilities],
+    raters: Sequence[_Rater],
     answers: Sequence[Reason | None],
-    preference: int,
     interpret: bool,
 ) -> Placement:
     """The lowest figure; on a tie the CPU, else the earlier device."""
     operation = model.main.operations[i]
     control_flow = operation.type in CONTROL_FLOW
     cpu_only = control_flow and has_unknown_boundary(model, model.main, operation)
-    best: tuple[float, int] | None = None
+    best: tuple[np.float32, int] | None = None
     given = []
     for k, (device, said) in enumerate(zip(devices, answers, strict=True)):
         if cpu_only and device.kind != "cpu" and said is None:
@@ -118,35 +116,52 @@ def _best(
         if said is not None:
             given.append(Answer(device.name, None, said))
             continue
-        figure = _figure(model, model.main, operation, capabilities[k], preference, model.relaxed)
+        figure = raters[k].of(operation)
         given.append(Answer(device.name, figure))
-        if best is None or figure < best[0] or (figure == best[0] and device.kind == "cpu"):
-            best = figure, k
+        single = np.float32(figure)
+        if best is None or single < best[0] or (single == best[0] and device.kind == "cpu"):
+            best = single, k
     if best is None:
         return Placement(i, None, tuple(given))
     interpreted = interpret and control_flow and not cpu_only and devices[best[1]].kind == "cpu"
     return Placement(i, best[1], tuple(given), interpreted)
 
 
-def _figure(
-    model: Model, subgraph: Subgraph, operation: Operation, capabilities: Capabilities, preference: int, relaxed: bool
-) -> float:
-    """The device's figure for an operation: its first input's type; IF and WHILE add their bodies (facts P3 to P8)."""
-    if operation.type not in CONTROL_FLOW:
+class _Rater:
+    """A device's figures for one model's operations (facts P3 to P8); those of bodies are added up once."""
+
+    def __init__(self, model: Model, capabilities: Capabilities, preference: int) -> None:
+        self._model = model
+        self._capabilities = capabilities
+        self._preference = preference
+        self._bodies: dict[int, np.float32] = {}
+
+    def of(self, operation: Operation) -> float:
+        """The figure for an operation of the main subgraph."""
+        with np.errstate(over="ignore"):
+            return self._figure(operation, self._model.main, self._model.relaxed)
+
+    def _figure(self, operation: Operation, subgraph: Subgraph, relaxed: bool) -> float:
+        """By the first input's type; IF and WHILE add their bodies to their own figure."""
+        if operation.type == OperationCode.IF:
+            own = np.float32(self._capabilities.if_performance.figure(self._preference))
+            bodies = [self._body(subgraph, i) for i in operation.inputs[1:3]]
+            return float(own + np.float32(0.5) * (bodies[0] + bodies[1]))
+        if operation.type == OperationCode.WHILE:
+            own = np.float32(self._capabilities.while_performance.figure(self._preference))
+            return float(own + self._body(subgraph, operation.inputs[0]) + self._body(subgraph, operation.inputs[1]))
         if not operation.inputs:
             return UNLISTED
-        return capabilities.of(subgraph.operands[operation.inputs[0]].type, relaxed).figure(preference)
+        code = subgraph.operands[operation.inputs[0]].type
+        return self._capabilities.of(code, relaxed).figure(self._preference)
 
-    def body(position: int) -> np.float32:
-        inner = model.referenced[subgraph.operands[operation.inputs[position]].location.offset]
-        figures = (_figure(model, inner, o, capabilities, preference, inner.relaxed) for o in inner.operations)
-        return np.float32(sum(map(np.float32, figures), np.float32(0)))
-
-    with np.errstate(over="ignore"):
-        if operation.type == OperationCode.IF:
-            own = np.float32(capabilities.if_performance.figure(preference))
-            return float(own + np.float32(0.5) * (body(1) + body(2)))
-        return float(np.float32(capabilities.while_performance.figure(preference)) + body(0) + body(1))
+    def _body(self, subgraph: Subgraph, operand: int) -> np.float32:
+        index = subgraph.operands[operand].location.offset
+        if index not in self._bodies:
+            inner = self._model.referenced[index]
+            figures = (self._figure(operation, inner, inner.relaxed) for operation in inner.operations)
+            self._bodies[index] = np.float32(sum(map(np.float32, figures), np.float32(0)))
+        return self._bodies[index]
 
 
 def required_level(model: Model) -> FeatureLevel:

@@ -9,35 +9,49 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nnbridge.devices.device import Device
-from nnbridge.errors import Reason
+from nnbridge.errors import BadDataError, Reason
 from nnbridge.model import Location, Model, Operand, Operation, Subgraph
 from nnbridge.operations.validation import Verdict, operand_level, validate_operation
 from nnbridge.types import Lifetime, OperationCode
 
 CONTROL_FLOW = (OperationCode.IF, OperationCode.WHILE)
+MAX_DEPTH = 100
+"""How deep control flow may be nested; Android has no limit but its stack."""
 WRITTEN = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
 """Lifetimes of operands that an operation writes."""
 
 
 def requirements(model: Model) -> list[Verdict]:
-    """What each operation of the main subgraph needs, with everything that it depends on (fact S6)."""
-    known: dict[int, Verdict] = {}
+    """What each operation of the main subgraph needs, with everything that it depends on (fact S6).
 
-    def of(operation: Operation, subgraph: Subgraph) -> Verdict:
+    BAD_DATA for control flow nested deeper than :data:`MAX_DEPTH`.
+    """
+    known: dict[int, tuple[Verdict, int]] = {}
+
+    def of(operation: Operation, subgraph: Subgraph, depth: int) -> tuple[Verdict, int]:
         own = validate_operation(operation, subgraph.operands, model, subgraph)
         if operation.type not in CONTROL_FLOW:
-            return own
-        bodies = [subgraph.operands[i].location.offset for i in operation.inputs if _is_model(subgraph.operands[i])]
-        return _combined([own, *(of_body(index) for index in bodies)])
+            return own, 0
+        indexes = [subgraph.operands[i].location.offset for i in operation.inputs if _is_model(subgraph.operands[i])]
+        bodies = [of_body(index, depth + 1) for index in indexes]
+        return _combined([own, *(verdict for verdict, _ in bodies)]), 1 + max(height for _, height in bodies)
 
-    def of_body(index: int) -> Verdict:
+    def of_body(index: int, depth: int) -> tuple[Verdict, int]:
         if index not in known:
+            require(depth)
             inner = model.referenced[index]
             ends = [Verdict(operand_level(inner.operands[i])) for i in (*inner.inputs, *inner.outputs)]
-            known[index] = _combined([*ends, *(of(operation, inner) for operation in inner.operations)])
+            found = [of(operation, inner, depth) for operation in inner.operations]
+            height = max((height for _, height in found), default=0)
+            known[index] = _combined([*ends, *(verdict for verdict, _ in found)]), height
+        require(depth + known[index][1])
         return known[index]
 
-    return [of(operation, model.main) for operation in model.main.operations]
+    def require(depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise BadDataError(Reason(f"control flow nested at most {MAX_DEPTH} deep", "deeper"))
+
+    return [of(operation, model.main, 0)[0] for operation in model.main.operations]
 
 
 def _combined(verdicts: Sequence[Verdict]) -> Verdict:

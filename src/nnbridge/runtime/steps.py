@@ -24,6 +24,9 @@ from nnbridge.runtime.partition import Placement, place
 from nnbridge.runtime.slicing import WRITTEN
 from nnbridge.types import FeatureLevel, Lifetime, OperationCode
 
+MAX_BODIES = 10_000
+"""Bodies that one plan may interpret: those that several IF and WHILE share are there for each."""
+
 SourceOperand: TypeAlias = "tuple[int, int]"
 """Source and operand index."""
 
@@ -245,6 +248,8 @@ class _Planner:
     ) -> int:
         """Partition a subgraph; gives its source index (facts P17 to P22)."""
         source = len(self.sources)
+        if source > MAX_BODIES:
+            raise OpFailedError(Reason(f"at most {MAX_BODIES} bodies of interpreted control flow", "more"))
         self.sources.append(Source(model, placements, role, parent))
         groups = _group(model.main, self.homes(model, placements), len(self._devices))
         maker = {operation: number for number, (_, members) in enumerate(groups) for operation in members}
