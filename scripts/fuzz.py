@@ -4,7 +4,7 @@
     python scripts/fuzz.py folder --format onnx --cases 20000 --seed 1 --keep found
 
 Half of the cases have bytes changed, the other half fields of the structure: indexes, dimensions, types, options, constants,
-whole tables. Sources are the files of the folder, and for TFLite the single-operator files of the tests. A case is converted
+whole tables. Sources are the files of the folder and single operators: those of the tests for TFLite, of ONNX's own suite. A case is converted
 at a feature level and mapping of its own and planned; ``--run`` also runs what converts, if it is small. Exit status 1 if a
 case ends in another error, takes a second of the processor or 200 MB, or hangs.
 """
@@ -42,6 +42,13 @@ def sources(format: str, folder: Path, scratch: Path) -> list[Path]:
             own = scratch / f"{i}"
             own.mkdir()
             found.append(case.write(own, case.types[0]))
+    if format == "onnx":
+        from tests.onnx.mutations import operators
+
+        for i, content in enumerate(operators()):
+            path = scratch / f"operator{i}.onnx"
+            path.write_bytes(content)
+            found.append(path)
     return found
 
 

@@ -16,30 +16,65 @@ INT64 = 7
 MAX_ELEMENTS = 1 << 22
 """Constants larger than this are not made at conversion; the operator runs instead."""
 
-RANDOM = frozenset(["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"])
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_KEEPING = _names(
+    """Abs Acos Acosh ArgMax ArgMin Asin Asinh Atan Atanh BitwiseNot Cast Ceil Celu Clip Compress Concat Constant Cos Cosh CumProd
+    CumSum DepthToSpace DequantizeLinear DynamicQuantizeLinear Elu Erf Exp Flatten Floor GatherElements Gelu HardSigmoid HardSwish
+    Hardmax Identity IsInf IsNaN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg NonZero Not QuantizeLinear
+    Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+    Relu Reshape ReverseSequence Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Slice Softmax Softplus
+    Softsign SpaceToDepth Split Sqrt Squeeze Tan Tanh ThresholdedRelu TopK Transpose Trilu Unique Unsqueeze"""
+)
+"""Operators whose results are no larger than their inputs together, for each axis that NonZero tells of."""
+
+_BROADCASTING = _names(
+    """Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or
+    PRelu Pow Sub Sum Where Xor"""
+)
+"""Operators whose results are as large as their inputs broadcast."""
+
+_MULTIPLYING = frozenset(["Einsum", "Gather", "GatherND", "Gemm", "MatMul", "MatMulInteger"])
+"""Operators whose results, and whose work, are no larger than their inputs multiplied."""
+
+
+def _numbers(array: Array) -> list[int]:
+    return [int(v) for v in np.ravel(array)]
+
+
+def _multiplied(arrays: Sequence[Array]) -> float:
+    return math.prod(max(a.size, 1) for a in arrays)
+
+
 _SIZES: dict[str, Callable[[Sequence[Array]], float]] = {
-    "ConstantOfShape": lambda a: math.prod(map(int, np.ravel(a[0]))),
+    **dict.fromkeys(_KEEPING, lambda a: sum(x.size * max(x.ndim, 1) for x in a)),
+    **dict.fromkeys(_BROADCASTING, lambda a: math.prod(np.broadcast_shapes(*(x.shape for x in a)))),
+    **dict.fromkeys(_MULTIPLYING, _multiplied),
+    "ConstantOfShape": lambda a: math.prod(_numbers(a[0])),
     "Range": lambda a: abs(a[1].item() - a[0].item()) / max(abs(a[2].item()), 1e-30),
-    "Expand": lambda a: a[0].size * math.prod(map(int, np.ravel(a[1]))),
-    "Tile": lambda a: a[0].size * math.prod(map(int, np.ravel(a[1]))),
+    "Expand": lambda a: a[0].size * math.prod(_numbers(a[1])),
+    "Tile": lambda a: a[0].size * math.prod(_numbers(a[1])),
     "OneHot": lambda a: a[0].size * float(np.ravel(a[1])[0]),
 }
-"""Operators whose results may be much larger than their inputs, and how large at most."""
-
-_UNBOUNDED = frozenset(["Pad", "Resize", "Upsample", "Loop", "Scan", "If", "EyeLike"])
-"""The others of that kind: folded only where inference knows how large."""
+"""How large an operator's results are at most, by its inputs; what a file says of shapes may be wrong. Others are not folded:
+their results may be of any size, need a model's runtime, or never come."""
 
 
 def fold(node: Node, values: Values) -> bool:
     """Work the node out if that needs no computed value; True if it is done."""
-    if node.domain or node.type in RANDOM or not node.outputs:
+    if node.domain or not node.outputs:
         return False
     if node.type in ("Shape", "Size"):
         return _fold_shape(node, values)
     if node.type == "CastLike" and node.inputs[0] in values.constants:
         return _fold_cast(node, values)
     names = [name for name in (*node.inputs, *node.captured) if name]
-    if any(name not in values.constants for name in names) or any(values.tensor(n).type == 0 for n in node.outputs if n):
+    if node.type not in _SIZES or any(name not in values.constants for name in names):
+        return False
+    if any(values.tensor(name).type == 0 for name in node.outputs if name):
         return False
     if not _small(node, values):
         return False
@@ -56,15 +91,12 @@ def fold(node: Node, values: Values) -> bool:
 
 
 def _small(node: Node, values: Values) -> bool:
-    for name in filter(None, node.outputs):
-        shape = values.shape(name)
-        if shape is None and node.type in _UNBOUNDED:
-            return False
-        if shape is not None and math.prod(shape) > MAX_ELEMENTS:
-            return False
     arrays = [values.constants[name] for name in node.inputs if name]
-    size = _SIZES.get(node.type)
-    return all(a.size <= MAX_ELEMENTS for a in arrays) and (size is None or size(arrays) <= MAX_ELEMENTS)
+    try:
+        return all(a.size <= MAX_ELEMENTS for a in arrays) and _SIZES[node.type](arrays) <= MAX_ELEMENTS
+    except (ValueError, IndexError, OverflowError):
+        # Inputs that do not fit the operator; the host says so when it runs.
+        return False
 
 
 def _fold_cast(node: Node, values: Values) -> bool:

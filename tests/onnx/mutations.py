@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ class Source:
                 fields = message.DESCRIPTOR.fields
                 _change(message, fields[int(rng.integers(len(fields)))], model, rng)
         return bytes(model.SerializeToString())
+
+
+@cache
+def operators() -> list[bytes]:
+    """The models of ONNX's own tests of operators, functions written out among them."""
+    from onnx.backend.test import loader
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [case.model.SerializeToString() for case in loader.load_model_tests(kind="node") if case.model is not None]
 
 
 def _messages(message: Message) -> Iterator[Message]:

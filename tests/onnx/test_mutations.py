@@ -12,7 +12,7 @@ pytest.importorskip("onnx")
 from nnbridge.converters import ConversionOptions
 from tests.conftest import MODELS, shared_folder
 from tests.hostile import judge, runs
-from tests.onnx.mutations import Source
+from tests.onnx.mutations import Source, operators
 
 FILES = [
     MODELS / "digits_float32.onnx",
@@ -20,6 +20,7 @@ FILES = [
     *(shared_folder() / "models" / "onnx" / f"{name}.onnx" for name in ("mnist_optimized", "qlstm_3-2-3_T3_S1")),
 ]
 BATCHES, PER_BATCH = 8, 50
+OPERATORS = 300
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -36,3 +37,17 @@ def test_damaged_files_give_a_model_or_our_error(batch: int, tmp_path: Path) -> 
         if n % 10 == 0:
             ran = runs(path, options)
             assert ran.good, (n, source.path.name, ran)
+
+
+def test_damaged_operators_give_a_model_or_our_error(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    models = operators()
+    path = tmp_path / "operator.onnx"
+    for n in range(OPERATORS):
+        path.write_bytes(models[int(rng.integers(len(models)))])
+        path.write_bytes(Source(path).altered(rng))
+        options = ConversionOptions(mapping=("wide", "provider")[n % 2], layout=("nhwc", "nchw")[n // 2 % 2])
+        verdict = judge(path, options)
+        assert verdict.good, (n, verdict)
+        ran = runs(path, options)
+        assert ran.good, (n, ran)

@@ -1,0 +1,78 @@
+"""Models that would never end or would fill the memory if conversion ran what is constant in them."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from nnbridge_onnx.convert import convert_proto  # noqa: E402
+
+helper, FLOAT, INT64, BOOL = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
+HUGE = 1 << 40
+
+
+def model(nodes: list[Any], constants: dict[str, Any], element: int = FLOAT) -> Any:
+    """A model whose output y is said to have 4 elements, whatever its nodes make."""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", FLOAT, [4])],
+        [helper.make_tensor_value_info("y", element, [4])],
+        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def loop(step: Any, **constants: Any) -> Any:
+    """A loop over s of all constants."""
+    values = [("i", INT64, []), ("go", BOOL, []), ("s", FLOAT, ["n"])]
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), step],
+        "body",
+        [helper.make_tensor_value_info(*value) for value in values],
+        [helper.make_tensor_value_info("on", BOOL, []), helper.make_tensor_value_info("t", FLOAT, ["n"])],
+    )
+    count, condition = ("count" if "count" in constants else ""), ("go" if "go" in constants else "")
+    return model([helper.make_node("Loop", [count, condition, "s"], ["y"], body=body)], {"s": np.float32([1]), **constants})
+
+
+ADD, DOUBLE = helper.make_node("Add", ["s", "s"], ["t"]), helper.make_node("Concat", ["s", "s"], ["t"], axis=0)
+ONE, SIZES = np.ones((1, 1, 2, 2), np.float32), np.array([1, 1, 1 << 20, 1 << 20])
+BOMBS = {
+    "a loop that never ends": loop(ADD, go=np.array(True)),
+    "a loop of too many steps": loop(ADD, count=np.array(HUGE)),
+    "a loop that doubles its state": loop(DOUBLE, count=np.array(60)),
+    "a resized image": model([helper.make_node("Resize", ["s", "", "", "n"], ["y"])], {"s": ONE, "n": SIZES}),
+    "padding": model([helper.make_node("Pad", ["s", "n"], ["y"])], {"s": np.ones(1, np.float32), "n": np.array([0, HUGE])}),
+    "a window": model([helper.make_node("HannWindow", ["n"], ["y"])], {"n": np.array(HUGE)}),
+    "a range": model(
+        [helper.make_node("Range", ["a", "n", "b"], ["y"])], {"a": np.array(0), "n": np.array(HUGE), "b": np.array(1)}, INT64
+    ),
+    "an outer product": model(
+        [helper.make_node("Einsum", ["s", "s", "s"], ["y"], equation="i,j,k->ijk")], {"s": np.ones(4096, np.float32)}
+    ),
+    "broadcasting": model(
+        [helper.make_node("Mul", ["a", "b"], ["y"])],
+        {"a": np.ones((1 << 20, 1), np.float32), "b": np.ones((1, 1 << 20), np.float32)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_constants_are_only_folded_where_that_is_little_work(name: str) -> None:
+    tracemalloc.start()
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        convert_proto(BOMBS[name])
+    taken, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 2.0
+    assert peak < 128 << 20
