@@ -4,9 +4,9 @@
     python scripts/fuzz.py folder --format onnx --cases 20000 --seed 1 --keep found
 
 Half of the cases have bytes changed, the other half fields of the structure: indexes, dimensions, types, options, constants,
-whole tables. Sources are the files of the folder and single operators: those of the tests for TFLite, of ONNX's own suite. A case is converted
-at a feature level and mapping of its own and planned; ``--run`` also runs what converts, if it is small. Exit status 1 if a
-case ends in another error, takes a second of the processor or 200 MB, or hangs.
+whole tables. Sources are the files of the folder and single operators: those of the tests for TFLite, of ONNX's own suite for
+ONNX. A case is converted at a feature level and mapping of its own and planned; ``--run`` also runs what converts, if it is
+small. Exit status 1 if a case ends in another error, takes a second of the processor or 200 MB, or hangs.
 """
 
 from __future__ import annotations
