@@ -16,7 +16,7 @@ import numpy as np
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason
-from nnbridge_onnx import contrib
+from nnbridge_onnx import contrib, doubles
 from nnbridge_onnx.extension import ELEMENT_TYPES
 from nnbridge_onnx.graph import Array, Graph, Node, Tensor, dtype_of
 from nnbridge_onnx.settle import settle
@@ -59,6 +59,7 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
         origins = contrib.expand(onnx, model, _opset(model) or FIRST_OPSET)
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
+        doubles.apply(onnx, model, options.float64, source)
         _set_shapes(model, options, source)
         return replace(settle(onnx, model, _Reader(onnx, source, folder).graph), origins=origins)
     except NnbridgeError:

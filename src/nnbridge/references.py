@@ -116,9 +116,12 @@ class OnnxRuntime:
             raise InputError(Reason("inputs that ONNX Runtime runs", first, operand="--reference onnxruntime")) from error
 
     def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Inputs with ONNX's scalars, which are vectors of one element in NNAPI."""
-        scalars = {i.name for i in self._session.get_inputs() if i.shape == []}
-        return {name: value.reshape(()) if name in scalars else value for name, value in inputs.items()}
+        """Inputs with ONNX's scalars, which are vectors of one element in NNAPI, and float64 where it was narrowed."""
+        declared = {i.name: i for i in self._session.get_inputs()}
+        scalars = {name for name, i in declared.items() if i.shape == []}
+        doubles = {name for name, i in declared.items() if i.type == "tensor(double)"}
+        typed = {name: value.astype(np.float64) if name in doubles else value for name, value in inputs.items()}
+        return {name: value.reshape(()) if name in scalars else value for name, value in typed.items()}
 
 
 REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}

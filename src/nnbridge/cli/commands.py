@@ -88,6 +88,13 @@ def _conversion_options(command: Command) -> Command:
             show_default=True,
             help="Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc.",
         ),
+        click.option(
+            "--float64",
+            type=click.Choice(["host", "narrow", "refuse"]),
+            default="host",
+            show_default=True,
+            help="What becomes of float64 values of ONNX files: computed by the host, made float32, or the file is refused.",
+        ),
         click.option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
         click.option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
     ):

@@ -36,6 +36,9 @@ class ConversionOptions:
     """The signature to convert, of files that have several; the main graph without one."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Dimensions for inputs by name, where the file leaves them open or others are wanted."""
+    float64: str = "host"
+    """What becomes of float64 values of ONNX files, which NNAPI does not have: ``host`` computes them there, ``narrow`` makes
+    them float32, ``refuse`` refuses the file."""
 
 
 @dataclass(frozen=True)
