@@ -61,7 +61,9 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
             model = onnx.inliner.inline_local_functions(model)
         doubles.apply(onnx, model, options.float64, source)
         _set_shapes(model, options, source)
-        return replace(settle(onnx, model, _Reader(onnx, source, folder).graph), origins=origins)
+        return replace(
+            settle(onnx, model, _Reader(onnx, source, folder).graph, unrolls=options.mapping == "wide"), origins=origins
+        )
     except NnbridgeError:
         raise
     except (

@@ -15,6 +15,7 @@ from nnbridge.converters.draft import Draft
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 from nnbridge_onnx.fold import fold
 from nnbridge_onnx.graph import Array, Graph
+from nnbridge_onnx.unroll import unrolled
 from nnbridge_onnx.values import Values
 
 ROUNDS = 8
@@ -22,7 +23,7 @@ SMALL = 4096
 """Constants of more elements are weights, which tell nothing about shapes."""
 
 
-def settle(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]], Graph]) -> Graph:
+def settle(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]], Graph], *, unrolls: bool = True) -> Graph:
     """A ``ModelProto`` as data, by ``read``, which takes a model without weights and the weights by name."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     bare = _without_weights(onnx, model)
@@ -32,7 +33,7 @@ def settle(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]], Graph
         graph = read(bare, weights)
         constants = _folded(graph)
         found = {name: array for name, array in constants.items() if name not in weights and array.size <= SMALL}
-        inlined = _inline(onnx, bare, constants, weights)
+        inlined = _inline(onnx, bare, constants, weights, graph if unrolls else None)
         if not inlined and (found.keys() == known.keys() or _complete(graph)):
             break
         known = found
@@ -94,14 +95,16 @@ def _complete(graph: Graph) -> bool:
 # -- branches ----------------------------------------------------------------------------------------------------------
 
 
-def _inline(onnx: Any, bare: Any, constants: Mapping[str, Array], weights: dict[str, Any]) -> bool:
-    """Put the branch of each If whose condition is known in its place; True if there was one."""
+def _inline(onnx: Any, bare: Any, constants: Mapping[str, Array], weights: dict[str, Any], unrolled_in: Graph | None) -> bool:
+    """Put the branch of each If whose condition is known in its place, and write short loops out; True if there was one."""
     nodes: list[Any] = []
     found = False
     for node in bare.graph.node:
         condition = constants.get(node.input[0]) if node.op_type == "If" and node.domain in ("", "ai.onnx") else None
         if condition is None or condition.size != 1:
-            nodes.append(node)
+            written = None if unrolled_in is None else unrolled(onnx, node, unrolled_in, constants, weights, _renamed)
+            nodes += [node] if written is None else written
+            found |= written is not None
             continue
         found = True
         branch = next(a.g for a in node.attribute if a.name == ("then_branch" if condition.item() else "else_branch"))
