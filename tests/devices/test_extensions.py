@@ -280,13 +280,20 @@ def test_x17_the_cpu_executor_refuses_extension_operations_and_their_temporaries
         devices.cpu().prepare_model(chain(MAKE, USE))
 
 
-def test_x18_memories_of_extension_types_are_plain_host_memory_here() -> None:
-    compilation = Compilation.create_for_devices(chain(MAKE), [Vendor("v")])
-    compilation.finish()
-    desc = MemoryDesc()
-    desc.add_output_role(compilation, 0, 1.0)
-    desc.finish()
-    assert desc.create().size == 48
+def test_x18_drivers_refuse_memories_of_extension_types_and_the_runtime_has_its_own() -> None:
+    for compilation in (
+        Compilation.create_for_devices(chain(MAKE), [Vendor("v")]),
+        Compilation.create(chain(MAKE), [Vendor("v")]),
+    ):
+        compilation.finish()
+        desc = MemoryDesc()
+        desc.add_output_role(compilation, 0, 1.0)
+        desc.finish()
+        if compilation.explicit:
+            with pytest.raises(OpFailedError):
+                desc.create()
+        else:
+            assert (desc.create().size, desc.create().allocator) == (48, "")
 
 
 def test_x19_temporaries_of_extension_types_pass_between_steps() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnbridge import devices as device_list
@@ -345,6 +345,7 @@ def written(folder: Path) -> StepCache:
 
 
 @given(st.integers(0, 2), st.integers(0, 127 + 100), st.integers(1, 255))
+@settings(deadline=None, max_examples=50)
 def test_c21_no_change_of_a_byte_goes_unnoticed(which: int, place: int, change: int) -> None:
     with TemporaryDirectory() as folder:
         cache = written(Path(folder))
@@ -357,6 +358,7 @@ def test_c21_no_change_of_a_byte_goes_unnoticed(which: int, place: int, change: 
 
 
 @given(st.integers(0, 2), st.binary(max_size=300))
+@settings(deadline=None, max_examples=50)
 def test_c21_no_other_file_is_taken_for_one_of_ours(which: int, data: bytes) -> None:
     with TemporaryDirectory() as folder:
         cache = written(Path(folder))

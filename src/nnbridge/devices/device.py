@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import OpFailedError, Reason
-from nnbridge.extensions import Extension
-from nnbridge.model import Model
+from nnbridge.extensions import Extension, operand_dtype
+from nnbridge.model import Model, Operand, known
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     RUNTIME_FEATURE_LEVEL,
@@ -28,6 +28,7 @@ from nnbridge.types import (
     PreferenceCode,
     PriorityCode,
     ResultCode,
+    is_extension,
 )
 
 Support: TypeAlias = "bool | Reason"
@@ -174,6 +175,18 @@ class PreparedModel(ABC):
         """Run once, synchronously."""
 
 
+@dataclass(frozen=True, slots=True)
+class BufferRole:
+    """A use of a device memory: an input or output of a model that the device prepared (``BufferRole``)."""
+
+    model: PreparedModel
+    direction: str
+    """``input`` or ``output``."""
+    index: int
+    frequency: float
+    """How likely the memory is used so, above 0 and at most 1."""
+
+
 class Device(ABC):
     """An NNAPI device (``IDevice``)."""
 
@@ -221,6 +234,16 @@ class Device(ABC):
     def prepare_model_from_cache(self, files: CacheFiles, token: bytes, deadline: int | None = None) -> PreparedModel:
         """``prepareModelFromCache``: from the files that were handed over under this token; any error means to prepare anew."""
         raise OpFailedError(Reason("a device that caches compiled models", self.name, "prepareModelFromCache"))
+
+    def allocate(self, operand: Operand, roles: Sequence[BufferRole]) -> npt.NDArray[np.uint8]:
+        """``allocate``: bytes for a device memory of this type and these dimensions (0: not known), which serves in these roles.
+
+        Asked from feature level 4 on. Devices here see the host's memory, so that bytes stand for Android's buffers and tokens.
+        This default is the sample drivers': OP_FAILED for extension types and for sizes that are not known.
+        """
+        if is_extension(operand.type) or (operand.is_tensor and not known(operand.dims)):
+            raise OpFailedError(Reason("a base type and known dimensions", str(operand), "allocate"))
+        return np.empty(int(np.prod(operand.dims)) * operand_dtype(operand).itemsize, np.uint8)
 
     @property
     def level(self) -> FeatureLevel:

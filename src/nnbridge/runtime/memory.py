@@ -3,7 +3,7 @@
 ``Memory`` is plain shared memory: a mapped descriptor, a buffer, or bytes of its own. ``MemoryDesc`` describes a memory by
 the roles that it plays in compilations; what is made from one is a *device memory*: it has a type and dimensions, is
 uninitialised at first and serves in its roles alone (feature level 4). nnbridge's devices all see the host's memory, so that
-device memories are host memory that keeps Android's rules.
+what a device allocates can be read by everybody; who allocates it, and what happens where that fails, is as on Android.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.devices.device import BufferRole, Device, PreparedModel
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnmappableError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, Pool, known
-from nnbridge.types import is_extension
+from nnbridge.runtime.answers import called
+from nnbridge.types import FeatureLevel, is_extension
 
 if TYPE_CHECKING:
     from nnbridge.runtime.compilation import Compilation
+    from nnbridge.runtime.steps import StepRole
 
 Bytes = npt.NDArray[np.uint8]
 INPUT, OUTPUT = "input", "output"
@@ -42,7 +45,18 @@ class Role:
     def operand(self) -> Operand:
         """The model operand behind the role."""
         main = self.compilation.model.main
-        return main.operands[(main.inputs if self.direction == INPUT else main.outputs)[self.index]]
+        return main.operands[self._place]
+
+    @property
+    def _place(self) -> int:
+        main = self.compilation.model.main
+        return (main.inputs if self.direction == INPUT else main.outputs)[self.index]
+
+    def uses(self) -> list[tuple[Device, tuple[PreparedModel, StepRole]]]:
+        """The steps of the compilation's plan that read or write the memory: their devices and prepared models."""
+        plan = self.compilation.plan
+        roles = sorted(plan.partition.roles((0, self._place)), key=lambda use: (use.step, use.direction, use.index))
+        return [(plan.devices[plan.steps[use.step].device], (plan.prepared[use.step], use)) for use in roles]
 
 
 class Memory:
@@ -187,13 +201,14 @@ class _MappedMemory(Memory):
 class DeviceMemory(Memory):
     """A memory made from a descriptor: typed, for its roles alone, uninitialised until something writes it."""
 
-    def __init__(self, operand: Operand, dims: tuple[int, ...], roles: frozenset[Role]) -> None:
-        size = int(np.prod(dims)) * operand_dtype(operand).itemsize
-        super().__init__(size, np.empty(size, np.uint8))
+    def __init__(self, operand: Operand, roles: frozenset[Role], content: Bytes, allocator: str) -> None:
+        super().__init__(len(content), content)
         self._operand = operand
-        self._declared = dims
+        self._declared = operand.dims
         self._roles = roles
-        self.dims = dims
+        self.allocator = allocator
+        """The device that allocated it; empty for the runtime's own memory."""
+        self.dims = operand.dims
         """The dimensions of what is in it."""
         self._initialised = False
 
@@ -224,6 +239,7 @@ class DeviceMemory(Memory):
         self._initialised = dims is not None
         if dims is not None:
             self.dims = dims
+            self.size = _size(replace(self._operand, dims=dims)) if known(dims) else len(self.content)
 
     def combined(self, dims: tuple[int, ...], call: str) -> tuple[int, ...]:
         found = combine_dims(self._declared, dims)
@@ -251,7 +267,7 @@ class MemoryDesc:
     """``ANeuralNetworksMemoryDesc``: add roles, maybe dimensions, finish, then make memories of it."""
 
     def __init__(self) -> None:
-        self._roles: set[Role] = set()
+        self._roles: dict[Role, float] = {}
         self._operand: Operand | None = None
         self._dims: tuple[int, ...] = ()
         self._finished = False
@@ -281,7 +297,7 @@ class MemoryDesc:
         dims = combine_dims(self._dims, operand.dims)
         if dims is None or (dims and _is_scalar(operand)) or (self._operand is not None and not _alike(self._operand, operand)):
             raise BadDataError(Reason("roles of one type, with the same parameters and dimensions", str(operand), call))
-        self._roles.add(role)
+        self._roles[role] = frequency
         self._operand, self._dims = operand, dims
 
     def set_dimensions(self, dims: Sequence[int]) -> None:
@@ -302,13 +318,48 @@ class MemoryDesc:
         self._finished = True
 
     def create(self) -> DeviceMemory:
-        """``createFromDesc``: OP_FAILED where the size is not known (facts Y18 to Y20)."""
+        """``createFromDesc``: allocated by the one device that uses it, else the runtime's own memory (facts Y17 to Y20).
+
+        The runtime's is for known sizes, and not for compilations with an explicit list of devices: OP_FAILED or the driver's
+        error there.
+        """
         if not self._finished:
             raise BadStateError(Reason("a descriptor that finished", "one that did not", "createFromDesc"))
         assert self._operand is not None
-        if self._operand.is_tensor and not known(self._dims):
-            raise OpFailedError(Reason("known dimensions", str(list(self._dims)), "createFromDesc"))
-        return DeviceMemory(replace(self._operand, dims=self._dims), self._dims, frozenset(self._roles))
+        operand, roles = replace(self._operand, dims=self._dims), frozenset(self._roles)
+        unknown = operand.is_tensor and not known(self._dims)
+        try:
+            device = self._allocator()
+            return DeviceMemory(operand, roles, self._allocated(device, operand), device.name)
+        except NnapiError:
+            if unknown or any(role.compilation.explicit for role in roles):
+                raise
+        return DeviceMemory(operand, roles, np.empty(_size(operand), np.uint8), "")
+
+    def _allocator(self) -> Device:
+        """The device of all steps that the roles stand for (fact Y17)."""
+        users = {id(device): device for role in self._roles for device, _ in role.uses()}
+        if len(users) != 1:
+            found = ", ".join(sorted(device.name for device in users.values())) or "none"
+            raise OpFailedError(Reason("one device that uses the memory", found, "createFromDesc"))
+        (device,) = users.values()
+        if device.kind == "device" and device.level < FeatureLevel.LEVEL_4:
+            raise OpFailedError(Reason("a device of feature level 4", f"{device.name} of {int(device.level)}", "createFromDesc"))
+        return device
+
+    def _allocated(self, device: Device, operand: Operand) -> Bytes:
+        """What a device allocates, checked."""
+        roles = [
+            BufferRole(prepared, use.direction, use.index, frequency)
+            for role, frequency in self._roles.items()
+            for _, (prepared, use) in role.uses()
+        ]
+        content = called(lambda: device.allocate(operand, roles), "allocate", device.name)
+        least = _size(operand) if known(operand.dims) or not operand.is_tensor else 1
+        right = isinstance(content, np.ndarray) and content.dtype == np.uint8 and content.ndim == 1 and content.flags.writeable
+        if not right or len(content) < least:
+            raise OpFailedError(Reason(f"{least} writable bytes", type(content).__name__, device.name, "allocate"))
+        return content[:least] if known(operand.dims) or not operand.is_tensor else content
 
     def _require_open(self, call: str) -> None:
         if self._finished:
@@ -324,6 +375,10 @@ def combine_dims(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | No
     combined = tuple(x or y for x, y in zip(a, b, strict=True))
     fits = all(x in (0, z) and y in (0, z) for x, y, z in zip(a, b, combined, strict=True))
     return combined if fits else None
+
+
+def _size(operand: Operand) -> int:
+    return int(np.prod(operand.dims)) * operand_dtype(operand).itemsize
 
 
 def _is_scalar(operand: Operand) -> bool:
