@@ -60,13 +60,22 @@ def hashtable(c: SubgraphConversion, operator: Operator) -> Mapped:
 
 def _handle(c: SubgraphConversion, operator: Operator, key: Key) -> Mapped:
     c.handles[operator.outputs[0]] = key
-    c.makers[operator.outputs[0]] = operator
     return Mapped(operator.index, operator.name, FOLDED)
 
 
 def _key(c: SubgraphConversion, operator: Operator) -> Key | None:
     """The variable or table that an operator's handle stands for; None for a handle of unknown origin."""
     return c.handles.get(operator.inputs[0])
+
+
+def _refused(c: SubgraphConversion, operator: Operator, reason: Reason) -> Mapped:
+    """An operation that the host refuses when it runs; handles are none of its operands."""
+    given = tuple(c.values.value(i) for i in operator.inputs if not c.is_handle(i))
+    out = c.values.fresh_output(operator.outputs[0])
+    name = f"{operator.index}: {operator.name}"
+    c.draft.add(Step(extension_code(operator.code), (*given, options_value(b"{}")), (out,), name, HOST_MAPPING))
+    c.values.commit(operator.outputs[0], out)
+    return Mapped(operator.index, operator.name, HOST_MAPPING, (reason,))
 
 
 def _named(c: SubgraphConversion, operator: Operator) -> Key:
@@ -82,7 +91,7 @@ def read_variable(c: SubgraphConversion, operator: Operator) -> Mapped:
     """The variable's present value."""
     key = _key(c, operator)
     if key is None or c.variables.held(key) is None:
-        return c.host(operator, [Reason("a variable that was assigned before it is read", "none yet", operator.label)])
+        return _refused(c, operator, Reason("a variable that was assigned before it is read", "none yet", operator.label))
     c.values.commit(operator.outputs[0], c.variables.read(key))
     return Mapped(operator.index, operator.name, STATE)
 
@@ -109,7 +118,7 @@ def hashtable_find(c: SubgraphConversion, operator: Operator) -> Mapped:
     """A look-up on the host, which gets the table in the handle's place."""
     table = c.context.tables.get(_key(c, operator))
     if table is None:
-        return c.host(operator, [Reason("a table of numbers", "strings, or a table without contents", operator.label)])
+        return _refused(c, operator, Reason("a table of numbers", "strings, or a table without contents", operator.label))
     query, default = (c.values.value(i) for i in operator.inputs[1:])
     out = c.values.fresh_output(operator.outputs[0])
     out.dims = query.dims
@@ -124,7 +133,7 @@ def hashtable_size(c: SubgraphConversion, operator: Operator) -> Mapped:
     """The number of a table's keys."""
     table = c.context.tables.get(_key(c, operator))
     if table is None:
-        return c.host(operator, [Reason("a table of numbers", "strings, or a table without contents", operator.label)])
+        return _refused(c, operator, Reason("a table of numbers", "strings, or a table without contents", operator.label))
     c.values.fold(operator.outputs[0], np.array([table[0].dims[0]], np.int64))
     return Mapped(operator.index, operator.name, FOLDED)
 

@@ -85,8 +85,6 @@ class SubgraphConversion:
         self.placements: list[Mapped] = []
         self.handles: dict[int, Key] = {}
         """Resource tensors: which variable or table they stand for."""
-        self.makers: dict[int, Operator] = {}
-        """Resource tensors: the operator that made the handle, for what the host must refuse."""
         self._callers = callers
 
     def subgraph(self, number: int, operator: Operator) -> Subgraph:
@@ -246,9 +244,6 @@ class SubgraphConversion:
 
     def host(self, operator: Operator, reasons: Sequence[Reason] = ()) -> Mapped:
         """Emit the operator as an operation of the host extension, its options kept as JSON."""
-        for i in operator.inputs:
-            if i in self.makers:
-                self.host(self.makers.pop(i))
         inputs = [self.values.value(i) if i >= 0 else self.draft.omitted(0) for i in operator.inputs]
         outputs = [self.values.fresh_output(i) for i in operator.outputs]
         if not outputs:

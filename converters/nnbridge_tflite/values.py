@@ -194,7 +194,7 @@ class Values:
         """The value that a tensor's declaration describes."""
         quantisation = tensor.quantisation
         base, since = BASE_TYPES.get(tensor.type.name, (None, 0))
-        value = Value(extension_code(tensor.type.code), tensor.shape or (1,), name=tensor.name)
+        value = Value(extension_code(tensor.type.code), tensor.shape or (1,), name=tensor.name, open_dims=_open_dims(tensor))
         if tensor.type.name == "INT16" and quantisation.scale > 0 and quantisation.zero_point == 0:
             base, since = OperandCode.TENSOR_QUANT16_SYMM, 3
         if base is None or since > self.draft.feature_level or (quantisation.per_channel and tensor.type.name in _QUANTISED):
@@ -227,6 +227,13 @@ class Values:
             self.draft.spend(array.size)
             return array.view(np.uint8) ^ np.uint8(0x80)
         return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+def _open_dims(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's dimensions with 0 where the file leaves them open; empty if it leaves none open."""
+    if -1 not in tensor.signature or len(tensor.signature) != len(tensor.shape):
+        return ()
+    return tuple(0 if known < 0 else size for known, size in zip(tensor.signature, tensor.shape, strict=True))
 
 
 def _nibbles(raw: memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int8]:

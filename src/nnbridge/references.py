@@ -31,10 +31,15 @@ class LiteRT:
         except ImportError as error:
             raise InputError(Reason("LiteRT (pip install 'nnbridge[litert]')", str(error), operand="--reference")) from error
         resolver = {"reference": OpResolverType.BUILTIN_REF, "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
+        self._signature = signature
+        self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], num_threads=1)
         try:
-            self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], num_threads=1)
-            self._signature = signature
-            self._open()
+            try:
+                self._open()
+            except ValueError:
+                # A few operators have no reference kernel of their own.
+                self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver["optimised"], num_threads=1)
+                self._open()
         except (ValueError, RuntimeError) as error:
             raise InputError(Reason("a model that LiteRT runs", str(error), operand=str(path))) from error
 

@@ -62,6 +62,8 @@ class Value:
     region: Region | None = None
     """Where the constant lies, if that place may serve the model as it is."""
     omitted: bool = False
+    open_dims: tuple[int, ...] = ()
+    """The dimensions while only a run can tell them, where the file says which those are."""
     model: Model | None = None
     """The finished model that a MODEL operand stands for."""
 
@@ -194,12 +196,15 @@ class Draft:
         if isinstance(found, Reason):
             raise Unmappable(found)
         if any(_open(arg) for arg in args if arg.present):
-            for value, dims in zip(step.outputs, _open_dims(Call(declared, found.signature, args, outs)) or (), strict=False):
-                value.dims = dims
+            tried = _open_dims(Call(declared, found.signature, args, outs))
+            for i, value in enumerate(step.outputs):
+                value.dims = tried[i] if tried is not None else value.open_dims or (0,) * len(value.dims)
             return
         try:
             resolved = resolve(Call(declared, found.signature, args, outs))
         except NeedsValue:
+            for value in step.outputs:
+                value.dims = value.open_dims or value.dims
             return
         except NnapiError as error:
             raise Unmappable(error.reason) from error
