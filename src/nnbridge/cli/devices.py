@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,11 @@ def serve(device: str, path: str) -> None:
       nnbridge plan model.tflite --device socket:/tmp/mine.socket
     """
     from nnbridge import devices as device_list
-    from nnbridge.devices.remote.supervisor import supervise
+    from nnbridge.errors import InputError, Reason
 
     device_list.device(device)
+    if sys.platform != "linux":
+        raise InputError(Reason("Linux, whose anonymous memory served drivers share", sys.platform))
+    from nnbridge.devices.remote.supervisor import supervise
+
     supervise(device, path, lambda pid: click.echo(f"{device} is served at socket:{path} by process {pid}", err=True))

@@ -7,6 +7,7 @@ A third party's device is published under the entry point group ``nnbridge.devic
 from __future__ import annotations
 
 import logging
+import sys
 from copy import copy
 from functools import cache
 from importlib import import_module
@@ -20,13 +21,13 @@ from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
 from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped
-from nnbridge.devices.remote import RemoteDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
 
 LOG = logging.getLogger("nnbridge.devices")
 _CACHING = "caching:"
+_REMOTE = ("process:", "socket:")
 DEVICES_GROUP = "nnbridge.devices"
 
 
@@ -69,7 +70,7 @@ def device(name: str) -> Device:
     """
     if name.startswith(_CACHING):
         return CachingDevice(device(name.removeprefix(_CACHING)))
-    if name.startswith(tuple(_REMOTE)):
+    if name.startswith(_REMOTE):
         return _remote(name)
     base, _, level = name.rpartition("@")
     if base and level.isdecimal():
@@ -110,13 +111,14 @@ def _from_file(name: str) -> Device:
     return chosen[0]
 
 
-_REMOTE = {"process:": RemoteDevice.process, "socket:": RemoteDevice.at}
-
-
 @cache
 def _remote(name: str) -> Device:
-    kind, colon, rest = name.partition(":")
-    return _registered(_REMOTE[kind + colon](rest))
+    if sys.platform != "linux":
+        raise InputError(Reason("Linux, whose anonymous memory these drivers share", sys.platform, operand=name))
+    from nnbridge.devices.remote import RemoteDevice
+
+    kind, _, rest = name.partition(":")
+    return _registered(RemoteDevice.process(rest) if kind == "process" else RemoteDevice.at(rest))
 
 
 def _load(name: str) -> Device:
