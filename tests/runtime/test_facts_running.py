@@ -50,6 +50,14 @@ def growing(code: OperationCode = NEG) -> Model:
     return unary_chain(ABS, code, dims=(1, 0))
 
 
+def test_r1_temporaries_are_aligned_as_devices_prefer() -> None:
+    makers = [scripted("abs", "ABS"), scripted("exp", "EXP")]
+    run(compiled(unary_chain(ABS, NEG, OperationCode.EXP, NEG, dims=(1, 3)), *makers), X[:, :3])
+    run(compiled(growing(), makers[0]), X)
+    for request in (request for maker in makers for request in maker.requests):
+        assert request.outputs[0].data.ctypes.data % 64 == 0
+
+
 def test_r3_steps_get_the_clients_buffers() -> None:
     first, last = scripted("first", "ABS"), scripted("last", "NEG")
     y, _ = compute(compiled(unary_chain(ABS, NEG), first, last))

@@ -33,7 +33,8 @@ from nnbridge.types import (
 
 LEAST_ALIGNMENT = 16
 """Alignment of an input or output that no step uses."""
-_MEMORY_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Alignment that devices prefer (fact D18)."""
 
 
 LOG = logging.getLogger("nnbridge.devices")
@@ -251,7 +252,7 @@ class Compilation:
 
     def preferred_alignment(self, direction: str, index: int) -> int:
         """``getPreferredMemoryAlignmentForInput`` and ``…Output``, in bytes (facts C22, C23; feature level 5)."""
-        return max([LEAST_ALIGNMENT, *(_MEMORY_ALIGNMENT for _ in self._users(direction, index))])
+        return max([LEAST_ALIGNMENT, *(ALIGNMENT for _ in self._users(direction, index))])
 
     def preferred_padding(self, direction: str, index: int) -> int:
         """``getPreferredMemoryPaddingForInput`` and ``…Output``, in bytes (facts D18, C23)."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
@@ -15,7 +16,7 @@ from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
 from nnbridge.runtime.answers import FINAL, executed, size_of
-from nnbridge.runtime.compilation import Compilation, Plan
+from nnbridge.runtime.compilation import ALIGNMENT, Compilation, Plan
 from nnbridge.runtime.interpreting import ControlFlowError, Interpretation, Slot, shaped
 from nnbridge.runtime.steps import Step
 from nnbridge.types import FeatureLevel, ResultCode
@@ -205,7 +206,14 @@ def _learn(slots: Sequence[Slot], rooms: Sequence[OutputBuffer], result: Result)
 def _temporary(operand: Operand) -> OutputBuffer:
     """Room for a temporary between steps; one element where its size is not known (fact R9)."""
     size = byte_size(operand)
-    return OutputBuffer(np.empty(size or operand_dtype(operand).itemsize, np.uint8), operand.dims)
+    return OutputBuffer(_memory(size or operand_dtype(operand).itemsize), operand.dims)
+
+
+def _memory(size: int) -> npt.NDArray[np.uint8]:
+    """So many bytes at the alignment that every device prefers at most (facts D18, R1)."""
+    raw = np.empty(size + ALIGNMENT - 1, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size]
 
 
 def _is_dynamic(slot: Slot) -> bool:
@@ -233,4 +241,4 @@ def _grown(slot: Slot, room: OutputBuffer, shape: OutputShape) -> OutputBuffer:
     if wanted == length and shape.dims == room.dims:
         return room
     kept = wanted <= length <= wanted * (1 + _WASTE)
-    return OutputBuffer(room.data if kept else np.empty(wanted, np.uint8), shape.dims)
+    return OutputBuffer(room.data if kept else _memory(wanted), shape.dims)
