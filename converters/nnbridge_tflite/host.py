@@ -24,6 +24,7 @@ from nnbridge_tflite.fold import MOVES
 from nnbridge_tflite.graph import ELEMENT_TYPES
 from nnbridge_tflite.host_reference import can_lower, reference
 from nnbridge_tflite.kernels import CHANNELS, KERNELS, PARAMETERS, Array, Options, Tensors
+from nnbridge_tflite.kernels_sixteen import SIXTEEN, is_sixteen
 from nnbridge_tflite.schema import builtin_names
 
 KERNEL_MODULES = (
@@ -107,12 +108,29 @@ def _integer_first(name: str, code: int, kernel: HostKernel | None) -> HostKerne
     return run
 
 
+def _by_width(narrow: HostKernel | None, wide: HostKernel) -> HostKernel:
+    """A kernel for 16-bit activations, and another for what it does not compute."""
+
+    def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        if narrow is None or is_sixteen((*inputs[:3], *outputs)):
+            try:
+                return wide(inputs, outputs, options)
+            except ValueError:
+                if narrow is None:
+                    raise
+        return narrow(inputs, outputs, options)
+
+    return run
+
+
 def _operations() -> dict[int, HostOperation]:
     made = {}
     for code, name in builtin_names().items():
         kernel = KERNELS.get(name)
         if can_lower(name):
             kernel = _integer_first(name, code, kernel)
+        if name in SIXTEEN:
+            kernel = _by_width(kernel, SIXTEEN[name])
         refused = "" if kernel or name in CONTROL else REASONS.get(name, NO_KERNEL)
         made[code] = HostOperation(name, None if kernel is None else _adapted(name, kernel), refused, CONTROL.get(name, ""))
     return made

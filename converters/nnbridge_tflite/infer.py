@@ -13,6 +13,7 @@ from nnbridge.extensions import HostTensor
 from nnbridge_tflite.evaluation import element_type
 from nnbridge_tflite.graph import Operator
 from nnbridge_tflite.kernels import KERNELS
+from nnbridge_tflite.kernels_sixteen import SIXTEEN
 
 MAX_ELEMENTS = 2**22
 """Larger inputs are not tried; their outputs' dimensions stay open."""
@@ -64,7 +65,9 @@ def shape_is_computed(operator: Operator, inputs: Sequence[Value]) -> bool:
 def infer_dims(operator: Operator, step: Step) -> None:
     """Set the dimensions of a step's outputs; open ones where only a run can tell."""
     inputs = step.inputs[:-1]
-    kernel = None if operator.custom or operator.name in DATA_DEPENDENT else KERNELS.get(operator.name)
+    kernel = (
+        None if operator.custom or operator.name in DATA_DEPENDENT else KERNELS.get(operator.name) or SIXTEEN.get(operator.name)
+    )
     too_large = sum(math.prod(v.dims) for v in inputs) > MAX_ELEMENTS
     if kernel is None or too_large or shape_is_computed(operator, inputs) or any(0 in v.dims and not v.omitted for v in inputs):
         _leave_open(step.outputs)

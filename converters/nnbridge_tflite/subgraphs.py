@@ -23,6 +23,7 @@ from nnbridge_tflite.fold import fold
 from nnbridge_tflite.graph import Operator, Subgraph
 from nnbridge_tflite.host_reference import shapes
 from nnbridge_tflite.kernels import STATES
+from nnbridge_tflite.kernels_sixteen import SIXTEEN
 from nnbridge_tflite.lowering import Form, Lowerer
 from nnbridge_tflite.options import carried_parameters, host_options
 from nnbridge_tflite.reader import TfliteFile
@@ -188,6 +189,8 @@ class SubgraphConversion:
         if fold(operator, self.values):
             return Mapped(operator.index, operator.name, FOLDED)
         reasons: list[Reason] = []
+        if has_sixteen_bits(operator, self.graph) and operator.name in SIXTEEN and not operator.custom:
+            return self.host(operator, [Reason("8-bit or floating activations", "16-bit ones", operator.label)])
         refused = refusal(operator, self.values, self.context.options.feature_level)
         for form in families.forms(operator):
             for mapping in self._mappings(form, refused):
