@@ -14,7 +14,7 @@ from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.assemble import body
 from nnbridge_tflite.evaluation import element_type, evaluated
 from nnbridge_tflite.extension import extension_code, options_value
-from nnbridge_tflite.graph import Operator, Subgraph
+from nnbridge_tflite.graph import ELEMENT_TYPES, Operator, Subgraph
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.subgraphs import (
     FOLDED,
@@ -27,6 +27,8 @@ from nnbridge_tflite.subgraphs import (
     SubgraphConversion,
 )
 from nnbridge_tflite.variables import Key, Variables, outlives_bodies
+
+INT64 = next(code for code, element in ELEMENT_TYPES.items() if element.name == "INT64")
 
 ROUNDS = 4
 """How often a loop's bodies are converted until the dimensions that change are open."""
@@ -136,6 +138,17 @@ def hashtable_size(c: SubgraphConversion, operator: Operator) -> Mapped:
         return _refused(c, operator, Reason("a table of numbers", "strings, or a table without contents", operator.label))
     c.values.fold(operator.outputs[0], np.array([table[0].dims[0]], np.int64))
     return Mapped(operator.index, operator.name, FOLDED)
+
+
+@handles("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM")
+def random_numbers(c: SubgraphConversion, operator: Operator) -> Mapped:
+    """Draws on the host; of a stream that seeds name, the place is kept from run to run."""
+    reasons = [Reason("an operator that NNAPI can express", operator.name, operator.label)]
+    if not any(operator.options.get(name) for name in ("seed", "seed2")):
+        return c.host(operator, reasons)
+    key = (c.number, f"operator {operator.index}")
+    c.variables.begin(key, Value(extension_code(INT64), (1,), name=f"{operator.name} {key[1]}", data=np.zeros(1, np.int64)))
+    return c.host(operator, reasons, key)
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------

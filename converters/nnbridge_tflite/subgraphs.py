@@ -245,8 +245,11 @@ class SubgraphConversion:
         form.lower(lowerer)
         return lowerer
 
-    def host(self, operator: Operator, reasons: Sequence[Reason] = ()) -> Mapped:
-        """Emit the operator as an operation of the host extension, its options kept as JSON."""
+    def host(self, operator: Operator, reasons: Sequence[Reason] = (), memory: Key | None = None) -> Mapped:
+        """Emit the operator as an operation of the host extension, its options kept as JSON.
+
+        ``memory`` is a variable that the operator has beside its operands: one more input, and one more output.
+        """
         inputs = [self.values.value(i) if i >= 0 else self.draft.omitted(0) for i in operator.inputs]
         outputs = [self.values.fresh_output(i) for i in operator.outputs]
         if not outputs:
@@ -258,6 +261,10 @@ class SubgraphConversion:
         if states:
             options[STATES] = states
         kept = [self.values.fresh_output(operator.inputs[place]) for place in states]
+        if memory is not None:
+            inputs.append(self.variables.read(memory))
+            options[STATES] = [*states, len(inputs) - 1]
+            kept.append(inputs[-1].like())
         text = json.dumps(options, separators=(",", ":"), default=str).encode()
         name = f"{operator.index}: {operator.name} {outputs[0].name}"
         step = Step(extension_code(operator.code), (*inputs, options_value(text)), (*outputs, *kept), name, HOST_MAPPING)
@@ -270,6 +277,8 @@ class SubgraphConversion:
         self.draft.add(step)
         for index, value in zip(operator.outputs, outputs, strict=True):
             self.values.commit(index, value)
-        for place, value in zip(states, kept, strict=True):
+        for place, value in zip(states, kept, strict=False):
             self.values.carry(operator.inputs[place], value)
+        if memory is not None:
+            self.variables.assign(memory, kept[-1])
         return Mapped(operator.index, operator.name, HOST_MAPPING, tuple(reasons))

@@ -16,8 +16,8 @@ from nnbridge.errors import InputError, Reason
 Array = npt.NDArray[Any]
 
 
-RESOURCES = ("CALL_ONCE", "VAR_HANDLE")
-"""Operators by which a file has variables that outlive LiteRT's reset."""
+RESOURCES = ("CALL_ONCE", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "VAR_HANDLE")
+"""Operators by which a file has what outlives LiteRT's reset: variables, places in streams of random numbers."""
 
 
 class LiteRT:

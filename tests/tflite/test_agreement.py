@@ -14,6 +14,14 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("calls", [2, 3])
+@pytest.mark.parametrize("name", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"])
+def test_streams_of_random_numbers_go_on(name: str, calls: int, tmp_path: Path) -> None:
+    case = next(case for case in cases() if case.operator == name)
+    found, _ = differences(case.write(tmp_path, case.types[0]), calls=calls)
+    assert max(found) < 1e-6
+
+
 @pytest.mark.parametrize(("case", "type"), CASES)
 def test_operator_agrees_with_litert(case: Case, type: str, tmp_path: Path) -> None:
     path = case.write(tmp_path, type)
