@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -113,13 +115,25 @@ def test_partitions_are_those_of_passes_over_the_nodes(data: st.DataObject) -> N
     assert [set(members) for members in found] == by_passes(model.main, delegated)
 
 
+def renamed(model: Model, names: list[str]) -> Model:
+    """The model with other names of its operations' operators."""
+    pairs = zip(model.main.operations, names, strict=True)
+    return replace(model, main=replace(model.main, operations=tuple(replace(o, name=name) for o, name in pairs)))
+
+
 def test_operations_of_one_operator_count_as_one() -> None:
-    # Each source operator is named; "1: …" made three operations, which still count less than two operators.
-    model = chain("AAANAA")
-    names = ["0: SPLIT", "0: SPLIT", "0: SPLIT", "1: NEG", "2: ABS", "3: ABS"]
-    operations = tuple(type(o)(o.type, o.inputs, o.outputs, name) for o, name in zip(model.main.operations, names, strict=True))
-    named = type(model)(type(model.main)(model.main.operands, operations, model.main.inputs, model.main.outputs))
+    # "0: SPLIT" made three operations, which still count less than two operators.
+    named = renamed(chain("AAANAA"), ["0: SPLIT", "0: SPLIT", "0: SPLIT", "1: NEG", "2: ABS", "3: ABS"])
     assert places(limited(named, 1)) == [CPU] * 4 + ["takes ABS"] * 2
+
+
+def test_an_operator_that_drivers_take_only_in_part_stays_on_the_cpu() -> None:
+    model = renamed(chain("AANAA"), ["0: ABS", "1: PRELU", "1: PRELU", "2: ABS", "3: ABS"])
+    compilation = limited(model, 3)
+    assert places(compilation) == ["takes ABS", CPU, CPU, "takes ABS", "takes ABS"]
+    assert "whole" in str(compilation.plan.placements[1].answers[0].reason)
+    # NNAPI itself knows no operators.
+    assert places(limited(model, 0)) == ["takes ABS", "takes ABS", CPU, "takes ABS", "takes ABS"]
 
 
 def test_a_partition_may_be_shared_by_several_drivers() -> None:

@@ -30,14 +30,16 @@ def limit_partitions(
 ) -> tuple[Placement, ...]:
     """Placements in which at most ``limit`` partitions go to drivers (0: no limit); the others go to the CPU.
 
-    The largest are kept, the earlier ones where sizes are equal. An operation that the CPU cannot run is left without device.
+    The largest are kept, the earlier ones where sizes are equal. With a limit, an operator of which drivers take only some
+    operations goes to the CPU as well. An operation that the CPU cannot run is left without device.
     """
-    on_driver = [p.device is not None and devices[p.device].kind == "device" for p in placements]
-    found = delegated_partitions(main, on_driver)
-    if not limit or len(found) <= limit:
+    if not limit:
         return tuple(placements)
-    ranked = sorted(range(len(found)), key=lambda k: -_nodes(main, found[k]))
     changed = list(placements)
+    for i in _partly_taken(main, placements, devices):
+        changed[i] = _on_cpu(placements[i], devices, Reason("an operator that drivers take whole, as TFLite's delegate asks"))
+    found = delegated_partitions(main, [_on_driver(placement, devices) for placement in changed])
+    ranked = sorted(range(len(found)), key=lambda k: -_nodes(main, found[k]))
     for k in ranked[limit:]:
         size = _nodes(main, found[k])
         why = Reason(
@@ -45,8 +47,18 @@ def limit_partitions(
             f"one of {size} operator{'' if size == 1 else 's'}",
         )
         for i in found[k]:
-            changed[i] = _on_cpu(placements[i], devices, why)
+            changed[i] = _on_cpu(changed[i], devices, why)
     return tuple(changed)
+
+
+def _on_driver(placement: Placement, devices: Sequence[Device]) -> bool:
+    return placement.device is not None and devices[placement.device].kind == "device"
+
+
+def _partly_taken(main: Subgraph, placements: Sequence[Placement], devices: Sequence[Device]) -> list[int]:
+    """Operations on drivers whose operator in the source file has others elsewhere; the delegate leaves such operators."""
+    elsewhere = {main.operations[p.operation].name for p in placements if not _on_driver(p, devices)} - {""}
+    return [p.operation for p in placements if _on_driver(p, devices) and main.operations[p.operation].name in elsewhere]
 
 
 def _on_cpu(placement: Placement, devices: Sequence[Device], why: Reason) -> Placement:
