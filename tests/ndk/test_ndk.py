@@ -306,6 +306,26 @@ def test_bad_descriptors_are_refused() -> None:
     assert ndk.ANeuralNetworksEvent_createFromSyncFenceFd(0) == (BAD_DATA, None)
 
 
+@pytest.mark.parametrize("memory_first", [True, False])
+def test_a_burst_and_its_memories_are_freed_in_any_order(memory_first: bool) -> None:
+    # Android's FreeMemoryBeforeBurst and FreeBurstBeforeMemory.
+    compilation = compiled()
+    fd = os.memfd_create("test")
+    os.pwrite(fd, X.tobytes(), 0)
+    memory = ndk.ANeuralNetworksMemory_createFromFd(X.nbytes, 3, fd, 0)[1]
+    os.close(fd)
+    burst = ndk.ANeuralNetworksBurst_create(compilation)[1]
+    execution, out = ndk.ANeuralNetworksExecution_create(compilation)[1], np.zeros_like(X)
+    assert ndk.ANeuralNetworksExecution_setInputFromMemory(execution, 0, None, memory, 0, X.nbytes) == OK
+    assert ndk.ANeuralNetworksExecution_setInput(execution, 1, None, Y) == OK
+    assert ndk.ANeuralNetworksExecution_setOutput(execution, 0, None, out) == OK
+    assert ndk.ANeuralNetworksExecution_burstCompute(execution, burst) == OK
+    np.testing.assert_array_equal(out, X + Y)
+    frees = [(ndk.ANeuralNetworksMemory_free, memory), (ndk.ANeuralNetworksBurst_free, burst)]
+    for free, handle in frees if memory_first else frees[::-1]:
+        free(handle)
+
+
 def test_an_error_inside_nnbridge_becomes_op_failed() -> None:
     model = ndk.ANeuralNetworksModel_create()[1]
     assert ndk.ANeuralNetworksModel_addOperand(model, object()) == ResultCode.OP_FAILED

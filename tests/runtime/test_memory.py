@@ -162,6 +162,29 @@ def test_y12_roles_agree_in_type_scale_and_zero_point(other: Model) -> None:
         desc.add_input_role(compiled(other), 0, 1.0)
 
 
+def convolution(scales: list[float]) -> Model:
+    """8-bit CONV_2D whose filter, with these channel scales, is an input; Android's ExtraParams."""
+    builder, channels = ModelBuilder(), len(scales)
+    x = builder.add_operand(OperandCode.TENSOR_QUANT8_ASYMM, (1, 16, 16, channels), scale=1.0)
+    weights = builder.add_operand(OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, (channels, 3, 3, channels))
+    builder.set_operand_symm_per_channel_quant_params(weights, scales, 0)
+    bias = builder.add_operand(OperandCode.TENSOR_INT32, (channels,))
+    scalars = [builder.add_operand(OperandCode.INT32) for _ in range(4)]
+    out = builder.add_operand(OperandCode.TENSOR_QUANT8_ASYMM, (1, 16, 16, channels), scale=1.0)
+    builder.add_operation(OperationCode.CONV_2D, [x, weights, bias, *scalars], [out])
+    builder.identify_inputs_and_outputs([x, weights, bias, *scalars], [out])
+    return builder.finish()
+
+
+def test_y12_roles_agree_in_channel_scales() -> None:
+    first, same, other = (compiled(convolution(scales)) for scales in ([1.0, 1.0], [1.0, 1.0], [0.5, 0.5]))
+    desc = MemoryDesc()
+    desc.add_input_role(first, 1, 1.0)
+    with pytest.raises(BadDataError):
+        desc.add_input_role(other, 1, 1.0)
+    desc.add_input_role(same, 1, 1.0)
+
+
 def test_y13_dimensions_combine() -> None:
     assert made(compiled(unary_chain(FLOOR, dims=(0, 4))), compiled(unary_chain(FLOOR, dims=(3, 0)))).size == 48
 
