@@ -21,6 +21,8 @@ from nnbridge_onnx.values import Values
 ROUNDS = 8
 SMALL = 4096
 """Constants of more elements are weights, which tell nothing about shapes."""
+MAX_PROPAGATED = 1 << 16
+MAX_RANK = 64
 
 
 def settle(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]], Graph], *, unrolls: bool = True) -> Graph:
@@ -67,13 +69,28 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
     kept = [node for node in seen.graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
     del seen.graph.node[:]
     seen.graph.node.extend(kept)
-    inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=True).graph
+    inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=_propagates(seen.graph, {})).graph
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
         described[name] = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
     for part, values in (("value_info", described.values()), ("output", inferred.output)):
         del getattr(graph, part)[:]
         getattr(graph, part).extend(values)
+
+
+def _propagates(graph: Any, sizes: dict[str, int]) -> bool:
+    """False if inference would follow values that Concats make too large; it has no limit of its own.
+
+    ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
+    """
+    sizes = sizes | {tensor.name: int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer}
+    for node in graph.node:
+        given = [sizes.get(name, MAX_RANK) for name in node.input]
+        size = sum(given) if node.op_type == "Concat" else max(given, default=MAX_RANK)
+        if size > MAX_PROPAGATED or not all(_propagates(a.g, sizes) for a in node.attribute if a.HasField("g")):
+            return False
+        sizes.update(dict.fromkeys(node.output, size))
+    return True
 
 
 def _folded(graph: Graph) -> Mapping[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import tracemalloc
 import warnings
@@ -12,6 +13,7 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
+from nnbridge.errors import ConversionError  # noqa: E402
 from nnbridge_onnx.convert import convert_proto  # noqa: E402
 
 helper, FLOAT, INT64, BOOL = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
@@ -68,11 +70,11 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_constants_are_only_folded_where_that_is_little_work(name: str) -> None:
     tracemalloc.start()
-    started = time.perf_counter()
-    with warnings.catch_warnings():
+    started = time.process_time()
+    with warnings.catch_warnings(), contextlib.suppress(ConversionError):
         warnings.simplefilter("ignore")
         convert_proto(BOMBS[name])
-    taken, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
+    taken, (_, peak) = time.process_time() - started, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 2.0
     assert peak < 128 << 20
