@@ -203,7 +203,7 @@ class _Conversion:
         """Lower a node: None, or why it does not work, with nothing left behind."""
         mark = self._values.mark()
         try:
-            lowerer = Lowerer(form.node, self._values, self._options.layout, form.activation, grouped=form.grouped)
+            lowerer = Lowerer(form.node, self._values, self._options.layout, self._inner, form.activation, grouped=form.grouped)
             lower(lowerer)
             lowerer.require(lowerer.activated, "an operation that takes an activation", form.activation.name)
         except Unmappable as error:
@@ -214,6 +214,10 @@ class _Conversion:
             self._values.restore(mark)
             return Reason("operands and attributes that fit the operator", f"{type(error).__name__}: {error}", form.node.label)
         return None
+
+    def _inner(self, model: Any) -> Model:
+        """The model that control flow refers to."""
+        return convert_proto(model, replace(self._options, shapes={}))[0]
 
     def _host(self, node: Node) -> None:
         """Emit the node as an operation of the host extension."""

@@ -17,6 +17,7 @@ FAMILIES = (
     "integers",
     "recurrent",
     "gru",
+    "control",
 )
 
 

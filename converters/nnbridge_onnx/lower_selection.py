@@ -34,11 +34,13 @@ def _spread(to: Lowerer, position: int, shape: Dims) -> Value:
     """An input, repeated until it has a shape that it broadcasts to."""
     value, own = to.value(position), to.shape(position)
     if value.data is not None:
+        to.values.draft.spend(math.prod(shape))
         return value.like(dims=shape, data=np.ascontiguousarray(np.broadcast_to(value.data.reshape(own), shape)))
     if own == shape:
         return value
     if value.type == _BOOL:
         # TILE does not take booleans; LOGICAL_OR repeats its operands by itself.
+        to.values.draft.spend(math.prod(shape))
         nothing = Value(_BOOL, shape, data=np.zeros(shape, np.uint8))
         return to.emit(C.LOGICAL_OR, [value, nothing], Value(_BOOL))
     wide = (1,) * (len(shape) - len(own)) + own
@@ -95,11 +97,11 @@ def _one_hot(to: Lowerer) -> None:
     result = to.output()
     kinds = {OperandCode.TENSOR_FLOAT32: np.float32, OperandCode.TENSOR_FLOAT16: np.float16, OperandCode.TENSOR_INT32: np.int32}
     to.require(result.type in kinds, "floating or int32 values", OperandCode(result.type).name)
+    to.values.draft.spend(2 * math.prod(out) + depth)
     places = places_of(to, 0, depth)
     wide = to.emit(C.RESHAPE, [places, to.vector([*shape[:axis], 1, *shape[axis:]])], to.temporary(places))
     along = [depth if i == axis else 1 for i in range(len(out))]
     holds = to.emit(C.EQUAL, [wide, to.values.draft.ints(range(depth), tuple(along))], Value(_BOOL))
-    to.values.draft.spend(2 * math.prod(out))
     off, on = (Value(result.type, out, data=np.full(out, pair[i], kinds[OperandCode(result.type)])) for i in (0, 1))
     to.result(to.emit(C.SELECT, [holds, on, off], result))
 
@@ -124,8 +126,9 @@ def _triangle(to: Lowerer) -> None:
 # -- element by element, at constant places ------------------------------------------------------------------------------
 
 
-def _positions(shape: Dims) -> Array:
+def _positions(to: Lowerer, shape: Dims) -> Array:
     """The number of each element of a shape, in its order."""
+    to.values.draft.spend(math.prod(shape))
     return np.arange(math.prod(shape)).reshape(shape)
 
 
@@ -138,7 +141,7 @@ def _of_elements(to: Lowerer, indexes: Array, shape: Dims, axis: int) -> Array:
     """The element that each index along an axis means."""
     grids: list[Array] = list(np.indices(indexes.shape))
     grids[axis] = _within(to, indexes, shape[axis])
-    found: Array = _positions(shape)[tuple(grids)]
+    found: Array = _positions(to, shape)[tuple(grids)]
     return found
 
 
@@ -147,7 +150,7 @@ def _of_tuples(to: Lowerer, indexes: Array, shape: Dims, batch: int) -> Array:
     depth = indexes.shape[-1]
     parts = [_within(to, indexes[..., i], shape[batch + i]) for i in range(depth)]
     places = (*np.indices(indexes.shape[:-1])[:batch], *parts)
-    found: Array = _positions(shape)[places]
+    found: Array = _positions(to, shape)[places]
     return found
 
 
@@ -182,7 +185,7 @@ def _scatter(to: Lowerer) -> None:
     to.require(to.attribute("reduction", "none") == "none", "no reduction", to.attribute("reduction", "none"))
     shape = to.shape()
     targets = np.ravel(_found(to, shape, to.constant(1)))
-    places = np.ravel(_positions(shape)).copy()
+    places = np.ravel(_positions(to, shape)).copy()
     places[targets] = len(places) + np.arange(targets.size)
     parts: Sequence[Value] = [_flat(to, 0), _flat(to, 2)]
     joined = to.emit(C.CONCATENATION, [*parts, to.scalar(0)], to.temporary(parts[0]))

@@ -13,6 +13,7 @@ import numpy as np
 
 from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.errors import Reason
+from nnbridge.model import Model
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.graph import Array, Dims, Node
 from nnbridge_onnx.values import INT64, MOVABLE, TO_LAST, Values, dims_of, moved
@@ -40,10 +41,18 @@ class Lowerer:
     """One node on its way into the draft."""
 
     def __init__(
-        self, node: Node, values: Values, layout: str, activation: FuseCode = FuseCode.NONE, *, grouped: bool = False
+        self,
+        node: Node,
+        values: Values,
+        layout: str,
+        convert: Callable[[Any], Model],
+        activation: FuseCode = FuseCode.NONE,
+        *,
+        grouped: bool = False,
     ) -> None:
         self.node = node
         self._grouped = grouped
+        self._convert = convert
         self._activation = activation
         self.activated = activation is FuseCode.NONE
         """True once the activation that follows the node is drafted."""
@@ -156,6 +165,16 @@ class Lowerer:
         """Refuse arithmetic on int64, whose results may not fit where its operands do."""
         names = [n for n in self.node.inputs if self.values.tensor(n).type == INT64]
         self.require(not names, "numbers other than int64", "INT64", names[0] if names else "")
+
+    def named(self, name: str) -> Value:
+        """A value by its name, INT64 as INT32."""
+        value = self.values.narrow(name) if self.values.tensor(name).type == INT64 else self.values.value(name)
+        self.require(not value.extension, "an element type of NNAPI", self._type(name), name)
+        return value
+
+    def body(self, model: Any) -> Model:
+        """A ``ModelProto`` inside this one, converted."""
+        return self._convert(model)
 
     def _type(self, name: str) -> str:
         from nnbridge_onnx.extension import ELEMENT_TYPES

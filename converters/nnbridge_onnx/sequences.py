@@ -75,6 +75,7 @@ class Recurrence:
         """An initial state [batch, units], zeros if it is not given."""
         dims = (self.batch, self.units)
         if not self.to.name(position):
+            self.to.values.draft.spend(self.batch * self.units)
             return self.to.real(np.zeros(dims), self.x)
         constant = self.to.values.constants.get(self.to.name(position))
         if constant is not None:

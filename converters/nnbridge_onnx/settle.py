@@ -15,7 +15,7 @@ from nnbridge.converters.draft import Draft
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 from nnbridge_onnx.fold import fold
 from nnbridge_onnx.graph import Array, Graph
-from nnbridge_onnx.unroll import unrolled
+from nnbridge_onnx.unroll import MAX_NODES, unrolled
 from nnbridge_onnx.values import Values
 
 ROUNDS = 8
@@ -119,7 +119,8 @@ def _inline(onnx: Any, bare: Any, constants: Mapping[str, Array], weights: dict[
     for node in bare.graph.node:
         condition = constants.get(node.input[0]) if node.op_type == "If" and node.domain in ("", "ai.onnx") else None
         if condition is None or condition.size != 1:
-            written = None if unrolled_in is None else unrolled(onnx, node, unrolled_in, constants, weights, _renamed)
+            room = MAX_NODES - len(bare.graph.node) - len(nodes)
+            written = None if unrolled_in is None else unrolled(onnx, node, unrolled_in, constants, weights, _renamed, room)
             nodes += [node] if written is None else written
             found |= written is not None
             continue

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge_onnx.graph import Array, Graph
+from nnbridge_onnx.graph import Array, Dims, Graph
 
 Rename: TypeAlias = "Callable[[Any, Any, Mapping[str, str]], Any]"
 
-MAX_NODES = 2048
-"""How many nodes a loop may become."""
+MAX_NODES = 4096
+"""How many nodes a graph may have once loops are written out."""
 
 _FIRST_PLAIN_SCAN = 9
 _AXES_AS_INPUT = 13
@@ -27,21 +27,34 @@ class _Known:
     graph: Graph
     constants: Mapping[str, Array]
 
+    def shape(self, name: str) -> Dims | None:
+        """A value's shape, None while a dimension is open."""
+        tensor = self.graph.tensors.get(name)
+        shape = None if tensor is None else tensor.shape
+        return None if shape is None or min(shape, default=0) < 0 else shape
+
     def flag(self, name: str) -> bool:
         """True if nothing speaks against a condition: it is omitted, or known to be true."""
         return not name or (name in self.constants and bool(np.ravel(self.constants[name])[0]))
 
 
 def unrolled(
-    onnx: Any, node: Any, graph: Graph, constants: Mapping[str, Array], weights: dict[str, Any], rename: Rename
+    onnx: Any, node: Any, graph: Graph, constants: Mapping[str, Array], weights: dict[str, Any], rename: Rename, room: int
 ) -> list[Any] | None:
-    """The nodes that a Loop or Scan stands for, None if that is not known or too many; new constants become ``weights``."""
+    """The nodes that a Loop or Scan stands for; new constants become ``weights``.
+
+    None if that is not known, or there is no ``room`` for as many nodes.
+    """
     if node.domain not in ("", "ai.onnx") or node.op_type not in ("Loop", "Scan") or not node.output:
         return None
     known, body = _Known(graph, constants), next(a.g for a in node.attribute if a.name == "body")
     version = graph.opsets.get("", 1)
     scanning = _scanned(onnx, node, known, version) if node.op_type == "Scan" else _looped(node, body, known)
-    if scanning is None or not 0 < scanning.count * max(len(body.node), 1) <= MAX_NODES:
+    if scanning is None or scanning.count < 1:
+        return None
+    # A row taken out of each input, and an axis more for each row that is kept.
+    each = len(body.node) + len(scanning.scanned) + len(scanning.stacked)
+    if scanning.count * max(each, 1) > room:
         return None
     return _Writer(onnx, node, body, weights, rename, version).nodes(scanning)
 
@@ -92,6 +105,12 @@ def _looped(node: Any, body: Any, known: _Known) -> _Scanning | None:
     if not _keeps_going(body, known):
         return None
     states = tuple(node.input[2:])
+    if any(
+        known.shape(before) is None or known.shape(before) != known.shape(made)
+        for before, made in zip(states, node.output, strict=False)
+    ):
+        # States that grow may grow beyond all bounds.
+        return None
     stacked = ((0, False),) * (len(node.output) - len(states))
     return _Scanning(int(np.ravel(trips)[0]), states, (), stacked, 2, 1)
 
