@@ -203,6 +203,19 @@ def test_what_makes_no_sense_ends_the_session_of_that_client_alone() -> None:
     assert call(second, "describe")["name"] == "served"
 
 
+@given(st.binary(min_size=1, max_size=64))
+@settings(max_examples=60, deadline=None)
+def test_any_bytes_end_their_session_at_most(sent: bytes) -> None:
+    driver = Driver("served")
+    wild, other = connected(driver), connected(driver)
+    wild.socket.sendall(sent)
+    wild.socket.shutdown(socket.SHUT_WR)
+    with pytest.raises((EOFError, OSError)):
+        wild.receive(time.monotonic() + 10)
+    assert call(other, "describe")["name"] == "served"
+    other.shutdown()
+
+
 def test_clients_cannot_name_each_others_models() -> None:
     driver = Driver("served")
     first, second = connected(driver), connected(driver)
@@ -367,7 +380,7 @@ def test_a_killed_supervisor_takes_the_driver_and_the_socket_along(tmp_path: Pat
         served.process.kill()
         served.process.wait()
         for _ in range(100):
-            if not path.exists():
+            if not path.exists() and not Path(f"/proc/{pid}/exe").exists():
                 break
             time.sleep(0.05)
     assert not path.exists()

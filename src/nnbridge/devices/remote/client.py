@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from weakref import finalize, ref
+from weakref import WeakSet, finalize, ref
 
 import numpy as np
 
@@ -228,6 +228,17 @@ def error_of(code: Any, reason: Reason | None) -> NnapiError:
     return kind(reason or Reason("a call that succeeds", str(code)))
 
 
+_DEVICES: WeakSet[RemoteDevice] = WeakSet()
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held a lock, which nobody would ever give back here."""
+    for device in _DEVICES:
+        device.unlock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 _NOTHING_ASKED: tuple[Callable[[], Model | None], ModelMemory | None] = (lambda: None, None)
 
 
@@ -240,6 +251,7 @@ class RemoteDevice(Device):
         self._lock = threading.Lock()
         self._asked: tuple[Callable[[], Model | None], ModelMemory | None] = _NOTHING_ASKED
         """The model that was asked about last, while it lives, and the memory that it lies in."""
+        _DEVICES.add(self)
         self._session = self._connect()
         self._described = described = self._session.describe()
         try:
@@ -351,6 +363,10 @@ class RemoteDevice(Device):
     def close(self) -> None:
         """End the session, and the driver's process if it is ours. The next call starts it again."""
         self._session.end(Reason("an open driver", "one that was closed", self.name))
+
+    def unlock(self) -> None:
+        """Begin anew in a forked process."""
+        self._lock = threading.Lock()
 
     # -- living and dying --------------------------------------------------------------------------------------------
 
@@ -468,8 +484,15 @@ def _spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
     command = [sys.executable, "-m", "nnbridge.devices.remote", name, "--session", str(theirs.fileno())]
     with theirs:
-        # What a driver prints must not mix with this process's output.
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, env=environment)
+        # What a driver prints must not mix with this process's output, and Ctrl-C at the terminal is not for the driver.
+        process = subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            env=environment,
+            start_new_session=True,
+        )
     return ours, process
 
 

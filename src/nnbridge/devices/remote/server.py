@@ -47,7 +47,6 @@ from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedE
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, known
 from nnbridge.operations.evaluate import merge_dims
-from nnbridge.operations.validation import validate_model
 from nnbridge.storage import read_model
 from nnbridge.types import BYTE_SIZE_OF_CACHE_TOKEN, OperandCode, PreferenceCode, PriorityCode, is_extension
 
@@ -269,13 +268,9 @@ def _received_model(descriptor: int) -> Model:
     """The model of a call: BAD_DATA unless it is a whole, valid model (facts B4, V1 to V28)."""
     sealed_size(descriptor)
     try:
-        model = read_model(descriptor, "the client's model")
+        return read_model(descriptor, "the client's model")
     except ConversionError as error:
         raise BadDataError(error.reason) from error
-    verdict = validate_model(model)
-    if verdict.reason is not None:
-        raise BadDataError(verdict.reason)
-    return model
 
 
 def _request(message: Mapping[str, Any], model: Model | None, memory: SharedBlock | None) -> Request:

@@ -68,7 +68,7 @@ def _start(name: str, listener: socket.socket, watched: int, file: Path | None) 
     command += ["--listen", str(listener.fileno()), "--parent", str(watched)]
     if file is not None:
         command += ["--path", str(file.absolute())]
-    return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
 def _listen(path: str, file: Path | None) -> socket.socket:
