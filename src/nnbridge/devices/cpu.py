@@ -24,7 +24,7 @@ from nnbridge.devices.device import (
 )
 from nnbridge.errors import MissedDeadlinePersistentError, NnapiError, Reason
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Model, Operand, known
+from nnbridge.model import Model, Operand, Operation, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.types import (
@@ -35,6 +35,7 @@ from nnbridge.types import (
     PriorityCode,
     ResultCode,
     is_extension,
+    operation_name,
 )
 
 CPU_NAME = "nnapi-reference"
@@ -47,7 +48,9 @@ class CpuPreparedModel(PreparedModel):
         self._outputs = [model.main.operands[i] for i in model.main.outputs]
         self._made = [_made(model, i) for i in model.main.outputs]
         self._needed = [_refusal(model, i) for i in model.main.outputs]
-        self._executor = Executor(model, numerics=numerics, kernels=kernels)
+        self._unknown = next((name for s in model.subgraphs() for o in s.operations if (name := _unknown(o))), "")
+        """An operation that cannot be computed, which is found when it should be (facts U3, B9)."""
+        self._executor = None if self._unknown else Executor(model, numerics=numerics, kernels=kernels)
 
     def execute(self, request: Request) -> Result:
         """Run; errors come as codes with reasons, insufficient buffers with the true dimensions."""
@@ -57,6 +60,10 @@ class CpuPreparedModel(PreparedModel):
         for buffer, refusal in zip(request.outputs, self._needed, strict=True):
             if buffer.data is None and refusal is not None:
                 return Result(ResultCode.OP_FAILED, reason=refusal)
+        if self._executor is None:
+            return Result(
+                ResultCode.OP_FAILED, reason=Reason("an operation that the CPU executor knows", operation=self._unknown)
+            )
         limits = Limits(request.deadline, DEFAULT_LOOP_TIMEOUT_NS if request.loop_timeout is None else request.loop_timeout)
         places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
         try:
@@ -82,6 +89,10 @@ class CpuPreparedModel(PreparedModel):
             shape if made <= stop else OutputShape(buffer.dims, _has_room(buffer, operand))
             for made, shape, buffer, operand in rooms
         )
+
+
+def _unknown(operation: Operation) -> str:
+    return "" if definition(operation.type) is not None else operation_name(operation.type)
 
 
 def _made(model: Model, output: int) -> tuple[int, int]:
