@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from nnbridge import Compilation, NnbridgeError, load
 from nnbridge.compare import RELATIVE_TO_RANGE, Comparison, compare, seeded_samples
-from nnbridge.inspection import inspect
+from nnbridge.loading import inspect
 from nnbridge.references import reference
 
 NETWORKS = (

@@ -23,7 +23,7 @@ from nnbridge_tflite.extension import EXTENSION
 from nnbridge_tflite.fold import MOVES
 from nnbridge_tflite.graph import ELEMENT_TYPES
 from nnbridge_tflite.host_reference import can_lower, reference
-from nnbridge_tflite.kernels import CHANNELS, KERNELS, PARAMETERS, Array, Options, Tensors
+from nnbridge_tflite.kernels import CHANNELS, KERNELS, PARAMETERS, Array, Options, Tensors, quantised
 from nnbridge_tflite.kernels_sixteen import SIXTEEN, is_sixteen
 from nnbridge_tflite.schema import builtin_names
 
@@ -43,6 +43,9 @@ PER_CHANNEL = MOVES | {"DEQUANTIZE", "DENSIFY"}
 
 CONTROL = {"IF": "if", "WHILE": "while", "STABLEHLO_WHILE": "while"}
 """Operators whose bodies the host runs."""
+
+ROUNDED_ONCE = frozenset({"FULLY_CONNECTED"})
+"""Operators with a scale for each unit whose 8-bit sums TFLite rounds once, where NNAPI's convolutions round twice."""
 
 NO_KERNEL = "an operator that LiteRT has a kernel for"
 REASONS = {
@@ -108,11 +111,12 @@ def _integer_first(name: str, code: int, kernel: HostKernel | None) -> HostKerne
     return run
 
 
-def _by_width(narrow: HostKernel | None, wide: HostKernel) -> HostKernel:
+def _by_width(name: str, narrow: HostKernel | None, wide: HostKernel) -> HostKernel:
     """A kernel for 16-bit activations, and another for what it does not compute."""
 
     def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-        if narrow is None or is_sixteen((*inputs[:3], *outputs)):
+        by_unit = name in ROUNDED_ONCE and CHANNELS in options and quantised(inputs[0])
+        if narrow is None or by_unit or is_sixteen((*inputs[:3], *outputs)):
             try:
                 return wide(inputs, outputs, options)
             except ValueError:
@@ -130,7 +134,7 @@ def _operations() -> dict[int, HostOperation]:
         if can_lower(name):
             kernel = _integer_first(name, code, kernel)
         if name in SIXTEEN:
-            kernel = _by_width(kernel, SIXTEEN[name])
+            kernel = _by_width(name, kernel, SIXTEEN[name])
         refused = "" if kernel or name in CONTROL else REASONS.get(name, NO_KERNEL)
         made[code] = HostOperation(name, None if kernel is None else _adapted(name, kernel), refused, CONTROL.get(name, ""))
     return made

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from nnbridge.converters.draft import Value
-from nnbridge.model import ChannelQuant
 from nnbridge.types import OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.lowering import FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lowers, product, real_numbers
 
@@ -125,6 +124,7 @@ def fully_connected(x: Lowerer) -> None:
     filter = weights(x, 1, data)
     x.require(x.option("weights_format") == 0, "weights in default format", x.option("weights_format"))
     x.require(filter.rank == 2, "weights of rank 2", filter.rank)
+    # As a 1x1 convolution such sums would be rounded twice, where TFLite rounds them once.
     x.require(filter.channel_quant is None, "one scale for all weights", "one for each unit")
     units = bias(x, 2, data, filter, filter.dims[0])
     if not _keeps_dims(x):
@@ -141,25 +141,6 @@ def fully_connected(x: Lowerer) -> None:
 
 def _keeps_dims(x: Lowerer) -> bool:
     return bool(x.option("keep_num_dims", False)) and x.input(0).rank != 2
-
-
-@lowers("FULLY_CONNECTED", wide=True)
-def fully_connected_per_channel(x: Lowerer) -> None:
-    """A scale for each unit: the product as a 1x1 convolution."""
-    data, filter = x.input(0), x.input(1)
-    x.require(filter.type == _PER_CHANNEL and filter.data is not None, "constant per-channel weights", x.tensor(1))
-    quant = filter.channel_quant
-    x.require(quant is not None and quant.channel_dim == 0 and filter.rank == 2, "scales along the units", filter.dims)
-    units, depth = filter.dims
-    kernel = replace(filter, dims=(units, 1, 1, depth), channel_quant=ChannelQuant(quant.scales if quant else (), 0))
-    kernel.data = filter.data.reshape(kernel.dims) if filter.data is not None else None
-    seen = x.reshaped(data, (product(data.dims) // max(depth, 1), 1, 1, depth))
-    kept, made = x.out, x.out.like(dims=(seen.dims[0], 1, 1, units))
-    x.outputs[0] = made
-    one = x.i32(1)
-    x.emit_fused(OperationCode.CONV_2D, seen, kernel, bias(x, 2, data, kernel, units), x.i32(PaddingCode.VALID), one, one)
-    x.outputs[0] = kept
-    x.reshaped(made, (*data.dims[:-1], units) if _keeps_dims(x) else (seen.dims[0], units), out=kept)
 
 
 @lowers("BATCH_MATMUL", wide=True)
