@@ -155,11 +155,12 @@ def damaged(content: bytes, places: np.ndarray, rng: np.random.Generator) -> byt
             made[at] ^= 1 << int(rng.integers(8))
         elif kind == 2:
             word = int(rng.choice([0, 1, 0x7F, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, len(content)]))
-            made[at : at + 4] = word.to_bytes(4, "little")
+            made[at : at + 4] = word.to_bytes(4, "little")[: len(made) - at]
         else:
             source = int(rng.choice(places))
-            made[at : at + 4] = made[source : source + 4]
-    return bytes(made[: len(content)])
+            piece = made[source : source + 4][: len(made) - at]
+            made[at : at + len(piece)] = piece
+    return bytes(made)
 
 
 def number(low: int, high: int, old: Any, rng: np.random.Generator) -> int:

@@ -76,12 +76,13 @@ class FunctionPreparedModel(PreparedModel):
         try:
             with np.errstate(all="ignore"):
                 results = function(inputs, outputs)
+                typed = [_typed(np.asarray(r), declared, label) for r, declared in zip(results, outputs, strict=True)]
         except NnapiError:
             raise
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
             raise OpFailedError(Reason("operands that fit the operation", str(error), label)) from error
-        for i, declared, result in zip(operation.outputs, outputs, results, strict=True):
-            values[i] = _fitting(np.asarray(result).astype(declared.dtype, copy=False), declared, label)
+        for i, declared, result in zip(operation.outputs, outputs, typed, strict=True):
+            values[i] = _fitting(result, declared, label)
 
     def _tensor(self, i: int, values: dict[int, Array | None]) -> Tensor:
         operand, dtype = self._model.main.operands[i], self._dtypes[i]
@@ -92,6 +93,13 @@ class FunctionPreparedModel(PreparedModel):
             data = data if operand.type == OperandCode.OEM_SCALAR else data.reshape(operand.dims)
         dims = operand.dims if data is None else data.shape
         return Tensor(data, dims, dtype, operand.scale, operand.zero_point, operand.extension_data)
+
+
+def _typed(array: Array, declared: Tensor, label: str) -> Array:
+    """A result in its operand's type; an imaginary part is never dropped."""
+    if array.dtype.kind == "c" and declared.dtype.kind != "c":
+        raise OpFailedError(Reason(f"a result of {declared.dtype}", str(array.dtype), label))
+    return array.astype(declared.dtype, copy=False)
 
 
 def _fitting(array: Array, declared: Tensor, label: str) -> Array:
