@@ -79,11 +79,13 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
 
 
 def _propagates(graph: Any, sizes: dict[str, int]) -> bool:
-    """False if inference would follow values that Concats make too large; it has no limit of its own.
+    """False if inference would follow values that inputs or Concats make too large; it has no limit of its own.
 
     ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
     """
     sizes = sizes | {tensor.name: int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer}
+    vectors = [(value.name, value.type.tensor_type.shape.dim) for value in graph.input]
+    sizes.update((name, int(dims[0].dim_value)) for name, dims in vectors if len(dims) == 1)
     for node in graph.node:
         given = [sizes.get(name, MAX_RANK) for name in node.input]
         size = sum(given) if node.op_type == "Concat" else max(given, default=MAX_RANK)
