@@ -23,6 +23,8 @@ SMALL = 4096
 """Constants of more elements are weights, which tell nothing about shapes."""
 MAX_PROPAGATED = 1 << 16
 MAX_RANK = 64
+_NUMBERS = (6, 7)
+"""INT32 and INT64, of which dimensions may be made."""
 
 
 def settle(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]], Graph], *, unrolls: bool = True) -> Graph:
@@ -84,8 +86,8 @@ def _propagates(graph: Any, sizes: dict[str, int]) -> bool:
     ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
     """
     sizes = sizes | {tensor.name: int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer}
-    vectors = [(value.name, value.type.tensor_type.shape.dim) for value in graph.input]
-    sizes.update((name, int(dims[0].dim_value)) for name, dims in vectors if len(dims) == 1)
+    vectors = [(value.name, value.type.tensor_type) for value in graph.input]
+    sizes.update((n, int(t.shape.dim[0].dim_value)) for n, t in vectors if t.elem_type in _NUMBERS and len(t.shape.dim) == 1)
     for node in graph.node:
         given = [sizes.get(name, MAX_RANK) for name in node.input]
         size = sum(given) if node.op_type == "Concat" else max(given, default=MAX_RANK)
