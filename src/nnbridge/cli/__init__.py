@@ -1,4 +1,4 @@
-"""The command line: ``nnbridge convert | plan | run | compare | devices | vts``.
+"""The command line: ``nnbridge convert | inspect | plan | run | compare | devices | ndk | vts``.
 
 Exit status: 0 on success, 1 where a comparison or conformance run fails, 2 for bad input, with one clear message.
 """

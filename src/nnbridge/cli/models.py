@@ -1,0 +1,237 @@
+"""The commands that take a model file: ``convert``, ``inspect``, ``plan``, ``run`` and ``compare``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnbridge.cli.arguments import parse_seeds, read_inputs
+from nnbridge.cli.common import console, json_option, print_json, print_tables
+from nnbridge.cli.options import (
+    MODEL,
+    compiled,
+    compiled_with_report,
+    conversion,
+    conversion_options,
+    device_options,
+    load_model,
+    model_options,
+)
+
+
+@click.command()
+@MODEL
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .nnapi file to write.")
+@model_options
+@json_option
+def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
+    """Convert a TFLite or ONNX file into a saved NNAPI model.
+
+    \b
+    Example:
+      nnbridge convert model.tflite -o model.nnapi
+    """
+    from nnbridge import storage
+    from nnbridge.runtime.partition import required_level
+
+    loaded = load_model(model, **options)
+    storage.save(loaded, output)
+    level = int(required_level(loaded))
+    summary = {
+        "model": str(model),
+        "output": str(output),
+        "bytes": output.stat().st_size,
+        "operations": len(loaded.main.operations),
+        "operands": len(loaded.main.operands),
+        "feature_level": level,
+    }
+    if as_json:
+        print_json(summary)
+    else:
+        click.echo(
+            f"{output}: {summary['operations']} operations, {summary['operands']} operands, "
+            f"{summary['bytes']:,} bytes, feature level {level}"
+        )
+
+
+@click.command()
+@MODEL
+@conversion_options
+@json_option
+def inspect(model: Path, as_json: bool, **options: Any) -> None:
+    """Show what a model file holds and what of it maps to NNAPI under each mapping, without running anything.
+
+    \b
+    Examples:
+      nnbridge inspect model.tflite
+      nnbridge inspect model.onnx --json
+    """
+    from nnbridge.loading import inspect as look_into
+    from nnbridge.report_inspection import inspection_tables
+
+    found = look_into(model, conversion(**options))
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        print_tables(list(inspection_tables(found)))
+
+
+@click.command()
+@MODEL
+@device_options
+@model_options
+@click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
+@json_option
+def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
+    """Show which device takes each operation, and why not the others.
+
+    \b
+    Examples:
+      nnbridge plan model.tflite --device nnapi-sample_float_fast
+      nnbridge plan model.tflite --device nnapi-sample_float_fast,nnapi-sample_minimal --preference low-power
+    """
+    from nnbridge import report
+    from nnbridge.inspection import mapped_as_dict
+    from nnbridge.report_inspection import host_reasons
+
+    mapping = options["mapping"]
+    compilation, mapped = compiled_with_report(model, **options)
+    if as_json:
+        print_json(report.plan_as_dict(compilation) | {"conversion": {mapping: mapped_as_dict(mapped)}})
+    else:
+        print_tables([*report.plan_tables(compilation, full), *host_reasons(mapping, mapped)])
+
+
+@click.command()
+@MODEL
+@device_options
+@model_options
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
+@click.option("--seed", type=int, help="Draw the inputs that are not given with this seed.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Runs in a row; states go on.")
+@json_option
+def run(
+    model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | None, repeat: int, as_json: bool, **options: Any
+) -> None:
+    """Run a model and write or describe its outputs, those of the last run if it is repeated.
+
+    \b
+    Examples:
+      nnbridge run model.tflite --seed 0 -o outputs.npz
+      nnbridge run model.tflite --input image=cat.npy --device nnapi-sample_quant -o outputs.npz
+    """
+    import numpy as np
+
+    from nnbridge.files import atomic_write
+    from nnbridge.runtime.execution import Execution
+    from nnbridge.runtime.states import States
+
+    compilation = compiled(model, **options)
+    given = read_inputs(compilation.model, inputs, seed)
+    states = States(compilation.model)
+    for _ in range(repeat):
+        execution = Execution(compilation, states)
+        execution.measure_steps()
+        outputs = execution.run(given)
+    if output is not None:
+        with atomic_write(output) as file:
+            np.savez(file, **outputs)  # type: ignore[arg-type]
+    described: list[dict[str, Any]] = [
+        {"name": name, "type": str(array.dtype), "shape": list(array.shape), **_range(array)} for name, array in outputs.items()
+    ]
+    steps: list[dict[str, Any]] = [
+        {
+            "device": s.device,
+            "milliseconds": s.nanoseconds / 1e6,
+            "on_device_milliseconds": s.on_device and s.on_device / 1e6,
+            "in_driver_milliseconds": s.in_driver and s.in_driver / 1e6,
+            "runs": s.runs,
+            "fallback": s.fallback and str(s.fallback),
+        }
+        for s in execution.report.steps
+    ]
+    if as_json:
+        whole = execution.report.fallback
+        print_json({"model": str(model), "outputs": described, "steps": steps, "fallback": whole and str(whole)})
+        return
+    for item in described:
+        shown = ", ".join(f"{key} {item[key]:.6g}" for key in ("min", "max", "mean") if key in item)
+        click.echo(f"{item['name']}: {item['type']}{item['shape']} {shown}")
+    for step in steps:
+        why = f" (fell back: {step['fallback']})" if step["fallback"] else ""
+        often = f" in {step['runs']} runs" if step["runs"] > 1 else ""
+        click.echo(f"{step['device']}: {step['milliseconds']:.2f} ms{often}{why}", err=True)
+    if execution.report.fallback is not None:
+        click.echo(f"The whole model was repeated on the CPU: {execution.report.fallback}", err=True)
+
+
+@click.command()
+@MODEL
+@device_options
+@model_options
+@click.option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
+@click.option("--seeds", default="0,1,2", show_default=True, help="Seeds of the inputs, comma-separated.")
+@click.option("--steps", type=click.IntRange(min=1), default=1, show_default=True, help="Calls per seed; states go on.")
+@click.option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
+@json_option
+def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool, as_json: bool, **options: Any) -> None:
+    """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
+
+    \b
+    Examples:
+      nnbridge compare model.tflite --reference litert --seeds 0,1,2
+      nnbridge compare model.onnx --device nnapi-sample_float_fast --reference onnxruntime
+      nnbridge compare model.tflite --reference outputs.npz --plan
+    """
+    from nnbridge import compare as comparing
+    from nnbridge import report
+    from nnbridge.references import reference as find_reference
+
+    numbers = parse_seeds(seeds)
+    compilation = compiled(model, **options)
+    if reference.endswith(".npz"):
+        samples = comparing.stored_samples(compilation.model, Path(reference))
+    else:
+        found = find_reference(reference, model, options["signature"])
+        samples = comparing.seeded_samples(compilation.model, found, numbers, steps)
+    if show_plan and not as_json:
+        print_tables(report.plan_tables(compilation))
+    with _progress(as_json) as advance:
+        comparison = comparing.compare(compilation, reference, advance(samples))
+    if as_json:
+        data = comparison.as_dict()
+        if show_plan:
+            data["plan"] = report.plan_as_dict(compilation)
+        print_json(data)
+    else:
+        print_tables([report.comparison_table(comparison), *(f"Fell back: {line}" for line in comparison.fallbacks)])
+    sys.exit(0 if comparison.passed else 1)
+
+
+def _range(array: Any) -> dict[str, float]:
+    if array.size == 0 or array.dtype.kind not in "fiu":
+        return {}
+    return {"min": float(array.min()), "max": float(array.max()), "mean": float(array.mean())}
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[Any], Any]]:
+    """A spinner that counts samples while they are compared."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed} samples compared"))
+    with Progress(*columns, console=console(err=True), transient=True, disable=quiet) as progress:
+        task = progress.add_task("samples", total=None)
+
+        def advance(samples: Any) -> Iterator[Any]:
+            for sample in samples:
+                yield sample
+                progress.advance(task)
+
+        yield advance

@@ -1,0 +1,57 @@
+"""``nnbridge ndk``: the C library and the environment of its clients."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from nnbridge.cli.common import json_option, print_json
+
+
+@click.group()
+def ndk() -> None:
+    """The C library libneuralnetworks.so, for NNAPI clients that know nothing of nnbridge."""
+
+
+@ndk.command("build")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@json_option
+def ndk_build(folder: Path, as_json: bool) -> None:
+    """Compile libneuralnetworks.so and put it, with a header, into a folder.
+
+    \b
+    Example:
+      nnbridge ndk build build/ndk
+      gcc client.c -Ibuild/ndk -Lbuild/ndk -lneuralnetworks
+    """
+    from nnbridge import clib
+
+    made = clib.build(folder)
+    if as_json:
+        print_json({"library": str(made), "header": str(folder / clib.HEADER)})
+    else:
+        click.echo(f"{made}\n{folder / clib.HEADER}")
+
+
+@ndk.command("env")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("."))
+@json_option
+def ndk_env(folder: Path, as_json: bool) -> None:
+    """Print what a client's process needs in its environment, for the shell to read.
+
+    \b
+    Example:
+      eval "$(nnbridge ndk env build/ndk)" && ./client
+    """
+    from nnbridge import clib
+
+    found = clib.environment(folder)
+    if as_json:
+        print_json({"set": found, "variables": clib.VARIABLES})
+        return
+    for name, meaning in clib.VARIABLES.items():
+        click.echo(f"# {name}: {meaning}")
+    for name, value in found.items():
+        click.echo(f"export {name}={shlex.quote(value)}")

@@ -1,0 +1,174 @@
+"""The options of commands that take a model file, and what they make: a conversion, a model, a compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnbridge.cli.arguments import parse_shape
+from nnbridge.cli.common import Command
+
+if TYPE_CHECKING:
+    from nnbridge.converters import ConversionOptions
+    from nnbridge.inspection import Mapped
+    from nnbridge.model import Model
+    from nnbridge.runtime.compilation import Compilation
+
+PARTITIONING = ("no", "with-fallback", "without-fallback")
+"""Partitioning modes, by number."""
+PREFERENCES = {"low-power": 0, "fast": 1, "sustained": 2}
+MODEL = click.argument("model", type=click.Path(path_type=Path))
+
+
+def model_options(command: Command) -> Command:
+    """Options of every command that converts a model file."""
+    return conversion_options(
+        click.option(
+            "--mapping",
+            type=click.Choice(["wide", "delegate", "provider"]),
+            default="wide",
+            show_default=True,
+            help="wide: all that NNAPI can express; delegate, provider: only what Android's delegate hands to NNAPI of a TFLite "
+            "file, and ONNX Runtime's provider of an ONNX file.",
+        )(command)
+    )
+
+
+def conversion_options(command: Command) -> Command:
+    """Options of every command that reads a model file."""
+    for option in (
+        click.option(
+            "--feature-level",
+            type=click.IntRange(1, 8),
+            default=8,
+            show_default=True,
+            help="Highest NNAPI feature level that the model may need.",
+        ),
+        click.option(
+            "--layout",
+            type=click.Choice(["auto", "nhwc", "nchw"]),
+            default="auto",
+            show_default=True,
+            help="Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc.",
+        ),
+        click.option(
+            "--float64",
+            type=click.Choice(["host", "narrow", "refuse"]),
+            default="host",
+            show_default=True,
+            help="What becomes of float64 values of ONNX files: computed by the host, made float32, or the file is refused.",
+        ),
+        click.option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
+        click.option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
+    ):
+        command = option(command)
+    return command
+
+
+def device_options(command: Command) -> Command:
+    """Options of every command that compiles."""
+    for option in (
+        click.option(
+            "--device",
+            "devices",
+            multiple=True,
+            metavar="NAME[,NAME…]",
+            help="Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone.",
+        ),
+        click.option(
+            "--preference",
+            type=click.Choice(list(PREFERENCES)),
+            default="fast",
+            show_default=True,
+            help="Which figure chooses between devices: time, or power for low-power.",
+        ),
+        click.option(
+            "--cache-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="DIR",
+            help="Keep compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME).",
+        ),
+        click.option(
+            "--max-partitions",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators "
+            "are kept, the others go to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0.",
+        ),
+        click.option(
+            "--partitioning",
+            type=click.Choice(list(PARTITIONING)),
+            default="with-fallback",
+            show_default=True,
+            help="As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures final.",
+        ),
+        click.option("--no-fallback", is_flag=True, help="These devices only: no CPU, no fallback (createForDevices)."),
+    ):
+        command = option(command)
+    return command
+
+
+def conversion(*, shapes: Sequence[str], **options: Any) -> ConversionOptions:
+    """What the conversion options ask of a converter."""
+    from nnbridge.converters import ConversionOptions
+
+    return ConversionOptions(**options, shapes=dict(parse_shape(text) for text in shapes))
+
+
+def load_model(path: Path, **options: Any) -> Model:
+    """The model of a file."""
+    from nnbridge.loading import load
+
+    return load(path, conversion(**options))
+
+
+def compiled(path: Path, **options: Any) -> Compilation:
+    """The model of a file, compiled for the devices asked for."""
+    return compiled_with_report(path, **options)[0]
+
+
+def compiled_with_report(
+    path: Path,
+    *,
+    devices: Sequence[str],
+    preference: str,
+    cache_dir: Path | None,
+    max_partitions: int | None,
+    partitioning: str,
+    no_fallback: bool,
+    **options: Any,
+) -> tuple[Compilation, tuple[Mapped, ...]]:
+    """The same, with what became of each operator of the file."""
+    from nnbridge import devices as device_list
+    from nnbridge.loading import load_with_report
+    from nnbridge.runtime.compilation import Compilation, PartitioningMode
+    from nnbridge.runtime.delegation import TFLITE_DEFAULT
+    from nnbridge.storage import checksum
+
+    names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
+    chosen = [device_list.device(name) for name in names]
+    model, mapped = load_with_report(path, conversion(**options))
+    mode = PartitioningMode(PARTITIONING.index(partitioning))
+    compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
+    compilation.set_preference(PREFERENCES[preference])
+    if cache_dir is not None:
+        compilation.set_caching(_made(cache_dir), checksum(model))
+    if max_partitions is None:
+        max_partitions = TFLITE_DEFAULT if options["mapping"] == "delegate" and not no_fallback else 0
+    compilation.set_max_partitions(max_partitions)
+    compilation.finish()
+    return compilation, mapped
+
+
+def _made(folder: Path) -> Path:
+    """The folder, made where there is none."""
+    from nnbridge.errors import InputError, Reason
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(Reason("a folder that can be made", str(error), operand="--cache-dir")) from error
+    return folder

@@ -1,0 +1,63 @@
+"""``nnbridge vts``: Android's conformance cases on a device."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from nnbridge.cli.common import console, json_option, print_json, print_tables
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--device", default="nnapi-reference", show_default=True, help="The device to judge.")
+@click.option("--suite", "suites", multiple=True, help="Only this suite; repeatable.")
+@click.option("--spec", "specs", multiple=True, help="Only this spec; repeatable.")
+@click.option(
+    "--variant",
+    type=click.Choice(["signed", "relaxed", "unknown-dimensions"]),
+    help="Turn each case: 8-bit data signed, the model relaxed, or every dimension unknown.",
+)
+@click.option("--split", type=int, metavar="SEED", help="Spread each model over three devices at random.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes; default: one for each core.")
+@json_option
+def vts(
+    path: Path,
+    device: str,
+    suites: tuple[str, ...],
+    specs: tuple[str, ...],
+    variant: str | None,
+    split: int | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Run Android's conformance cases from a folder on a device; exit status 1 if one fails.
+
+    \b
+    Examples:
+      nnbridge vts cases/
+      nnbridge vts cases/ --suite V1_3 --variant signed
+      nnbridge vts cases/ --device my_package:MyDriver --spec conv_float
+    """
+    from rich.progress import Progress
+
+    from nnbridge import devices as device_list
+    from nnbridge import report
+    from nnbridge.conformance.cases import spec_files
+    from nnbridge.conformance.run import Setting, run_all
+
+    device_list.device(device)
+    files = spec_files(path, suites, specs)
+    with Progress(console=console(err=True), transient=True, disable=as_json) as progress:
+        task = progress.add_task("specs", total=len(files))
+        outcome = run_all(files, Setting(device, variant, split), jobs, lambda done: progress.advance(task, done))
+    if as_json:
+        print_json(outcome.as_dict())
+    else:
+        for failure in outcome.failures:
+            click.echo(f"{failure.suite}/{failure.spec} {failure.case}: {failure.message}")
+        title = f"Conformance on {device}" + (f", {variant}" if variant else "") + (", split" if split is not None else "")
+        print_tables([report.conformance_table(outcome, title)])
+    sys.exit(0 if outcome.passed else 1)
