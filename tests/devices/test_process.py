@@ -237,6 +237,11 @@ def test_a_hung_preparation_misses_the_compilations_deadline() -> None:
         compilation.finish()
 
 
+def test_the_time_limit_may_be_endless(good: RemoteDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "inf")
+    assert good.supported_operations(add_then()) == [True]
+
+
 def test_the_time_limit_is_a_number_above_0(good: RemoteDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TIMEOUT_VARIABLE, "soon")
     with pytest.raises(InputError, match=TIMEOUT_VARIABLE):

@@ -216,6 +216,20 @@ def test_any_bytes_end_their_session_at_most(sent: bytes) -> None:
     other.shutdown()
 
 
+def test_descriptors_of_the_wrong_kind_end_the_session_and_stay_nobodys() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for name in ("open", "execute", "supported_operations"):
+        channel = connected(Driver("served"))
+        with open(os.devnull, "rb") as wrong, pytest.raises(EOFError):
+            call(channel, name, (wrong.fileno(),), handle=1, inputs=[], outputs=[])
+        channel.socket.close()
+    for _ in range(100):
+        if len(os.listdir("/proc/self/fd")) <= before:
+            break
+        time.sleep(0.02)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
 def test_clients_cannot_name_each_others_models() -> None:
     driver = Driver("served")
     first, second = connected(driver), connected(driver)

@@ -132,7 +132,7 @@ class _Session:
     def describe(self) -> Message:
         """What the driver says of itself, asked once when it starts."""
         with self._lock:
-            return answered(self._talk(self._control, {"call": "describe"}, (), time.monotonic() + _timeout()))
+            return self._controlled({"call": "describe"})
 
     def release(self, handle: int) -> None:
         """A prepared model that nobody uses any more; the next call tells the driver."""
@@ -168,8 +168,16 @@ class _Session:
         with theirs:
             line = _Line(Channel(ours))
             self._lines.append(line)
-            answered(self._talk(self._control, {"call": "open"}, [theirs.fileno()], time.monotonic() + _timeout()))
+            self._controlled({"call": "open"}, [theirs.fileno()])
         return line
+
+    def _controlled(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
+        """A call on the channel that all threads share, under the lock; broken off, it leaves no session to go on with."""
+        try:
+            return answered(self._talk(self._control, message, descriptors, time.monotonic() + _timeout()))
+        except BaseException:
+            self.end(Reason("a driver that can be called", f"{message['call']} broken off", self.name))
+            raise
 
     def _talk(self, channel: Channel, message: Message, descriptors: Sequence[int], until: float) -> Message:
         try:

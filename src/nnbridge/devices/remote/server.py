@@ -14,6 +14,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,8 @@ from nnbridge.types import BYTE_SIZE_OF_CACHE_TOKEN, OperandCode, PreferenceCode
 LOG = logging.getLogger(__name__)
 _ELEMENT_TYPE = re.compile(r"[<|](f[248]|[iu][1248]|b1|V[1-9]\d{0,4})")
 _TOKEN = re.compile(r"[0-9a-f]{64}")
+MAX_CHANNELS = 1024
+"""Calls that one client may have side by side."""
 MAX_PREPARED = 4096
 """Prepared models that one client may hold."""
 
@@ -160,6 +163,11 @@ class _Worker:
             LOG.warning("a client of %s broke the protocol: %s", self._session.device.name, error)
         finally:
             self._channel.shutdown()
+            self._channel.socket.close()
+            with self._session.lock, suppress(ValueError):
+                self._session.channels.remove(self._channel)
+            if self._memory is not None:
+                self._memory.close()
 
     def _answer(self, message: Message, descriptors: list[int]) -> Message:
         call = self._calls.get(str(message.get("call")))
@@ -194,9 +202,15 @@ class _Worker:
 
     def _open(self, message: Message, descriptors: list[int]) -> Message:
         """A further channel of the session, so that calls can run side by side."""
-        connection = socket.socket(fileno=os.dup(_only(descriptors)))
+        try:
+            connection = socket.socket(fileno=_only(descriptors))
+        except OSError as error:
+            raise ProtocolError(f"no socket: {error}") from error
+        descriptors.clear()  # It is the socket's now.
         channel = Channel(connection)
         with self._session.lock:
+            if len(self._session.channels) >= MAX_CHANNELS:
+                raise ProtocolError(f"more than {MAX_CHANNELS} channels")
             self._session.channels.append(channel)
         worker = _Worker(self._session, channel)
         threading.Thread(target=worker.run, name="nnbridge-channel", daemon=True).start()
@@ -244,7 +258,8 @@ class _Worker:
         if descriptors:
             if self._memory is not None:
                 self._memory.close()
-            self._memory = SharedBlock.received(os.dup(_only(descriptors)))
+            self._memory = SharedBlock.received(_only(descriptors))
+            descriptors.clear()  # It is the block's now.
         found = self._session.models.get(_numbers([message.get("handle")], "execute")[0])
         if found is None:
             raise BadDataError(Reason("a model that this client prepared", str(message.get("handle")), "execute"))

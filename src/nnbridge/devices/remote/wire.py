@@ -36,6 +36,8 @@ _HEADER = struct.Struct("<II")
 _MAX_DESCRIPTORS = 4
 _SEND_TIMEOUT = 30.0
 """Seconds: messages are small, so that only a process that reads nothing at all lets a sender wait."""
+_LONGEST_WAIT = 86_400.0
+"""Seconds: more does not fit into every system's clock, and nobody waits that long for an answer."""
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _READ_ONLY = _FIXED_SIZE | fcntl.F_SEAL_WRITE
 
@@ -96,7 +98,7 @@ class Channel:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError("no answer in time")
-            self.socket.settimeout(left)
+            self.socket.settimeout(None if left is None else min(left, _LONGEST_WAIT))
             data, rights, flags, _ = self.socket.recvmsg(
                 min(count - len(parts), 2**20), socket.CMSG_LEN(_MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC
             )
