@@ -10,7 +10,9 @@ import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
+from nnbridge_onnx.graph import Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
+from nnbridge_onnx.values import LAST
 
 C = OperationCode
 
@@ -24,14 +26,54 @@ class Window:
     dilations: list[int]
 
 
-def window(to: Lowerer, kernel: Sequence[int], sizes: Sequence[int]) -> Window:
-    """The sliding window over an image of these sizes (height, width)."""
-    to.require(len(kernel) == 2, "two spatial axes", len(kernel))
-    strides, dilations = to.ints("strides", [1, 1]), to.ints("dilations", [1, 1])
+@dataclass(frozen=True)
+class Plane:
+    """An image of rank 4, which a line of rank 3 becomes with a height of 1."""
+
+    x: Value
+    shape: Dims
+    """Batch, channels, height, width."""
+    line: bool
+
+    def pair(self, values: Sequence[int], one: int = 1) -> list[int]:
+        """Numbers for height and width."""
+        return [one, *values] if self.line else list(values)
+
+    def output(self, to: Lowerer) -> Value:
+        """What the operation on the plane makes."""
+        declared = to.image_output()
+        return declared.like() if self.line else declared
+
+    def finish(self, to: Lowerer, made: Value) -> None:
+        """The node's output: the plane, or the line that it was."""
+        if self.line:
+            dims = (made.dims[0], made.dims[2], made.dims[3]) if to.channels_last else (*made.dims[:2], made.dims[3])
+            made = to.emit(C.RESHAPE, [made, to.vector(dims)], to.image_output())
+        to.image_result(made)
+
+
+def plane(to: Lowerer) -> Plane:
+    """The first input as an image of rank 4."""
+    shape, x = to.shape(), to.image()
+    to.require(len(shape) in LAST and 0 not in shape, "an image of rank 3 or 4 with elements", list(shape))
+    if len(shape) == 4:
+        return Plane(x, shape, False)
+    batch, channels, length = shape
+    dims = (batch, 1, length, channels) if to.channels_last else (batch, channels, 1, length)
+    return Plane(to.emit(C.RESHAPE, [x, to.vector(dims)], to.temporary(x)), (batch, channels, 1, length), True)
+
+
+def window(to: Lowerer, image: Plane, kernel: Sequence[int]) -> Window:
+    """The sliding window over an image."""
+    to.require(len(kernel) == 2, "one or two spatial axes", len(kernel))
+    sizes, one = image.shape[2:], [1] * (1 if image.line else 2)
+    strides, dilations = (image.pair(to.ints(name, one)) for name in ("strides", "dilations"))
+    to.require(len(strides) == len(dilations) == 2, "strides and dilations for each axis", [strides, dilations])
     to.require(min(*strides, *dilations) > 0, "strides and dilations above 0", [strides, dilations])
     auto = to.attribute("auto_pad", "NOTSET")
     if auto in ("NOTSET", "VALID"):
-        top, left, bottom, right = to.ints("pads", [0, 0, 0, 0]) if auto == "NOTSET" else [0, 0, 0, 0]
+        given = to.ints("pads", [0] * 2 * len(one)) if auto == "NOTSET" else [0] * 2 * len(one)
+        top, left, bottom, right = [*image.pair(given[: len(one)], 0), *image.pair(given[len(one) :], 0)]
     else:
         pads = []
         for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
@@ -59,17 +101,17 @@ def padded(to: Lowerer, x: Value, found: Window, kernel: Sequence[int]) -> tuple
 @lowers("Conv")
 def _conv(to: Lowerer) -> None:
     """CONV_2D, DEPTHWISE_CONV_2D or GROUPED_CONV_2D with weights [out, in / groups, height, width]."""
-    dims, shape = to.shape(1), to.shape()
-    to.require(len(dims) == 4 and 0 not in dims, "weights of rank 4", list(dims))
-    x = to.image()
+    image, given = plane(to), to.shape(1)
+    to.require(len(given) == len(to.shape()) and 0 not in given, "weights of the image's rank", list(given))
+    dims, x = (*given[:2], *image.pair(given[2:])), image.x
     to.require(to.is_float(x), "floating images", OperandCode(x.type).name, x.name)
     order, weights = filter_order(to, dims), to.values.constants.get(to.name(1))
     if weights is not None:
-        filter = to.real(weights.transpose(order), x)
+        filter = to.real(weights.reshape(dims).transpose(order), x)
     else:
-        filter = to.emit(C.TRANSPOSE, [to.value(1), to.vector(order)], to.temporary(x))
+        filter = to.emit(C.TRANSPOSE, [to.operand(1, x, dims), to.vector(order)], to.temporary(x))
     bias = to.operand(2, x) if to.name(2) else to.real(np.zeros(dims[0]), x)
-    convolve(to, x, dims, filter, bias, shape)
+    image.finish(to, convolve(to, image, dims, filter, bias, image.output(to)))
 
 
 def filter_order(to: Lowerer, weights: Sequence[int]) -> tuple[int, int, int, int]:
@@ -81,89 +123,24 @@ def _is_depthwise(to: Lowerer, weights: Sequence[int]) -> bool:
     return int(to.attribute("group", 1)) > 1 and weights[1] == 1
 
 
-def convolve(
-    to: Lowerer,
-    x: Value,
-    weights: Sequence[int],
-    filter: Value,
-    bias: Value,
-    shape: Sequence[int],
-    output: Value | None = None,
-) -> Value:
-    """A convolution of an image of ``shape`` (channels first) with weights of ONNX's shape, turned into ``filter``.
-
-    It makes the node's output unless another one is given.
-    """
-    found = window(to, weights[2:], shape[2:])
+def convolve(to: Lowerer, image: Plane, weights: Sequence[int], filter: Value, bias: Value, output: Value) -> Value:
+    """A convolution with weights of ONNX's shape, turned into ``filter``."""
+    found, shape = window(to, image, weights[2:]), image.shape
     groups = int(to.attribute("group", 1))
     count = weights[0]
     to.require(groups > 0 and count % groups == 0 and weights[1] * groups == shape[1], "channels in whole groups", groups)
-    x, pads = padded(to, x, found, weights[2:])
+    x, pads = padded(to, image.x, found, weights[2:])
     head = [x, filter, bias]
     numbers = [to.scalar(v) for v in (*pads, *found.strides)]
     dilated = found.dilations != [1, 1]
     tail = [to.activation(), *to.layout(needed=dilated or (groups > 1 and not _is_depthwise(to, weights)))]
     dilations = [to.scalar(v) for v in found.dilations] if dilated else []
     if _is_depthwise(to, weights):
-        code, inputs = C.DEPTHWISE_CONV_2D, [*head, *numbers, to.scalar(count // groups), *tail, *dilations]
-    elif groups > 1:
-        to.require(found.dilations == [1, 1], "no dilation of a grouped convolution", found.dilations)
-        code, inputs = C.GROUPED_CONV_2D, [*head, *numbers, to.scalar(groups), *tail]
-    else:
-        code, inputs = C.CONV_2D, [*head, *numbers, *tail, *dilations]
-    if output is not None:
-        return to.emit(code, inputs, output)
-    made = to.emit(code, inputs, to.image_output())
-    to.image_result(made)
-    return made
-
-
-@lowers("Conv")
-def _conv_1d(to: Lowerer) -> None:
-    """One spatial axis: images of height 1 with channels last."""
-    weights, (batch, depth, length) = to.constant(1), to.shape()
-    to.require(weights.ndim == 3 and weights.size > 0, "weights of rank 3", list(weights.shape))
-    x = to.value()
-    to.require(to.is_float(x), "floating values", OperandCode(x.type).name, x.name)
-    count, groups = weights.shape[0], int(to.attribute("group", 1))
-    stride, dilation = to.ints("strides", [1])[0], to.ints("dilations", [1])[0]
-    auto = to.attribute("auto_pad", "NOTSET")
-    to.require(auto in ("NOTSET", "VALID"), "explicit padding", auto)
-    before, after = to.ints("pads", [0, 0]) if auto == "NOTSET" else (0, 0)
-    to.require(groups > 0 and weights.shape[1] * groups == depth and count % groups == 0, "channels in whole groups", groups)
-    rows = to.emit(C.TRANSPOSE, [x, to.vector([0, 2, 1])], to.temporary(x))
-    wide = to.emit(C.RESHAPE, [rows, to.vector([batch, 1, length, depth])], to.temporary(x))
-    extent = (weights.shape[2] - 1) * dilation + 1
-    if max(before, after) >= extent:
-        pads = to.values.draft.ints([0, 0, 0, 0, before, after, 0, 0], (4, 2))
-        wide = to.emit(C.PAD, [wide, pads], to.temporary(x))
-        before = after = 0
-    bias = to.optional_constant(2)
-    head_bias = to.real(np.zeros(count) if bias is None else bias, x)
-    numbers = [to.scalar(v) for v in (before, after, 0, 0, stride, 1)]
-    dilations = [to.scalar(dilation), to.scalar(1)] if dilation != 1 else []
-    flat = weights[:, :, None, :]
-    tail = [to.activation(), *([to.flag(False)] if dilations or groups > 1 else [])]
-    if groups > 1 and weights.shape[1] == 1:
-        inputs = [
-            wide,
-            to.real(flat.transpose(1, 2, 3, 0), x),
-            head_bias,
-            *numbers,
-            to.scalar(count // groups),
-            *tail,
-            *dilations,
-        ]
-        made = to.emit(C.DEPTHWISE_CONV_2D, inputs, to.temporary(x))
-    elif groups > 1:
-        to.require(dilation == 1, "no dilation of a grouped convolution", dilation)
-        inputs = [wide, to.real(flat.transpose(0, 2, 3, 1), x), head_bias, *numbers, to.scalar(groups), *tail]
-        made = to.emit(C.GROUPED_CONV_2D, inputs, to.temporary(x))
-    else:
-        inputs = [wide, to.real(flat.transpose(0, 2, 3, 1), x), head_bias, *numbers, *tail, *dilations]
-        made = to.emit(C.CONV_2D, inputs, to.temporary(x))
-    narrow = to.emit(C.RESHAPE, [made, to.vector([batch, made.dims[2], count])], to.temporary(x))
-    to.finish(C.TRANSPOSE, [narrow, to.vector([0, 2, 1])])
+        return to.emit(C.DEPTHWISE_CONV_2D, [*head, *numbers, to.scalar(count // groups), *tail, *dilations], output)
+    if groups > 1:
+        to.require(not dilated, "no dilation of a grouped convolution", found.dilations)
+        return to.emit(C.GROUPED_CONV_2D, [*head, *numbers, to.scalar(groups), *tail], output)
+    return to.emit(C.CONV_2D, [*head, *numbers, *tail, *dilations], output)
 
 
 @lowers("ConvTranspose")
@@ -212,15 +189,15 @@ _POOLS = {"MaxPool": C.MAX_POOL_2D, "AveragePool": C.AVERAGE_POOL_2D, "LpPool": 
 
 @lowers("MaxPool", "AveragePool")
 def _pool(to: Lowerer) -> None:
-    kernel, shape = to.ints("kernel_shape", []), to.shape()
     to.require(len([n for n in to.node.outputs if n]) == 1, "no indexes", "a second output")
-    found = window(to, kernel, shape[2:])
+    image = plane(to)
+    kernel, shape, x = image.pair(to.ints("kernel_shape", [])), image.shape, image.x
+    found = window(to, image, kernel)
     to.require(found.dilations == [1, 1], "no dilation", found.dilations)
     pads = _rounded_up(to, found, kernel, shape) if to.attribute("ceil_mode", 0) else found.pads
     counted = to.node.type == "AveragePool" and to.attribute("count_include_pad", 0) and any(found.pads)
     limits = [kernel[1], kernel[1], kernel[0], kernel[0]]
     to.require(all(p < k for p, k in zip(pads, limits, strict=True)), "paddings below the kernel", pads)
-    x = to.image()
     if counted:
         # Averages over padding count zeros: they are put there first.
         to.require(pads == found.pads and to.is_float(x), "no ceil_mode with count_include_pad", "both")
@@ -230,7 +207,7 @@ def _pool(to: Lowerer) -> None:
         x = to.emit(C.PAD, [x, to.values.draft.ints(numbers, (4, 2))], to.temporary(x))
         pads = [0, 0, 0, 0]
     window_inputs = [to.scalar(v) for v in (*pads, *found.strides, kernel[1], kernel[0])]
-    to.finish_image(_POOLS[to.node.type], [x, *window_inputs, to.activation(), *to.layout()])
+    image.finish(to, to.emit(_POOLS[to.node.type], [x, *window_inputs, to.activation(), *to.layout()], image.output(to)))
 
 
 def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
@@ -250,10 +227,11 @@ def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequen
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(to: Lowerer) -> None:
-    """MEAN or REDUCE_MAX over height and width."""
-    to.require(to.rank() == 4, "rank 4", to.rank())
+    """MEAN or REDUCE_MAX over height and width, or length."""
+    rank = to.rank()
+    to.require(rank in LAST, "rank 3 or 4", rank)
     x = to.image()
-    axes = to.vector([1, 2] if to.channels_last else [2, 3])
+    axes = to.vector(range(1, rank - 1) if to.channels_last else range(2, rank))
     if to.node.type == "GlobalAveragePool":
         to.finish_image(C.MEAN, [x, axes, to.scalar(1)])
     else:

@@ -7,14 +7,15 @@ whole numbers that float32 holds exactly up to 2**24.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
-from nnbridge_onnx.lower_convolution import convolve, filter_order
+from nnbridge_onnx.lower_convolution import convolve, filter_order, plane
 from nnbridge_onnx.lowering import Lowerer, lowers
-from nnbridge_onnx.values import TO_FIRST
+from nnbridge_onnx.values import FIRST
 
 C = OperationCode
 _BYTES = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
@@ -140,18 +141,18 @@ def _product(to: Lowerer) -> None:
 @lowers("ConvInteger")
 def _convolution(to: Lowerer) -> None:
     """CONV_2D and its relatives with constant weights, in float32."""
-    floats, weights, shape = _Floats(to), to.constant(1), to.shape()
+    floats, weights = _Floats(to), to.constant(1)
     to.require(weights.ndim == 4, "weights of rank 4", weights.ndim)
     count, point = weights.shape[0], to.optional_constant(3)
     zero = np.zeros(1) if point is None else np.ravel(point).astype(np.float64)
     to.require(zero.size in (1, count), "one zero point, or one for each channel", zero.size)
     numbers = weights.astype(np.float64) - zero.reshape(-1, 1, 1, 1)
-    x = to.image()
-    image = floats.without(floats.whole(x), _point(to, floats, 2))
+    found = plane(to)
+    image = replace(found, x=floats.without(floats.whole(found.x), _point(to, floats, 2)))
     filter = to.real(numbers.transpose(filter_order(to, weights.shape)), floats.like)
-    made = convolve(to, image, weights.shape, filter, to.real(np.zeros(count), floats.like), shape, to.temporary(floats.like))
+    made = convolve(to, image, weights.shape, filter, to.real(np.zeros(count), floats.like), to.temporary(floats.like))
     if to.channels_last:
         # TRANSPOSE does not take INT32: the result in ONNX's own order is cast after it was turned.
-        turned = floats.emit(C.TRANSPOSE, made, to.vector(TO_FIRST))
+        turned = floats.emit(C.TRANSPOSE, made, to.vector(FIRST[4]))
         to.finish(C.CAST, [turned])
     to.finish_image(C.CAST, [made])

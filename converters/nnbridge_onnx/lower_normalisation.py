@@ -21,7 +21,7 @@ def _batch(to: Lowerer) -> None:
     to.require(not to.attribute("training_mode", 0) and len([n for n in to.node.outputs if n]) == 1, "inference", "training")
     found = batch_normalisation([to.constant(i) for i in range(1, 5)], float(to.attribute("epsilon", 1e-5)))
     rank = to.rank()
-    images = to.channels_last and rank == 4
+    images = to.channels_last and (rank == 4 or to.values.is_image(to.name(0)))
     x = to.image() if images else to.value()
     to.require(to.is_float(x), "floating values")
     dims = (found.factor.size,) + (() if images else (1,) * (rank - 2))

@@ -22,7 +22,7 @@ def rows(to: Lowerer, weights: Array) -> tuple[Value, Array]:
     found = to.values.flat(to.name(0)) if to.name(0) else None
     if found is None or math.prod(found[1]) != weights.shape[1]:
         return to.value(), weights
-    turned = weights.reshape(-1, *found[1]).transpose(0, 2, 3, 1)
+    turned = np.moveaxis(weights.reshape(-1, *found[1]), 1, -1)
     return found[0], np.ascontiguousarray(turned).reshape(weights.shape)
 
 

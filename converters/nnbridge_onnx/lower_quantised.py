@@ -12,7 +12,7 @@ from nnbridge.model import ChannelQuant
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.fusing import Group, Weights
 from nnbridge_onnx.graph import Array
-from nnbridge_onnx.lower_convolution import convolve, filter_order
+from nnbridge_onnx.lower_convolution import convolve, filter_order, plane
 from nnbridge_onnx.lower_products import rows
 from nnbridge_onnx.lowering import LOWERINGS, Lowerer, lowers
 
@@ -62,13 +62,12 @@ def lower_group(to: Lowerer, group: Group) -> None:
 def _convolution(to: Lowerer, group: Group) -> None:
     """CONV_2D and its relatives; weights keep a scale for each output where they have them."""
     stored = _stored(to, group.constants.get(1))
-    to.require(stored.ndim == 4, "weights of rank 4", list(stored.shape))
-    shape = to.shape()
-    x = to.image()
-    order = filter_order(to, stored.shape)
-    filter, scales = _filter(to, group.constants[1], stored, x, order)
+    image = plane(to)
+    to.require(stored.ndim == len(to.shape()), "weights of the image's rank", list(stored.shape))
+    stored, x = stored.reshape(*stored.shape[:2], *image.pair(stored.shape[2:])), image.x
+    filter, scales = _filter(to, group.constants[1], stored, x, filter_order(to, stored.shape))
     bias = _bias(to, group, x, scales, stored.shape[0])
-    convolve(to, x, stored.shape, filter, bias, shape)
+    image.finish(to, convolve(to, image, stored.shape, filter, bias, image.output(to)))
 
 
 def _product(to: Lowerer, group: Group) -> None:

@@ -7,7 +7,7 @@ import math
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperationCode
 from nnbridge_onnx.lowering import Lowerer, lowers
-from nnbridge_onnx.values import TO_LAST
+from nnbridge_onnx.values import LAST
 
 C = OperationCode
 
@@ -52,7 +52,7 @@ def _reduce(to: Lowerer) -> None:
     if keep and to.channels_last and to.values.is_image(to.name(0)):
         x = to.image()
         to.require(to.is_float(x), "floating values")
-        to.finish_image(code, [x, to.vector(sorted(TO_LAST.index(a) for a in axes)), flag])
+        to.finish_image(code, [x, to.vector(sorted(LAST[rank].index(a) for a in axes)), flag])
         return
     x = to.value()
     to.require(to.is_float(x), "floating values")

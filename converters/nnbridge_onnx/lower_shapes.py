@@ -12,7 +12,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.graph import Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
-from nnbridge_onnx.values import TO_FIRST, TO_LAST, keeps_order
+from nnbridge_onnx.values import FIRST, LAST, keeps_order
 
 C = OperationCode
 MAX_RANK = 4
@@ -33,7 +33,7 @@ def _reshape(to: Lowerer) -> None:
 def _flatten_image(to: Lowerer, image: Dims, shape: Dims) -> None:
     """An image as rows: a matrix product with constants takes them in the order of the channels-last image."""
     rows = to.emit(C.RESHAPE, [to.image(), to.vector(shape)], to.output())
-    if keeps_order(image, TO_LAST):
+    if keeps_order(image, LAST[len(image)]):
         to.result(rows)
     else:
         to.values.set_flat(to.node.outputs[0], rows, to.name(0))
@@ -59,10 +59,10 @@ def _transpose(to: Lowerer) -> None:
     rank = to.rank()
     order = tuple(to.ints("perm", range(rank)[::-1]))
     to.require(sorted(order) == list(range(rank)), "an order of the axes", list(order))
-    if order == TO_LAST and to.channels_last and to.values.is_image(to.name(0)):
+    if order == LAST.get(rank) and to.channels_last and to.values.is_image(to.name(0)):
         to.result(to.image())
         return
-    if order == TO_FIRST and to.channels_last and not to.value().constant:
+    if order == FIRST.get(rank) and to.channels_last and not to.value().constant:
         to.image_result(to.value())
         return
     if rank <= MAX_RANK:
@@ -107,7 +107,7 @@ def _concat(to: Lowerer) -> None:
     positions = [i for i, name in enumerate(to.node.inputs) if 0 not in (to.values.shape(name) or (1,))]
     inputs, images = to.alike(*positions)
     axis = to.axis("axis", 1, to.rank(positions[0]))
-    to.finish_alike(C.CONCATENATION, [*inputs, to.scalar(TO_LAST.index(axis) if images else axis)], images)
+    to.finish_alike(C.CONCATENATION, [*inputs, to.scalar(LAST[inputs[0].rank].index(axis) if images else axis)], images)
 
 
 @lowers("Split")
@@ -231,7 +231,7 @@ def _pad(to: Lowerer) -> None:
         pairs[axis] = [pads[i], pads[i + len(axes)]]
     images = to.channels_last and to.values.is_image(to.name(0))
     x = to.image() if images else to.value()
-    ordered = [pairs[i] for i in TO_LAST] if images else pairs
+    ordered = [pairs[i] for i in LAST[rank]] if images else pairs
     numbers = to.values.draft.ints([n for pair in ordered for n in pair], (rank, 2))
     mode = to.attribute("mode", "constant")
     if mode == "reflect":

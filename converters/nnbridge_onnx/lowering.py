@@ -16,7 +16,7 @@ from nnbridge.errors import Reason
 from nnbridge.model import Model
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.graph import Array, Dims, Node
-from nnbridge_onnx.values import INT64, MOVABLE, TO_LAST, Values, dims_of, moved
+from nnbridge_onnx.values import INT64, LAST, MOVABLE, Values, dims_of, moved
 
 Lower: TypeAlias = "Callable[[Lowerer], None]"
 
@@ -182,7 +182,7 @@ class Lowerer:
         return ELEMENT_TYPES.get(self.values.tensor(name).type, ("a type that nnbridge cannot hold",))[0]
 
     def image(self, position: int = 0) -> Value:
-        """An input of rank 4 in the order that convolutions compute in."""
+        """A line or plane of channels in the order that convolutions compute in."""
         value = self.value(position)
         return self.values.image(self.name(position)) if self.channels_last else value
 
@@ -261,8 +261,8 @@ class Lowerer:
     def image_output(self, position: int = 0) -> Value:
         """A new value for an output in the order that convolutions compute in."""
         value = self.output(position)
-        if self.channels_last and value.rank == 4:
-            value.dims = moved(value.dims, TO_LAST)
+        if self.channels_last and value.rank in LAST:
+            value.dims = moved(value.dims, LAST[value.rank])
             value.name = f"{value.name} NHWC"
         return value
 
@@ -289,7 +289,7 @@ class Lowerer:
             self.result(value, position)
             return
         shape = self.values.shape(self.node.outputs[position])
-        self._check_shape(value.dims, None if shape is None else moved(shape, TO_LAST), position)
+        self._check_shape(value.dims, None if shape is None else moved(shape, LAST[len(shape)]), position)
         self.values.set_image(self.node.outputs[position], value)
 
     def _check_shape(self, computed: Dims, inferred: Dims | None, position: int) -> None:
@@ -309,7 +309,8 @@ class Lowerer:
         """
         names = [self.name(p) for p in positions]
         if self.channels_last and any(map(self.values.is_image, names)) and self._all_movable(names):
-            aligned = [self._as_image(p) for p in positions]
+            rank = max(self.values.image(n).rank for n in names if self.values.is_image(n))
+            aligned = [self._as_image(p, rank) for p in positions]
             if all(value is not None for value in aligned):
                 return [value for value in aligned if value is not None], True
         return [self.value(p) for p in positions], False
@@ -319,17 +320,17 @@ class Lowerer:
         computed = [n for n in names if n not in self.values.constants and not self.values.is_image(n)]
         return all(self.values.tensor(n).type in MOVABLE for n in (*computed, *filter(None, self.node.outputs)))
 
-    def _as_image(self, position: int) -> Value | None:
+    def _as_image(self, position: int, rank: int) -> Value | None:
         """An operand that broadcasts against images with channels last, or None if it has to be computed for that."""
         name = self.name(position)
         shape = self.values.tensor(name).shape
-        if shape is not None and len(shape) == 4:
+        if shape is not None and len(shape) == rank:
             return self.image(position)
-        if name in self.values.constants and shape is not None and len(shape) < 4:
+        if name in self.values.constants and shape is not None and len(shape) < rank:
             array = self.values.constants[name]
             if array.size == 1:
                 return self.value(position)
-            wide = array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_LAST)
+            wide = array.reshape((1,) * (rank - array.ndim) + array.shape).transpose(LAST[rank])
             return self.values.constant(np.ascontiguousarray(wide), self.values.tensor(name).type, f"{name} NHWC")
         return self.value(position) if shape in ((), (1,)) else None
 

@@ -21,8 +21,11 @@ from nnbridge_onnx.extension import ELEMENT_TYPES, UNSUPPORTED, operation_code, 
 from nnbridge_onnx.graph import Array, Dims, Graph, Node, Tensor
 from nnbridge_onnx.host import options_of
 
-TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-"""Orders that bring channels to the last place and back."""
+LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}
+"""Orders that bring channels to the last place, by rank: images are lines or planes."""
+
+FIRST = {3: (0, 2, 1), 4: (0, 3, 1, 2)}
+"""Orders that bring them back."""
 
 _TRANSPOSE_OPSET = 13
 
@@ -163,7 +166,7 @@ class Values:
         """The value in ONNX's own order of axes."""
         if name not in self._first:
             if name in self._last:
-                self._first[name] = self._reordered(self._last[name], TO_FIRST, name)
+                self._first[name] = self._reordered(self._last[name], name, last=False)
             elif name in self._flat:
                 rows, image = self._flat[name]
                 self._first[name] = self._reshaped(self.value(image), rows.dims, name)
@@ -205,7 +208,7 @@ class Values:
     def image(self, name: str) -> Value:
         """The value with channels last."""
         if name not in self._last:
-            self._last[name] = self._reordered(self.value(name), TO_LAST, name)
+            self._last[name] = self._reordered(self.value(name), name, last=True)
         return self._last[name]
 
     def is_image(self, name: str) -> bool:
@@ -242,8 +245,8 @@ class Values:
     def set_image(self, name: str, value: Value) -> None:
         """A node's result with channels last."""
         self._last[name] = value
-        if self.shape(name) is None and len(value.dims) == 4 and 0 not in value.dims:
-            self._tensors[name] = Tensor(self.tensor(name).type, moved(value.dims, TO_FIRST))
+        if self.shape(name) is None and value.rank in FIRST and 0 not in value.dims:
+            self._tensors[name] = Tensor(self.tensor(name).type, moved(value.dims, FIRST[value.rank]))
 
     def _type(self, type: int, name: str) -> tuple[int, Quantisation | None]:
         plain, since = PLAIN.get(type, (None, 0))
@@ -270,12 +273,13 @@ class Values:
             value.region = Region(Pool.of(stored.reshape(-1).view(np.uint8)), 0, stored.nbytes)
         return value
 
-    def _reordered(self, value: Value, order: Dims, name: str) -> Value:
-        if value.data is not None and value.data.ndim == 4:
+    def _reordered(self, value: Value, name: str, *, last: bool) -> Value:
+        order = (LAST if last else FIRST).get(value.rank)
+        if order is None or value.extension:
+            raise Unmappable(Reason("an image of rank 3 or 4 that NNAPI can hold", f"rank {value.rank}", operand=name))
+        if value.data is not None:
             return value.like(dims=moved(value.dims, order), data=np.ascontiguousarray(value.data.transpose(order)), name=name)
-        if value.rank != 4 or value.extension:
-            raise Unmappable(Reason("an image of rank 4 that NNAPI can hold", f"rank {value.rank}", operand=name))
-        dims, title = moved(value.dims, order), f"{name} {'NHWC' if order == TO_LAST else 'NCHW'}"
+        dims, title = moved(value.dims, order), f"{name} {'NHWC' if last else 'NCHW'}"
         if 0 not in dims and keeps_order(value.dims, order):
             return self._reshaped(value, dims, title)
         made = value.like(dims=dims, name=title)
@@ -283,7 +287,7 @@ class Values:
         try:
             self.draft.add(Step(OperationCode.TRANSPOSE, inputs, (made,), f"TRANSPOSE {name}", self.mapping))
         except Unmappable:
-            if order == TO_LAST:
+            if last:
                 raise
             # NNAPI has no TRANSPOSE yet.
             self._on_host("Transpose", name, value, made, self.tensor(name).type, perm=order)

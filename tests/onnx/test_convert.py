@@ -355,3 +355,29 @@ def test_a_quantised_driver_takes_the_convolution_of_a_group(tmp_path: Path) -> 
     )
     plan = compilation.finish()
     assert {plan.devices[step.device].name for step in plan.steps} == {"nnapi-sample_full"}
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+def test_lines_of_channels_are_images_too(layout: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.normal(size=(6, 4, 3)).astype(np.float32),
+        "d": rng.normal(size=(6, 1, 3)).astype(np.float32),
+        "s": rng.normal(size=(6, 1)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1], strides=[2]),
+        helper.make_node("Sigmoid", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "d"], ["c"], group=6, dilations=[2], pads=[2, 2]),
+        helper.make_node("Add", ["c", "s"], ["e"]),
+        helper.make_node("Concat", ["e", "b"], ["f"], axis=1),
+        helper.make_node("MaxPool", ["f"], ["g"], kernel_shape=[2], strides=[2]),
+        helper.make_node("AveragePool", ["g"], ["h"], kernel_shape=[3], pads=[1, 1], count_include_pad=1),
+        helper.make_node("GlobalAveragePool", ["h"], ["y"]),
+    ]
+    path = model(tmp_path, nodes, [1, 4, 16], constants)
+    converted = load(path, ConversionOptions(layout=layout))
+    assert count_transposes(converted) == ((0, 1) if layout == "nhwc" else (0, 0))
+    compilation = Compilation.create(converted, [])
+    compilation.finish()
+    assert compare(compilation, "onnxruntime", seeded_samples(converted, OnnxRuntime(path), [0, 1])).passed
