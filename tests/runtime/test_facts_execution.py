@@ -433,7 +433,7 @@ def test_e53_how_a_dependency_ended_does_not_matter() -> None:
 
 def test_e53_a_fenced_execution_waits_for_its_fences() -> None:
     fd = os.eventfd(0)
-    execution, out = bound()
+    execution, out = bound(compiled(None, Driver("driver"), explicit=True))
     with Event.from_sync_fence_fd(fd) as fence, execution.start_compute_with_dependencies([fence]) as event:
         assert out.tolist() == [0, 0, 0, 0]
         os.eventfd_write(fd, 1)

@@ -84,15 +84,18 @@ def test_e5_freeing_an_execution_that_runs_does_no_harm() -> None:
 
 
 def until_done(event: Event) -> None:
-    """Wait for a fence as a driver would, without telling the runtime."""
+    """Wait for a fence as a driver would, without telling the runtime; without a fence all is done already."""
+    if not event.has_fence:
+        return
     fence = Event.from_sync_fence_fd(event.sync_fence_fd())
     fence.wait()
     fence.close()
 
 
+@pytest.mark.parametrize("devices", [[], [Driver("driver")], [Driver("old", feature_level=3)]], ids=["cpu", "driver", "old"])
 @pytest.mark.parametrize("way", ["wait", "free"])
-def test_e58_a_fenced_execution_computes_until_its_event_is_waited_for_or_freed(way: str) -> None:
-    execution = bound(compiled(unary_chain(FLOOR)), np.empty((1, 4), np.float32))
+def test_e58_a_fenced_execution_computes_until_its_event_is_waited_for_or_freed(way: str, devices: list[Driver]) -> None:
+    execution = bound(compiled(unary_chain(FLOOR), *devices), np.empty((1, 4), np.float32))
     event = execution.start_compute_with_dependencies([])
     until_done(event)
     with pytest.raises(BadStateError):
@@ -115,7 +118,7 @@ def test_e58_a_reusable_execution_starts_again_once_its_event_was_waited_for() -
 
 
 def test_e58_being_a_dependency_is_not_being_waited_for() -> None:
-    compilation = compiled(unary_chain(FLOOR))
+    compilation = compiled(unary_chain(FLOOR), Driver("driver"))
     first, second = (bound(compilation, np.empty((1, 4), np.float32)) for _ in range(2))
     event = first.start_compute_with_dependencies([])
     second.start_compute_with_dependencies([event]).wait()
@@ -124,7 +127,7 @@ def test_e58_being_a_dependency_is_not_being_waited_for() -> None:
 
 
 def test_e58_an_event_that_is_dropped_is_freed() -> None:
-    execution = bound(compiled(unary_chain(FLOOR)), np.empty((1, 4), np.float32))
+    execution = bound(compiled(unary_chain(FLOOR), Driver("driver")), np.empty((1, 4), np.float32))
     until_done(execution.start_compute_with_dependencies([]))
     limit = time.monotonic() + 10
     while time.monotonic() < limit:  # until the thread has let go of it
@@ -134,6 +137,53 @@ def test_e58_an_event_that_is_dropped_is_freed() -> None:
         except BadStateError:
             time.sleep(0.001)
     pytest.fail("the execution is still computing")
+
+
+def test_e57_the_cpu_and_old_drivers_are_waited_for_and_give_no_fence() -> None:
+    for devices in ([], [Driver("old", feature_level=3)]):
+        out = np.zeros((1, 4), np.float32)
+        event = bound(compiled(unary_chain(FLOOR), *devices), out).start_compute_with_dependencies([])
+        np.testing.assert_array_equal(out, np.floor(X))
+        with pytest.raises(BadDataError):
+            event.sync_fence_fd()
+
+
+def test_e57_a_driver_computes_on_and_its_fence_tells_the_end() -> None:
+    gate, out = Gated("gated"), np.zeros((1, 4), np.float32)
+    event = bound(compiled(unary_chain(FLOOR), gate), out).start_compute_with_dependencies([])
+    assert not out.any()
+    gate.leave.set()
+    until_done(event)
+    np.testing.assert_array_equal(out, np.floor(X))
+
+
+def test_e57_errors_of_the_cpu_are_told_at_once() -> None:
+    execution = Execution(compiled(topk()))
+    execution.set_input(0, X)
+    execution.set_output(0, np.empty((1, 1), np.float32))
+    execution.set_output(1, None)
+    with pytest.raises(OpFailedError):
+        execution.start_compute_with_dependencies([])
+    with pytest.raises(BadStateError):
+        execution.output_rank(0)
+
+
+def test_e54_a_plan_with_temporaries_of_open_size_is_started_like_any_other() -> None:
+    builder = ModelBuilder()
+    x, times = builder.add_operand(FLOAT, (1, 4)), builder.add_operand(OperandCode.TENSOR_INT32, (2,))
+    middle, y = builder.add_operand(FLOAT), builder.add_operand(FLOAT, (2, 4))
+    builder.set_operand_value(times, np.int32([2, 1]))
+    builder.add_operation(TILE, [x, times], [middle])
+    builder.add_operation(FLOOR, [middle], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    compilation = compiled(builder.finish(), Driver("a", frozenset({TILE})), Driver("b", frozenset({FLOOR})))
+    assert compilation.plan.has_dynamic_temporaries
+    out = np.zeros((2, 4), np.float32)
+    event = bound(compilation, out).start_compute_with_dependencies([])
+    with pytest.raises(BadDataError):
+        event.sync_fence_fd()
+    event.wait()
+    np.testing.assert_array_equal(out, np.floor(np.tile(X, (2, 1))))
 
 
 def test_e61_a_fenced_execution_tells_the_dimensions_that_it_was_given() -> None:

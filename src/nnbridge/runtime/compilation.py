@@ -14,7 +14,7 @@ from nnbridge.devices.checks import description_fault
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, deadline_after
 from nnbridge.devices.host_bodies import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
-from nnbridge.model import Model, Operation, Subgraph
+from nnbridge.model import Model, Operation, Subgraph, known
 from nnbridge.runtime.answers import prepared_by
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
 from nnbridge.runtime.delegation import limit_partitions
@@ -80,6 +80,18 @@ class Plan:
     def steps(self) -> tuple[Step, ...]:
         """The execution steps, those of bodies of interpreted control flow among them."""
         return self.partition.steps
+
+    @cached_property
+    def has_dynamic_temporaries(self) -> bool:
+        """True if a tensor of open size goes from step to step (facts P32, E54)."""
+        crossing = (step.model.main.operands[i] for step in self.steps for i in step.crossing)
+        return any(operand.is_tensor and not known(operand.dims) for operand in crossing)
+
+    @property
+    def has_fences(self) -> bool:
+        """True if a driver takes part that knows fences, as those of feature level 4 on do (fact E57)."""
+        devices = (self.devices[step.device] for step in self.steps)
+        return any(device.kind == "device" and device.level >= FeatureLevel.LEVEL_4 for device in devices)
 
     @property
     def simple(self) -> bool:

@@ -73,6 +73,11 @@ class Event:
         if self._thread is not None:
             self._done.wait()
 
+    @property
+    def has_fence(self) -> bool:
+        """True if the end is told by a descriptor."""
+        return self._fence >= 0
+
     def _tell(self) -> None:
         if self._waited is not None:
             self._waited()

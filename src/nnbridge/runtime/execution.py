@@ -246,8 +246,10 @@ class Execution:
     def start_compute_with_dependencies(self, dependencies: Sequence[Event | None], duration: int = 0) -> Event:
         """``startComputeWithDependencies``: run when the events are done, at most ``duration`` ns from then (0: no limit).
 
-        The event has a fence. BAD_DATA for a duration without an explicit list of one device, and for an output whose
-        dimensions are open (facts E52 to E56).
+        A driver of feature level 4 on runs in the background, and the event has a fence; the CPU and older drivers are waited
+        for, errors are raised now and there is no fence. A plan with temporaries of open size is started as by
+        :meth:`start_compute`. BAD_DATA for a duration without an explicit list of one device, and for an output whose
+        dimensions are open (facts E52 to E58).
         """
         call = "startComputeWithDependencies"
         if any(event is None for event in dependencies):
@@ -260,13 +262,31 @@ class Execution:
             if operand.is_tensor and argument is not None and argument.data is not None and not known(argument.dims):
                 self._state = _State.COMPLETED
                 raise BadDataError(Reason("outputs of known dimensions", str(list(argument.dims)), call, operand.name))
+        plan = self.compilation.plan
+        if plan.has_dynamic_temporaries:
+            self._wait_for(dependencies)
+            self._check_memories()
+            return Event(self._compute)
+        # Once it has begun, the execution computes until somebody waits for the event or frees it (fact E58).
+        if not plan.has_fences:
+            self._wait_for(dependencies)
+            self._compute(duration or None, fenced=True)
+            return Event(waited=self._complete)
+        # Fences are the driver's to wait for, other events the runtime's (fact E53).
+        self._wait_for([event for event in dependencies if event is not None and not event.has_fence])
 
         def work() -> None:
             wait_for(dependencies)
             self._compute(duration or None, fenced=True)
 
-        # The execution stays in computation until somebody waits for the event or frees it (fact E58).
         return Event(work, fence=True, waited=self._complete)
+
+    def _wait_for(self, dependencies: Sequence[Event | None]) -> None:
+        try:
+            wait_for(dependencies)
+        except NnapiError as error:
+            self._finish(error.code, ())
+            raise
 
     def _begin(self, call: str) -> None:
         """From preparation, or completed if reusable, to computation; every argument must be set (facts E1 to E4, E22)."""
@@ -305,11 +325,11 @@ class Execution:
             )
             self._result = result = runner.execute(request)
         except BaseException as error:
-            self._finish(getattr(error, "code", ResultCode.OP_FAILED), (), complete=not fenced)
+            self._finish(getattr(error, "code", ResultCode.OP_FAILED), ())
             raise
         # Fenced executions tell no shapes; their outputs have known ones (facts E56, E61).
         shapes = [OutputShape(a.dims) for a in self._outputs if a is not None] if fenced else result.shapes
-        self._finish(result.code, shapes, complete=not fenced)
+        self._finish(result.code, shapes, complete=not fenced or result.code is not ResultCode.NO_ERROR)
         if result.code is not ResultCode.NO_ERROR:
             raise ERROR_OF_CODE[result.code](result.reason or Reason(result.code.name))
 
