@@ -155,6 +155,10 @@ BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
 }
 
 
+AS_STORED = frozenset({"BITWISE_XOR", "FLOOR_DIV", "FLOOR_MOD", "NEG", "RIGHT_SHIFT"})
+"""Operators that take integers as they are stored, whatever they stand for."""
+
+
 def _unary(function: Callable[[Array], Array]) -> HostKernel:
     def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
         return [stored(function(real(inputs[0])), outputs[0])]
@@ -169,8 +173,23 @@ def _binary(function: Callable[[Array, Array], Array]) -> HostKernel:
     return run
 
 
+def _as_stored(function: Callable[..., Array]) -> HostKernel:
+    def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        return [function(*map(given, inputs))]
+
+    return run
+
+
 KERNELS.update({name: _unary(function) for name, function in UNARY.items()})
 KERNELS.update({name: _binary(function) for name, function in BINARY.items()})
+KERNELS.update({name: _as_stored(BINARY.get(name) or UNARY[name]) for name in AS_STORED})
+
+
+@kernel("LOG")
+def logarithm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Natural logarithms; where there is none, quantised tensors hold the lowest number."""
+    a = real(inputs[0])
+    return [stored(np.where(a > 0, np.log(a), -np.inf) if quantised(outputs[0]) else np.log(a), outputs[0])]
 
 
 @kernel("DIV")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -269,6 +270,52 @@ def depth_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
     n, h, w, c = data.shape
     cut = data.reshape(n, h, w, block, block, c // block**2).transpose(0, 1, 3, 2, 4, 5)
     return [cut.reshape(n, h * block, w * block, -1)]
+
+
+@kernel("SPACE_TO_BATCH_ND")
+def space_to_batch(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Blocks of a padded array as batches."""
+    blocks, pads = integers(inputs[1]), given(inputs[2]).reshape(-1, 2).tolist()
+    count = len(blocks)
+    zero = inputs[0].zero_point if inputs[0].scale > 0 else 0
+    widths = [(0, 0), *pads, *[(0, 0)] * (len(inputs[0].dims) - count - 1)]
+    _bounded([n + low + high for n, (low, high) in zip(inputs[0].dims, widths, strict=True)])
+    data = np.pad(given(inputs[0]), widths, constant_values=zero)
+    sizes = [n // b for n, b in zip(data.shape[1 : count + 1], blocks, strict=True)]
+    cut = data.reshape(data.shape[0], *(k for pair in zip(sizes, blocks, strict=True) for k in pair), *data.shape[count + 1 :])
+    order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, cut.ndim)]
+    return [cut.transpose(order).reshape(data.shape[0] * math.prod(blocks), *sizes, *data.shape[count + 1 :])]
+
+
+@kernel("BATCH_TO_SPACE_ND")
+def batch_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Batches as blocks of an array, which is cropped."""
+    data, blocks, crops = given(inputs[0]), integers(inputs[1]), given(inputs[2]).reshape(-1, 2).tolist()
+    count, batch = len(blocks), data.shape[0] // math.prod(blocks)
+    cut = data.reshape(*blocks, batch, *data.shape[1:])
+    order = [count, *(k for i in range(count) for k in (count + 1 + i, i)), *range(2 * count + 1, cut.ndim)]
+    sizes = [n * b for n, b in zip(data.shape[1 : count + 1], blocks, strict=True)]
+    whole = cut.transpose(order).reshape(batch, *sizes, *data.shape[count + 1 :])
+    kept = (slice(None), *(slice(low, n - high) for n, (low, high) in zip(sizes, crops, strict=True)))
+    return [whole[kept]]
+
+
+@kernel("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Images of another size, of the pixels that are nearest."""
+    data, sizes = given(inputs[0]), integers(inputs[1])
+    _bounded([data.shape[0], *sizes, *data.shape[3:]])
+    rows, columns = (_nearest(data.shape[1 + i], size, options) for i, size in enumerate(sizes))
+    return [data[:, rows][:, :, columns]]
+
+
+def _nearest(size: int, out: int, options: Options) -> Array:
+    """Where each of ``out`` pixels comes from."""
+    aligned = bool(options.get("align_corners")) and out > 1
+    scale = np.float32(size - 1) / np.float32(out - 1) if aligned else np.float32(size) / np.float32(out)
+    places = (np.arange(out, dtype=np.float32) + np.float32(0.5 if options.get("half_pixel_centers") else 0)) * scale
+    whole = np.floor(places + np.float32(0.5)) if options.get("align_corners") else np.floor(places)
+    return whole.astype(np.int64).clip(0, size - 1)
 
 
 @kernel("UNIQUE")

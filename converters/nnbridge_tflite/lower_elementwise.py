@@ -61,6 +61,7 @@ def unary(x: Lowerer) -> None:
 @lowers(*UNARY, wide=True)
 def unary_through_float(x: Lowerer) -> None:
     """8-bit tensors whose parameters NNAPI's operation cannot have, or that it does not take at all, go by float32."""
+    x.require(x.name not in ("LOG", "NEG"), "an operator of the numbers that integers stand for", x.name)
     x.require(x.input(0).type in QUANT8 and x.out.type in QUANT8, "an 8-bit tensor", x.tensor(0))
     real = x.dequantised(x.input(0))
     x.quantised(x.temp(UNARY[x.name], real))
@@ -84,6 +85,9 @@ def arithmetic(x: Lowerer) -> None:
     """The operation of the same meaning, with its fused activation."""
     truncates = x.name == "DIV" and x.input(0).type == INT32
     x.require(not truncates, "a division of floats (NNAPI's integer division rounds down, TFLite's to zero)", x.tensor(0))
+    x.require(x.name != "DIV" or x.input(0).type not in QUANT8, "a division of floats", x.tensor(0))
+    fused = x.option("fused_activation_function")
+    x.require(x.input(0).type != INT32 or not fused, "no activation of integers", fused)
     x.emit_fused(ARITHMETIC[x.name], x.input(0), x.input(1))
 
 

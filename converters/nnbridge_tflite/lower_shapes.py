@@ -200,12 +200,12 @@ def pad(x: Lowerer) -> None:
 def pad_v2(x: Lowerer) -> None:
     """PAD_V2; the value becomes a scalar, of 8-bit tensors the raw number."""
     data = x.input(0)
-    value = x.constant(2).reshape(-1)
-    x.require(value.size == 1, "one value", value.size)
-    if data.type not in QUANT8:
-        x.emit(OperationCode.PAD_V2, data, _paddings(x), x.real(float(value[0]), data))
-        return
+    x.require(x.constant(2).size == 1, "one value", x.constant(2).size)
     given = x.input(2)
+    if data.type not in QUANT8:
+        assert given.data is not None
+        x.emit(OperationCode.PAD_V2, data, _paddings(x), x.real(float(given.data.reshape(-1)[0]), data))
+        return
     x.require((given.scale, given.zero_point) == (data.scale, data.zero_point), "a value in the data's scale", given.scale)
     assert given.data is not None
     x.emit(OperationCode.PAD_V2, data, _paddings(x), x.i32(int(given.data.reshape(-1)[0])))

@@ -233,5 +233,6 @@ def arg_extreme(x: Lowerer) -> None:
 
 @lowers("TOPK_V2")
 def top_k(x: Lowerer) -> None:
-    """TOPK_V2."""
+    """TOPK_V2; of equal numbers NNAPI takes the last first, TFLite the first, which shows where there are few numbers."""
+    x.require(x.input(0).type in FLOATS or not x.free, "floats", x.tensor(0))
     x.emit(OperationCode.TOPK_V2, x.input(0), x.i32(x.integer(1)), out=x.outputs)

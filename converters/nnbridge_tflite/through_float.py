@@ -9,9 +9,12 @@ import numpy as np
 from nnbridge.converters.draft import Step, Value
 from nnbridge_tflite.extension import extension_code, options_value
 from nnbridge_tflite.graph import Operator, Subgraph, Tensor
-from nnbridge_tflite.kernels import PARAMETERS
+from nnbridge_tflite.kernels import AS_STORED, PARAMETERS
 from nnbridge_tflite.lowering import FLOAT32, Lowerer
 from nnbridge_tflite.schema import builtin_codes
+
+TAKEN_AS_STORED = AS_STORED | {"CAST", "LOG", "LSH_PROJECTION"}
+"""Operators that do not compute with the real numbers that integers stand for, or not everywhere."""
 
 
 class FloatLowerer(Lowerer):
@@ -72,5 +75,7 @@ def _parameters(value: Value, tensor: Tensor, out: Value) -> bytes:
 
 def has_sixteen_bits(operator: Operator, graph: Subgraph) -> bool:
     """True if the operator reads or answers quantised 16-bit data (state alone does not count)."""
+    if operator.name in TAKEN_AS_STORED:
+        return False
     found = (graph.tensors[i] for i in (*operator.inputs[:3], *operator.outputs) if i >= 0)
     return any(t.type.name == "INT16" and t.quantisation.scales for t in found)

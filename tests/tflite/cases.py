@@ -156,6 +156,8 @@ def _unary() -> Iterator[Case]:
         options = {} if name in ("ABS", "EXP", "NEG") else None
         yield Case(name, [(2, 3, 4)], [(2, 3, 4)], options)
     yield Case("NEG", [(2, 3)], [(2, 3)], {}, (I32,), exact=True)
+    yield Case("NEG", [(2, 9)], [(2, 9)], {}, (I8, I16), "host", SAME, exact=True)
+    yield Case("LOG", [(2, 9)], [(2, 9)], None, (I8,), "host")
     for name in ("COS", "CEIL", "SQUARE"):
         yield Case(name, [(2, 3, 4)], [(2, 3, 4)], {}, mapping="wide")
     for name in ("ROUND", "SIGN", "ZEROS_LIKE"):
@@ -184,17 +186,24 @@ def _binary() -> Iterator[Case]:
         yield Case(name, [(2, 3), C((1, 3), "like")], [(2, 3)], _none(), REAL, variant="constant")
     yield Case("DIV", [(2, 3), C((1, 3), "like")], [(2, 3)], _none())
     yield Case("DIV", [(2, 3), C((1, 3), "like")], [(2, 3)], _none(), (I32,), mapping="host", exact=True)
+    for name in ("ADD", "SUB", "MUL"):
+        relu = {"fused_activation_function": 1}
+        yield Case(name, [(2, 3), (2, 3)], [(2, 3)], relu, (I32,), "host", exact=True, variant="activation")
     for name in ("MAXIMUM", "MINIMUM"):
         yield Case(name, [(2, 3, 4), (4,)], [(2, 3, 4)], {}, (*REAL, I32), parameters=SAME)
     yield Case("POW", [(2, 3), C(np.full((1,), 2.0), F)], [(2, 3)], {})
+    for name in ("EQUAL", "NOT_EQUAL"):
+        yield Case(name, [(2, 30), (30,)], [((2, 30), B)], {}, (B,), exact=True)
     for name in ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"):
         yield Case(name, [(2, 30), (30,)], [((2, 30), B)], {}, (*REAL, I32), exact=True)
     for name in ("LOGICAL_AND", "LOGICAL_OR"):
         yield Case(name, [(2, 5), (5,)], [(2, 5)], {}, (B,), exact=True)
-    yield Case("SQUARED_DIFFERENCE", [(2, 3), (3,)], [(2, 3)], {}, (F, I32))
+    yield Case("SQUARED_DIFFERENCE", [(2, 3), (3,)], [(2, 3)], {}, (F, I8, I32))
     yield Case("FLOOR_DIV", [(2, 3), C((1, 3), "like")], [(2, 3)], {}, (F, I32), mapping="wide", exact=True)
     yield Case("FLOOR_MOD", [(2, 3), C((1, 3), "like")], [(2, 3)], {}, (I32,), mapping="wide", exact=True)
     yield Case("FLOOR_MOD", [(2, 3), C((1, 3), "like")], [(2, 3)], {}, (F,), mapping="host")
+    for name in ("FLOOR_DIV", "FLOOR_MOD"):
+        yield Case(name, [(2, 3), C([[3, -2, 7]], I8)], [(2, 3)], {}, (I8,), "host", SAME, exact=True, variant="8-bit")
     yield Case("ADD_N", [(2, 3), (2, 3), (2, 3)], [(2, 3)], {}, (F, I32), mapping="wide")
     yield Case("ATAN2", [(2, 3), (2, 3)], [(2, 3)], None, mapping="host")
     yield Case("SELECT", [((2, 3), B), (2, 3), (2, 3)], [(2, 3)], {}, (*REAL, I32), parameters=SAME, exact=True)
@@ -262,6 +271,8 @@ def _windows() -> Iterator[Case]:
         options = dict(zip(("align_corners", "half_pixel_centers"), flags, strict=True))
         for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
             yield Case(name, [_IMAGE, C([9, 11])], [(1, 9, 11, 4)], options, REAL, parameters=SAME, variant=str(flags))
+        sizes = [_IMAGE, C([4, 11])]
+        yield Case("RESIZE_NEAREST_NEIGHBOR", sizes, [(1, 4, 11, 4)], options, (I32,), "host", exact=True, variant=str(flags))
 
 
 def _moves() -> Iterator[Case]:
@@ -297,6 +308,11 @@ def _moves() -> Iterator[Case]:
     yield moved(
         "BATCH_TO_SPACE_ND", [(4, 2, 3, 2), C([2, 2]), C([[0, 1], [1, 0]])], [(1, 3, 5, 2)], {}, mapping="wide", variant="cropped"
     )
+    batches = [(1, 4, 6, 2), C([2, 2]), C([[0, 0], [2, 0]])]
+    yield moved("SPACE_TO_BATCH_ND", batches, [(4, 2, 4, 2)], {}, (I32, I64), mapping="host")
+    blocks = [(4, 2, 3, 2), C([2, 2]), C([[0, 1], [1, 0]])]
+    yield moved("BATCH_TO_SPACE_ND", blocks, [(1, 3, 5, 2)], {}, (I32, I64), mapping="host", variant="integers")
+    yield moved("PADV2", [(2, 3), C([[1, 0], [0, 2]]), C((), "like")], [(3, 5)], {}, (I16,), mapping="wide")
     yield moved("SPACE_TO_DEPTH", [(1, 4, 6, 2)], [(1, 2, 3, 8)], {"block_size": 2})
     yield moved("DEPTH_TO_SPACE", [(1, 2, 3, 8)], [(1, 4, 6, 2)], {"block_size": 2})
     yield moved("REVERSE_V2", [(2, 3, 4), C([1])], [(2, 3, 4)], {}, (F, I32), mapping="wide")
@@ -347,6 +363,7 @@ def _answers() -> Iterator[Case]:
     yield Case("ARG_MIN", [(3, 7), C(0)], [((7,), I32)], {"output_type": 2}, REAL, exact=True)
     yield Case("ARG_MAX", [(3, 7), C(-1)], [((3,), I64)], {"output_type": 4}, (F,), mapping="host", exact=True, variant="int64")
     yield Case("TOPK_V2", [(3, 9), C(4)], [(3, 4), ((3, 4), I32)], {}, (F,), parameters=SAME, exact=True)
+    yield Case("TOPK_V2", [(3, 9), C(4)], [(3, 4), ((3, 4), I32)], {}, (*QUANT8, I32), "host", SAME, exact=True)
     for keep in (True, False):
         shape = (2, 1, 4) if keep else (2, 4)
         for name in ("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "MEAN"):
@@ -377,6 +394,8 @@ def _answers() -> Iterator[Case]:
     )
     yield Case("CAST", [(2, 3)], [((2, 3), F)], {"in_data_type": 2, "out_data_type": 0}, (I32,), exact=True)
     yield Case("CAST", [(2, 3)], [((2, 3), I32)], {"in_data_type": 0, "out_data_type": 2}, (F,), exact=True)
+    yield Case("CAST", [(2, 3)], [((2, 3), F)], {"in_data_type": 3, "out_data_type": 0}, (U8,), exact=True)
+    yield Case("CAST", [(2, 3)], [((2, 3), F)], {"in_data_type": 9, "out_data_type": 0}, (I8, I16), "host", exact=True)
     yield Case(
         "CAST", [(2, 3)], [((2, 3), I64)], {"in_data_type": 2, "out_data_type": 4}, (I32,), "host", exact=True, variant="wide"
     )
@@ -392,7 +411,7 @@ def _answers() -> Iterator[Case]:
     for name in ("COMPLEX_ABS", "REAL", "IMAG"):
         yield Case(name, [(2, 3)], [((2, 3), F)], {}, ("complex64",), "host")
     yield Case("BITCAST", [(2, 3)], [((2, 3), I32)], {}, (F,), "host", exact=True)
-    yield Case("BITWISE_XOR", [(2, 3), (2, 3)], [(2, 3)], {}, (I32,), "host", exact=True)
+    yield Case("BITWISE_XOR", [(2, 3), (2, 3)], [(2, 3)], {}, (*QUANT8, I16, I32), "host", SAME, exact=True)
     yield Case("RIGHT_SHIFT", [(2, 3), C([[1, 0, 2]])], [(2, 3)], {}, (I32,), "host", exact=True)
     yield Case("FAKE_QUANT", [(2, 9)], [(2, 9)], {"min": -1.2, "max": 2.0, "num_bits": 8}, (F,), "host")
     yield Case("FAKE_QUANT", [(2, 9)], [(2, 9)], {"min": -0.3, "max": 2.0, "num_bits": 4}, (F,), "host", variant="4 bits")
