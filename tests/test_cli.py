@@ -237,6 +237,8 @@ def test_a_cache_directory_keeps_what_a_caching_driver_compiled(tmp_path: Path) 
     results = [[record["result"] for record in data(*arguments)["cache"]] for _ in range(2)]
     assert results[0] == ["written"] * len(results[0])
     assert results[1] == ["read"] * len(results[0])
+    ran = data("run", DIGITS, "--seed", "0", *arguments[2:])
+    assert [record["result"] for record in ran["cache"]] == results[1]
     damaged = next((tmp_path / "made").iterdir())
     damaged.write_bytes(b"")
     shown = " ".join(call(*arguments).stdout.split())

@@ -58,7 +58,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
             **transposes_as_dict(count_transposes(compilation.model)),
         },
         "fallback": plan.fallback.as_dict() if plan.fallback else None,
-        "cache": [_cache_as_dict(record) for record in plan.cache],
+        "cache": [cache_as_dict(record) for record in plan.cache],
     }
 
 
@@ -90,7 +90,8 @@ def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
     return {"goto": item.target}
 
 
-def _cache_as_dict(record: CacheRecord) -> dict[str, Any]:
+def cache_as_dict(record: CacheRecord) -> dict[str, Any]:
+    """What the compilation cache did for a step, and what was wrong with it."""
     notes = [note.as_dict() for note in record.notes]
     return {"device": record.device, "token": record.token, "result": record.result, "notes": notes}
 

@@ -129,6 +129,7 @@ def run(
     import numpy as np
 
     from nnbridge.files import atomic_write
+    from nnbridge.report import cache_as_dict
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
 
@@ -158,7 +159,8 @@ def run(
     ]
     if as_json:
         whole = execution.report.fallback
-        print_json({"model": str(model), "outputs": described, "steps": steps, "fallback": whole and str(whole)})
+        cache = [cache_as_dict(record) for record in compilation.plan.cache]
+        print_json({"model": str(model), "outputs": described, "steps": steps, "fallback": whole and str(whole), "cache": cache})
         return
     for item in described:
         shown = ", ".join(f"{key} {item[key]:.6g}" for key in ("min", "max", "mean") if key in item)
