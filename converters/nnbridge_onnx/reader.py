@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -156,10 +156,17 @@ class _Reader:
         inputs = tuple(value.name for value in graph.input if value.name not in constants)
         nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
         outputs = tuple(value.name for value in graph.output)
+        self._check_names((*tensors, *inputs, *outputs, *(name for node in nodes for name in _names_of(node))))
         name = graph.name if self._folder is None else Path(self._source).stem
         elsewhere = self._onnx.TensorProto.EXTERNAL
         external = frozenset(name for name, tensor in weights.items() if tensor.data_location == elsewhere)
         return Graph(name, self._opsets, inputs, outputs, nodes, constants, tensors, external)
+
+    def _check_names(self, names: Iterable[object]) -> None:
+        """The onnx package gives bytes for what is no UTF-8."""
+        wrong = next((name for name in names if not isinstance(name, str)), None)
+        if wrong is not None:
+            self._fail("names in UTF-8", repr(wrong)[:80])
 
     def _fail(self, rule: str, found: object, place: str = "") -> NoReturn:
         raise ConversionError(Reason(rule, str(found), self._source, place))
@@ -246,6 +253,10 @@ class _Reader:
         if offset < 0 or length != count * dtype.itemsize or offset + length > len(data):
             self._fail(f"{count * dtype.itemsize} bytes inside the file's {len(data)}", f"{offset}+{length}", place)
         return data[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
+
+
+def _names_of(node: Node) -> tuple[str, ...]:
+    return (node.type, node.name, node.domain, *node.inputs, *node.outputs, *node.captured, *node.attributes)
 
 
 def _free_names(graph: Any, depth: int = 0) -> Iterator[str]:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from nnbridge.converters import ConversionOptions
+from nnbridge.errors import ConversionError
+from nnbridge.loading import load
 from tests.hostile import judge
 
 onnx = pytest.importorskip("onnx")
@@ -83,3 +85,11 @@ def test_an_input_of_very_many_numbers_that_may_be_dimensions_costs_nothing(tmp_
     path.write_bytes(made.SerializeToString())
     verdict = judge(path, ConversionOptions())
     assert verdict.good, verdict
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    content = model([helper.make_node("Atan", ["x"], ["y"], name="angle", domain="")], {}).SerializeToString()
+    path = tmp_path / "names.onnx"
+    path.write_bytes(content.replace(b"angle", b"ang\xc7e"))
+    with pytest.raises(ConversionError, match="names in UTF-8"):
+        load(path)
