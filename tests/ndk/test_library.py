@@ -15,8 +15,10 @@ from nnbridge import clib, ndk
 from nnbridge.cli.commands import cli
 from nnbridge.clib.header import header
 from nnbridge.clib.signatures import SIGNATURES
+from tests.conftest import REPOSITORY
 
 pytest.importorskip("cffi")
+
 HERE = Path(__file__).parent
 compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc on this machine")
 
@@ -126,3 +128,26 @@ def test_the_commands_build_and_tell_the_environment(tmp_path: Path) -> None:
 def test_a_c_client_computes_on_a_driver_in_another_process(library: Path) -> None:
     result = run(client(library), library, "process:nnapi-sample_all", NNBRIDGE_DEVICES="process:nnapi-sample_all")
     assert (result.returncode, result.stdout) == (0, "all computed\n"), result.stderr
+
+
+def fibonacci(library: Path) -> Path:
+    """The C client of the example extension, compiled with the header that its vendor ships."""
+    program = library / "fibonacci"
+    sources = [str(HERE / "fibonacci.c"), f"-I{library}", f"-I{REPOSITORY / 'examples'}"]
+    subprocess.run(["gcc", "-Wall", "-Werror", *sources, f"-L{library}", "-lneuralnetworks", "-o", str(program)], check=True)
+    return program
+
+
+@compiler
+@pytest.mark.parametrize("device", ["examples.fibonacci:FIBONACCI", "process:examples.fibonacci:FIBONACCI"])
+def test_a_c_client_uses_a_vendor_extension_by_its_header(library: Path, device: str) -> None:
+    result = run(fibonacci(library), library, "", NNBRIDGE_DEVICES=device, PYTHONPATH=str(REPOSITORY))
+    assert (result.returncode, result.stdout) == (0, "1 1 2 3 5 8 13 21 34 55 \n"), result.stderr
+
+
+@compiler
+def test_a_c_client_that_may_not_use_vendor_extensions_gets_bad_data(library: Path) -> None:
+    variables = {"NNBRIDGE_DEVICES": "examples.fibonacci:FIBONACCI", "PYTHONPATH": str(REPOSITORY)}
+    result = run(fibonacci(library), library, "", NNBRIDGE_CLIENT="/system/bin/tool", **variables)
+    assert result.returncode == 1
+    assert "ANeuralNetworksModel_addOperand(model, &scalar) gave 4" in result.stderr
