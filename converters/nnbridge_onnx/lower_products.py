@@ -8,7 +8,7 @@ import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
-from nnbridge_onnx.graph import Array
+from nnbridge_onnx.graph import Array, Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
 
 C = OperationCode
@@ -67,13 +67,24 @@ def _matmul(to: Lowerer) -> None:
     rank = max(len(left), len(right))
     to.require(min(len(left), len(right)) >= 2 and rank <= 4, "matrices of rank 2 to 4", [len(left), len(right)])
     sides = []
+    source = _turned(to, right) if len(right) == rank else None
     for position, shape in ((0, left), (1, right)):
-        value = to.value(position)
+        value = source if position and source is not None else to.value(position)
         if len(shape) < rank:
             wide = to.vector([1] * (rank - len(shape)) + list(shape))
             value = to.emit(C.RESHAPE, [value, wide], to.temporary(value))
         sides.append(value)
-    to.finish(C.BATCH_MATMUL, [*sides, to.flag(False), to.flag(False)])
+    to.finish(C.BATCH_MATMUL, [*sides, to.flag(False), to.flag(source is not None)])
+
+
+def _turned(to: Lowerer, shape: Dims) -> Value | None:
+    """What the second operand is the transposition of, if BATCH_MATMUL can turn it itself."""
+    maker, rank = to.values.maker(to.name(1)), len(shape)
+    order = list(maker.attributes.get("perm", ())) if maker is not None and maker.type == "Transpose" else []
+    if maker is None or order != [*range(rank - 2), rank - 1, rank - 2]:
+        return None
+    source = to.named(maker.inputs[0])
+    return source if source.rank == rank and not source.omitted else None
 
 
 def _general(to: Lowerer) -> None:

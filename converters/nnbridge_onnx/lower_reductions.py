@@ -38,7 +38,7 @@ def _axes(to: Lowerer, rank: int) -> list[int]:
 
 @lowers(*_REDUCTIONS)
 def _reduce(to: Lowerer) -> None:
-    """Over some axes; images stay as they are where the axes are kept."""
+    """Over some axes; images stay as they are where the axes are kept, or those that are left keep their order."""
     code, rank = _REDUCTIONS[to.node.type], to.rank()
     to.require(rank > 0, "an input of rank 1 at least", rank)
     to.require(
@@ -49,11 +49,14 @@ def _reduce(to: Lowerer) -> None:
     )
     axes, keep = _axes(to, rank), bool(to.attribute("keepdims", 1))
     flag = to.scalar(int(keep)) if code is C.MEAN else to.flag(keep)
-    if keep and to.channels_last and to.values.is_image(to.name(0)):
-        x = to.image()
-        to.require(to.is_float(x), "floating values")
-        to.finish_image(code, [x, to.vector(sorted(LAST[rank].index(a) for a in axes)), flag])
-        return
+    if to.channels_last and to.values.is_image(to.name(0)):
+        left = [a for a in LAST[rank] if a not in axes]
+        if keep or left == sorted(left):
+            x = to.image()
+            to.require(to.is_float(x), "floating values")
+            finish = to.finish_image if keep else to.finish
+            finish(code, [x, to.vector(sorted(LAST[rank].index(a) for a in axes)), flag])
+            return
     x = to.value()
     to.require(to.is_float(x), "floating values")
     to.finish(code, [x, to.vector(axes), flag])

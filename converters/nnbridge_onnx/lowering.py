@@ -305,10 +305,12 @@ class Lowerer:
     def alike(self, *positions: int) -> tuple[list[Value], bool]:
         """Inputs of an element-wise operator in one order of axes, and whether that is channels-last.
 
-        Images stay as they are: where one of them exists with channels last, the others are brought into that order.
+        Images stay as they are: where one of them exists with channels last, the others are brought into that order, unless
+        fewer would have to be turned for ONNX's own.
         """
         names = [self.name(p) for p in positions]
-        if self.channels_last and any(map(self.values.is_image, names)) and self._all_movable(names):
+        images = self.channels_last and any(map(self.values.is_image, names)) and self._all_movable(names)
+        if images and not self.values.prefers_first(names):
             rank = max(self.values.image(n).rank for n in names if self.values.is_image(n))
             aligned = [self._as_image(p, rank) for p in positions]
             if all(value is not None for value in aligned):

@@ -7,6 +7,7 @@ instead, and a TRANSPOSE is drafted only where one order is wanted and the other
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -130,6 +131,10 @@ class Values:
                 pending.extend((*maker.inputs, *maker.captured))
         return False
 
+    def maker(self, name: str) -> Node | None:
+        """The node that a value comes of."""
+        return self._makers.get(name)
+
     def known(self, graph: Graph) -> Graph:
         """The graph with what folding has found."""
         return replace(graph, constants=dict(self.constants), tensors=dict(self._tensors))
@@ -214,6 +219,12 @@ class Values:
     def is_image(self, name: str) -> bool:
         """True if the value exists with channels last."""
         return name in self._last
+
+    def prefers_first(self, names: Sequence[str]) -> bool:
+        """True if fewer of these values have to be turned for ONNX's own order than for channels last."""
+        computed = [n for n in dict.fromkeys(names) if n not in self.constants and math.prod(self.shape(n) or (0,)) != 1]
+        backwards = sum(n in self._last and n not in self._first for n in computed)
+        return backwards < sum(n not in self._last for n in computed)
 
     def set_flat(self, name: str, rows: Value, image: str) -> None:
         """A node's result is an image as rows whose numbers stand in the order of the channels-last image."""

@@ -113,3 +113,17 @@ def test_the_same_network_from_either_format_has_the_same_operations() -> None:
     extra = {C.PAD, C.SPACE_TO_BATCH_ND, C.BATCH_TO_SPACE_ND, C.MUL, C.ADD, C.TRANSPOSE}
     assert {c: n for c, n in found.items() if c not in extra} == {c: n for c, n in other.items() if c not in extra}
     assert (found[C.MUL], found[C.ADD], found[C.TRANSPOSE]) == (0, 1, 1)
+
+
+def test_a_matrix_product_turns_its_second_operand_itself(tmp_path: Path) -> None:
+    nodes = [make("Transpose", ["x"], ["t"], perm=[0, 2, 1]), make("MatMul", ["x", "t"], ["y"])]
+    path = model(tmp_path, nodes, [2, 3, 4], {})
+    assert codes(path) == [C.BATCH_MATMUL]
+    assert agrees(path)
+
+
+def test_a_mean_over_an_image_without_its_axes_reads_it_as_it_is(tmp_path: Path) -> None:
+    nodes = [make("Conv", ["x", "w"], ["a"]), make("ReduceMean", ["a"], ["y"], axes=[2, 3], keepdims=0)]
+    path = model(tmp_path, nodes, [1, 4, 3, 3], {"w": numbers(6, 4, 1, 1)})
+    assert Counter(codes(path)) == {C.TRANSPOSE: 1, C.CONV_2D: 1, C.MEAN: 1}
+    assert agrees(path)
