@@ -60,7 +60,7 @@ class Verdict:
     """What came of one file."""
 
     outcome: str
-    """``model``, ``refused``, or what is wrong."""
+    """``model``, ``refused``, ``untried`` (too large to run here), or what is wrong."""
     message: str = ""
     seconds: float = 0.0
     bytes: int = 0
@@ -68,7 +68,7 @@ class Verdict:
     @property
     def good(self) -> bool:
         """A model or one of our errors, within the limits."""
-        return self.outcome in ("model", "refused") and self.seconds < SECONDS and self.bytes < BYTES
+        return self.outcome in ("model", "refused", "untried") and self.seconds < SECONDS and self.bytes < BYTES
 
 
 def judge(path: Path, options: ConversionOptions) -> Verdict:
@@ -92,7 +92,7 @@ def runs(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Ver
         with _alarm():
             model = load(path, options)
             if any(np.prod(np.maximum(o.dims, 1), dtype=np.float64) > elements for g in model.subgraphs() for o in g.operands):
-                return Verdict("refused", "too large to run here")
+                return Verdict("untried", "too large to run here")
             compilation = Compilation.create(model, [])
             compilation.finish()
             Execution(compilation).run(seeded_inputs(model, 0))

@@ -63,6 +63,8 @@ def real(tensor: HostTensor) -> Array:
 
 def stored(array: Array, out: HostTensor) -> Array:
     """Numbers as the output's elements: quantised, or converted."""
+    if array.dtype.kind == "c" and out.dtype.kind != "c":
+        raise ValueError(f"real numbers, found {array.dtype}")
     if not quantised(out):
         return array.astype(out.dtype, copy=False)
     limits = np.iinfo(str(out.dtype))

@@ -1,0 +1,109 @@
+"""ONNX files made to do harm, one way each: one of our errors, quickly and in little memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper, numpy_helper
+
+from nnbridge.converters import ConversionOptions
+from tests.hostile import judge, runs
+
+BIG = 2**31 - 1
+Constants = dict[str, np.ndarray]
+
+
+def _write(folder: Path, node: Any, shape: list[Any], constants: Constants, opset: int = 17) -> Path:
+    """One node on ``x``, giving ``y``."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph([node], "graph", [x], [y], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    path = folder / "harm.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _i64(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+_PAD = helper.make_node("Pad", ["x", "p"], ["y"])
+HARM: dict[str, tuple[Any, list[Any], Constants]] = {
+    "input of 2^62 elements": (helper.make_node("Relu", ["x"], ["y"]), [BIG, BIG], {}),
+    "input of 2^63 - 1 elements": (helper.make_node("Relu", ["x"], ["y"]), [2**63 - 1], {}),
+    "negative dimension": (helper.make_node("Relu", ["x"], ["y"]), [-5, 2], {}),
+    "huge expansion": (helper.make_node("Expand", ["x", "s"], ["y"]), [1], {"s": _i64(BIG, BIG)}),
+    "huge repetition": (helper.make_node("Tile", ["x", "s"], ["y"]), [2], {"s": _i64(BIG)}),
+    "negative repetition": (helper.make_node("Tile", ["x", "s"], ["y"]), [2], {"s": _i64(-3)}),
+    "huge padding": (_PAD, [2], {"p": _i64(BIG, BIG)}),
+    "cropping beyond the edge": (_PAD, [2], {"p": _i64(-BIG, -BIG)}),
+    "huge constant": (helper.make_node("ConstantOfShape", ["s"], ["y"]), [2], {"s": _i64(BIG, BIG)}),
+    "impossible reshape": (helper.make_node("Reshape", ["x", "s"], ["y"]), [2], {"s": _i64(BIG, 3)}),
+    "huge resize": (
+        helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode="linear"),
+        [1, 1, 2, 2],
+        {"s": _i64(1, 1, BIG, BIG)},
+    ),
+    "huge one-hot": (
+        helper.make_node("OneHot", ["i", "d", "v"], ["y"]),
+        [2],
+        {"i": _i64(1), "d": _i64(BIG), "v": np.float32([0, 1])},
+    ),
+    "negative stride": (
+        helper.make_node("Conv", ["x", "w"], ["y"], strides=[-1, 0]),
+        [1, 2, 4, 4],
+        {"w": np.ones((2, 2, 3, 3), np.float32)},
+    ),
+    "huge dilation": (
+        helper.make_node("Conv", ["x", "w"], ["y"], dilations=[BIG, BIG]),
+        [1, 2, 4, 4],
+        {"w": np.ones((2, 2, 3, 3), np.float32)},
+    ),
+    "no groups": (
+        helper.make_node("Conv", ["x", "w"], ["y"], group=0),
+        [1, 2, 4, 4],
+        {"w": np.ones((2, 2, 3, 3), np.float32)},
+    ),
+    "axis far away": (helper.make_node("Softmax", ["x"], ["y"], axis=-(2**63)), [2, 2], {}),
+    "permutation that is none": (helper.make_node("Transpose", ["x"], ["y"], perm=[0, 0]), [2, 2], {}),
+    "steps of zero": (
+        helper.make_node("Slice", ["x", "a", "b", "c", "z"], ["y"]),
+        [4],
+        {"a": _i64(0), "b": _i64(4), "c": _i64(0), "z": _i64(0)},
+    ),
+    "an operator that reads itself": (helper.make_node("Add", ["x", "y"], ["y"]), [2], {}),
+    "an operator without outputs": (helper.make_node("Relu", ["x"], [""]), [2], {}),
+}
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_harm_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None:
+    node, shape, constants = HARM[name]
+    path = _write(tmp_path, node, shape, constants)
+    verdict = judge(path, ConversionOptions())
+    assert verdict.good, verdict
+    if verdict.outcome == "model":
+        verdict = runs(path, ConversionOptions())
+    assert verdict.outcome == "refused", verdict
+    assert len(verdict.message) < 1000
+
+
+def test_windows_far_larger_than_the_image_are_refused_or_see_the_image(tmp_path: Path) -> None:
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[BIG, BIG], strides=[1, 1], auto_pad="SAME_UPPER")
+    path = _write(tmp_path, node, [1, 1, 4, 4], {})
+    assert judge(path, ConversionOptions()).good
+    assert runs(path, ConversionOptions()).good
+
+
+@pytest.mark.parametrize("opset", [-1, 0, 1000, 2**62])
+def test_opsets_that_nobody_knows_are_refused(opset: int, tmp_path: Path) -> None:
+    path = _write(tmp_path, helper.make_node("Relu", ["x"], ["y"]), [2], {}, opset)
+    assert judge(path, ConversionOptions()).outcome == "refused"
