@@ -26,7 +26,7 @@ from nnbridge.runtime.compilation import Compilation, Plan
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode, PreferenceCode, PriorityCode
 from tests.graphs import add_then
-from tests.runtime.drivers import Driver
+from tests.runtime.drivers import CannotPrepare, Driver
 
 TOKEN = bytes(32)
 MODEL = add_then(OperationCode.FLOOR)
@@ -309,6 +309,14 @@ def test_c21_a_device_that_fails_with_its_files_is_noted(tmp_path: Path) -> None
     compiled(CachingDriver(), tmp_path)
     record = compiled(CachingDriver(from_cache=ZeroDivisionError("a bug")), tmp_path).cache[0]
     assert (record.result, record.notes[0].found) == ("written", "ZeroDivisionError: a bug")
+
+
+def test_c21_what_was_cached_before_a_fallback_is_told(tmp_path: Path) -> None:
+    first, second = CachingDriver(takes=frozenset({OperationCode.ADD})), CannotPrepare("b", frozenset({OperationCode.FLOOR}))
+    compilation = Compilation.create(MODEL, [first, second])
+    compilation.set_caching(tmp_path, TOKEN)
+    plan = compilation.finish()
+    assert (plan.fallback is not None, [record.result for record in plan.cache]) == (True, ["written"])
 
 
 def test_c21_a_device_that_saves_another_number_of_files_keeps_none(tmp_path: Path) -> None:

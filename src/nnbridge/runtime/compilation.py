@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -242,7 +242,7 @@ class Compilation:
             final = error.code in (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
             if final or self.mode is not PartitioningMode.WITH_FALLBACK or not self.has_fallback:
                 raise
-            self._plan = self._on_cpu(error.reason, placements, deadline)
+            self._plan = replace(self._on_cpu(error.reason, placements, deadline), cache=tuple(self._cache))
         return self._plan
 
     @property
