@@ -149,6 +149,19 @@ def hash_projection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequ
 _DENSE = 2
 """LSHProjectionType of single bits."""
 
+
+@kernel("EMBEDDING_LOOKUP")
+def lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Rows of a table of any type; 8-bit rows as floats where the answer is floats."""
+    ids, table = given(inputs[0]), inputs[1]
+    if ids.size and not 0 <= ids.min() <= ids.max() < len(given(table)):
+        raise ValueError(f"rows below {len(given(table))}, found {ids.min()} to {ids.max()}")
+    rows = given(table)[ids]
+    if outputs[0].dtype.kind != "f" or rows.dtype.kind == "f":
+        return [rows]
+    return [(rows.astype(np.float32) - table.zero_point) * np.float32(table.scale)]
+
+
 _COMBINED: Mapping[int, Callable[[Array], Array]] = {
     0: np.ones_like,
     1: lambda weights: weights,

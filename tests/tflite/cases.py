@@ -3,143 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.tflite.files import TfliteBuilder
-
-F, U8, I8, I16, I32, I64, B = "float32", "uint8", "int8", "int16", "int32", "int64", "bool"
-QUANT8 = (U8, I8)
-REAL = (F, U8, I8)
-SAME = "same"
-"""Output parameters are the first input's."""
-
-_PARAMETERS = {U8: ((0.05, 120), (0.11, 130)), I8: ((0.05, -8), (0.11, 2)), I16: ((0.001, 0), (0.002, 0))}
-_SIGMOID = {U8: (1 / 256, 0), I8: (1 / 256, -128), I16: (1 / 32768, 0)}
-_TANH = {U8: (1 / 128, 128), I8: (1 / 128, 0), I16: (1 / 32768, 0)}
-
-
-@dataclass(frozen=True)
-class C:
-    """A constant input; ``like`` gives it the type of the data and random values."""
-
-    values: Any
-    dtype: str = I32
-
-
-@dataclass(frozen=True)
-class W:
-    """Constant random weights of a shape: float, or 8-bit with one scale or one for each index of ``axis``."""
-
-    shape: tuple[int, ...]
-    axis: int | None = None
-
-
-@dataclass(frozen=True)
-class Bias:
-    """A constant bias of ``units``: float, or int32 with the product of the scales."""
-
-    units: int
-    axis: bool = False
-
-
-@dataclass(frozen=True)
-class Case:
-    """One operator with one list of operands, for several element types."""
-
-    operator: str
-    inputs: Sequence[Any]
-    """Shapes of data, or C, W, Bias, or None for an omitted input."""
-    outputs: Sequence[Any]
-    """Shapes; ``(shape, type)`` where the type is not the data's."""
-    options: dict[str, Any] | None = None
-    types: Sequence[str] = (F,)
-    mapping: str = "delegate"
-    parameters: Any = None
-    """SAME, or a table type → (scale, zero point), for 8-bit outputs."""
-    tolerance: float = 1e-5
-    """Of floats, as a share of the range; integers may be ``steps`` off unless ``exact``."""
-    steps: int = 1
-    exact: bool = False
-    version: int = 1
-    variant: str = ""
-    kernels: str = "BUILTIN_REF"
-    """LiteRT's kernels; the reference kernel of local response normalisation leaves out the window's last element."""
-    host: Sequence[str] = field(default=())
-    """Types that only the host computes."""
-
-    def place(self, type: str) -> str:
-        """How the operator is mapped for an element type."""
-        return "host" if type in self.host else self.mapping
-
-    def write(self, folder: Path, type: str) -> Path:
-        """The file for one element type."""
-        rng = np.random.default_rng(7)
-        builder = TfliteBuilder()
-        scale, point = _PARAMETERS.get(type, ((0.0, 0),))[0]
-        data: list[int] = []
-        indexes: list[int] = []
-        for spec in self.inputs:
-            if spec is None:
-                indexes.append(-1)
-            elif isinstance(spec, C):
-                indexes.append(self._constant(builder, spec, type, scale, point, rng))
-            elif isinstance(spec, W):
-                indexes.append(_weights(builder, spec, type, rng))
-            elif isinstance(spec, Bias):
-                indexes.append(_bias(builder, spec, type, scale, rng))
-            else:
-                shape, own = spec if spec and isinstance(spec[-1], str) else (spec, type)
-                quantised = {"scale": scale, "zero_point": point} if own in _PARAMETERS else {}
-                indexes.append(builder.tensor(shape, own, **quantised))
-                data.append(indexes[-1])
-        outputs = [self._output(builder, spec, type, (scale, point)) for spec in self.outputs]
-        builder.operator(self.operator, indexes, outputs, self.options, self.version)
-        return builder.write(folder / f"{self.operator}_{type}.tflite", data, outputs)
-
-    def _constant(self, builder: TfliteBuilder, spec: C, type: str, scale: float, point: int, rng: np.random.Generator) -> int:
-        if spec.dtype != "like":
-            return builder.constant(spec.values, spec.dtype)
-        if type in _PARAMETERS:
-            info = np.iinfo(type)
-            return builder.constant(rng.integers(info.min, info.max, spec.values), type, scale=scale, zero_point=point)
-        return builder.constant(rng.standard_normal(spec.values) if type == F else rng.integers(1, 9, spec.values), type)
-
-    def _output(self, builder: TfliteBuilder, spec: Any, type: str, data: tuple[float, int]) -> int:
-        shape, own = spec if spec and isinstance(spec[-1], str) else (spec, type)
-        if own not in _PARAMETERS:
-            return builder.tensor(shape, own)
-        chosen = _PARAMETERS[own][1]
-        if self.parameters == SAME:
-            chosen = data
-        elif self.parameters is not None:
-            chosen = self.parameters[own]
-        return builder.tensor(shape, own, scale=chosen[0], zero_point=chosen[1])
-
-
-def _weights(builder: TfliteBuilder, spec: W, type: str, rng: np.random.Generator) -> int:
-    if type == F:
-        return builder.constant(rng.standard_normal(spec.shape), F)
-    if type == U8:
-        return builder.constant(rng.integers(0, 256, spec.shape), U8, scale=0.01, zero_point=128)
-    values = rng.integers(-127, 128, spec.shape)
-    if spec.axis is None:
-        return builder.constant(values, I8, scale=0.01)
-    scales = np.linspace(0.005, 0.02, spec.shape[spec.axis])
-    return builder.constant(values, I8, scale=scales, axis=spec.axis)
-
-
-def _bias(builder: TfliteBuilder, spec: Bias, type: str, scale: float, rng: np.random.Generator) -> int:
-    if type == F:
-        return builder.constant(rng.standard_normal(spec.units), F)
-    values = rng.integers(-500, 500, spec.units)
-    dtype = I64 if type == I16 else I32
-    if not spec.axis:
-        return builder.constant(values, dtype, scale=float(np.float32(scale) * np.float32(0.01)))
-    return builder.constant(values, dtype, scale=scale * np.linspace(0.005, 0.02, spec.units))
+from tests.tflite.case import (
+    I8,
+    I16,
+    I32,
+    I64,
+    QUANT8,
+    REAL,
+    SAME,
+    SIGMOID,
+    TANH,
+    U8,
+    B,
+    Bias,
+    C,
+    Case,
+    F,
+    W,
+)
 
 
 def _none(**options: Any) -> dict[str, Any]:
@@ -162,8 +47,8 @@ def _unary() -> Iterator[Case]:
         yield Case(name, [(2, 3, 4)], [(2, 3, 4)], {}, mapping="wide")
     for name in ("ROUND", "SIGN", "ZEROS_LIKE"):
         yield Case(name, [(2, 3, 4)], [(2, 3, 4)], {}, mapping="host")
-    yield Case("LOGISTIC", [(2, 5)], [(2, 5)], None, REAL, parameters=_SIGMOID)
-    yield Case("TANH", [(2, 5)], [(2, 5)], None, REAL, parameters=_TANH)
+    yield Case("LOGISTIC", [(2, 5)], [(2, 5)], None, REAL, parameters=SIGMOID)
+    yield Case("TANH", [(2, 5)], [(2, 5)], None, REAL, parameters=TANH)
     for name in ("RELU", "RELU6", "RELU_N1_TO_1"):
         yield Case(name, [(2, 5, 3)], [(2, 5, 3)], None, REAL, parameters=SAME)
     yield Case("RELU", [(2, 5, 3)], [(2, 5, 3)], None, QUANT8, mapping="wide", variant="rescaled")
@@ -261,10 +146,10 @@ def _windows() -> Iterator[Case]:
     for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
         yield Case(name, [_IMAGE], [(1, 3, 4, 4)], _POOL, REAL, parameters=SAME)
     yield Case("L2_POOL_2D", [_IMAGE], [(1, 3, 4, 4)], _POOL)
-    yield Case("SOFTMAX", [(2, 5)], [(2, 5)], {"beta": 1.0}, REAL, parameters=_SIGMOID)
-    yield Case("SOFTMAX", [(2, 3, 4, 5)], [(2, 3, 4, 5)], {"beta": 0.5}, REAL, parameters=_SIGMOID, variant="rank 4")
+    yield Case("SOFTMAX", [(2, 5)], [(2, 5)], {"beta": 1.0}, REAL, parameters=SIGMOID)
+    yield Case("SOFTMAX", [(2, 3, 4, 5)], [(2, 3, 4, 5)], {"beta": 0.5}, REAL, parameters=SIGMOID, variant="rank 4")
     yield Case("LOG_SOFTMAX", [(2, 5)], [(2, 5)], {})
-    yield Case("L2_NORMALIZATION", [(2, 3, 5)], [(2, 3, 5)], _none(), REAL, parameters=_TANH)
+    yield Case("L2_NORMALIZATION", [(2, 3, 5)], [(2, 3, 5)], _none(), REAL, parameters=TANH)
     lrn = {"radius": 2, "bias": 1.0, "alpha": 0.5, "beta": 0.75}
     yield Case("LOCAL_RESPONSE_NORMALIZATION", [_IMAGE], [_IMAGE], lrn, kernels="BUILTIN_WITHOUT_DEFAULT_DELEGATES")
     for flags in ((False, False), (True, False), (False, True)):
@@ -384,6 +269,10 @@ def _answers() -> Iterator[Case]:
     )
     yield Case("LSH_PROJECTION", [seeds, (6, 2)], [((12,), I32)], {"type": 2}, (F,), "host", exact=True, variant="even")
     yield Case("EMBEDDING_LOOKUP", [((3,), I32), W((8, 4))], [(3, 4)], None, exact=True)
+    table = C(np.arange(32).reshape(8, 4) % 5, I32)
+    yield Case("EMBEDDING_LOOKUP", [((3,), I32), table], [((3, 4), I32)], None, (I32,), "wide", exact=True)
+    table = C(np.arange(32).reshape(8, 4) % 5, I64)
+    yield Case("EMBEDDING_LOOKUP", [((3,), I32), table], [((3, 4), I64)], None, (I64,), "host", exact=True)
     yield Case(
         "HASHTABLE_LOOKUP",
         [((3,), I32), C([1, 2, 3, 5, 8]), W((5, 4))],
@@ -424,8 +313,8 @@ def _sixteen() -> Iterator[Case]:
     depth = {**convolved, "stride_w": 1, "depth_multiplier": 2}
     for name in ("ADD", "SUB", "MUL"):
         yield Case(name, pair, [(20, 30)], _none(), (I16,), "host", exact=True, version=4)
-    yield Case("LOGISTIC", [(20, 50)], [(20, 50)], None, (I16,), "host", _SIGMOID, exact=True, version=3)
-    yield Case("TANH", [(20, 50)], [(20, 50)], None, (I16,), "host", _TANH, exact=True, version=3)
+    yield Case("LOGISTIC", [(20, 50)], [(20, 50)], None, (I16,), "host", SIGMOID, exact=True, version=3)
+    yield Case("TANH", [(20, 50)], [(20, 50)], None, (I16,), "host", TANH, exact=True, version=3)
     yield Case("CONV_2D", [image, kernel, channels], [(1, 6, 4, 5)], convolved, (I16,), "host", exact=True, version=4)
     inputs = [image, W((1, 3, 3, 8), 3), Bias(8, True)]
     yield Case("DEPTHWISE_CONV_2D", inputs, [(1, 6, 7, 8)], depth, (I16,), "host", exact=True, version=4)
@@ -434,7 +323,7 @@ def _sixteen() -> Iterator[Case]:
     yield Case("TRANSPOSE_CONV", inputs, [(1, 8, 10, 3)], up, (I16,), "host", exact=True, version=3)
     inputs = [(20, 8), W((5, 8)), Bias(5)]
     yield Case("FULLY_CONNECTED", inputs, [(20, 5)], _none(), (I16,), "host", exact=True, version=7)
-    yield Case("SOFTMAX", [(2, 5)], [(2, 5)], {"beta": 1.0}, (I16,), "wide", _SIGMOID, version=3, steps=10)
+    yield Case("SOFTMAX", [(2, 5)], [(2, 5)], {"beta": 1.0}, (I16,), "wide", SIGMOID, version=3, steps=10)
     yield Case("AVERAGE_POOL_2D", [image], [(1, 3, 4, 4)], _POOL, (I16,), "wide", SAME, version=3)
     yield Case("RESHAPE", [(2, 3), C([6])], [(6,)], {}, (I16,), "wide", SAME, exact=True)
     yield Case("TRANSPOSE", [(2, 3), C([1, 0])], [(3, 2)], {}, (I16,), "wide", SAME, exact=True, version=4)
