@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,8 @@ import pytest
 
 from nnbridge import devices
 from nnbridge.devices.device import CacheFiles
-from nnbridge.devices.remote.client import TIMEOUT_VARIABLE, RemoteDevice
+from nnbridge.devices.remote.client import RemoteDevice
+from nnbridge.devices.remote.session import TIMEOUT_VARIABLE
 from nnbridge.errors import (
     DeadObjectError,
     InputError,
@@ -155,20 +155,16 @@ def test_executions_go_to_the_cpu_where_androids_would(good: RemoteDevice) -> No
 
 def test_killed_in_the_middle_of_executions_none_is_lost(good: RemoteDevice) -> None:
     compilation = compiled(good, fallback=True)
-    started = threading.Event()
 
     def run(k: int) -> tuple[bool, bool]:
         if k == 40:
-            started.set()
+            kill(good)
         execution = Execution(compilation)
         right = np.array_equal(execution.run([X + k])["y"], ADDED + k)
         return right, execution.report.fallback is None
 
     with ThreadPoolExecutor(4) as pool:
-        answers = pool.map(run, range(200))
-        started.wait()
-        kill(good)
-        right, on_driver = zip(*answers, strict=True)
+        right, on_driver = zip(*pool.map(run, range(200)), strict=True)
     assert all(right)
     assert 0 < sum(on_driver) < 200
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from nnbridge.devices.remote.client import socket_address
+from nnbridge.devices.remote.session import socket_address
 from nnbridge.errors import InputError, Reason
 
 SHORT_LIFE = 1.0

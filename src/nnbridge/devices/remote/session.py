@@ -1,0 +1,236 @@
+"""One life of a driver in another process: how it starts, the channels to it, and what its end becomes.
+
+A driver that dies answers DEAD_OBJECT (fact T3). One that does not answer in time has missed its deadline and is given up
+like one that died.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from weakref import finalize
+
+from nnbridge.devices.remote.wire import Channel, Message, ProtocolError, SharedBlock, cache_files, close_all, to_reason
+from nnbridge.errors import (
+    ERROR_OF_CODE,
+    DeadObjectError,
+    InputError,
+    MissedDeadlineTransientError,
+    NnapiError,
+    OpFailedError,
+    Reason,
+)
+from nnbridge.types import ResultCode
+
+TIMEOUT_VARIABLE = "NNBRIDGE_DRIVER_TIMEOUT"
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that a driver may take for a call without a deadline of its own."""
+GRACE = 1.0
+"""Seconds beyond a call's deadline until a driver that says nothing counts as hung."""
+
+
+def _timeout() -> float:
+    text = os.environ.get(TIMEOUT_VARIABLE, "")
+    try:
+        seconds = float(text) if text else DEFAULT_TIMEOUT
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise InputError(Reason("seconds above 0", text, operand=TIMEOUT_VARIABLE))
+    return seconds
+
+
+@dataclass
+class Line:
+    """A channel with the memory that its executions use."""
+
+    channel: Channel
+    memory: SharedBlock | None = None
+
+    def room(self, size: int) -> list[int]:
+        """Make sure of ``size`` bytes; the descriptor to send along if the memory is new."""
+        if self.memory is not None and len(self.memory.bytes) >= size:
+            return []
+        if self.memory is not None:
+            self.memory.close()
+        self.memory = SharedBlock.create(size)
+        return [self.memory.descriptor]
+
+
+class Session:
+    """One life of a driver: its process, where it is ours, and the channels to it. Dead once, it stays dead."""
+
+    def __init__(self, name: str, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.name = name
+        self.owner = os.getpid()
+        self.process = process
+        self.dead: Reason | None = None
+        self._lock = threading.Lock()
+        self._control = Channel(control)
+        self._idle: list[Line] = []
+        self._lines: list[Line] = []
+        self._released: list[int] = []
+        # However this object ends, the driver sees the end of its connection and ends as well.
+        finalize(self, _reap, self.owner, self._control, process)
+
+    def call(self, message: Message, descriptors: Sequence[int] = (), deadline: int | None = None) -> Message:
+        """One call and its answer; the driver's error is raised."""
+        with self.line() as line:
+            return answered(self.exchange(line, message, descriptors, deadline))
+
+    def exchange(self, line: Line, message: Message, descriptors: Sequence[int], deadline: int | None) -> Message:
+        """Send a message and wait for the answer on the same channel."""
+        with self._lock:
+            released, self._released = self._released, []
+        if released:
+            message = {**message, "release": released}
+        limit = time.monotonic() + _timeout() if deadline is None else deadline / 1e9 + GRACE
+        return self._talk(line.channel, message, descriptors, limit)
+
+    def describe(self) -> Message:
+        """What the driver says of itself, asked once when it starts."""
+        with self._lock:
+            return self._controlled({"call": "describe"})
+
+    def release(self, handle: int) -> None:
+        """A prepared model that nobody uses any more; the next call tells the driver."""
+        self._released.append(handle)
+
+    @contextmanager
+    def line(self) -> Iterator[Line]:
+        """A channel for one call; new ones are opened while all are in use."""
+        with self._lock:
+            if self.dead is not None:
+                raise DeadObjectError(self.dead)
+            line = self._idle.pop() if self._idle else self._open()
+        try:
+            yield line
+        except NnapiError:
+            self._give_back(line)
+            raise
+        except BaseException:
+            # A call that was broken off leaves an answer behind, which must not become the next call's.
+            with self._lock, suppress(ValueError):
+                self._lines.remove(line)
+            line.channel.shutdown()
+            raise
+        self._give_back(line)
+
+    def _give_back(self, line: Line) -> None:
+        with self._lock:
+            if self.dead is None:
+                self._idle.append(line)
+
+    def _open(self) -> Line:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            line = Line(Channel(ours))
+            self._lines.append(line)
+            self._controlled({"call": "open"}, [theirs.fileno()])
+        return line
+
+    def _controlled(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
+        """A call on the channel that all threads share, under the lock; broken off, it leaves no session to go on with."""
+        try:
+            return answered(self._talk(self._control, message, descriptors, time.monotonic() + _timeout()))
+        except BaseException:
+            self.end(Reason("a driver that can be called", f"{message['call']} broken off", self.name))
+            raise
+
+    def _talk(self, channel: Channel, message: Message, descriptors: Sequence[int], until: float) -> Message:
+        try:
+            channel.send(message, descriptors)
+            answer, found = channel.receive(until)
+            if "cache" in answer and len(found) == 1:
+                answer["cache"] = cache_files(found[0], answer["cache"])
+            close_all(found)
+            return answer
+        except TimeoutError as error:
+            self.end(Reason("a driver that answers in time", f"none to {message['call']}", self.name))
+            assert self.dead is not None
+            raise MissedDeadlineTransientError(self.dead) from error
+        except (EOFError, OSError) as error:
+            self.end(Reason("a driver that lives", f"its end during {message['call']}", self.name))
+            assert self.dead is not None
+            raise DeadObjectError(self.dead) from error
+        except ProtocolError as error:
+            self.end(Reason("answers of a driver", str(error), self.name))
+            assert self.dead is not None
+            raise DeadObjectError(self.dead) from error
+
+    def end(self, why: Reason) -> None:
+        """Give the driver up: wake whoever waits for it, and end its process if it is ours."""
+        if self.dead is None:
+            self.dead = why
+        for line in list(self._lines):
+            line.channel.shutdown()
+        # What nobody uses is closed with this; who still waits on a line gives it back by its error.
+        self._lines.clear()
+        self._idle.clear()
+        _reap(self.owner, self._control, self.process)
+
+
+def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None) -> None:
+    if owner != os.getpid():
+        return  # A fork's copy: the driver is its parent's.
+    control.shutdown()
+    control.socket.close()
+    if process is not None:
+        process.kill()
+        process.wait()
+
+
+def answered(answer: Message) -> Message:
+    """The answer of a call, or the error that it tells."""
+    if "code" in answer:
+        raise error_of(answer["code"], to_reason(answer.get("reason")))
+    return answer
+
+
+def error_of(code: Any, reason: Reason | None) -> NnapiError:
+    """The exception of a code; OP_FAILED for what is no code."""
+    known = code in tuple(ResultCode) and code != ResultCode.NO_ERROR
+    kind = ERROR_OF_CODE[ResultCode(code)] if known else OpFailedError
+    return kind(reason or Reason("a call that succeeds", str(code)))
+
+
+def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start a driver's process; it finds modules where this one does."""
+    ours, theirs = socket.socketpair()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+    command = [sys.executable, "-m", "nnbridge.devices.remote", name, "--session", str(theirs.fileno())]
+    with theirs:
+        # What a driver prints must not mix with this process's output, and Ctrl-C at the terminal is not for the driver.
+        process = subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            env=environment,
+            start_new_session=True,
+        )
+    return ours, process
+
+
+def connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(socket_address(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def socket_address(path: str) -> str:
+    """The address of a socket; ``@name`` lies in Linux's abstract space, where no file is left behind."""
+    return "\0" + path[1:] if path.startswith("@") else path
