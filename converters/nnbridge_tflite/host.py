@@ -23,7 +23,7 @@ from nnbridge_tflite.extension import EXTENSION
 from nnbridge_tflite.fold import MOVES
 from nnbridge_tflite.graph import ELEMENT_TYPES
 from nnbridge_tflite.host_reference import can_lower, reference
-from nnbridge_tflite.kernels import CHANNELS, KERNELS, PARAMETERS, Array, Options, Tensors, quantised
+from nnbridge_tflite.kernels import CHANNELS, KERNELS, PARAMETERS, SCALARS, Array, Options, Tensors, quantised
 from nnbridge_tflite.kernels_sixteen import SIXTEEN, is_sixteen
 from nnbridge_tflite.schema import builtin_names
 
@@ -72,13 +72,20 @@ def _adapted(name: str, kernel: HostKernel) -> HostKernel:
         if CHANNELS in options and name not in PER_CHANNEL and not can_lower(name):
             raise ValueError("one scale for each tensor")
         carried = options.get(PARAMETERS, {})
-        inputs = _with_parameters(inputs, carried.get("inputs", {}))
+        inputs = _with_parameters(_without_dimensions(inputs, options.get(SCALARS, ())), carried.get("inputs", {}))
         outputs = _with_parameters(outputs, carried.get("outputs", {}))
         # Kernels of recurrent operators always tell their new states; nobody may want them.
         results = [np.asarray(result) for result in kernel(inputs, outputs, options)][: len(outputs)]
         return [_shaped(result, out.dims) for result, out in zip(results, outputs, strict=True)]
 
     return run
+
+
+def _without_dimensions(tensors: Tensors, scalars: Sequence[int]) -> Tensors:
+    return [
+        replace(t, data=t.data.reshape(()), dims=()) if i in scalars and t.data is not None and t.data.size == 1 else t
+        for i, t in enumerate(tensors)
+    ]
 
 
 def _with_parameters(tensors: Tensors, parameters: Mapping[str, Sequence[float]]) -> Tensors:

@@ -22,6 +22,9 @@ Options: TypeAlias = Mapping[str, Any]
 CHANNELS, PARAMETERS = "channel_quantisation", "quantisation"
 """Options with the parameters that an operand of an extension type cannot carry: for each channel, and for whole tensors."""
 
+SCALARS = "scalars"
+"""Option with the places of inputs that have no dimensions in TFLite."""
+
 STATES = "states"
 """Option with the places of inputs that are states; what they become follows the operator's own outputs."""
 

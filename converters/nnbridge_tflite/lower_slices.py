@@ -102,6 +102,9 @@ def strided_slice(x: Lowerer) -> None:
     for mask in ("ellipsis_mask", "new_axis_mask"):
         x.require(x.option(mask) == 0, f"no {mask}", x.option(mask))
     x.require(not x.option("offset", False), "ends that do not count from begin", "offset")
+    # NNAPI takes the end of a dropped axis as it stands, which is before the last index where that is -1.
+    from_end = any(begin < 0 and x.option("shrink_axis_mask") >> i & 1 for i, begin in enumerate(x.integers(1)))
+    x.require(not from_end or 0 not in x.input(0).dims, "known dimensions for an index from the end", x.input(0).dims)
     ranges = [x.ints(x.integers(i)) for i in (1, 2, 3)]
     masks = [x.i32(x.option(name)) for name in ("begin_mask", "end_mask", "shrink_axis_mask")]
     x.emit(OperationCode.STRIDED_SLICE, x.input(0), *ranges, *masks)

@@ -229,7 +229,9 @@ class Lowerer:
             seen = value.like(dims=dims, name=value.name)
             seen.data, seen.region = value.data.reshape(dims), value.region
             return seen
-        return self.emit(OperationCode.RESHAPE, value, self.ints(dims), out=out or value.like(dims=dims))
+        self.require(sum(d < 1 for d in dims) <= 1, "at most one dimension that is not known", list(dims))
+        shape = self.ints([d or -1 for d in dims])
+        return self.emit(OperationCode.RESHAPE, value, shape, out=out or value.like(dims=dims))
 
     def dequantised(self, value: Value) -> Value:
         """A quantised value as float32: constants now, others by DEQUANTIZE."""

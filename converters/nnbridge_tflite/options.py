@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nnbridge_tflite.graph import Operator, Tensor
-from nnbridge_tflite.kernels import CHANNELS, PARAMETERS
+from nnbridge_tflite.kernels import CHANNELS, PARAMETERS, SCALARS
 from nnbridge_tflite.kernels_stablehlo import BODY
+
+RANK_OF_INDEXES = frozenset({"GATHER", "ONE_HOT"})
+"""Operators whose output has as many dimensions more as the indexes have; NNAPI has no tensors without dimensions."""
 
 
 def host_options(operator: Operator, tensors: Sequence[Tensor], body: str = "") -> Mapping[str, object]:
@@ -25,6 +28,9 @@ def host_options(operator: Operator, tensors: Sequence[Tensor], body: str = "") 
     }
     if channels:
         options[CHANNELS] = channels
+    scalars = [i for i, index in enumerate(operator.inputs) if index >= 0 and not tensors[index].shape]
+    if operator.name in RANK_OF_INDEXES and scalars:
+        options[SCALARS] = scalars
     if body:
         options[BODY] = body
     if operator.intermediates:

@@ -196,3 +196,18 @@ def test_slices_of_a_computed_size_stay_open(tmp_path: Path) -> None:
     model, _ = converted(builder.write(tmp_path / "m.tflite", [data, begin, size], [out]))
     inputs = {"t0": np.arange(8, dtype=np.float32).reshape(4, 2), "t1": np.int32([1, 0]), "t2": np.int32([-1, 2])}
     assert run(model, inputs)[0].tolist() == [[2, 3], [4, 5], [6, 7]]
+
+
+def test_rows_are_picked_from_a_slice_of_computed_size(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, begin, size, index = builder.tensor((4, 2)), *(builder.tensor(d, "int32") for d in ((2,), (2,), ()))
+    cut, picked, last = builder.tensor((1, 1)), builder.tensor((1,)), builder.tensor((1,))
+    builder.operator("SLICE", [data, begin, size], [cut], {})
+    builder.operator("GATHER", [cut, index], [picked], {"axis": 0})
+    ranges = [builder.constant(np.int32(v)) for v in ([-1, 0], [0, 2], [1, 1])]
+    builder.operator("STRIDED_SLICE", [cut, *ranges], [last], {"shrink_axis_mask": 1})
+    inputs = [data, begin, size, index]
+    model, _ = converted(builder.write(tmp_path / "m.tflite", inputs, [picked, last]))
+    values = [np.arange(8, dtype=np.float32).reshape(4, 2), np.int32([1, 0]), np.int32([2, 2]), np.int32([0])]
+    answers = run(model, {f"t{i}": value for i, value in zip(inputs, values, strict=True)})
+    assert [a.tolist() for a in answers] == [[2, 3], [4, 5]]
