@@ -105,14 +105,13 @@ class ModelBuilder:
         TYPES.check_allowed(type, "addOperand")
         if type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE):
             warn_of_oem()
-        dims = tuple(int(d) for d in dims)
+        dims, scale = tuple(int(d) for d in dims), _float32(scale)
         reason = check_operand_type(type, dims, scale, zero_point)
         if reason is not None:
             raise BadDataError(Reason(reason.rule, reason.found, "addOperand", reason.operand or name))
         if len(self._operands) > _MAX_OPERANDS:
             raise BadDataError(Reason(f"at most {_MAX_OPERANDS} operands", operation="addOperand"))
-        # Scales are float32 in NNAPI's structures.
-        self._operands.append(Operand(type, dims, float(np.float32(scale)), int(zero_point), name=name, source_type=source_type))
+        self._operands.append(Operand(type, dims, scale, int(zero_point), name=name, source_type=source_type))
         return len(self._operands) - 1
 
     def set_operand_value(self, index: int, value: object) -> None:
@@ -176,9 +175,9 @@ class ModelBuilder:
             raise BadDataError(Reason(f"channel_dim below {len(operand.dims)}", str(channel_dim), call, label))
         if len(scales) != operand.dims[channel_dim] or not scales:
             raise BadDataError(Reason(f"{operand.dims[channel_dim]} scales", str(len(scales)), call, label))
-        if not all(s > 0 for s in scales):
+        quant = ChannelQuant(tuple(map(_float32, scales)), channel_dim)
+        if not all(scale > 0 for scale in quant.scales):
             raise BadDataError(Reason("scales above 0", str(min(scales)), call, label))
-        quant = ChannelQuant(tuple(float(np.float32(s)) for s in scales), channel_dim)
         self._operands[index] = replace(operand, channel_quant=quant)
 
     def set_operand_extension_data(self, index: int, data: bytes | None) -> None:
@@ -335,6 +334,12 @@ class ModelBuilder:
     def _readable(self, reason: Reason, operation: Operation) -> Reason:
         """The reason with the operation's place in the source file, where there is one."""
         return replace(reason, operation=f"{reason.operation} ({operation.name})") if operation.name else reason
+
+
+def _float32(scale: float) -> float:
+    """A scale as NNAPI's structures hold it."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.float32(scale))
 
 
 def _bytes_of(operand: Operand, value: object) -> memoryview:
