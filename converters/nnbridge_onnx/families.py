@@ -11,6 +11,7 @@ FAMILIES = (
     "shapes",
     "reductions",
     "selection",
+    "taking",
     "einsum",
     "normalisation",
     "quantised",

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnbridge.converters.draft import Value
 from nnbridge.types import OperandCode, OperationCode
-from nnbridge_onnx.graph import Dims
+from nnbridge_onnx.graph import Array, Dims
 from nnbridge_onnx.lowering import Lowerer, lowers
 from nnbridge_onnx.values import LAST
 
@@ -145,49 +145,73 @@ def convolve(to: Lowerer, image: Plane, weights: Sequence[int], filter: Value, b
 
 @lowers("ConvTranspose")
 def _conv_transpose(to: Lowerer) -> None:
-    """TRANSPOSE_CONV_2D with explicit padding; weights are [in, out, height, width] in ONNX."""
-    weights, shape = to.constant(1), to.shape()
-    to.require(weights.ndim == 4 and int(to.attribute("group", 1)) == 1, "weights of rank 4 in one group", list(weights.shape))
-    to.require(to.ints("dilations", [1, 1]) == [1, 1], "no dilation", to.ints("dilations", [1, 1]))
-    strides = to.ints("strides", [1, 1])
-    extra = to.ints("output_padding", [0, 0])
-    kernel = weights.shape[2:]
-    pads = _transposed_pads(to, shape[2:], kernel, strides, extra)
-    x = to.image()
+    """TRANSPOSE_CONV_2D with explicit padding, one for each group; weights are [in, out / groups, height, width] in ONNX."""
+    image, given = plane(to), to.constant(1)
+    groups, x = int(to.attribute("group", 1)), image.x
+    to.require(given.ndim == len(to.shape()) and groups > 0, "weights of the image's rank", list(given.shape))
+    to.require(given.shape[0] == image.shape[1] and given.shape[0] % groups == 0, "channels in whole groups", groups)
     to.require(to.is_float(x), "floating images", OperandCode(x.type).name, x.name)
+    one = [1] * (1 if image.line else 2)
+    strides, dilations = (image.pair(to.ints(name, one)) for name in ("strides", "dilations"))
+    weights = _spread(to, given.reshape(*given.shape[:2], *image.pair(given.shape[2:])), dilations)
+    top, left, bottom, right = _transposed_pads(to, image, weights.shape[2:], strides)
+    to.require(min(top, left, bottom, right) >= 0, "paddings of at least 0", [top, left, bottom, right])
     bias = to.optional_constant(2)
-    bias = np.zeros(weights.shape[1], weights.dtype) if bias is None else bias
-    top, left, bottom, right = pads
-    to.require(min(top, left) >= 0 and all(p >= 0 for p in (bottom, right)), "paddings of at least 0", pads)
-    inputs = [x, to.real(weights.transpose(1, 2, 3, 0), x), to.real(bias, x)]
+    bias = np.zeros(weights.shape[1] * groups) if bias is None else bias
     numbers = [to.scalar(v) for v in (left, right, top, bottom, strides[1], strides[0])]
-    to.finish_image(C.TRANSPOSE_CONV_2D, [*inputs, *numbers, to.activation(), to.flag(not to.channels_last)])
+
+    def part(source: Value, group: int, output: Value) -> Value:
+        filter = np.split(weights, groups)[group].transpose(1, 2, 3, 0)
+        operands = [source, to.real(filter, x), to.real(np.split(bias, groups)[group], x)]
+        flags = [to.activation(), to.flag(not to.channels_last)]
+        return to.emit(C.TRANSPOSE_CONV_2D, [*operands, *numbers, *flags], output)
+
+    if groups == 1:
+        image.finish(to, part(x, 0, image.output(to)))
+        return
+    axis = to.scalar(3 if to.channels_last else 1)
+    sources = to.emit_all(C.SPLIT, [x, axis, to.scalar(groups)], [to.temporary(x) for _ in range(groups)])
+    made = [part(source, i, to.temporary(x)) for i, source in enumerate(sources)]
+    image.finish(to, to.emit(C.CONCATENATION, [*made, axis], image.output(to)))
 
 
-def _transposed_pads(
-    to: Lowerer, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], extra: Sequence[int]
-) -> list[int]:
+def _spread(to: Lowerer, weights: Array, dilations: Sequence[int]) -> Array:
+    """Weights with zeros between, as dilation means."""
+    to.require(min(dilations) > 0, "dilations above 0", list(dilations))
+    if list(dilations) == [1, 1]:
+        return weights
+    sizes = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
+    to.values.draft.spend(weights.shape[0] * weights.shape[1] * sizes[0] * sizes[1])
+    spread = np.zeros((*weights.shape[:2], *sizes), weights.dtype)
+    spread[:, :, :: dilations[0], :: dilations[1]] = weights
+    return spread
+
+
+def _transposed_pads(to: Lowerer, image: Plane, kernel: Sequence[int], strides: Sequence[int]) -> list[int]:
     """Top, left, bottom, right."""
-    auto, wanted = to.attribute("auto_pad", "NOTSET"), to.ints("output_shape", [])[-2:]
+    count = 1 if image.line else 2
+    extra = image.pair(to.ints("output_padding", [0] * count), 0)
+    auto, wanted = to.attribute("auto_pad", "NOTSET"), to.ints("output_shape", [])[-count:]
     if auto == "NOTSET" and not wanted:
-        top, left, bottom, right = to.ints("pads", [0, 0, 0, 0])
+        given = to.ints("pads", [0] * 2 * count)
+        top, left, bottom, right = [*image.pair(given[:count], 0), *image.pair(given[count:], 0)]
         return [top, left, bottom - extra[0], right - extra[1]]
+    targets = image.pair(wanted) if wanted else [size * s for size, s in zip(image.shape[2:], strides, strict=True)]
     pairs = []
-    for i, (size, k, s) in enumerate(zip(sizes, kernel, strides, strict=True)):
-        target = wanted[i] if wanted else size * s
-        total = 0 if auto == "VALID" else s * (size - 1) + extra[i] + k - target
+    for size, k, s, more, target in zip(image.shape[2:], kernel, strides, extra, targets, strict=True):
+        total = 0 if auto == "VALID" else s * (size - 1) + more + k - target
         small = total // 2
-        pairs.append((small, total - small - extra[i]) if auto == "SAME_UPPER" else (total - small, small - extra[i]))
+        pairs.append((small, total - small - more) if auto == "SAME_UPPER" else (total - small, small - more))
     (top, bottom), (left, right) = pairs
     return [top, left, bottom, right]
 
 
 # -- pooling ---------------------------------------------------------------------------------------------------------
 
-_POOLS = {"MaxPool": C.MAX_POOL_2D, "AveragePool": C.AVERAGE_POOL_2D, "LpPool": C.L2_POOL_2D}
+_POOLS = {"MaxPool": C.MAX_POOL_2D, "AveragePool": C.AVERAGE_POOL_2D}
 
 
-@lowers("MaxPool", "AveragePool")
+@lowers("MaxPool", "AveragePool", "LpPool")
 def _pool(to: Lowerer) -> None:
     to.require(len([n for n in to.node.outputs if n]) == 1, "no indexes", "a second output")
     image = plane(to)
@@ -207,6 +231,13 @@ def _pool(to: Lowerer) -> None:
         x = to.emit(C.PAD, [x, to.values.draft.ints(numbers, (4, 2))], to.temporary(x))
         pads = [0, 0, 0, 0]
     window_inputs = [to.scalar(v) for v in (*pads, *found.strides, kernel[1], kernel[0])]
+    if to.node.type == "LpPool":
+        # NNAPI takes the root of the mean of squares, ONNX that of their sum.
+        to.require(to.attribute("p", 2) == 2 and not any(pads), "p of 2 without padding", [to.attribute("p", 2), pads])
+        means = to.emit(C.L2_POOL_2D, [x, *window_inputs, to.scalar(0), *to.layout()], to.temporary(x))
+        root = to.real([math.sqrt(kernel[0] * kernel[1])], x)
+        image.finish(to, to.emit(C.MUL, [means, root, to.activation()], image.output(to)))
+        return
     image.finish(to, to.emit(_POOLS[to.node.type], [x, *window_inputs, to.activation(), *to.layout()], image.output(to)))
 
 

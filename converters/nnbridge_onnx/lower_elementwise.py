@@ -203,6 +203,20 @@ def _softplus(s: _Steps, x: Value) -> Value:
     return s.do(C.ADD, s.do(C.MAXIMUM, x, 0.0), tail)
 
 
+def _celu(s: _Steps, x: Value) -> Value:
+    alpha = float(s.to.attribute("alpha", 1.0))
+    inner = s.to.emit(C.ELU, [s.do(C.DIV, x, alpha), s.to.like_scalar(x, 1.0)], s.to.temporary(x))
+    return s.do(C.MUL, inner, alpha)
+
+
+def _thresholded(s: _Steps, x: Value) -> Value:
+    above = s.to.emit(
+        C.GREATER, [x, s.to.real([float(s.to.attribute("alpha", 1.0))], x)], Value(OperandCode.TENSOR_BOOL8, x.dims)
+    )
+    s.to.values.draft.spend(math.prod(x.dims))
+    return s.to.emit(C.SELECT, [above, x, s.to.real(np.zeros(x.dims), x)], s.to.temporary(x))
+
+
 _CHAINS: dict[str, Build] = {
     "Erf": _erf,
     "Gelu": _gelu,
@@ -214,6 +228,8 @@ _CHAINS: dict[str, Build] = {
     "Mish": lambda s, x: s.do(C.MUL, x, s.do(C.TANH, _softplus(s, x))),
     "Softsign": lambda s, x: s.do(C.DIV, x, s.do(C.ADD, s.do(C.ABS, x), 1.0)),
     "Swish": lambda s, x: s.do(C.MUL, x, s.do(C.LOGISTIC, s.do(C.MUL, x, float(s.to.attribute("alpha", 1.0))))),
+    "Celu": _celu,
+    "ThresholdedRelu": _thresholded,
     "Reciprocal": lambda s, x: s.do(C.DIV, 1.0, x),
     "Ceil": lambda s, x: s.do(C.MUL, s.do(C.FLOOR, s.do(C.MUL, x, -1.0)), -1.0),
     "Cos": lambda s, x: s.do(C.SIN, s.do(C.ADD, x, math.pi / 2)),

@@ -103,6 +103,17 @@ def _group(to: Lowerer) -> None:
     _scaled(to, back, scale, bias)
 
 
+@lowers("MeanVarianceNormalization")
+def _mean_variance(to: Lowerer) -> None:
+    """Over batches and places, unless other axes are given."""
+    rank, x = to.rank(), to.value()
+    to.require(rank <= 4 and to.is_float(x), "floating values of rank 4 at most", rank)
+    steps = _Normaliser(to, [a % rank for a in to.ints("axes", [0, 2, 3])])
+    moved = steps.pair(C.SUB, x, steps.mean(x))
+    spread = to.emit(C.SQRT, [steps.mean(steps.pair(C.MUL, moved, moved))], to.temporary(x))
+    to.finish(C.DIV, [moved, steps.pair(C.ADD, spread, to.real([1e-9], x)), to.scalar(0)])
+
+
 @lowers("LpNormalization")
 def _lp(to: Lowerer) -> None:
     """L2_NORMALIZATION."""

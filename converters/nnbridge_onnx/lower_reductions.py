@@ -87,6 +87,22 @@ def _composed(to: Lowerer) -> None:
     to.finish(behind, [total])
 
 
+@lowers("ReduceLogSumExp")
+def _log_sum(to: Lowerer) -> None:
+    """log(sum(exp(x - m))) + m with the largest value m, which does not overflow."""
+    rank, x = to.rank(), to.value()
+    to.require(rank > 0 and to.is_float(x), "floating values of rank 1 at least", rank)
+    to.require(not to.values.may_be_infinite(to.name(0)), "finite values", "an infinite constant", to.name(0))
+    axes, keep = to.vector(_axes(to, rank)), bool(to.attribute("keepdims", 1))
+
+    def step(code: OperationCode, *inputs: Value) -> Value:
+        return to.emit(code, inputs, to.temporary(x))
+
+    wide, narrow = step(C.REDUCE_MAX, x, axes, to.flag(True)), step(C.REDUCE_MAX, x, axes, to.flag(keep))
+    total = step(C.REDUCE_SUM, step(C.EXP, step(C.SUB, x, wide, to.scalar(0))), axes, to.flag(keep))
+    to.finish(C.ADD, [step(C.LOG, total), narrow, to.scalar(0)])
+
+
 @lowers("Softmax", "LogSoftmax")
 def _softmax(to: Lowerer) -> None:
     """Along one axis; before opset 13 over all axes from it on, as one."""
