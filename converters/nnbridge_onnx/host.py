@@ -17,6 +17,7 @@ from nnbridge.errors import OpFailedError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostOperation, HostTensor
 from nnbridge_onnx.extension import ELEMENT_TYPES, EXTENSION, HELD, OPERATORS, OTHER, UNSUPPORTED
 from nnbridge_onnx.graph import Array, Node, dtype_of
+from nnbridge_onnx.kernels import KERNELS, Call
 
 Options = Mapping[str, Any]
 Run: TypeAlias = "Callable[[str, Options, Mapping[str, Array]], Sequence[Any]]"
@@ -29,13 +30,18 @@ _FIRST_PLAIN_SCAN = 9
 
 def options_of(node: Node, types: Mapping[str, int]) -> dict[str, Any]:
     """What the options of a node's operation say of the node; ``types`` are those of all values that it reads."""
-    encoded = base64.b64encode(node.proto.SerializeToString(deterministic=True)).decode()
-    return {"op": node.type, "domain": node.domain, "opset": node.version, "node": encoded, "types": dict(types)}
+    types = dict(types)
+    return {"op": node.type, "domain": node.domain, "opset": node.version, "node": encoded(node.proto), "types": types}
+
+
+def encoded(node: Any) -> str:
+    """A ``NodeProto`` as text."""
+    return base64.b64encode(node.SerializeToString(deterministic=True)).decode()
 
 
 def run_node(node: Node, arrays: Mapping[str, Array], types: Mapping[str, int]) -> Sequence[Array]:
     """Run a node on what its inputs are called; OP_FAILED if it cannot be computed."""
-    return [np.asarray(result) for result in _evaluate(node.label, options_of(node, types), arrays)]
+    return [np.asarray(result) for result in _compute(node.label, options_of(node, types), arrays)]
 
 
 def run(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Options) -> Sequence[Array]:
@@ -46,8 +52,32 @@ def run(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Op
     feeds = {
         name: _fed(i, tensor, options) for i, (name, tensor) in enumerate(zip(options["inputs"], inputs, strict=True)) if name
     }
-    results = _OWN.get(options["op"], _evaluate)(label, options, feeds)
+    own = _OWN.get(options["op"], _compute) if not options["domain"] else _evaluate
+    results = own(label, options, feeds)
     return [_answer(result, label) for result in results]
+
+
+def _compute(label: str, options: Options, feeds: Mapping[str, Array]) -> Sequence[Any]:
+    """By a kernel of our own where there is one for this form, else by the evaluator."""
+    known = KERNELS.get(options["op"])
+    answers = None if known is None else _guarded(by_kernel)(label, options, feeds)
+    return _evaluate(label, options, feeds) if answers is None else answers
+
+
+def by_kernel(label: str, options: Options, feeds: Mapping[str, Array]) -> Any:
+    """What a kernel of our own answers, None for a form that it does not know."""
+    inputs, outputs, attributes = _parts(options["node"])
+    call = Call(tuple(feeds[name] if name else None for name in inputs), attributes, outputs)
+    return KERNELS[options["op"]](call)
+
+
+@lru_cache(_KEPT_EVALUATORS)
+def _parts(encoded: str) -> tuple[tuple[str, ...], int, Mapping[str, Any]]:
+    """A node's inputs, the number of its outputs, its attributes."""
+    import onnx
+
+    node = onnx.NodeProto.FromString(base64.b64decode(encoded))
+    return tuple(node.input), len(node.output), {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
 def _guarded(run: Run) -> Run:

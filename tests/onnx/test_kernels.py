@@ -1,0 +1,96 @@
+"""Kernels of our own for the host, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from nnbridge_onnx import host  # noqa: E402
+from nnbridge_onnx.kernels import KERNELS  # noqa: E402
+
+helper = onnx.helper
+RNG = np.random.default_rng(0)
+
+
+def real(*dims: int) -> np.ndarray:
+    return RNG.standard_normal(dims).astype(np.float32)
+
+
+def ties(*dims: int) -> np.ndarray:
+    """Few different numbers, so that order among equal ones shows."""
+    return RNG.integers(0, 4, dims).astype(np.float32)
+
+
+def boxes(count: int) -> np.ndarray:
+    corner = RNG.random((2, count, 2)).astype(np.float32)
+    return np.concatenate([corner, corner + 0.3 * RNG.random((2, count, 2)).astype(np.float32)], axis=-1)
+
+
+LIMITS = [np.array([5]), np.array([0.3], np.float32), np.array([0.2], np.float32)]
+CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
+    ("GatherElements", [real(5, 6), RNG.integers(-6, 6, (5, 9))], {"axis": 1}, 1, 17),
+    ("GatherElements", [real(5, 6, 2), RNG.integers(-5, 5, (3, 6, 2))], {}, 1, 17),
+    ("TopK", [ties(3, 20), np.array([7])], {}, 2, 17),
+    ("TopK", [ties(20, 3), np.array([7])], {"axis": 0, "largest": 0}, 2, 17),
+    ("TopK", [RNG.integers(0, 9, (4, 9)), np.array([3])], {}, 2, 17),
+    ("NonMaxSuppression", [boxes(60), RNG.random((2, 3, 60)).astype(np.float32), *LIMITS], {}, 1, 17),
+    ("NonMaxSuppression", [boxes(60), ties(2, 3, 60) / 4, *LIMITS], {"center_point_box": 1}, 1, 17),
+    ("NonMaxSuppression", [boxes(20)[..., [2, 1, 0, 3]], ties(2, 1, 20) / 4, *LIMITS[:2]], {}, 1, 17),
+    ("NonMaxSuppression", [boxes(20), ties(2, 1, 20)], {}, 1, 17),
+    (
+        "MaxPool",
+        [real(2, 3, 9, 10)],
+        {"kernel_shape": [3, 2], "dilations": [2, 3], "strides": [2, 1], "pads": [1, 0, 2, 1]},
+        1,
+        17,
+    ),
+    ("MaxPool", [real(1, 2, 5, 6, 7)], {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2], "ceil_mode": 1}, 1, 17),
+    ("MaxPool", [real(1, 2, 11)], {"kernel_shape": [3], "strides": [2], "auto_pad": "SAME_LOWER"}, 1, 17),
+    ("AveragePool", [real(1, 2, 5, 6, 7)], {"kernel_shape": [2, 3, 2], "pads": [0, 1, 1, 1, 1, 0]}, 1, 17),
+    ("AveragePool", [real(1, 2, 7, 8)], {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, 1, 22),
+    (
+        "AveragePool",
+        [real(1, 2, 8, 8)],
+        {"kernel_shape": [3, 3], "strides": [3, 3], "pads": [1, 1, 0, 0], "ceil_mode": 1, "count_include_pad": 1},
+        1,
+        22,
+    ),
+    ("LpPool", [real(1, 2, 7, 8)], {"kernel_shape": [3, 2], "p": 3, "strides": [2, 1]}, 1, 18),
+    ("Conv", [real(2, 4, 5, 6, 7), real(6, 2, 3, 2, 2), real(6)], {"group": 2, "pads": [1, 0, 1, 0, 1, 0]}, 1, 17),
+    ("Conv", [real(1, 4, 15), real(4, 1, 3)], {"group": 4, "strides": [2], "auto_pad": "SAME_UPPER"}, 1, 17),
+    ("Conv", [real(1, 3, 9, 8), real(5, 3, 3, 2)], {"strides": [2, 3], "dilations": [1, 2]}, 1, 17),
+]
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes", "count", "opset"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+)
+def test_kernels_agree_with_onnx_runtime(
+    operator: str, inputs: list[np.ndarray], attributes: dict[str, Any], count: int, opset: int
+) -> None:
+    names = [f"i{n}" for n in range(len(inputs))]
+    node = helper.make_node(operator, names, [f"o{n}" for n in range(count)], **attributes)
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in zip(names, inputs, strict=True)
+    ]
+    graph = helper.make_graph([node], "graph", infos, [onnx.ValueInfoProto(name=name) for name in node.output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = dict(zip(names, inputs, strict=True))
+    wanted = session.run(None, feeds)
+    call = {"op": operator, "domain": "", "opset": opset, "node": host.encoded(node), "types": {}}
+    answers = host.by_kernel(operator, call, feeds)
+    assert answers is not None
+    for got, want in zip(answers, wanted, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_every_kernel_is_tested() -> None:
+    assert {case[0] for case in CASES} == set(KERNELS)
