@@ -41,10 +41,14 @@ def refused(*arguments: str) -> str:
     return result.stderr
 
 
-@pytest.mark.parametrize("command", ["convert", "plan", "run", "compare", "devices", "vts"])
-def test_every_command_has_help(command: str) -> None:
-    result = call(command, "--help")
+@pytest.mark.parametrize(
+    "command",
+    ["convert", "inspect", "plan", "run", "compare", "devices", "devices check", "devices serve", "ndk build", "ndk env", "vts"],
+)
+def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
+    result = call(*command.split(), "--help")
     assert result.exit_code == 0
+    assert f"nnbridge {command} " in result.stdout.partition("Example")[2]
     assert "--json" in result.stdout
 
 
@@ -248,3 +252,29 @@ def test_a_cache_directory_keeps_what_a_caching_driver_compiled(tmp_path: Path) 
 def test_a_cache_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert "--cache-dir" in refused("plan", DIGITS, "--cache-dir", str(tmp_path / "file" / "under"))
+
+
+@pytest.mark.parametrize("arguments", [("convert", DIGITS), ("run", DIGITS, "--seed", "0")])
+def test_an_output_that_is_a_folder_is_bad_input_and_leaves_nothing(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    message = refused(*arguments, "-o", str(tmp_path / "taken"))
+    assert f"{tmp_path / 'taken'}: a file that can be written, found Is a directory" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_seed_below_0_is_bad_input() -> None:
+    result = call("run", DIGITS, "--seed", "-1")
+    assert result.exit_code == 2
+    assert "-1 is not in the range" in result.stderr
+
+
+def test_a_folder_is_no_model_file(tmp_path: Path) -> None:
+    assert "a model file, found a folder" in refused("plan", str(tmp_path))
+
+
+def test_nothing_but_the_answer_is_written_where_no_terminal_is() -> None:
+    assert call("compare", DIGITS, "--reference", REFERENCE).stderr == ""
+
+
+def test_reasons_keep_a_sample_drivers_name_whole() -> None:
+    assert f"{FAST}: " in call("plan", DIGITS, "--device", f"{FAST},{MINIMAL}").stdout

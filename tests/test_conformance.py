@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from nnbridge.cli.commands import cli
 from nnbridge.conformance.cases import Case, judge, spec_files
 from nnbridge.conformance.run import Setting, run_all, run_file
 from nnbridge.conformance.variants import VARIANTS
@@ -65,3 +67,15 @@ def test_cases_that_a_driver_does_not_take_whole_are_skipped_and_nothing_else_is
     assert (tally.passed, tally.failed, tally.not_taken) == (2, 0, 2)
     assert outcome.passed
     assert not run_all(spec_files(cases, specs=("relu_quant8_2",)), Setting("nnapi-sample_float_fast"), 1).passed
+
+
+def test_a_variant_that_no_case_has_is_bad_input(cases: Path) -> None:
+    result = CliRunner().invoke(cli, ["vts", str(cases), "--spec", "relu_float_1", "--variant", "signed"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "cases that are of this variant, found none" in result.stderr
+
+
+def test_a_device_that_takes_no_case_whole_fails_and_is_told_so(cases: Path) -> None:
+    result = CliRunner().invoke(cli, ["vts", str(cases), "--spec", "relu_float_1", "--device", "nnapi-sample_quant"])
+    assert result.exit_code == 1
+    assert "No case ran: nnapi-sample_quant takes none of them whole." in result.stdout

@@ -79,7 +79,7 @@ def _onnx(source: object) -> Any:
         import onnx.inliner
         import onnx.version_converter
     except ImportError as error:
-        raise InputError(Reason("the onnx package (pip install 'nnbridge[onnx]')", str(error), operand=str(source))) from error
+        raise InputError(Reason("the onnx package (pip install onnx)", str(error), operand=str(source))) from error
     return onnx
 
 

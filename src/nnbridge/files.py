@@ -27,8 +27,10 @@ def atomic_write(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
             yield file
         os.chmod(name, _default_mode() if mode is None else mode)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(name)
+        if isinstance(error, OSError):
+            raise InputError(Reason("a file that can be written", error.strerror or str(error), operand=str(path))) from error
         raise
 
 

@@ -20,7 +20,7 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
     """The same, and what became of each operator where the converter tells."""
     path, options = Path(path), options or ConversionOptions()
     if not path.is_file():
-        raise ConversionError(Reason("a model file", "none at this path", str(path)))
+        raise ConversionError(Reason("a model file", "a folder" if path.is_dir() else "none at this path", str(path)))
     if is_saved(path):
         return storage.load(path), ()
     converter = converter_for(path)

@@ -29,7 +29,7 @@ class LiteRT:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
-            raise InputError(Reason("LiteRT (pip install 'nnbridge[litert]')", str(error), operand="--reference")) from error
+            raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="--reference")) from error
         resolver = {"reference": OpResolverType.BUILTIN_REF, "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
         self._signature = signature
         self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], num_threads=1)
@@ -95,9 +95,7 @@ class OnnxRuntime:
         try:
             import onnxruntime
         except ImportError as error:
-            raise InputError(
-                Reason("ONNX Runtime (pip install 'nnbridge[onnxruntime]')", str(error), operand="--reference")
-            ) from error
+            raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="--reference")) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3

@@ -143,7 +143,7 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
         title=f"Plan of {data['model']}: {_counts(data['counts'])} in {len(data['steps'])} step(s){_turned(data['counts'])}"
     )
     for column in ("step", "device", "place", "operations"):
-        steps.add_column(column, justify="right" if column == "step" else "left")
+        steps.add_column(column, justify="right" if column == "step" else "left", overflow="fold")
     for number, item in enumerate(compilation.plan.partition.program):
         steps.add_row(str(number), *_step_row(compilation.plan, item))
     tables: list[Table | str] = [steps, _operations_table(data, full)]
@@ -190,7 +190,7 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
     for operation in data["operations"]:
         why = "\n".join(_reason_line(reason, operation["type"]) for reason in operation["reasons"])
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
-    table = Table(title="Why there and not elsewhere", show_lines=True)
+    table = Table(title="Why there and not elsewhere", show_lines=True, padding=(0, 0))  # a sample driver's name fits whole
     for column in ("runs on", "operations", "why not elsewhere"):
         table.add_column(column, overflow="fold")
     for (device, why, name), members in groups.items():
@@ -229,7 +229,7 @@ def comparison_table(comparison: Comparison) -> Table:
         title=f"{comparison.model} on {comparison.device} against {comparison.reference}, "
         f"{comparison.samples} sample(s): {verdict}",
     )
-    for column in ("output", "type", "elements", "max diff", "mean diff", "off", "allowed", "verdict"):
+    for column in ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict"):
         left = column in ("output", "type", "verdict")
         table.add_column(column, justify="left" if left else "right", overflow="fold", no_wrap=column != "output")
     for output in comparison.outputs:

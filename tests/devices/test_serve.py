@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -348,10 +349,10 @@ def test_descriptions_are_checked(read: Any, data: Message) -> None:
 class Served:
     """``nnbridge devices serve`` in a process of its own."""
 
-    def __init__(self, path: str, device: str = "tests.devices.broken:GOOD") -> None:
+    def __init__(self, path: str, device: str = "tests.devices.broken:GOOD", *options: str) -> None:
         code = "from nnbridge.cli import main; main()"
-        command = [sys.executable, "-c", code, "devices", "serve", device, "--socket", path]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-c", code, "devices", "serve", device, "--socket", path, *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def pid(self) -> int:
         """The next driver's process, as the supervisor tells it."""
@@ -363,9 +364,7 @@ class Served:
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.wait()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        self.process.communicate()
 
 
 def test_a_served_driver_is_restarted_when_it_dies(tmp_path: Path) -> None:
@@ -406,6 +405,15 @@ def test_an_abstract_address_leaves_no_file(tmp_path: Path) -> None:
     with Served(name) as served:
         served.pid()
         assert RemoteDevice.at(name).supported_operations(add_then()) == [True]
+
+
+def test_json_tells_device_address_and_process_in_one_line() -> None:
+    name = f"@nnbridge-json-{os.getpid()}"
+    with Served(name, "tests.devices.broken:GOOD", "--json") as served:
+        assert served.process.stdout is not None
+        told = json.loads(served.process.stdout.readline())
+        assert Path(f"/proc/{told['pid']}").exists()
+    assert (told["device"], told["socket"]) == ("tests.devices.broken:GOOD", name)
 
 
 def test_a_path_in_use_is_refused_and_a_deserted_one_taken(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 /* A client that knows NNAPI alone: builds a model, compiles it for a named device, computes in every way, from 8 threads. */
+#define _GNU_SOURCE /* memfd_create */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

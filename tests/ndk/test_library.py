@@ -34,7 +34,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(library: Path, *options: str) -> Path:
     """The C client, compiled."""
     program = library / "client"
-    command = ["gcc", "-D_GNU_SOURCE", "-Wall", "-Werror", "-O1", *options, str(HERE / "client.c"), f"-I{library}"]
+    command = ["gcc", "-Wall", "-Werror", "-O1", *options, str(HERE / "client.c"), f"-I{library}"]
     subprocess.run([*command, f"-L{library}", "-lneuralnetworks", "-lpthread", "-o", str(program)], check=True)
     return program
 
@@ -122,6 +122,14 @@ def test_the_commands_build_and_tell_the_environment(tmp_path: Path) -> None:
     assert (tmp_path / "libneuralnetworks.so").is_file()
     told = CliRunner().invoke(cli, ["ndk", "env", str(tmp_path)])
     assert f"export LD_LIBRARY_PATH={tmp_path}" in told.output
+
+
+@pytest.mark.parametrize("command", ["build", "env"])
+def test_a_folder_that_cannot_hold_the_library_is_bad_input(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(cli, ["ndk", command, str(tmp_path / "file" / "below")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{tmp_path / 'file' / 'below'}: a folder" in result.stderr
 
 
 @compiler

@@ -1,9 +1,10 @@
-"""What the commands share: ``--json`` and printing."""
+"""What the commands share: ``--json``, printing, and a sign of life while they work."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -21,6 +22,17 @@ def console(err: bool = False) -> Any:
     from rich.console import Console
 
     return Console(stderr=err)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on standard error, where that is a terminal, until the work is done."""
+    shown = console(err=True)
+    if not shown.is_terminal:
+        yield
+        return
+    with shown.status(what, refresh_per_second=4):
+        yield
 
 
 def print_tables(tables: Sequence[Any]) -> None:

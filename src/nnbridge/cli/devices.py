@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,8 +80,11 @@ def _rule_count(device: ProfileDevice) -> str:
     metavar="PATH",
     help="The socket's file; @NAME for an abstract address, which leaves no file.",
 )
-def serve(device: str, path: str) -> None:
+@json_option
+def serve(device: str, path: str, as_json: bool) -> None:
     """Serve a device to other processes, until this one is stopped; a driver that dies is started again.
+
+    Each start is told on standard error, with --json in one line on standard output.
 
     \b
     Example:
@@ -95,4 +99,10 @@ def serve(device: str, path: str) -> None:
         raise InputError(Reason("Linux, whose anonymous memory served drivers share", sys.platform))
     from nnbridge.devices.remote.supervisor import supervise
 
-    supervise(device, path, lambda pid: click.echo(f"{device} is served at socket:{path} by process {pid}", err=True))
+    def told(pid: int) -> None:
+        if as_json:
+            click.echo(json.dumps({"device": device, "socket": path, "pid": pid}))
+        else:
+            click.echo(f"{device} is served at socket:{path} by process {pid}", err=True)
+
+    supervise(device, path, told)

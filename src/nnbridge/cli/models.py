@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import parse_seeds, read_inputs
-from nnbridge.cli.common import console, json_option, print_json, print_tables
+from nnbridge.cli.common import console, json_option, print_json, print_tables, working
 from nnbridge.cli.options import (
     MODEL,
     compiled,
@@ -40,7 +40,8 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     from nnbridge.runtime.partition import required_level
 
     loaded = load_model(model, **options)
-    storage.save(loaded, output)
+    with working("Writing"):
+        storage.save(loaded, output)
     level = int(required_level(loaded))
     summary = {
         "model": str(model),
@@ -74,7 +75,8 @@ def inspect(model: Path, as_json: bool, **options: Any) -> None:
     from nnbridge.loading import inspect as look_into
     from nnbridge.report_inspection import inspection_tables
 
-    found = look_into(model, conversion(**options))
+    with working(f"Reading {model.name}"):
+        found = look_into(model, conversion(**options))
     if as_json:
         print_json(found.as_dict())
     else:
@@ -83,9 +85,9 @@ def inspect(model: Path, as_json: bool, **options: Any) -> None:
 
 @click.command()
 @MODEL
+@click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
 @device_options
 @model_options
-@click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
 @json_option
 def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
     """Show which device takes each operation, and why not the others.
@@ -109,12 +111,14 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
 
 @click.command()
 @MODEL
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs that are not given with this seed.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Runs in a row; states go on."
+)
 @device_options
 @model_options
-@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
-@click.option("--seed", type=int, help="Draw the inputs that are not given with this seed.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
-@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Runs in a row; states go on.")
 @json_option
 def run(
     model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | None, repeat: int, as_json: bool, **options: Any
@@ -136,10 +140,11 @@ def run(
     compilation = compiled(model, **options)
     given = read_inputs(compilation.model, inputs, seed)
     states = States(compilation.model)
-    for _ in range(repeat):
-        execution = Execution(compilation, states)
-        execution.measure_steps()
-        outputs = execution.run(given)
+    with working("Running"):
+        for _ in range(repeat):
+            execution = Execution(compilation, states)
+            execution.measure_steps()
+            outputs = execution.run(given)
     if output is not None:
         with atomic_write(output) as file:
             np.savez(file, **outputs)  # type: ignore[arg-type]
@@ -175,12 +180,14 @@ def run(
 
 @click.command()
 @MODEL
+@click.option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
+@click.option("--seeds", default="0,1,2", metavar="N[,N…]", show_default=True, help="Seeds that inputs are drawn with.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Calls per seed; states go on."
+)
+@click.option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
 @device_options
 @model_options
-@click.option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
-@click.option("--seeds", default="0,1,2", show_default=True, help="Seeds of the inputs, comma-separated.")
-@click.option("--steps", type=click.IntRange(min=1), default=1, show_default=True, help="Calls per seed; states go on.")
-@click.option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
 @json_option
 def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool, as_json: bool, **options: Any) -> None:
     """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
@@ -228,7 +235,8 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], Any]]:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.completed} samples compared"))
-    with Progress(*columns, console=console(err=True), transient=True, disable=quiet) as progress:
+    shown = console(err=True)
+    with Progress(*columns, console=shown, transient=True, disable=quiet or not shown.is_terminal) as progress:
         task = progress.add_task("samples", total=None)
 
         def advance(samples: Any) -> Iterator[Any]:

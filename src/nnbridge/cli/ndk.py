@@ -12,7 +12,13 @@ from nnbridge.cli.common import json_option, print_json
 
 @click.group()
 def ndk() -> None:
-    """The C library libneuralnetworks.so, for NNAPI clients that know nothing of nnbridge."""
+    """The C library libneuralnetworks.so, for NNAPI clients that know nothing of nnbridge.
+
+    \b
+    Examples:
+      nnbridge ndk build build/ndk
+      eval "$(nnbridge ndk env build/ndk)" && ./client
+    """
 
 
 @ndk.command("build")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nnbridge.cli.arguments import parse_shape
-from nnbridge.cli.common import Command
+from nnbridge.cli.common import Command, working
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
@@ -23,26 +23,36 @@ PREFERENCES = {"low-power": 0, "fast": 1, "sustained": 2}
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
 
+def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """``--help`` lists them in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def model_options(command: Command) -> Command:
     """Options of every command that converts a model file."""
-    return conversion_options(
-        click.option(
-            "--mapping",
-            type=click.Choice(["wide", "delegate", "provider"]),
-            default="wide",
-            show_default=True,
-            help="wide: all that NNAPI can express; delegate, provider: only what Android's delegate hands to NNAPI of a TFLite "
-            "file, and ONNX Runtime's provider of an ONNX file.",
-        )(command)
+    mapping = click.option(
+        "--mapping",
+        type=click.Choice(["wide", "delegate", "provider"]),
+        default="wide",
+        show_default=True,
+        help="wide: all that NNAPI can express; delegate, provider: only what Android's delegate hands to NNAPI of a TFLite "
+        "file, and ONNX Runtime's provider of an ONNX file.",
     )
+    return mapping(conversion_options(command))
 
 
 def conversion_options(command: Command) -> Command:
     """Options of every command that reads a model file."""
-    for option in (
+    return _with_options(
+        command,
+        click.option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
+        click.option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
         click.option(
             "--feature-level",
             type=click.IntRange(1, 8),
+            metavar="1-8",
             default=8,
             show_default=True,
             help="Highest NNAPI feature level that the model may need.",
@@ -61,16 +71,13 @@ def conversion_options(command: Command) -> Command:
             show_default=True,
             help="What becomes of float64 values of ONNX files: computed by the host, made float32, or the file is refused.",
         ),
-        click.option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
-        click.option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
-    ):
-        command = option(command)
-    return command
+    )
 
 
 def device_options(command: Command) -> Command:
     """Options of every command that compiles."""
-    for option in (
+    return _with_options(
+        command,
         click.option(
             "--device",
             "devices",
@@ -78,6 +85,7 @@ def device_options(command: Command) -> Command:
             metavar="NAME[,NAME…]",
             help="Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone.",
         ),
+        click.option("--no-fallback", is_flag=True, help="These devices only: no CPU, no fallback (createForDevices)."),
         click.option(
             "--preference",
             type=click.Choice(list(PREFERENCES)),
@@ -86,10 +94,11 @@ def device_options(command: Command) -> Command:
             help="Which figure chooses between devices: time, or power for low-power.",
         ),
         click.option(
-            "--cache-dir",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="DIR",
-            help="Keep compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME).",
+            "--partitioning",
+            type=click.Choice(list(PARTITIONING)),
+            default="with-fallback",
+            show_default=True,
+            help="As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures final.",
         ),
         click.option(
             "--max-partitions",
@@ -99,16 +108,12 @@ def device_options(command: Command) -> Command:
             "are kept, the others go to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0.",
         ),
         click.option(
-            "--partitioning",
-            type=click.Choice(list(PARTITIONING)),
-            default="with-fallback",
-            show_default=True,
-            help="As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures final.",
+            "--cache-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="DIR",
+            help="Keep compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME).",
         ),
-        click.option("--no-fallback", is_flag=True, help="These devices only: no CPU, no fallback (createForDevices)."),
-    ):
-        command = option(command)
-    return command
+    )
 
 
 def conversion(*, shapes: Sequence[str], **options: Any) -> ConversionOptions:
@@ -122,7 +127,8 @@ def load_model(path: Path, **options: Any) -> Model:
     """The model of a file."""
     from nnbridge.loading import load
 
-    return load(path, conversion(**options))
+    with working(f"Reading {path.name}"):
+        return load(path, conversion(**options))
 
 
 def compiled(path: Path, **options: Any) -> Compilation:
@@ -150,7 +156,8 @@ def compiled_with_report(
 
     names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
     chosen = [device_list.device(name) for name in names]
-    model, mapped = load_with_report(path, conversion(**options))
+    with working(f"Reading {path.name}"):
+        model, mapped = load_with_report(path, conversion(**options))
     mode = PartitioningMode(PARTITIONING.index(partitioning))
     compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
     compilation.set_preference(PREFERENCES[preference])
@@ -159,7 +166,8 @@ def compiled_with_report(
     if max_partitions is None:
         max_partitions = TFLITE_DEFAULT if options["mapping"] == "delegate" and not no_fallback else 0
     compilation.set_max_partitions(max_partitions)
-    compilation.finish()
+    with working("Compiling"):
+        compilation.finish()
     return compilation, mapped
 
 

@@ -11,17 +11,17 @@ from nnbridge.cli.common import console, json_option, print_json, print_tables
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--device", default="nnapi-reference", show_default=True, help="The device to judge.")
-@click.option("--suite", "suites", multiple=True, help="Only this suite; repeatable.")
-@click.option("--spec", "specs", multiple=True, help="Only this spec; repeatable.")
+@click.argument("path", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option("--device", metavar="NAME", default="nnapi-reference", show_default=True, help="The device to judge.")
+@click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
+@click.option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec; repeatable.")
 @click.option(
     "--variant",
     type=click.Choice(["signed", "relaxed", "unknown-dimensions"]),
     help="Turn each case: 8-bit data signed, the model relaxed, or every dimension unknown.",
 )
 @click.option("--split", type=int, metavar="SEED", help="Spread each model over three devices at random.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes; default: one for each core.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
 @json_option
 def vts(
     path: Path,
@@ -47,12 +47,16 @@ def vts(
     from nnbridge import report
     from nnbridge.conformance.cases import spec_files
     from nnbridge.conformance.run import Setting, run_all
+    from nnbridge.errors import InputError, Reason
 
     device_list.device(device)
     files = spec_files(path, suites, specs)
-    with Progress(console=console(err=True), transient=True, disable=as_json) as progress:
+    shown = console(err=True)
+    with Progress(console=shown, transient=True, disable=as_json or not shown.is_terminal) as progress:
         task = progress.add_task("specs", total=len(files))
         outcome = run_all(files, Setting(device, variant, split), jobs, lambda done: progress.advance(task, done))
+    if outcome.total == 0:
+        raise InputError(Reason("cases that are of this variant" if variant else "cases", "none", operand=str(path)))
     if as_json:
         print_json(outcome.as_dict())
     else:
@@ -60,4 +64,6 @@ def vts(
             click.echo(f"{failure.suite}/{failure.spec} {failure.case}: {failure.message}")
         title = f"Conformance on {device}" + (f", {variant}" if variant else "") + (", split" if split is not None else "")
         print_tables([report.conformance_table(outcome, title)])
+        if outcome.nothing_ran:
+            click.echo(f"No case ran: {device} takes none of them whole.")
     sys.exit(0 if outcome.passed else 1)

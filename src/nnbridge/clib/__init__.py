@@ -49,10 +49,13 @@ connect(ffi)
 def build(folder: Path) -> Path:
     """Put the library and its header into a folder; compiled once for each Python and version of nnbridge."""
     made = _cached()
-    folder.mkdir(parents=True, exist_ok=True)
     target = folder / LIBRARY
-    _copy(made, target)
-    _write(folder / HEADER, header.header())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _copy(made, target)
+        _write(folder / HEADER, header.header())
+    except OSError as error:
+        raise InputError(Reason("a folder that can be written to", error.strerror or str(error), operand=str(folder))) from error
     return target
 
 
@@ -92,7 +95,7 @@ def _compiled(work: Path) -> Path:
     try:
         import cffi
     except ImportError as error:
-        raise InputError(Reason("cffi (pip install 'nnbridge[ndk]')", str(error), operand="ndk build")) from error
+        raise InputError(Reason("cffi (pip install cffi setuptools)", str(error), operand="ndk build")) from error
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None and shutil.which("cc") is None:
         raise InputError(Reason("a C compiler", f"no {compiler} on the path", operand="ndk build"))
@@ -129,6 +132,8 @@ def _write(target: Path, text: str) -> None:
 
 def environment(folder: Path) -> dict[str, str]:
     """What a client's process needs: where the library is, and the variables that nnbridge reads with their values now."""
+    if not (folder / LIBRARY).is_file():
+        raise InputError(Reason(f"a folder with {LIBRARY} (nnbridge ndk build)", "none", operand=str(folder)))
     path = os.environ.get("LD_LIBRARY_PATH", "")
     found = {"LD_LIBRARY_PATH": f"{folder.resolve()}{os.pathsep + path if path else ''}"}
     found.update({name: os.environ[name] for name in VARIABLES if name in os.environ})

@@ -72,13 +72,24 @@ class Outcome:
         self.failures.extend(other.failures)
 
     @property
+    def total(self) -> int:
+        """All cases of all suites."""
+        return sum(tally.total for tally in self.suites.values())
+
+    @property
+    def nothing_ran(self) -> bool:
+        """True if the device took no case whole."""
+        return all(tally.not_taken == tally.total for tally in self.suites.values())
+
+    @property
     def passed(self) -> bool:
         """True if nothing failed and something ran."""
-        return not self.failures and any(tally.passed + tally.refused_as_expected for tally in self.suites.values())
+        return not self.failures and not self.nothing_ran
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready counts and failures."""
         return {
+            "pass": self.passed,
             "suites": {
                 name: {
                     "passed": t.passed,
