@@ -165,6 +165,7 @@ def call_once(c: SubgraphConversion, operator: Operator) -> Mapped:
         callee = c.callee(number, operator, c.draft.inner(), variables)
         callee.check_interface(main=False)
         callee.convert()
+        callee.report(FOLDED)
         try:
             arrays = evaluated(callee.draft.steps, [variables.now[key] for key in variables.changed], HOST.operations)
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, NnapiError) as error:
@@ -200,10 +201,11 @@ def _inlined(c: SubgraphConversion, operator: Operator, number: int, arguments: 
         if not _pass_handle(c, callee, outer, inner):
             callee.values.adopt(inner, c.values.value(outer), c.values.constant(outer))
     callee.convert()
+    callee.report()
     for inner, outer in zip(callee.graph.outputs, operator.outputs, strict=True):
         if not _pass_handle(callee, c, inner, outer):
             c.values.adopt(outer, callee.values.value(inner), callee.values.constant(inner))
-    return Mapped(operator.index, operator.name, INLINED, tuple(r for p in callee.placements for r in p.reasons))
+    return Mapped(operator.index, operator.name, INLINED)
 
 
 def _pass_handle(source: SubgraphConversion, target: SubgraphConversion, index: int, to: int) -> bool:
@@ -244,7 +246,7 @@ def branch(c: SubgraphConversion, operator: Operator) -> Mapped:
     outs = _outs(c, bodies[0], operator, [_common(a.dims, b.dims) for a, b in zip(*made, strict=True)], changed)
     inputs = [c.values.value(arguments[k]) for k in passed] + [_outside(c, key) for key in keys]
     step = Step(OperationCode.IF, (c.values.value(operator.inputs[0]), *models, *inputs), tuple(outs))
-    return _emitted(c, operator, step, changed, [i for i in operator.outputs if not c.is_handle(i)])
+    return _emitted(c, operator, step, changed, [i for i in operator.outputs if not c.is_handle(i)], bodies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +292,7 @@ def loop(c: SubgraphConversion, operator: Operator) -> Mapped:
     for k, i in enumerate(operator.outputs):
         if k not in roles.carried and not _pass_handle(c, c, operator.inputs[k], i):
             c.values.adopt(i, c.values.value(operator.inputs[k]), c.values.constant(operator.inputs[k]))
-    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in roles.carried])
+    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in roles.carried], [test, again])
 
 
 def _repeated(
@@ -390,7 +392,14 @@ def _outs(
     return outs
 
 
-def _emitted(c: SubgraphConversion, operator: Operator, step: Step, changed: Sequence[Key], tensors: Sequence[int]) -> Mapped:
+def _emitted(
+    c: SubgraphConversion,
+    operator: Operator,
+    step: Step,
+    changed: Sequence[Key],
+    tensors: Sequence[int],
+    bodies: Sequence[SubgraphConversion],
+) -> Mapped:
     """Emit as NNAPI's operation if it can be, else as the host's with the same operands; outputs are tensors, then variables."""
     name = f"{operator.index}: {operator.name}"
     mapping, reasons = WIDE, []
@@ -402,6 +411,8 @@ def _emitted(c: SubgraphConversion, operator: Operator, step: Step, changed: Seq
         mapping, reasons = HOST_MAPPING, [error.reason]
         inputs = (*step.inputs, options_value(b"{}"))
         c.draft.add(replace(step, code=extension_code(operator.code), inputs=inputs, name=name, mapping=HOST_MAPPING))
+    for made in bodies:
+        made.report(HOST_MAPPING if mapping == HOST_MAPPING else "")
     for i, value in zip(tensors, step.outputs, strict=False):
         c.values.commit(i, value)
     for key, value in zip(changed, step.outputs[len(tensors) :], strict=True):

@@ -33,7 +33,7 @@ def convert(path: Path, options: ConversionOptions) -> Model:
 
 
 def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert a file, and say what became of each operator."""
+    """Convert a file, and say what became of each operator, those of called subgraphs last."""
     file = read(path)
     try:
         return _Conversion(file, options).run()
@@ -92,7 +92,8 @@ class _Conversion:
         inputs = [values.value(i) for i in main.graph.inputs]
         outputs = [values.value(i) for i in main.graph.outputs]
         model = assemble(self._file.path.stem, inputs, outputs, main.draft, main.variables)
-        return model, tuple(main.placements)
+        placed = [replace(mapped, subgraph=main.number) for mapped in main.placements]
+        return model, (*placed, *main.context.inner.values())
 
     def _resize_inputs(self) -> None:
         """Give inputs the dimensions that the user wants."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -61,6 +61,8 @@ class Context:
     """How many operators of called subgraphs may still be converted; a subgraph may be called from many places."""
     tables: dict[Key, tuple[Value, Value]] = field(default_factory=dict)
     """Keys and values of hash tables."""
+    inner: dict[tuple[int, int], Mapped] = field(default_factory=dict)
+    """Operators of called subgraphs, by subgraph and index."""
     initialised: set[int] = field(default_factory=set)
     """Subgraphs that CALL_ONCE has run."""
 
@@ -116,6 +118,12 @@ class SubgraphConversion:
                 self.placements.append(self._place_safely(operator))
             else:
                 self.placements.append(Mapped(operator.index, operator.name, DEAD))
+
+    def report(self, mapping: str = "") -> None:
+        """Tell what became of a called subgraph's operators; what NNAPI would take goes by ``mapping`` if that is given."""
+        for placed in self.placements:
+            told = mapping if mapping and placed.mapping in (DELEGATE, WIDE) else placed.mapping
+            self.context.inner[self.number, placed.index] = replace(placed, mapping=told, subgraph=self.number)
 
     def outputs(self) -> list[Value]:
         """The values of the subgraph's outputs that are not handles."""

@@ -43,6 +43,13 @@ class Mapped:
     """``delegate`` or ``wide`` (NNAPI), ``host``, ``folded`` (a constant), ``state`` (kept from run to run), ``inlined`` (a call
     that was written out) or ``dead`` (nothing needs it)."""
     reasons: tuple[Reason, ...] = ()
+    subgraph: int = 0
+    """The subgraph that the operator stands in, of files that have several."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        place = {"subgraph": self.subgraph, "index": self.index}
+        return {**place, "operator": self.operator, "mapping": self.mapping, "reasons": [r.as_dict() for r in self.reasons]}
 
 
 @dataclass(frozen=True)
@@ -82,10 +89,7 @@ def mapped_as_dict(mapped: tuple[Mapped, ...]) -> dict[str, Any]:
     """What became of operators, JSON-ready."""
     return {
         "counts": dict(Counter(m.mapping for m in mapped)),
-        "operators": [
-            {"index": m.index, "operator": m.operator, "mapping": m.mapping, "reasons": [r.as_dict() for r in m.reasons]}
-            for m in mapped
-        ],
+        "operators": [m.as_dict() for m in mapped],
     }
 
 

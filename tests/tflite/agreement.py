@@ -23,8 +23,9 @@ Array = npt.NDArray[Any]
 
 
 def converted(path: Path, **options: Any) -> tuple[Model, tuple[Mapped, ...]]:
-    """The model, and what became of each operator."""
-    return convert_with_report(path, ConversionOptions(**options))
+    """The model, and what became of each operator that is not in a called subgraph."""
+    model, placements = convert_with_report(path, ConversionOptions(**options))
+    return model, tuple(p for p in placements if p.subgraph == placements[0].subgraph)
 
 
 def run(model: Model, inputs: dict[str, Array], calls: int = 1) -> list[Array]:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from nnbridge import devices, storage
+from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, MissedDeadlineTransientError, NnapiError
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
 from nnbridge.types import OperationCode
+from nnbridge_tflite.convert import convert_with_report
 from tests.tflite.agreement import Array, converted, differences, litert, run
 from tests.tflite.files import TfliteBuilder
 
@@ -362,3 +364,10 @@ def test_a_cell_in_a_branch_starts_anew_each_time(calls: int, tmp_path: Path) ->
     # 0.5 * 1 + 0.1 and 1 * 1 + 2 * 2 - 0.2.
     for answer in (*run(converted(path)[0], inputs, calls), *litert(path, list(inputs.values()), calls=calls)):
         np.testing.assert_allclose(answer, [[0.6, 4.8]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("operator", "place"), [("ABS", "delegate"), ("ROUND", "host")])
+def test_inspection_tells_what_became_of_the_operators_in_bodies(operator: str, place: str, tmp_path: Path) -> None:
+    _, placements = convert_with_report(_loop(tmp_path, operator), ConversionOptions())
+    inner = [(p.subgraph, p.operator, p.mapping) for p in placements if p.subgraph]
+    assert inner == [(1, "LESS", place), (2, "ADD", place), (2, operator, place), (2, "ADD", place)]
