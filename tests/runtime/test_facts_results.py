@@ -374,6 +374,21 @@ def test_e42_the_cpu_never_measures() -> None:
     assert [execution.duration(code) for code in DurationCode] == [UNKNOWN_DURATION] * 4
 
 
+def test_fenced_durations_leave_out_what_was_waited_for_fences() -> None:
+    fence = os.eventfd(0)
+    compilation = compiled(unary_chain(FLOOR), Driver("driver"))
+    execution = bound(compilation, np.empty((1, 4), np.float32))
+    execution.set_measure_timing(True)
+    with Event.from_sync_fence_fd(fence) as dependency, execution.start_compute_with_dependencies([dependency]) as event:
+        time.sleep(0.02)
+        os.eventfd_write(fence, 1)
+        event.wait()
+    os.close(fence)
+    found = {code: execution.duration(code) for code in DurationCode}
+    assert found[DurationCode.ON_HARDWARE] == found[DurationCode.FENCED_ON_HARDWARE]
+    assert found[DurationCode.IN_DRIVER] - found[DurationCode.FENCED_IN_DRIVER] > 15_000_000
+
+
 def test_each_step_tells_what_its_device_measured() -> None:
     compilation = Compilation.create(
         add_then(FLOOR), [Driver("driver", frozenset({FLOOR})), Driver("old", feature_level=2, exec_time=0.9)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
@@ -63,6 +64,8 @@ class Execution:
         self._timeout: int | None = None
         self._padded = self._measured = self._reusable = self._any_set = False
         self._steps_measured = False
+        self._fence_wait = 0
+        """Nanoseconds that the last computation's driver waited for fences."""
         self._hints: list[tuple[str, int, bytes]] = []
         self._result = Result()
         self._state = _State.PREPARATION
@@ -276,7 +279,10 @@ class Execution:
         self._wait_for([event for event in dependencies if event is not None and not event.has_fence])
 
         def work() -> None:
-            wait_for(dependencies)
+            if dependencies:
+                started = time.perf_counter_ns()
+                wait_for(dependencies)
+                self._fence_wait = time.perf_counter_ns() - started
             self._compute(duration or None, fenced=True)
 
         return Event(work, fence=True, waited=self._complete)
@@ -293,7 +299,7 @@ class Execution:
         with self._starting:
             if not (self._reusable and self._state is _State.COMPLETED):
                 self.require_preparation(call)
-            self._state = _State.COMPUTATION
+            self._state, self._fence_wait = _State.COMPUTATION, 0
         for group, operands in ((self._inputs, self._input_operands), (self._outputs, self._output_operands)):
             for argument, operand in zip(group, operands, strict=True):
                 if argument is None:
@@ -395,6 +401,8 @@ class Execution:
             raise BadStateError(Reason("a measured execution that succeeded", self._state.value, "getDuration"))
         on_hardware = code in (DurationCode.ON_HARDWARE, DurationCode.FENCED_ON_HARDWARE)
         measured = self._result.on_device if on_hardware else self._result.in_driver
+        if code == DurationCode.IN_DRIVER and measured is not None:
+            measured += self._fence_wait  # which is spent in the driver, and not counted by the fenced durations
         return UNKNOWN_DURATION if measured is None else min(measured, UNKNOWN_DURATION - 1)
 
     # -- in one call -------------------------------------------------------------------------------------------------
