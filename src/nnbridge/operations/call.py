@@ -196,12 +196,17 @@ class Call:
     def scalar(self, name: str) -> Any:
         """A scalar's value as a Python number; the declared default where the form leaves it out."""
         arg = self.get(name)
+        if arg is not None and arg.constant:
+            return self.once(f"scalar {name}", lambda: self._number(arg, name), arg)
         if arg is None:
             for signature in self.definition.signatures:
                 for declared in signature.inputs:
                     if declared.name == name and declared.default is not None:
                         return declared.default
             self.fail("a value is required", "none", name)
+        return self._number(arg, name)
+
+    def _number(self, arg: Arg, name: str) -> Any:
         data = arg.data
         self.require(data.size == 1, "a scalar", f"{data.size} values", name)
         return data.reshape(()).item()

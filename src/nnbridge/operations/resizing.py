@@ -147,14 +147,57 @@ def resize_bilinear(call: Call) -> Array:
     )
     one = np.int32(1 << 10) if signed else np.float32(1)
     data = x.data.astype(np.int32 if signed else np.float32, copy=False)
-    dy, dx = dy[:, None, None], dx[:, None]
-    rows = [_weighted(data.take(top, axis=1), one - dy), _weighted(data.take(bottom, axis=1), dy)]
     # Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: they keep Android's, in which
     # each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
-    parts = rows if x.type == T.TENSOR_QUANT8_ASYMM else [rows[0] + rows[1]]
-    corners = (_weighted(part.take(side, axis=2), share) for side, share in ((left, one - dx), (right, dx)) for part in parts)
-    mixed = functools.reduce(lambda total, corner: np.add(total, corner, out=total), corners)
-    return rdbp(mixed, 20) if signed else mixed
+    if x.type == T.TENSOR_QUANT8_ASYMM:
+        dy, dx = dy[:, None, None], dx[:, None]
+        rows = [_weighted(data.take(top, axis=1), one - dy), _weighted(data.take(bottom, axis=1), dy)]
+        corners = [_weighted(part.take(side, axis=2), share) for side, share in ((left, one - dx), (right, dx)) for part in rows]
+        return functools.reduce(lambda total, corner: np.add(total, corner, out=total), corners)
+    phases = call.once("phases", lambda: {1: _phases(top, bottom, dy), 2: _phases(left, right, dx)}, *call.args[1:])
+    # The rows last where there will be more of them: what is long then lies in one piece.
+    for axis in (2, 1) if call.out.dims[1] >= x.dims[1] else (1, 2):
+        data = _mixed(data, axis, phases[axis], call.out.dims[axis], one)
+    return rdbp(data, 20) if signed else data
+
+
+Places = slice | npt.NDArray[np.int64]
+"""Positions along an axis: a slice where they are evenly spaced."""
+Phase = tuple[Places, Places, Places, Any]
+"""Output positions that share one share of the upper neighbour, their lower and upper neighbours, and that share."""
+
+
+def _phases(lower: npt.NDArray[np.int64], upper: npt.NDArray[np.int64], share: npt.NDArray[Any]) -> list[Phase]:
+    """Output positions grouped by share: an image that grows by a whole factor has as many groups, each evenly spaced."""
+    keys = np.stack([share.astype(np.float64), upper - lower], axis=1)
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    if group.max(initial=0) >= max(len(group) // 4, 1):
+        return [(slice(None), lower, upper, share)]
+    found = (np.flatnonzero(group == g) for g in range(group.max() + 1))
+    return [(_spaced(at), _spaced(lower[at]), _spaced(upper[at]), share[at[0]]) for at in found]
+
+
+def _spaced(positions: npt.NDArray[np.int64]) -> Places:
+    steps = np.diff(positions)
+    if len(positions) > 1 and (steps[0] <= 0 or (steps != steps[0]).any()):
+        return positions
+    step = int(steps[0]) if len(positions) > 1 else 1
+    return slice(int(positions[0]), int(positions[-1]) + 1, step)
+
+
+def _mixed(data: npt.NDArray[Any], axis: int, phases: list[Phase], size: int, one: Any) -> npt.NDArray[Any]:
+    """Weighted sums of neighbours along an axis."""
+    result = np.empty((*data.shape[:axis], size, *data.shape[axis + 1 :]), data.dtype)
+    source, target = data.swapaxes(axis, 0), result.swapaxes(axis, 0)
+    for at, lower, upper, share in phases:
+        share = share.reshape(-1, *[1] * (data.ndim - 1)) if np.ndim(share) else share
+        if not np.ndim(share) and share == 0:
+            np.multiply(source[lower], one, out=target[at])
+            continue
+        np.multiply(source[lower], one - share, out=target[at])
+        target[at] += source[upper] * share
+    return result
 
 
 def _weighted(values: npt.NDArray[Any], shares: npt.NDArray[Any]) -> npt.NDArray[Any]:

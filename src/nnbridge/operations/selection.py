@@ -67,11 +67,11 @@ def _arg(code: OperationCode, word: str, function: Callable[..., npt.NDArray[Any
     )
     def kernel(call: Call) -> Array:
         x = call["input"]
-        return function(x.data, axis=call.axis("axis", x.rank)).reshape(call.out.dims)
+        return function(x.data, call.axis("axis", x.rank)).reshape(call.out.dims)
 
 
-_arg(OperationCode.ARGMAX, "largest", np.argmax)
-_arg(OperationCode.ARGMIN, "smallest", np.argmin)
+_arg(OperationCode.ARGMAX, "largest", np.ndarray.argmax)
+_arg(OperationCode.ARGMIN, "smallest", np.ndarray.argmin)
 
 
 # -- DENSIFY ---------------------------------------------------------------------------------------------------------
