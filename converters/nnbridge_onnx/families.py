@@ -19,6 +19,7 @@ FAMILIES = (
     "recurrent",
     "gru",
     "control",
+    "attention",
 )
 
 
