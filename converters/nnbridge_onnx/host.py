@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+import nnbridge_onnx.kernels_sampling  # noqa: F401  # registers its kernels
 from nnbridge.errors import OpFailedError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostOperation, HostTensor
 from nnbridge_onnx.extension import ELEMENT_TYPES, EXTENSION, HELD, OPERATORS, OTHER, UNSUPPORTED
@@ -67,7 +68,7 @@ def _compute(label: str, options: Options, feeds: Mapping[str, Array]) -> Sequen
 def by_kernel(label: str, options: Options, feeds: Mapping[str, Array]) -> Any:
     """What a kernel of our own answers, None for a form that it does not know."""
     inputs, outputs, attributes = _parts(options["node"])
-    call = Call(tuple(feeds[name] if name else None for name in inputs), attributes, outputs)
+    call = Call(tuple(feeds[name] if name else None for name in inputs), attributes, outputs, options["opset"])
     return KERNELS[options["op"]](call)
 
 

@@ -24,6 +24,8 @@ class Call:
     attributes: Mapping[str, Any]
     outputs: int
     """How many outputs are wanted."""
+    version: int
+    """The opset."""
 
     def input(self, position: int) -> Array:
         """An input that must be there."""
@@ -97,16 +99,32 @@ def _non_max_suppression(call: Call) -> Sequence[Array]:
     least = call.optional(4)
     chosen: list[tuple[int, int, int]] = []
     for image, of_image in enumerate(scores):
+        rows = boxes[image].T
         for label, given in enumerate(of_image):
             left = np.flatnonzero(given > np.ravel(least)[0]) if least is not None else np.arange(given.size)
             left = left[np.argsort(-given[left], kind="stable")]
-            kept = 0
-            while left.size and kept < most:
-                best, left = left[0], left[1:]
-                chosen.append((image, label, int(best)))
-                kept += 1
-                left = left[~_overlapping(boxes[image], best, left, overlap)]
+            chosen += [(image, label, int(left[i])) for i in _kept(rows[:, left], most, overlap)]
     return [np.array(chosen, np.int64).reshape(-1, 3)]
+
+
+def _kept(rows: Array, most: float, overlap: float) -> list[int]:
+    """Places of at most so many boxes, best first, none of which shares more than a part of its union with a better one.
+
+    ``rows`` [4, boxes] are lowest and highest corners.
+    """
+    kept: list[int] = []
+    places = np.arange(rows.shape[1])
+    areas = (rows[2] - rows[0]) * (rows[3] - rows[1])
+    with np.errstate(all="ignore"):
+        while places.size and len(kept) < most:
+            kept.append(int(places[0]))
+            best, rest, area, others = rows[:, 0], rows[:, 1:], areas[0], areas[1:]
+            height = np.minimum(rest[2], best[2]) - np.maximum(rest[0], best[0])
+            width = np.minimum(rest[3], best[3]) - np.maximum(rest[1], best[1])
+            shared = np.maximum(height, 0) * np.maximum(width, 0)
+            apart = np.flatnonzero(~((shared > 0) & (shared / (area + others - shared) > overlap)))
+            rows, areas, places = rest[:, apart], others[apart], places[1:][apart]
+    return kept
 
 
 def _corners(call: Call) -> Array:
@@ -118,16 +136,6 @@ def _corners(call: Call) -> Array:
     else:
         one, other = given[..., :2], given[..., 2:]
     return np.concatenate([np.minimum(one, other), np.maximum(one, other)], axis=-1)
-
-
-def _overlapping(boxes: Array, best: int, others: Array, most: float) -> Array:
-    """Which boxes share more than a part of the union with the best one."""
-    sides = np.minimum(boxes[best, 2:], boxes[others, 2:]) - np.maximum(boxes[best, :2], boxes[others, :2])
-    shared = np.where((sides > 0).all(axis=-1), sides.prod(axis=-1), 0)
-    areas = (boxes[others, 2:] - boxes[others, :2]).prod(axis=-1)
-    union = (boxes[best, 2:] - boxes[best, :2]).prod() + areas - shared
-    with np.errstate(all="ignore"):
-        return (shared > 0) & (union > 0) & (shared / union > most)
 
 
 # -- windows -------------------------------------------------------------------------------------------------------------

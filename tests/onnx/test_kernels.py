@@ -31,6 +31,13 @@ def boxes(count: int) -> np.ndarray:
     return np.concatenate([corner, corner + 0.3 * RNG.random((2, count, 2)).astype(np.float32)], axis=-1)
 
 
+def regions(count: int) -> np.ndarray:
+    """Left, top, right, bottom; some reach outside."""
+    corner = RNG.uniform(-2, 5, (count, 2))
+    return np.concatenate([corner, corner + RNG.uniform(0.5, 5, (count, 2))], axis=1).astype(np.float32)
+
+
+DEFORMED = {"group": 2, "offset_group": 2, "pads": [1, 0, 1, 0]}
 LIMITS = [np.array([5]), np.array([0.3], np.float32), np.array([0.2], np.float32)]
 CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
     ("GatherElements", [real(5, 6), RNG.integers(-6, 6, (5, 9))], {"axis": 1}, 1, 17),
@@ -61,6 +68,23 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
         22,
     ),
     ("LpPool", [real(1, 2, 7, 8)], {"kernel_shape": [3, 2], "p": 3, "strides": [2, 1]}, 1, 18),
+    *(
+        ("GridSample", [real(2, 3, 5, 6), 1.5 * real(2, 4, 7, 2)], {"mode": m, "padding_mode": p, "align_corners": a}, 1, 16)
+        for m in ("bilinear", "nearest")
+        for p in ("zeros", "border", "reflection")
+        for a in (0, 1)
+    ),
+    ("GridSample", [real(1, 2, 4, 5, 6), real(1, 2, 3, 4, 3)], {}, 1, 20),
+    ("RoiAlign", [real(2, 3, 9, 8), regions(6), np.array([0, 1, 1, 0, 0, 1])], {"output_height": 3, "output_width": 2}, 1, 16),
+    (
+        "RoiAlign",
+        [real(1, 3, 9, 8), regions(4), np.zeros(4, np.int64)],
+        {"output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.5},
+        1,
+        10,
+    ),
+    ("DeformConv", [real(2, 4, 7, 6), real(6, 2, 3, 2), real(2, 24, 7, 5), real(6)], DEFORMED, 1, 19),
+    ("DeformConv", [real(1, 2, 6, 6), real(3, 2, 2, 2), real(1, 8, 3, 3), real(3), real(1, 4, 3, 3)], {"strides": [2, 2]}, 1, 19),
     ("Conv", [real(2, 4, 5, 6, 7), real(6, 2, 3, 2, 2), real(6)], {"group": 2, "pads": [1, 0, 1, 0, 1, 0]}, 1, 17),
     ("Conv", [real(1, 4, 15), real(4, 1, 3)], {"group": 4, "strides": [2], "auto_pad": "SAME_UPPER"}, 1, 17),
     ("Conv", [real(1, 3, 9, 8), real(5, 3, 3, 2)], {"strides": [2, 3], "dilations": [1, 2]}, 1, 17),

@@ -1,0 +1,167 @@
+"""NumPy kernels that read images between their pixels: GridSample, RoiAlign, DeformConv."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from nnbridge_onnx.graph import Array
+from nnbridge_onnx.kernels import Call, kernel
+
+_LINEAR, _NEAREST = ("linear", "bilinear"), "nearest"
+_NO_HALF_PIXELS = 16
+"""The first opset whose RoiAlign counts from the middle of pixels by default."""
+
+
+def _read(data: Array, places: Sequence[Array], padding: str) -> Array:
+    """[channels, places] of [channels, ...] at whole places, which may lie outside."""
+    inside: Array = np.ones(places[0].shape, bool)
+    found = []
+    for place, size in zip(places, data.shape[1:], strict=True):
+        if padding == "zeros":
+            inside &= (place >= 0) & (place < size)
+        found.append(np.clip(place, 0, size - 1).astype(np.int64))
+    at: tuple[Any, ...] = (slice(None), *found)
+    return np.where(inside, data[at], 0)
+
+
+def _between(data: Array, places: Sequence[Array], read: Callable[[Sequence[Array]], Array]) -> Array:
+    """Linear interpolation between the pixels around each place."""
+    low = [np.floor(place) for place in places]
+    parts = [place - floor for place, floor in zip(places, low, strict=True)]
+    made: Array = np.zeros((len(data), places[0].size), data.dtype)
+    for corner in product((0, 1), repeat=len(places)):
+        weight = np.prod([p if up else 1 - p for p, up in zip(parts, corner, strict=True)], axis=0)
+        made += read([floor + up for floor, up in zip(low, corner, strict=True)]) * weight.astype(data.dtype)
+    return made
+
+
+# -- GridSample ------------------------------------------------------------------------------------------------------------
+
+
+@kernel("GridSample")
+def _grid_sample(call: Call) -> Sequence[Array] | None:
+    data, grid = call.input(0), call.input(1)
+    mode, padding = call.text("mode", "linear"), call.text("padding_mode", "zeros")
+    if mode not in (*_LINEAR, _NEAREST) or data.dtype.kind != "f" or grid.shape[-1] != data.ndim - 2:
+        return None
+    aligned, sizes = bool(call.attributes.get("align_corners", 0)), data.shape[2:]
+    spans = [(0.0, s - 1.0) if aligned else (-0.5, s - 0.5) for s in sizes]
+
+    def bounded(places: Sequence[Array]) -> list[Array]:
+        if padding == "border":
+            return [np.clip(p, 0, s - 1) for p, s in zip(places, sizes, strict=True)]
+        if padding == "reflection":
+            return [_reflected(p, *span) for p, span in zip(places, spans, strict=True)]
+        return list(places)
+
+    made = np.empty((len(data), data.shape[1], math.prod(grid.shape[1:-1])), data.dtype)
+    for image, given, answer in zip(data, grid, made, strict=True):
+        # The grid names the last axis first.
+        shares = [given[..., -1 - axis].ravel() for axis in range(len(sizes))]
+        places = [_denormalised(share, size, aligned) for share, size in zip(shares, sizes, strict=True)]
+
+        def read(whole: Sequence[Array], image: Array = image) -> Array:
+            return _read(image, bounded(whole), padding)
+
+        if mode == _NEAREST:
+            answer[:] = read(bounded([np.rint(place) for place in places]))
+        else:
+            answer[:] = _between(image, bounded(places), read)
+    return [made.reshape(*data.shape[:2], *grid.shape[1:-1])]
+
+
+def _denormalised(share: Array, size: int, aligned: bool) -> Array:
+    """Places from -1 to 1 as pixels."""
+    return (share + 1) / 2 * (size - 1) if aligned else ((share + 1) * size - 1) / 2
+
+
+def _reflected(places: Array, low: float, high: float) -> Array:
+    """Places thrown back at the borders until they lie between them."""
+    span = high - low
+    if span <= 0:
+        return np.full_like(places, low)
+    way = np.mod(places - low, 2 * span)
+    return low + np.where(way > span, 2 * span - way, way)
+
+
+# -- RoiAlign --------------------------------------------------------------------------------------------------------------
+
+
+@kernel("RoiAlign")
+def _roi_align(call: Call) -> Sequence[Array] | None:
+    """Averages over sampled points of each part of each region."""
+    data, regions, images = call.input(0), call.input(1), call.input(2)
+    if call.text("mode", "avg") != "avg" or data.dtype.kind != "f":
+        return None
+    rows, columns = (int(call.attributes.get(f"output_{side}", 1)) for side in ("height", "width"))
+    usual = "half_pixel" if call.version >= _NO_HALF_PIXELS else "output_half_pixel"
+    centred = call.text("coordinate_transformation_mode", usual) == "half_pixel"
+    scaled = regions * np.float32(call.attributes.get("spatial_scale", 1.0)) - (0.5 if centred else 0.0)
+    made = np.zeros((len(regions), data.shape[1], rows, columns), data.dtype)
+    for region, image, answer in zip(scaled, images, made, strict=True):
+        axes = []
+        for low, high, parts in ((region[1], region[3], rows), (region[0], region[2], columns)):
+            extent = high - low if centred else max(high - low, 1.0)
+            count = int(call.attributes.get("sampling_ratio", 0)) or math.ceil(extent / parts)
+            axes.append((low + extent / parts * (np.arange(parts * count) + 0.5) / max(count, 1), count))
+        (y, vertical), (x, horizontal) = axes
+        if vertical > 0 and horizontal > 0:
+            points = _sampled(data[int(image)], y, x).reshape(-1, rows, vertical, columns, horizontal)
+            answer[:] = points.mean(axis=(2, 4))
+    return [made]
+
+
+def _sampled(image: Array, y: Array, x: Array) -> Array:
+    """[channels, y, x]; what lies more than a pixel outside is 0."""
+    height, width = image.shape[1:]
+    down, across = np.meshgrid(y, x, indexing="ij")
+    outside = (down < -1) | (down > height) | (across < -1) | (across > width)
+    places = [np.clip(down, 0, height - 1).ravel(), np.clip(across, 0, width - 1).ravel()]
+    found = _between(image, places, partial(_read, image, padding="border"))
+    return np.where(outside, 0, found.reshape(len(image), len(y), len(x)))
+
+
+# -- DeformConv ------------------------------------------------------------------------------------------------------------
+
+
+@kernel("DeformConv")
+def _deform_conv(call: Call) -> Sequence[Array] | None:
+    """A convolution whose windows' pixels are moved by offsets and weighed by a mask."""
+    data, weights, offset = (call.input(i) for i in range(3))
+    bias, mask = call.optional(3), call.optional(4)
+    groups, parts = (int(call.attributes.get(name, 1)) for name in ("group", "offset_group"))
+    batch, channels = data.shape[:2]
+    if data.ndim != 4 or data.dtype.kind != "f" or channels != weights.shape[1] * groups or channels % parts:
+        return None
+    kernel_size, out = weights.shape[2:], offset.shape[2:]
+    strides, dilations = (call.attributes.get(name) or (1, 1) for name in ("strides", "dilations"))
+    begin = (call.attributes.get("pads") or (0, 0, 0, 0))[:2]
+    moved = offset.reshape(batch, parts, *kernel_size, 2, *out)
+    weighed = (
+        np.ones((batch, parts, *kernel_size, *out), data.dtype)
+        if mask is None
+        else mask.reshape(batch, parts, *kernel_size, *out)
+    )
+    # Where each pixel of each window lies without offsets: [kernel, kernel, out, out] for each axis.
+    grids = [np.arange(k) * d for k, d in zip(kernel_size, dilations, strict=True)]
+    starts = [np.arange(n) * s - b for n, s, b in zip(out, strides, begin, strict=True)]
+    down = grids[0][:, None, None, None] + starts[0][None, None, :, None]
+    across = grids[1][None, :, None, None] + starts[1][None, None, None, :]
+    made = np.empty((batch, len(weights), *out), data.dtype)
+    each = channels // parts
+    turned = weights.reshape(groups, len(weights) // groups, -1)
+    for image in range(batch):
+        seen = np.empty((channels, *kernel_size, *out), data.dtype)
+        for part in range(parts):
+            source = data[image, part * each : (part + 1) * each]
+            at = [(down + moved[image, part, :, :, 0]).ravel(), (across + moved[image, part, :, :, 1]).ravel()]
+            found = _between(source, at, partial(_read, source, padding="zeros"))
+            seen[part * each : (part + 1) * each] = found.reshape(each, *kernel_size, *out) * weighed[image, part]
+        made[image] = (turned @ seen.reshape(groups, -1, math.prod(out))).reshape(-1, *out)
+    return [made if bias is None else made + bias.reshape(-1, 1, 1)]
