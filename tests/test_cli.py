@@ -278,3 +278,8 @@ def test_nothing_but_the_answer_is_written_where_no_terminal_is() -> None:
 
 def test_reasons_keep_a_sample_drivers_name_whole() -> None:
     assert f"{FAST}: " in call("plan", DIGITS, "--device", f"{FAST},{MINIMAL}").stdout
+
+
+def test_a_tie_is_called_one() -> None:
+    shown = " ".join(call("plan", DIGITS, "--device", "nnapi-sample_full").stdout.replace("│", " ").split())
+    assert "which wins ties" in shown

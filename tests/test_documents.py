@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +67,16 @@ def test_documents_are_found_where_the_readme_links_them() -> None:
     readme = (REPOSITORY / "README.md").read_text()
     missing = [link for link in re.findall(r"\]\(((?!http)[^)#]+)", readme) if not Path(REPOSITORY / link).exists()]
     assert not missing
+
+
+def test_every_document_is_linked_in_the_readme() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    assert [page.name for page in (REPOSITORY / "docs").glob("*.md") if f"](docs/{page.name})" not in readme] == []
+
+
+def test_the_readmes_python_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["outputs"]["PartitionedCall:0"].sum() == pytest.approx(1.0)

@@ -211,6 +211,8 @@ def _listed(kinds: Counter[str]) -> str:
 
 
 def _reason_line(reason: dict[str, Any], kind: str) -> str:
+    if "figure" in reason and reason["figure"] == reason["best"]:
+        return f"{reason['device']}: figure {reason['figure']:.4g}, as {reason['winner']}'s, which wins ties"
     if "figure" in reason:
         return f"{reason['device']}: figure {reason['figure']:.4g}, {reason['winner']}'s is {reason['best']:.4g}"
     where = f" ({reason['operand']})" if "operand" in reason else ""

@@ -85,7 +85,7 @@ def test_arm_nn_18_05_takes_the_whole_digit_classifier() -> None:
         ("RELU = { max_bytes = 15 }", "RELU x: 15 bytes at most, found 16 bytes"),
         ("RELU = { max_side = 3 }", "RELU x: sides of 3 at most, found [1, 4]"),
         ('RELU = { constant = ["input"] }', "RELU input: a constant, found a computed value"),
-        ("ADD = {}", "RELU: an operation that npu has, found RELU"),
+        ("ADD = {}", "RELU: an operation that the profile names, found RELU"),
     ],
 )
 def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, told: str) -> None:

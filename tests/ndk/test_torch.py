@@ -9,7 +9,7 @@ import pytest
 
 from nnbridge import clib
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'nnbridge[torch]')")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install '.[torch]')")
 pytest.importorskip("cffi")
 
 from torch.backends._nnapi.prepare import convert_model_to_nnapi  # noqa: E402

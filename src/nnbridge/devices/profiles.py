@@ -122,11 +122,11 @@ class ProfileDevice(Device):
         extension = model.extension_of(operation.type)
         if extension is not None:
             claimed = next((numbers for e, numbers in self.extensions.items() if e.name == extension[0]), ())
-            return None if extension[1] in claimed else Reason(f"an operation that {self.name} has", name, name)
+            return None if extension[1] in claimed else Reason("an operation that the profile names", name, name)
         known = operation.type in _CODES
         alternatives = self.rules.get(OperationCode(operation.type), self.others) if known else ()
         if not alternatives:
-            return Reason(f"an operation that {self.name} has", name, name)
+            return Reason("an operation that the profile names", name, name)
         broken = [list(_broken(rule, model, operation, name)) for rule in alternatives]
         # The alternative that comes closest tells what is missing.
         return None if [] in broken else min(broken, key=len)[0]
