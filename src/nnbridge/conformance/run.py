@@ -20,9 +20,11 @@ from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import NnapiError, Reason
 from nnbridge.model import Model, Operation
-from nnbridge.runtime.compilation import Compilation, supported_operations
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.partition import place
 from nnbridge.runtime.slicing import CONTROL_FLOW
+from nnbridge.types import PreferenceCode
 
 INFINITE_LOOP_TIMEOUT_NS = 20_000_000
 """Loop time-out of the cases that must fail by it."""
@@ -187,9 +189,11 @@ def run_case(case: Case, setting: Setting) -> Failure | NotTaken | None:
 
 
 def _takes_all(model: Model, setting: Setting) -> bool:
-    """False for a single driver that does not take the whole model; the CPU has to take all of them."""
+    """False for a single driver that does not get the whole model; the CPU has to take all of them."""
     device = device_list.device(setting.device)
-    return setting.split is not None or device.kind != "device" or all(supported_operations(model, [device]))
+    if setting.split is not None or device.kind != "device":
+        return True
+    return all(found.device is not None for found in place(model, [device], PreferenceCode.FAST_SINGLE_ANSWER))
 
 
 def answer(case: Case, setting: Setting, model: Model) -> list[npt.NDArray[Any]]:
