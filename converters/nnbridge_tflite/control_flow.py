@@ -17,6 +17,7 @@ from nnbridge_tflite.extension import extension_code, options_value
 from nnbridge_tflite.graph import ELEMENT_TYPES, Operator, Subgraph
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.subgraphs import (
+    DEAD,
     FOLDED,
     HANDLERS,
     HOST_MAPPING,
@@ -165,7 +166,7 @@ def call_once(c: SubgraphConversion, operator: Operator) -> Mapped:
         callee = c.callee(number, operator, c.draft.inner(), variables)
         callee.check_interface(main=False)
         callee.convert()
-        callee.report(FOLDED)
+        callee.report()
         try:
             arrays = evaluated(callee.draft.steps, [variables.now[key] for key in variables.changed], HOST.operations)
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, NnapiError) as error:
@@ -241,12 +242,27 @@ def branch(c: SubgraphConversion, operator: Operator) -> Mapped:
     bodies = [_converted(c, operator, number, arguments, dims) for number in numbers]
     keys, changed = _keys(c, bodies)
     changed = [key for key in changed if outlives_bodies(key)]
-    made = [[*b.outputs(), *(b.variables.now[key] for key in changed)] for b in bodies]
+    wanted = _wanted(c, bodies[0], operator)
+    if not wanted and not changed:
+        return Mapped(operator.index, operator.name, DEAD)
+    made = [[*(b.values.value(b.graph.outputs[k]) for k in wanted), *(b.variables.now[key] for key in changed)] for b in bodies]
     models = [_model(b, _taken(b, passed, keys), out) for b, out in zip(bodies, made, strict=True)]
-    outs = _outs(c, bodies[0], operator, [_common(a.dims, b.dims) for a, b in zip(*made, strict=True)], changed)
+    outs = [c.values.fresh_output(operator.outputs[k]) for k in wanted] + [bodies[0].variables.now[key].like() for key in changed]
+    for out, a, b in zip(outs, *made, strict=True):
+        out.dims = _common(a.dims, b.dims)
     inputs = [c.values.value(arguments[k]) for k in passed] + [_outside(c, key) for key in keys]
     step = Step(OperationCode.IF, (c.values.value(operator.inputs[0]), *models, *inputs), tuple(outs))
-    return _emitted(c, operator, step, changed, [i for i in operator.outputs if not c.is_handle(i)], bodies)
+    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in wanted], bodies)
+
+
+def _wanted(c: SubgraphConversion, made: SubgraphConversion, operator: Operator) -> list[int]:
+    """Places of outputs that something reads; what handles stand for is handed on."""
+    read = {i for other in c.graph.operators for i in other.inputs} | set(c.graph.outputs)
+    plain = []
+    for k, (inner, outer) in enumerate(zip(made.graph.outputs, operator.outputs, strict=True)):
+        if not _pass_handle(made, c, inner, outer) and outer in read:
+            plain.append(k)
+    return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,20 +394,6 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(m if m == n else 0 for m, n in zip(a, b, strict=True)) if len(a) == len(b) else ()
 
 
-def _outs(
-    c: SubgraphConversion, made: SubgraphConversion, operator: Operator, dims: Sequence[tuple[int, ...]], changed: Sequence[Key]
-) -> list[Value]:
-    """The operator's outputs, and what its bodies leave in variables."""
-    outs = []
-    for inner, outer in zip(made.graph.outputs, operator.outputs, strict=True):
-        if not _pass_handle(made, c, inner, outer):
-            outs.append(c.values.fresh_output(outer))
-    outs += [made.variables.now[key].like() for key in changed]
-    for out, known in zip(outs, dims, strict=True):
-        out.dims = known
-    return outs
-
-
 def _emitted(
     c: SubgraphConversion,
     operator: Operator,
@@ -412,7 +414,7 @@ def _emitted(
         inputs = (*step.inputs, options_value(b"{}"))
         c.draft.add(replace(step, code=extension_code(operator.code), inputs=inputs, name=name, mapping=HOST_MAPPING))
     for made in bodies:
-        made.report(HOST_MAPPING if mapping == HOST_MAPPING else "")
+        made.report(reasons[0] if mapping == HOST_MAPPING else None)
     for i, value in zip(tensors, step.outputs, strict=False):
         c.values.commit(i, value)
     for key, value in zip(changed, step.outputs[len(tensors) :], strict=True):

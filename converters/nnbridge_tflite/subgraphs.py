@@ -119,11 +119,13 @@ class SubgraphConversion:
             else:
                 self.placements.append(Mapped(operator.index, operator.name, DEAD))
 
-    def report(self, mapping: str = "") -> None:
-        """Tell what became of a called subgraph's operators; what NNAPI would take goes by ``mapping`` if that is given."""
+    def report(self, hosted: Reason | None = None) -> None:
+        """Tell what became of a called subgraph's operators; ``hosted`` is why the host runs it, NNAPI's operations included."""
         for placed in self.placements:
-            told = mapping if mapping and placed.mapping in (DELEGATE, WIDE) else placed.mapping
-            self.context.inner[self.number, placed.index] = replace(placed, mapping=told, subgraph=self.number)
+            told = replace(placed, subgraph=self.number)
+            if hosted is not None and placed.mapping in (DELEGATE, WIDE):
+                told = replace(told, mapping=HOST_MAPPING, reasons=(hosted,))
+            self.context.inner[self.number, placed.index] = told
 
     def outputs(self) -> list[Value]:
         """The values of the subgraph's outputs that are not handles."""

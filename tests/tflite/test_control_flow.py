@@ -371,3 +371,19 @@ def test_inspection_tells_what_became_of_the_operators_in_bodies(operator: str, 
     _, placements = convert_with_report(_loop(tmp_path, operator), ConversionOptions())
     inner = [(p.subgraph, p.operator, p.mapping) for p in placements if p.subgraph]
     assert inner == [(1, "LESS", place), (2, "ADD", place), (2, operator, place), (2, "ADD", place)]
+
+
+def test_what_nobody_reads_of_an_if_is_not_made(tmp_path: Path) -> None:
+    main = TfliteBuilder()
+    numbers = []
+    for name, answer in (("ABS", True), ("NEG", False)):
+        body = main.beside()
+        x, y = body.tensor(SHAPE), body.tensor(SHAPE)
+        body.operator(name, [x], [y], {})
+        numbers.append(main.add(body, [x], [y, body.constant(answer, B)]))
+    condition, x, y = main.tensor((), B, name="condition"), main.tensor(SHAPE, name="x"), main.tensor(SHAPE, name="y")
+    options = dict(zip(("then_subgraph_index", "else_subgraph_index"), numbers, strict=True))
+    main.operator("IF", [condition, x], [y, main.tensor((), B)], options)
+    model = _agrees(main.write(tmp_path / "m.tflite", [condition, x], [y]), "wide")
+    assert [len(operation.outputs) for operation in model.main.operations] == [1]
+    assert [len(subgraph.operations) for subgraph in model.referenced] == [1, 1]

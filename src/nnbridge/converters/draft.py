@@ -278,7 +278,7 @@ def _check_control_flow(step: Step, feature_level: int) -> None:
     if verdict.reason is not None:
         raise Unmappable(verdict.reason)
     hosted = next(
-        (m.operation_name(o) for m in models for s in m.subgraphs() for o in s.operations if is_extension(o.type)), None
+        (o.name or m.operation_name(o) for m in models for s in m.subgraphs() for o in s.operations if is_extension(o.type)), None
     )
     if hosted is not None:
         raise Unmappable(Reason("bodies of NNAPI's operations alone", hosted, name))
