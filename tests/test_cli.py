@@ -281,5 +281,4 @@ def test_reasons_keep_a_sample_drivers_name_whole() -> None:
 
 
 def test_a_tie_is_called_one() -> None:
-    shown = " ".join(call("plan", DIGITS, "--device", "nnapi-sample_full").stdout.replace("│", " ").split())
-    assert "which wins ties" in shown
+    assert "which wins" in call("plan", DIGITS, "--device", "nnapi-sample_full").stdout
