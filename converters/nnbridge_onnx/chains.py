@@ -102,20 +102,22 @@ class ChainFinder:
         bias = self._bias(node, product.channels(node, weights))
         if bias is None:
             return chain
-        scaled, offset, last, fused = weights.astype(np.float64), bias, node, chain.fused
+        factor, offset, last, fused = np.ones(len(bias)), bias, node, chain.fused
         with np.errstate(all="ignore"):
             while (reader := self._only_reader(last.outputs[0])) is not None:
                 affine = self._affine(reader, last.outputs[0], product.axis, len(offset))
                 if affine is None:
                     break
-                scaled = product.scale(node, scaled, affine.factor)
+                factor = factor * affine.factor
                 offset = offset * affine.factor + affine.offset
                 last, fused = reader, (*fused, reader.index)
-        constants = {
-            f"{node.inputs[1]} of node {node.index}": scaled.astype(weights.dtype),
-            f"bias of node {node.index}": offset.astype(weights.dtype),
-        }
-        if last is node or not all(np.isfinite(array).all() for array in constants.values()):
+            if last is node:
+                return chain
+            constants = {
+                f"{node.inputs[1]} of node {node.index}": product.scale(node, weights, factor).astype(weights.dtype),
+                f"bias of node {node.index}": offset.astype(weights.dtype),
+            }
+        if not all(np.isfinite(array).all() for array in constants.values()):
             return chain
         attributes = {**node.attributes, "beta": 1.0} if node.type == "Gemm" else node.attributes
         made = replace(node, inputs=(node.inputs[0], *constants), outputs=last.outputs, attributes=attributes)
