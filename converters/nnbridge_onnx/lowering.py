@@ -16,7 +16,7 @@ from nnbridge.errors import Reason
 from nnbridge.model import Model
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.graph import Array, Dims, Node
-from nnbridge_onnx.values import INT64, LAST, MOVABLE, Values, dims_of, moved
+from nnbridge_onnx.values import INT64, LAST, MOVABLE, Values, dims_of, in_place, moved
 
 Lower: TypeAlias = "Callable[[Lowerer], None]"
 
@@ -220,7 +220,7 @@ class Lowerer:
             self.refuse("float32 or float16", OperandCode(like.type).name, like.name)
         data = np.ascontiguousarray(array, dtype)
         data = data.reshape(dims if dims is not None else data.shape or (1,))
-        return Value(like.type, data.shape, data=data)
+        return in_place(Value(like.type, data.shape, data=data))
 
     def require_numbers(self, *values: Value) -> None:
         """Refuse 8-bit values outside a group: NNAPI computes on what they stand for, ONNX on the bytes."""

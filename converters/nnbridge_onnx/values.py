@@ -78,6 +78,14 @@ def keeps_order(dims: Sequence[int], order: Sequence[int]) -> bool:
     return places == sorted(places)
 
 
+def in_place(value: Value) -> Value:
+    """A constant that serves the model where it is, if it is large."""
+    data = value.data
+    if data is not None and data.nbytes > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
+        value.region = Region(Pool.of(data.reshape(-1).view(np.uint8)), 0, data.nbytes)
+    return value
+
+
 class Values:
     """The values of a graph's main level, by name."""
 
@@ -280,9 +288,7 @@ class Values:
         value = Value(code, stored.shape, name=name, data=stored)
         if quantisation is not None:
             value.scale, value.zero_point = quantisation.scale, quantisation.zero_point
-        if stored.nbytes > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES and stored is not array.base:
-            value.region = Region(Pool.of(stored.reshape(-1).view(np.uint8)), 0, stored.nbytes)
-        return value
+        return in_place(value)
 
     def _reordered(self, value: Value, name: str, *, last: bool) -> Value:
         order = (LAST if last else FIRST).get(value.rank)
