@@ -71,6 +71,10 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
     kept = [node for node in seen.graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
     del seen.graph.node[:]
     seen.graph.node.extend(kept)
+    for node in seen.graph.node:
+        if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
+            # The operator's default, which inference takes for 0.
+            node.attribute.append(helper.make_attribute("onesided", 1))
     inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=_propagates(seen.graph, {})).graph
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():

@@ -131,3 +131,11 @@ def test_the_model_that_was_given_stays_as_it_is() -> None:
     before = made.SerializeToString(deterministic=True)
     convert_proto(made)
     assert made.SerializeToString(deterministic=True) == before
+
+
+def test_a_spectrum_has_one_side_by_default() -> None:
+    constants = {"step": np.array(4), "window": np.ones(8, np.float32)}
+    made = model([helper.make_node("STFT", ["x", "step", "window"], ["y"])], [1, 32, 1], constants)
+    del made.graph.output[0].type.tensor_type.shape.dim[:]
+    made.graph.output[0].type.tensor_type.shape.dim.extend([onnx.TensorShapeProto.Dimension() for _ in range(4)])
+    assert backend.run_model(made, [np.ones((1, 32, 1), np.float32)])[0].shape == (1, 7, 5, 2)
