@@ -27,7 +27,7 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
       nnbridge devices
       nnbridge devices --profiles
       nnbridge devices check my-npu.toml
-      nnbridge devices serve my_module:MINE --socket /tmp/mine.socket
+      nnbridge devices serve my_module:MINE --socket mine.socket
     """
     if context.invoked_subcommand is not None:
         return
@@ -88,8 +88,8 @@ def serve(device: str, path: str, as_json: bool) -> None:
 
     \b
     Example:
-      nnbridge devices serve my_module:MINE --socket /tmp/mine.socket &
-      nnbridge plan model.tflite --device socket:/tmp/mine.socket
+      nnbridge devices serve my_module:MINE --socket mine.socket &
+      nnbridge plan model.tflite --device socket:mine.socket
     """
     from nnbridge import devices as device_list
     from nnbridge.errors import InputError, Reason
