@@ -163,6 +163,22 @@ def test_y19_a_drivers_error_is_the_answer_where_there_is_no_other_memory() -> N
     assert made(compiled(False, Dying("dying", ALL)), [0]).allocator == ""
 
 
+@pytest.mark.parametrize("dims", [(2**16, 2**16), (2**32 - 1, 2**32 - 1), (2**31, 2**31, 2**31)])
+def test_a_memory_of_more_than_4_gib_fails(dims: tuple[int, ...]) -> None:
+    builder = ModelBuilder()
+    x, y = (builder.add_operand(FLOAT, (0,) * len(dims)) for _ in "xy")
+    builder.add_operation(OperationCode.RELU, [x], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    compilation = Compilation.create(builder.finish(), [])
+    compilation.finish()
+    desc = MemoryDesc()
+    desc.add_input_role(compilation, 0, 1.0)
+    desc.set_dimensions(dims)
+    desc.finish()
+    with pytest.raises(OpFailedError, match="4294967295"):
+        desc.create()
+
+
 def test_y20_the_cpu_allocates_known_sizes() -> None:
     compilation = compiled(False)
     assert made(compilation, [0]).allocator == "nnapi-reference"

@@ -7,6 +7,7 @@ the NNAPI error that Android gives.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -243,7 +244,7 @@ class Device(ABC):
         """
         if is_extension(operand.type) or (operand.is_tensor and not known(operand.dims)):
             raise OpFailedError(Reason("a base type and known dimensions", str(operand), "allocate"))
-        return np.empty(int(np.prod(operand.dims)) * operand_dtype(operand).itemsize, np.uint8)
+        return np.empty(math.prod(operand.dims) * operand_dtype(operand).itemsize, np.uint8)
 
     @property
     def level(self) -> FeatureLevel:

@@ -8,6 +8,7 @@ what a device allocates can be read by everybody; who allocates it, and what hap
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Callable, Sequence
@@ -18,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.devices.device import BufferRole, Device, PreparedModel
-from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, Reason, UnmappableError
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, OutOfMemoryError, Reason, UnmappableError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, Pool, known
+from nnbridge.operations.validation import MAX_TENSOR_BYTES
 from nnbridge.runtime.answers import called
 from nnbridge.types import FeatureLevel, is_extension
 
@@ -328,13 +330,18 @@ class MemoryDesc:
         assert self._operand is not None
         operand, roles = replace(self._operand, dims=self._dims), frozenset(self._roles)
         unknown = operand.is_tensor and not known(self._dims)
+        if not unknown and _size(operand) > MAX_TENSOR_BYTES:
+            raise OpFailedError(Reason(f"at most {MAX_TENSOR_BYTES} bytes", str(_size(operand)), "createFromDesc"))
         try:
             device = self._allocator()
             return DeviceMemory(operand, roles, self._allocated(device, operand), device.name)
         except NnapiError:
             if unknown or any(role.compilation.explicit for role in roles):
                 raise
-        return DeviceMemory(operand, roles, np.empty(_size(operand), np.uint8), "")
+        try:
+            return DeviceMemory(operand, roles, np.empty(_size(operand), np.uint8), "")
+        except MemoryError as error:
+            raise OutOfMemoryError(Reason(f"{_size(operand)} bytes of memory", str(error), "createFromDesc")) from error
 
     def _allocator(self) -> Device:
         """The device of all steps that the roles stand for (fact Y17)."""
@@ -378,7 +385,7 @@ def combine_dims(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | No
 
 
 def _size(operand: Operand) -> int:
-    return int(np.prod(operand.dims)) * operand_dtype(operand).itemsize
+    return math.prod(operand.dims) * operand_dtype(operand).itemsize
 
 
 def _is_scalar(operand: Operand) -> bool:
