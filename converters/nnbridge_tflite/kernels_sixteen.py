@@ -86,8 +86,14 @@ def _activated(values: Array, out: HostTensor, options: Options) -> Array:
     return np.clip(values, first, last).astype(out.dtype)
 
 
+def _stored(tensor: HostTensor) -> Array:
+    if tensor.dtype.kind not in "iu":
+        raise ValueError(f"quantised numbers, found {tensor.dtype}")
+    return given(tensor)
+
+
 def _centred(tensor: HostTensor) -> Array:
-    return given(tensor).astype(np.float64) - tensor.zero_point
+    return _stored(tensor).astype(np.float64) - tensor.zero_point
 
 
 def _scales(tensor: HostTensor, place: int, options: Options) -> Array:
@@ -206,7 +212,7 @@ def requantize(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
         scaled = given(data).astype(np.float32) / np.float32(out.scale)
         return [saturate(np.trunc(scaled + np.copysign(np.float32(0.5), scaled)) + out.zero_point, out.dtype)]
     factor = quantize_multiplier(float(data.scale) / float(out.scale))
-    return [saturate(mbqm(given(data).astype(np.int64) - data.zero_point, *factor) + out.zero_point, out.dtype)]
+    return [saturate(mbqm(_stored(data).astype(np.int64) - data.zero_point, *factor) + out.zero_point, out.dtype)]
 
 
 @sixteen("MUL")
@@ -240,7 +246,7 @@ SIXTEEN["SUB"] = partial(_sum, sign=-1)
 def _table_argument(tensor: HostTensor) -> Array:
     """Numbers in steps of 1/(24 * 512), rounded half up, as the table's kernels see them."""
     mantissa, exponent = math.frexp(tensor.scale)
-    data = given(tensor).astype(np.int64)
+    data = _stored(tensor).astype(np.int64)
     if mantissa == 0.5 and exponent - 1 + 12 in (0, 1):
         return data * (3 << (exponent - 1 + 12))
     factor, shift = tensor.scale * 4096.0 * 3.0, 0
