@@ -238,6 +238,14 @@ _CHAINS: dict[str, Build] = {
 }
 
 
+@lowers("LeakyRelu")
+def _leaky_relu(to: Lowerer) -> None:
+    """PRELU with one slope."""
+    (x,), images = to.alike(0)
+    to.require(to.is_float(x), "floating values", OperandCode(x.type).name, x.name)
+    to.finish_alike(C.PRELU, [x, to.real([float(to.attribute("alpha", 0.01))], x)], images)
+
+
 @lowers(*_CHAINS)
 def _chain(to: Lowerer) -> None:
     (x,), images = to.alike(0)

@@ -245,11 +245,24 @@ def _pad(to: Lowerer) -> None:
 
 @lowers("DepthToSpace", "SpaceToDepth")
 def _blocks(to: Lowerer) -> None:
-    """NNAPI orders depth as ONNX's DCR does."""
-    to.require(to.attribute("mode", "DCR") == "DCR" and to.rank() == 4, "mode DCR and rank 4", to.attribute("mode", "DCR"))
-    code = C.DEPTH_TO_SPACE if to.node.type == "DepthToSpace" else C.SPACE_TO_DEPTH
-    size = to.scalar(int(to.attribute("blocksize", 1)))
-    to.finish_image(code, [to.image(), size, *to.layout()])
+    """NNAPI orders depth as ONNX's DCR does; channels in the order of CRD are brought into that one."""
+    to.require(to.rank() == 4, "rank 4", to.rank())
+    block, x, count = int(to.attribute("blocksize", 1)), to.image(), to.shape()[1]
+    size, axis = [to.scalar(block), *to.layout()], to.scalar(3 if to.channels_last else 1)
+    turns = to.attribute("mode", "DCR") == "CRD"
+    if to.node.type == "DepthToSpace":
+        if turns:
+            order = np.arange(count).reshape(-1, block * block).T.ravel()
+            x = to.emit(C.GATHER, [x, axis, to.values.draft.ints(order.tolist())], to.temporary(x))
+        to.finish_image(C.DEPTH_TO_SPACE, [x, *size])
+        return
+    if not turns:
+        to.finish_image(C.SPACE_TO_DEPTH, [x, *size])
+        return
+    deep = to.emit(C.SPACE_TO_DEPTH, [x, *size], to.temporary(x))
+    to.values.draft.spend(count * block * block)
+    order = np.arange(count * block * block).reshape(block * block, count).T.ravel()
+    to.finish_image(C.GATHER, [deep, axis, to.values.draft.ints(order.tolist())])
 
 
 @lowers("Resize", "Upsample")

@@ -66,7 +66,7 @@ QUANTISED: dict[str, tuple[Any, dict[str, Any], list[int], C]] = {
     "mul": (contrib("QLinearMul", [*XS, *XS, *YS], "c"), PARAMETERS, [2, 3, 8], C.MUL),
     "sigmoid": (contrib("QLinearSigmoid", [*XS, *YS], "c"), UNIT, [2, 8], C.LOGISTIC),
     "softmax": (contrib("QLinearSoftmax", [*XS, *YS], "c", axis=-1, opset=13), UNIT, [2, 8], C.SOFTMAX),
-    "leaky": (contrib("QLinearLeakyRelu", [*XS, *YS], "c", alpha=0.1), PARAMETERS, [2, 8], C.MAXIMUM),
+    "leaky": (contrib("QLinearLeakyRelu", [*XS, *YS], "c", alpha=0.1), PARAMETERS, [2, 8], C.PRELU),
     "concat": (contrib("QLinearConcat", [*YS, *XS, *XS], "c", axis=1), PARAMETERS, IMAGE, C.CONCATENATION),
     "mean": (contrib("QLinearGlobalAveragePool", [*XS, *YS], "c"), PARAMETERS, IMAGE, C.MEAN),
     "pool": (

@@ -71,11 +71,18 @@ def test_a_transposed_convolution_of_lines(tmp_path: Path) -> None:
 
 
 OTHERS = {
+    "shuffled pixels": make("DepthToSpace", ["x"], ["y"], blocksize=2, mode="CRD"),
+    "leaky": make("LeakyRelu", ["x"], ["y"], alpha=0.2),
     "root of squares": make("LpPool", ["x"], ["y"], kernel_shape=[2, 3], strides=[1, 2]),
     "log of sums": make("ReduceLogSumExp", ["x"], ["y"], axes=[1, 3], keepdims=0),
     "celu": make("Celu", ["x"], ["y"], alpha=1.5),
     "thresholded": make("ThresholdedRelu", ["x"], ["y"], alpha=0.3),
 }
+
+
+def test_shuffled_pixels_of_several_channels(tmp_path: Path) -> None:
+    node = make("DepthToSpace", ["x"], ["y"], blocksize=2, mode="CRD")
+    assert on_nnapi(model(tmp_path, [node], [2, 12, 3, 2], {}))
 
 
 @pytest.mark.parametrize("name", OTHERS)
