@@ -33,11 +33,11 @@ def main() -> None:
         compilation = Compilation.create(load(options.model), [device(name) for name in options.device])
         compilation.finish()
         if options.reference is not None:
-            samples = stored_samples(compilation.model, options.reference)
+            name, samples = str(options.reference), stored_samples(compilation.model, options.reference)
         else:
-            runtime = reference(RUNTIMES.get(options.model.suffix, "litert"), options.model)
-            samples = seeded_samples(compilation.model, runtime, options.seeds)
-        result = compare(compilation, str(options.reference or "runtime"), samples)
+            name = RUNTIMES.get(options.model.suffix, "litert")
+            samples = seeded_samples(compilation.model, reference(name, options.model), options.seeds)
+        result = compare(compilation, name, samples)
     except NnbridgeError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

@@ -282,3 +282,10 @@ def test_reasons_keep_a_sample_drivers_name_whole() -> None:
 
 def test_a_tie_is_called_one() -> None:
     assert "which wins" in call("plan", DIGITS, "--device", "nnapi-sample_full").stdout
+
+
+def test_a_model_is_not_converted_into_its_own_place(tmp_path: Path) -> None:
+    source = tmp_path / "model.tflite"
+    source.write_bytes(Path(DIGITS).read_bytes())
+    assert "--output: another file than the model" in refused("convert", str(source), "-o", str(source))
+    assert source.read_bytes() == Path(DIGITS).read_bytes()

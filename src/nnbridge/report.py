@@ -290,7 +290,7 @@ def devices_table(listed: list[dict[str, Any]]) -> Table:
             device["name"],
             device["place"],
             str(device["feature_level"]),
-            *(_pair(figure) for figure in shown),
+            *("-" if device["place"] == PLACES["host"] else _pair(figure) for figure in shown),
         )
     return table
 

@@ -39,6 +39,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     from nnbridge import storage
     from nnbridge.runtime.partition import required_level
 
+    _check_is_another(output, model)
     loaded = load_model(model, **options)
     with working("Writing"):
         storage.save(loaded, output)
@@ -223,6 +224,14 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
     sys.exit(0 if comparison.passed else 1)
 
 
+def _check_is_another(output: Path, model: Path) -> None:
+    """InputError for an output that would take the place of its own source."""
+    from nnbridge.errors import InputError, Reason
+
+    if output.exists() and model.exists() and output.samefile(model):
+        raise InputError(Reason("another file than the model", str(output), operand="--output"))
+
+
 def _range(array: Any) -> dict[str, float]:
     if array.size == 0 or array.dtype.kind not in "fiu":
         return {}
@@ -234,7 +243,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], Any]]:
     """A spinner that counts samples while they are compared."""
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.completed} samples compared"))
+    columns = (SpinnerColumn(), TextColumn("Samples compared: {task.completed}"))
     shown = console(err=True)
     with Progress(*columns, console=shown, transient=True, disable=quiet or not shown.is_terminal) as progress:
         task = progress.add_task("samples", total=None)
