@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("nnbridge", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("nnbridge")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MODELS = REPOSITORY / "models"

@@ -38,7 +38,9 @@ _LOCK = "nnbridge_start_lock"
 where Python has run for a while it is not, and the first call would wait for ever, as PyTorch's does: it gets its own object."""
 
 _START = """
-import sys
+import site, sys
+for path in {packages!r}:
+    site.addsitedir(path)
 sys.path[:0] = [p for p in {paths!r} if p not in sys.path]
 from _nnbridge_ndk import ffi
 from nnbridge.clib.glue import connect
@@ -86,9 +88,9 @@ def _source() -> str:
 
 
 def _start() -> str:
-    """What the interpreter runs first: it finds the packages of the Python that compiled the library."""
-    paths = [str(Path(__file__).resolve().parents[2]), *site.getsitepackages()]
-    return _START.format(paths=[*dict.fromkeys([*paths, *(p for p in sys.path if p.endswith("-packages"))])])
+    """What the interpreter runs first: it finds what the Python that compiled the library has, editable installations too."""
+    packages = [*dict.fromkeys([*site.getsitepackages(), *(p for p in sys.path if p.endswith("-packages"))])]
+    return _START.format(packages=packages, paths=[str(Path(__file__).resolve().parents[2]), *packages])
 
 
 def _compiled(work: Path) -> Path:
