@@ -22,7 +22,7 @@ import numpy as np
 
 from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.errors import BadDataError, Reason
-from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code
+from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code, type_name
 
 if TYPE_CHECKING:
     from nnbridge.model import Array, Operand
@@ -174,6 +174,14 @@ class TypeManager:
         name = self.name(code)
         extension = self.extension(name) if name else None
         return extension.operand_type(split_extension_code(code)[1]) if extension else None
+
+    def readable(self, code: int) -> str:
+        """An operand type for readers: NNAPI's name, or the extension's and what it calls the type."""
+        name = self.name(code) if is_extension(code) else None
+        if name is None:
+            return type_name(code)
+        declared = self.operand_type(code)
+        return f"{name} {declared.name}" if declared and declared.name else f"{name}#{split_extension_code(code)[1]}"
 
     def host_extensions(self) -> dict[str, HostExtension]:
         """Name → host extension, for all that are installed."""

@@ -146,6 +146,17 @@ def test_x5_prefixes_count_from_1_in_order_of_first_request_and_stay() -> None:
     assert [types.prefix(name) for name in ("b.b", "a.a", "b.b")] == [1, 2, 1]
 
 
+def test_types_are_shown_by_the_extensions_name_and_its_own() -> None:
+    types = TypeManager()
+    types.register(Extension("com.example.shown", (ExtensionOperandType(3, True, 8, "PAIR"), ExtensionOperandType(4, True, 8))))
+    shown = [types.readable(types.code("com.example.shown", number)) for number in (3, 4)]
+    assert [*shown, types.readable(OperandCode.TENSOR_INT32)] == [
+        "com.example.shown PAIR",
+        "com.example.shown#4",
+        "TENSOR_INT32",
+    ]
+
+
 def test_x6_any_name_gets_a_prefix_until_they_are_used_up() -> None:
     types = TypeManager()
     assert types.prefix("not even a NAME") == 1

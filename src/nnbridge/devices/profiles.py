@@ -17,7 +17,7 @@ from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
 from nnbridge.devices.device import Capabilities, Device, PreparedModel, Request, Result, Support
 from nnbridge.devices.requantise import in_float
 from nnbridge.errors import BadDataError, OpFailedError, Reason
-from nnbridge.extensions import Extension
+from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations.matching import input_places
 from nnbridge.types import (
@@ -29,7 +29,6 @@ from nnbridge.types import (
     PriorityCode,
     ResultCode,
     is_extension,
-    type_name,
 )
 
 NUMERICS = ("exact", "float16", "float_requantised")
@@ -193,7 +192,7 @@ def _broken(rule: Rule, model: Model, operation: Operation, name: str) -> Iterat
     judged = inputs[places.get(rule.judged, 0)] if inputs else None
     if judged is not None and rule.types and judged.type not in rule.types:
         wanted = " or ".join(sorted(t.name for t in rule.types))
-        yield Reason(wanted, type_name(judged.type), name, rule.judged or "input 0")
+        yield Reason(wanted, TYPES.readable(judged.type), name, rule.judged or "input 0")
     if judged is not None and rule.ranks and len(judged.dims) not in rule.ranks:
         yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(judged.dims)), name, rule.judged or "input 0")
     for operand in rule.constant:

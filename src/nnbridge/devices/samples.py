@@ -21,6 +21,7 @@ from nnbridge.devices.device import (
     uniform_capabilities,
 )
 from nnbridge.errors import BadDataError, Reason
+from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
 from nnbridge.types import (
     QUANTISED_8BIT_ASYMM,
@@ -29,7 +30,6 @@ from nnbridge.types import (
     OperationCode,
     PreferenceCode,
     PriorityCode,
-    type_name,
 )
 
 Claim: TypeAlias = "Callable[[Model, Operation], Reason | None]"
@@ -53,7 +53,7 @@ def _input_of(model: Model, operation: Operation, index: int, wanted: frozenset[
     if code in wanted:
         return None
     rule = " or ".join(sorted(t.name for t in wanted))
-    return Reason(rule, type_name(code), name, f"input {index}")
+    return Reason(rule, TYPES.readable(code), name, f"input {index}")
 
 
 _FLOAT = frozenset({OperandCode.TENSOR_FLOAT32})

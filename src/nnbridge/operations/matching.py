@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnbridge.errors import Reason
+from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
 from nnbridge.operations import definition as definition_of
 from nnbridge.operations.declaration import Input, OperationDef, Output, Signature, TypeRef, TypeSet
-from nnbridge.types import OperandCode, type_name
+from nnbridge.types import OperandCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _misfit(
         want = type_set.types.get(declared.type, declared.type) if isinstance(declared.type, str) else declared.type
         if want not in ("*", code):
             name = want.name if isinstance(want, OperandCode) else str(want)
-            return place, Reason(name, type_name(code), definition.name, declared.name)
+            return place, Reason(name, TYPES.readable(code), definition.name, declared.name)
     return None
 
 
