@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from nnbridge.installed import installed
 
 
 @pytest.mark.parametrize("room", ["storage", "loading", "devices", "runtime.execution", "extensions", "operations", "ndk"])
 def test_room_can_be_imported_first(room: str) -> None:
     subprocess.run([sys.executable, "-c", f"import nnbridge.{room}"], check=True, timeout=60)
+
+
+def test_what_cannot_be_loaded_is_told_and_the_rest_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    package = tmp_path / "theirs-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[nnbridge.tried]\nbroken = no_such_module:X\ngood = math:pi\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        assert list(installed("nnbridge.tried")) == [3.141592653589793]
+    assert caplog.messages == ["not loaded: broken = no_such_module:X: No module named 'no_such_module'"]

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.errors import BadDataError, Reason
+from nnbridge.installed import installed
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code, type_name
 
 if TYPE_CHECKING:
@@ -192,8 +192,8 @@ class TypeManager:
         if self._hosts_loaded:
             return
         self._hosts_loaded = True
-        for point in entry_points(group=HOST_EXTENSIONS_GROUP):
-            self.register(point.load())
+        for extension in installed(HOST_EXTENSIONS_GROUP):
+            self.register(extension)
 
 
 def _shape(extension: Extension) -> frozenset[tuple[int, bool, int]]:

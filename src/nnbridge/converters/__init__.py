@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.inspection import Inspection, Mapped
+from nnbridge.installed import installed
 from nnbridge.model import Model
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
@@ -73,7 +73,7 @@ def check_mapping(converter: Converter, mapping: str, path: Path) -> None:
 @cache
 def converters() -> tuple[Converter, ...]:
     """Every installed converter, by name."""
-    return tuple(sorted((point.load() for point in entry_points(group=CONVERTERS_GROUP)), key=lambda c: c.name))
+    return tuple(sorted(installed(CONVERTERS_GROUP), key=lambda c: c.name))
 
 
 def converter_for(path: Path) -> Converter:

@@ -1,0 +1,18 @@
+"""What installed packages offer by entry points: converters and host extensions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+
+def installed(group: str) -> Iterator[Any]:
+    """What can be loaded; what cannot is told in the log of the group's name and left out, as drivers are."""
+    for point in entry_points(group=group):
+        try:
+            yield point.load()
+        except Exception as error:
+            # A stranger's module may raise anything while it is imported.
+            logging.getLogger(group).warning("not loaded: %s = %s: %s", point.name, point.value, error)
