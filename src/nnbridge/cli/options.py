@@ -98,7 +98,8 @@ def device_options(command: Command) -> Command:
             type=click.Choice(list(PARTITIONING)),
             default="with-fallback",
             show_default=True,
-            help="As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures final.",
+            help="As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures final. "
+            "With --no-fallback failures are final anyway.",
         ),
         click.option(
             "--max-partitions",
