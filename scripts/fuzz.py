@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.loading import load
-from tests.hostile import Verdict, judge, limit_room, runs
+from tests.hostile import MAPPINGS, Verdict, judge, limit_room, runs
 
 BATCH = 250
 
@@ -78,7 +78,7 @@ def batch(
             origin = files[int(rng.integers(len(files)))]
             content = (opened[origin].altered if n % 2 else opened[origin].damaged)(rng)
             path.write_bytes(content)
-            options = ConversionOptions(mapping=("wide", "delegate")[n // 2 % 2], feature_level=int(rng.integers(1, 9)))
+            options = ConversionOptions(mapping=MAPPINGS[format][n // 2 % 2], feature_level=int(rng.integers(1, 9)))
             verdict = judge(path, options)
             if run and verdict.outcome == "model" and verdict.good:
                 after = runs(path, options)

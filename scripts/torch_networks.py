@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from torch.nn import functional as F
 
 SIDE = 65
@@ -277,7 +277,7 @@ class Detector(nn.Module):
         return boxes, likely, keep(boxes, likely.transpose(1, 2))
 
 
-@torch.library.custom_op("nnbridge_scripts::keep", mutates_args=())
+@library.custom_op("nnbridge_scripts::keep", mutates_args=())
 def keep(boxes: Tensor, scores: Tensor) -> Tensor:
     """Stands for ONNX's NonMaxSuppression, which torch itself does not have; exporters only ask for its type."""
     return boxes.new_zeros((1, 3), dtype=torch.int64)
@@ -285,7 +285,7 @@ def keep(boxes: Tensor, scores: Tensor) -> Tensor:
 
 @keep.register_fake
 def _kept(boxes: Tensor, scores: Tensor) -> Tensor:
-    return boxes.new_empty((torch.library.get_ctx().new_dynamic_size(), 3), dtype=torch.int64)
+    return boxes.new_empty((library.get_ctx().new_dynamic_size(), 3), dtype=torch.int64)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import contextlib
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from nnbridge.runtime.execution import Execution
 
 SECONDS, BYTES = 1.0, 200 * 2**20
 """What one file may take: time of the processor, and memory."""
+MAPPINGS = {"tflite": ("wide", "delegate"), "onnx": ("wide", "provider")}
+"""The mappings that damaged files of a format are converted with."""
 HANGS = 10
 """Seconds of the processor after which a case is ended."""
 ROOM = 8 * 2**30
@@ -101,6 +103,30 @@ def runs(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Ver
     except BaseException as error:  # As above.
         return Verdict(type(error).__name__, str(error))
     return Verdict("model")
+
+
+class Damaged(Protocol):
+    """A file to be altered, of any format."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def altered(self, rng: np.random.Generator) -> bytes: ...
+
+    def damaged(self, rng: np.random.Generator) -> bytes: ...
+
+
+def require_good(sources: Sequence[Damaged], rng: np.random.Generator, path: Path, count: int) -> None:
+    """Damage files by bytes and by structure in turn, written to ``path``; fail unless each verdict is good."""
+    for n in range(count):
+        source = sources[n // 2 % len(sources)]
+        path.write_bytes(source.altered(rng) if n % 2 else source.damaged(rng))
+        options = ConversionOptions(mapping=MAPPINGS[path.suffix[1:]][n // 2 % 2], feature_level=1 + n % 8)
+        verdict = judge(path, options)
+        assert verdict.good, (n, source.path.name, verdict)
+        if n % 10 == 0:
+            ran = runs(path, options)
+            assert ran.good, (n, source.path.name, ran)
 
 
 class Hanging(BaseException):

@@ -11,7 +11,7 @@ pytest.importorskip("onnx")
 
 from nnbridge.converters import ConversionOptions
 from tests.conftest import MODELS, shared_folder
-from tests.hostile import judge, runs
+from tests.hostile import judge, require_good, runs
 from tests.onnx.mutations import Source, operators
 
 FILES = [
@@ -27,16 +27,7 @@ OPERATORS = 300
 def test_damaged_files_give_a_model_or_our_error(batch: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(batch)
     sources = [Source(path) for path in FILES if path.is_file()]
-    path = tmp_path / "damaged.onnx"
-    for n in range(PER_BATCH):
-        source = sources[n // 2 % len(sources)]
-        path.write_bytes(source.altered(rng) if n % 2 else source.damaged(rng))
-        options = ConversionOptions(mapping=("wide", "delegate")[n // 2 % 2], feature_level=1 + n % 8)
-        verdict = judge(path, options)
-        assert verdict.good, (n, source.path.name, verdict)
-        if n % 10 == 0:
-            ran = runs(path, options)
-            assert ran.good, (n, source.path.name, ran)
+    require_good(sources, rng, tmp_path / "damaged.onnx", PER_BATCH)
 
 
 def test_damaged_operators_give_a_model_or_our_error(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnbridge.converters import ConversionOptions
-from tests.hostile import judge, runs
+from tests.hostile import require_good
 from tests.tflite.cases import cases
 from tests.tflite.mutations import Source
 from tests.tflite.shared import FOLDER
@@ -31,13 +30,4 @@ def test_damaged_files_give_a_model_or_our_error(batch: int, tmp_path: Path) -> 
     for i, case in enumerate(rng.choice(typed, 3)):
         (tmp_path / str(i)).mkdir()
         sources.append(Source(case.write(tmp_path / str(i), case.types[0])))
-    path = tmp_path / "damaged.tflite"
-    for n in range(PER_BATCH):
-        source = sources[n // 2 % len(sources)]
-        path.write_bytes(source.altered(rng) if n % 2 else source.damaged(rng))
-        options = ConversionOptions(mapping=("wide", "delegate")[n // 2 % 2], feature_level=1 + n % 8)
-        verdict = judge(path, options)
-        assert verdict.good, (n, source.path.name, verdict)
-        if n % 10 == 0:
-            ran = runs(path, options)
-            assert ran.good, (n, source.path.name, ran)
+    require_good(sources, rng, tmp_path / "damaged.tflite", PER_BATCH)
