@@ -33,7 +33,10 @@ SHAPES = {"silero_vad_16k_op15": {"input": (1, 512), "state": (2, 1, 128)}}
 RUNTIMES = {".tflite": "litert", ".onnx": "onnxruntime"}
 FILES = sorted(p for p in (shared_folder() / "models").rglob("*") if p.suffix in RUNTIMES)
 RUNNING = [p for p in FILES if p.stem not in REFUSED]
-each_file = pytest.mark.parametrize("path", RUNNING, ids=lambda p: p.name)
+_ABSENT = pytest.mark.skip(reason="the folder of real models is not here (NNBRIDGE_SHARED)")
+each_file = pytest.mark.parametrize(
+    "path", RUNNING or [pytest.param(None, marks=_ABSENT)], ids=lambda p: "none" if p is None else p.name
+)
 
 
 @cache
