@@ -17,16 +17,13 @@ import numpy.typing as npt
 
 from nnbridge.cpu import kernels as _kernels  # noqa: F401 - registers the faster kernels
 from nnbridge.cpu.binding import FASTER, Binding, Frame, Lease, Step, plan_arena
-from nnbridge.errors import (
-    MissedDeadlineTransientError,
-    OpFailedError,
-    Reason,
-)
+from nnbridge.cpu.steps import direct_step, prepared_step, reference_step
+from nnbridge.errors import MissedDeadlineTransientError, OpFailedError, Reason
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.declaration import OperationDef
-from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, resolve, run_directly, run_kernel, runs_directly
+from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, resolve, runs_directly
 from nnbridge.types import Lifetime, OperandCode, OperationCode, operation_name
 
 DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
@@ -232,11 +229,14 @@ class _Bound:
                 self._adopt(operation, call, binding)
                 return self._with_rounding(operation, call, step)
         if self.executor.rounds or not runs_directly(call):
-            return _reference_step(call, operation, self.executor)
+            return reference_step(call, operation, self.executor.rounded if self.executor.rounds else None)
+        step = prepared_step(call, operation)
+        if step is not None:
+            return step
         slot = self._size
         self._size += 1
         self._calls.append((slot, call))
-        return _direct_step(call, operation, slot)
+        return direct_step(call, operation, slot)
 
     def _adopt(self, operation: Operation, call: Call, binding: Binding) -> None:
         """Give the faster kernel its buffers."""
@@ -365,58 +365,6 @@ class _Values:
     def __setitem__(self, i: int, arg: Arg) -> None:
         self._run.args[i] = arg
         self._frame[i] = arg.value
-
-
-def _reference_step(call: Call, operation: Operation, executor: Executor) -> Step:
-    """The reference kernel on resolved shapes."""
-    outputs = operation.outputs
-    varying = _varying(call, operation)
-
-    def step(frame: Frame) -> None:
-        args = list(call.args)
-        for k, i in varying:
-            args[k] = args[k].with_value(frame[i], args[k].dims)
-        results = run_kernel(call.with_args(args))
-        for i, result in zip(outputs, results, strict=True):
-            value = executor.rounded(result).value if executor.rounds else result.value
-            assert value is not None
-            _place(frame, i, value, varying)
-
-    return step
-
-
-def _direct_step(call: Call, operation: Operation, slot: int) -> Step:
-    """The reference kernel on the frame's own call, which lies at ``slot``: nothing is built for a run."""
-    outputs = operation.outputs
-    varying = _varying(call, operation)
-
-    def step(frame: Frame) -> None:
-        own: Call = frame[slot]
-        for k, i in varying:
-            own.args[k].value = frame[i]
-        for i, value in zip(outputs, run_directly(own), strict=True):
-            _place(frame, i, value, varying)
-        for k, _ in varying:
-            own.args[k].value = None
-
-    return step
-
-
-def _varying(call: Call, operation: Operation) -> list[tuple[int, int]]:
-    """What comes with each run: position among the arguments, frame index."""
-    pairs = enumerate(zip(operation.inputs, call.args, strict=True))
-    return [(k, i) for k, (i, arg) in pairs if not arg.constant and arg.present]
-
-
-def _place(frame: Frame, i: int, value: npt.NDArray[Any], varying: Sequence[tuple[int, int]]) -> None:
-    """Put a result where it belongs."""
-    if frame[i] is not None:
-        np.copyto(frame[i], value)
-    elif any(value is frame[k] or (value.base is not None and np.may_share_memory(frame[k], value)) for _, k in varying):
-        # The arena may give the input's place to another operand while this one still lives.
-        frame[i] = value.copy()
-    else:
-        frame[i] = value
 
 
 def _constants(model: Model, subgraph: Subgraph) -> list[Arg | None]:

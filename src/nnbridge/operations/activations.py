@@ -21,6 +21,7 @@ from nnbridge.operations.arithmetic import (
     srdhm,
     srdhm16,
 )
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import (
     Input,
     Output,
@@ -33,12 +34,12 @@ from nnbridge.operations.declaration import (
 )
 from nnbridge.operations.fixedpoint import exp_on_negative, logistic, one_over_one_plus_x, tanh
 from nnbridge.operations.shapes import same_as_input
+from nnbridge.operations.tables import Function, by_table, every_value
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge.types import OperandCode as T
 
 if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Arg, Call
+    from nnbridge.operations.call import Call
 
 Values = npt.NDArray[Any]
 
@@ -49,24 +50,6 @@ _FIRST_TYPES = [
     types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
 ]
 _INPUT = Input("input", "T", "any values", rank=up_to(4, build=True))
-
-
-def _by_table(call: Call, make: Callable[[], Values]) -> Array:
-    """An 8-bit function as a table of all its 256 inputs, looked up by the byte that holds the input."""
-    x = call["input"].data
-
-    def table() -> bytes:
-        # The bytes of negative values lie behind those of positive ones.
-        return np.roll(make(), integer_range(call["input"])[0]).astype(call.out.dtype).tobytes()
-
-    # translate looks bytes up in less time than np.take does.
-    return np.frombuffer(bytearray(x).translate(call.once("table", table)), call.out.dtype).reshape(x.shape)
-
-
-def _every_input(x: Arg) -> Values:
-    """All values of an 8-bit input, less the zero point."""
-    low, high = integer_range(x)
-    return np.arange(low, high + 1, dtype=np.int64) - x.zero_point
 
 
 # -- RELU, RELU1, RELU6 ----------------------------------------------------------------------------------------------
@@ -83,12 +66,15 @@ def _relu(code: OperationCode, summary: str, activation: FuseCode) -> None:
         shape=same_as_input,
         zero_sized=True,
     )
-    def kernel(call: Call) -> Array:
+    @prepared("input")
+    def kernel(call: Call) -> Function:
         x = call["input"]
-        if is_quant8(x.type):
-            # The range is that of the input's parameters, which the output shares (N49).
-            return np.clip(x.data, *activation_range(x, activation))
-        return activate(x.data, activation)
+        if not is_quant8(x.type):
+            return lambda values: activate(values, activation)
+        # The range is that of the input's parameters, which the output shares (N49).
+        # Bounds of the values' own type keep np.clip from the slower ufunc of one bound.
+        low, high = (x.dtype.type(bound) for bound in activation_range(x, activation))
+        return lambda values: np.clip(values, low, high)
 
 
 _relu(OperationCode.RELU, "max(0, x).", FuseCode.RELU)
@@ -106,7 +92,7 @@ def _saturating_function(call: Call, function: Callable[[Values, int], Values], 
     call.require(real > 1, "an input scale above 2**-27", x.scale, "input")
     multiplier, shift = quantize_multiplier(real)
     radius = math.floor(15 * 2**27 / 2**shift)
-    values = _every_input(x)
+    values = every_value(x)
     inside = np.clip(values, -radius, radius)
     raw = rdbp(function(mbqm(inside, multiplier, shift), 4), bits)
     limit = 1 << (31 - bits)
@@ -133,14 +119,12 @@ def _squash(
         shape=same_as_input,
         zero_sized=True,
     )
-    def kernel(call: Call) -> Array:
+    @prepared("input")
+    def kernel(call: Call) -> Function:
         if not is_quant8(call.out.type):
-            return plain(call["input"].data)
-
-        def table() -> Values:
-            return np.clip(_saturating_function(call, function, bits) + call.out.zero_point, *integer_range(call.out))
-
-        return _by_table(call, table)
+            return plain
+        results = _saturating_function(call, function, bits) + call.out.zero_point
+        return by_table(call["input"], call.out, np.clip(results, *integer_range(call.out)))
 
 
 def _sigmoid(x: Values) -> Values:
@@ -179,10 +163,11 @@ _squash(
     outputs=[Output("output", "T", "result")],
     shape=same_as_input,
 )
-def elu(call: Call) -> Array:
+@prepared("input")
+def elu(call: Call) -> Function:
     """N56."""
-    x, alpha = call["input"].data, np.float32(call.scalar("alpha"))
-    return np.maximum(0, x) + np.minimum(0, alpha * (np.exp(x) - 1))
+    alpha = np.float32(call.scalar("alpha"))
+    return lambda x: np.maximum(0, x) + np.minimum(0, alpha * (np.exp(x) - 1))
 
 
 @operation(
@@ -195,16 +180,18 @@ def elu(call: Call) -> Array:
     shape=same_as_input,
     zero_sized=True,
 )
-def hard_swish(call: Call) -> Array:
+@prepared("input")
+def hard_swish(call: Call) -> Function:
     """N48 for 8-bit values."""
-    x = call["input"]
-    if not is_quant8(x.type):
-        gate = x.data + np.float32(3)
-        np.clip(gate, 0, 6, out=gate)
-        gate *= x.data
-        gate /= np.float32(6)
-        return gate
-    return _by_table(call, lambda: _hard_swish_table(call))
+    return by_table(call["input"], call.out, _hard_swish_table(call)) if is_quant8(call.out.type) else _hard_swish
+
+
+def _hard_swish(x: Values) -> Values:
+    gate: Values = x + np.float32(3)
+    np.clip(gate, 0, 6, out=gate)
+    gate *= x
+    gate /= np.float32(6)
+    return gate
 
 
 def _hard_swish_table(call: Call) -> Values:
@@ -221,7 +208,7 @@ def _hard_swish_table(call: Call) -> Values:
     def sat16(raw: Values) -> Values:
         return np.clip(raw, -32768, 32767)
 
-    high_resolution = (_every_input(x) * 128).astype(np.int32)
+    high_resolution = (every_value(x) * 128).astype(np.int32)
     product = srdhm16(high_resolution, to16(out_multiplier))
     gate = high_resolution
     if relu_exponent > 0:
@@ -283,35 +270,69 @@ def _softmax_shape(call: Call) -> tuple[int, ...]:
     level_rules=(_short_softmax_level,),
     zero_sized=True,
 )
-def softmax(call: Call) -> Array:
+@prepared("input")
+def softmax(call: Call) -> Function:
     """N46, N47."""
-    x, axis = call["input"], call.axis("axis", call["input"].rank)
-    if is_quant8(x.type):
-        return np.moveaxis(_softmax_quantised(call, np.moveaxis(x.data, axis, -1)), -1, axis)
-    exponents = x.data - x.data.max(axis=axis, keepdims=True)
-    exponents *= np.float32(call.scalar("beta"))
-    np.exp(exponents, out=exponents)
-    exponents /= exponents.sum(axis=axis, keepdims=True)
-    return exponents
+    axis = call.axis("axis", call["input"].rank)
+    return _softmax_quantised(call, axis) if is_quant8(call.out.type) else _softmax_real(axis, call.scalar("beta"))
 
 
-def _softmax_quantised(call: Call, data: Values) -> Values:
-    """N46 along the last axis: exponentials come from tables of all differences to the maximum."""
-    exponentials, counted, terms = call.once("tables", lambda: _softmax_tables(call))
-    index = data - (data.max(axis=-1, keepdims=True).astype(np.int64) - 255)
-    total = terms[index].sum(axis=-1, keepdims=True)
-    leading = clz32(total)
-    shifted = (total << leading) - (1 << 31)
-    reciprocal = one_over_one_plus_x(shifted)
+def _softmax_real(axis: int, beta: float) -> Function:
+    factor = np.float32(beta)
+
+    def compute(x: Values) -> Values:
+        exponents: Values = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+        if factor != 1:
+            exponents *= factor
+        np.exp(exponents, out=exponents)
+        exponents /= np.add.reduce(exponents, axis=axis, keepdims=True)
+        return exponents
+
+    return compute
+
+
+_FEW_ROWS = 8
+"""Up to as many rows, Python's integers take less time than arrays of a few elements."""
+
+
+def _softmax_quantised(call: Call, axis: int) -> Function:
+    """N46: exponentials come from tables of all differences to the maximum, as does what a row makes of them."""
+    exponentials, counted, terms = _softmax_tables(call)
     low, high = integer_range(call.out)
-    shift = 12 - leading + 23
-    if total.size * 256 < index.size:
-        # Rows longer than the table: what each difference gives is worked out once for each row.
-        index = index + np.arange(total.size).reshape(total.shape) * 256
-        scaled = rdbp(srdhm(reciprocal.reshape(-1, 1), exponentials), shift.reshape(-1, 1))
-        return np.where(counted, np.clip(scaled + low, low, high), low).astype(call.out.dtype).take(index)
-    scaled = rdbp(srdhm(reciprocal, exponentials[index]), shift)
-    return np.where(counted[index], np.clip(scaled + low, low, high), low)
+    dtype = call.out.dtype
+
+    def results(reciprocal: Any, leading: Any) -> Values:
+        """What each difference gives in rows whose sums have these reciprocals and leading zeros."""
+        scaled = rdbp(srdhm(reciprocal, exponentials), 35 - leading)
+        return np.where(counted, np.clip(scaled + low, low, high), low).astype(dtype)
+
+    def row(index: Values) -> Values:
+        total = int(terms[index].sum())
+        leading = 32 - total.bit_length()
+        table = results(one_over_one_plus_x((total << leading) - (1 << 31)), leading)
+        return np.frombuffer(bytearray(index).translate(table.tobytes()), dtype)
+
+    def all_rows(index: Values) -> Values:
+        totals = terms[index].sum(axis=-1, keepdims=True)
+        leading = clz32(totals)
+        reciprocals = one_over_one_plus_x((totals << leading) - (1 << 31))
+        if totals.size * 256 < index.size:
+            # Rows longer than the table: what each difference gives is worked out once for each row.
+            places = index + np.arange(totals.size).reshape(totals.shape) * 256
+            return results(reciprocals.reshape(-1, 1), leading.reshape(-1, 1)).take(places)
+        scaled = rdbp(srdhm(reciprocals, exponentials[index]), 35 - leading)
+        return np.where(counted[index], np.clip(scaled + low, low, high), low).astype(dtype)
+
+    def compute(x: Values) -> Values:
+        rows = x.swapaxes(axis, -1)
+        # Differences of -255 to 0 as indexes of 0 to 255: bytes wrap.
+        index = rows.view(np.uint8) - np.maximum.reduce(rows, axis=-1, keepdims=True).view(np.uint8) - np.uint8(1)
+        if index.size > _FEW_ROWS * index.shape[-1]:
+            return all_rows(index).swapaxes(axis, -1)
+        found = [row(each) for each in index.reshape(-1, index.shape[-1])]
+        return (found[0] if len(found) == 1 else np.stack(found)).reshape(index.shape).swapaxes(axis, -1)
+
+    return compute
 
 
 def _softmax_tables(call: Call) -> tuple[Values, Values, Values]:
@@ -341,8 +362,16 @@ def _softmax_tables(call: Call) -> tuple[Values, Values, Values]:
     outputs=[Output("output", "T", "logarithms of shares of 1")],
     shape=lambda call: call["input"].dims if call.axis("axis", call["input"].rank) >= 0 else (),
 )
-def log_softmax(call: Call) -> Array:
+@prepared("input")
+def log_softmax(call: Call) -> Function:
     """N47."""
-    x, axis = call["input"].data, call.axis("axis", call["input"].rank)
-    scaled = (x - x.max(axis=axis, keepdims=True)) * np.float32(call.scalar("beta"))
-    return scaled - np.log(np.exp(scaled).sum(axis=axis, keepdims=True))
+    axis, factor = call.axis("axis", call["input"].rank), np.float32(call.scalar("beta"))
+
+    def compute(x: Values) -> Values:
+        scaled: Values = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+        if factor != 1:
+            scaled *= factor
+        scaled -= np.log(np.add.reduce(np.exp(scaled), axis=axis, keepdims=True))
+        return scaled
+
+    return compute

@@ -60,7 +60,12 @@ def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Ints, Ints]:
 
 
 def srdhm(a: npt.ArrayLike, b: npt.ArrayLike) -> Ints:
-    """``a * b / 2**31`` of int32 values, to nearest, ties up; the one overflow saturates. Result int64."""
+    """``a * b / 2**31`` of int32 values, to nearest, ties up; the one overflow saturates. Result int64.
+
+    Two of Python's integers give one.
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return min((a * b + (1 << 30)) >> 31, INT32_MAX)
     product = np.asarray(a, np.int64) * np.asarray(b, np.int64)
     return np.minimum((product + (1 << 30)) >> 31, INT32_MAX)
 
@@ -72,7 +77,10 @@ def srdhm16(a: npt.ArrayLike, b: npt.ArrayLike) -> Ints:
 
 
 def rdbp(x: npt.ArrayLike, exponent: npt.ArrayLike) -> Ints:
-    """``x / 2**exponent`` to nearest, ties away from zero."""
+    """``x / 2**exponent`` to nearest, ties away from zero. Two of Python's integers give one."""
+    if isinstance(x, int) and isinstance(exponent, int):
+        half = (1 << exponent) >> 1
+        return (x + half - (x < 0 < half)) >> exponent
     x = np.asarray(x)
     exponent = np.asarray(exponent, x.dtype)
     half = (np.asarray(1, x.dtype) << exponent) >> 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Layout, operation, rank
 from nnbridge.operations.reshaping import SAME_DATA, moved_types
 from nnbridge.types import OperandCode as T
@@ -47,12 +49,12 @@ def _space_to_depth_shape(call: Call) -> tuple[int, ...]:
     handled="executor",
     half="native",
 )
-def space_to_depth(call: Call) -> Array:
+@prepared("input")
+def space_to_depth(call: Call) -> Callable[[Array], Array]:
     """N97: depth index (row in block * block + column in block) * channels + channel."""
-    x, block = call["input"].data, _block_size(call)
-    b, h, w, c = x.shape
-    blocks = x.reshape(b, h // block, block, w // block, block, c).transpose(0, 1, 3, 2, 4, 5)
-    return blocks.reshape(b, h // block, w // block, c * block * block)
+    (b, h, w, c), block, dims = call["input"].dims, _block_size(call), call.out.dims
+    split = b, h // block, block, w // block, block, c
+    return lambda x: x.reshape(split).transpose(0, 1, 3, 2, 4, 5).reshape(dims)
 
 
 def _depth_to_space_shape(call: Call) -> tuple[int, ...]:
@@ -74,13 +76,12 @@ def _depth_to_space_shape(call: Call) -> tuple[int, ...]:
     handled="executor",
     half="native",
 )
-def depth_to_space(call: Call) -> Array:
+@prepared("input")
+def depth_to_space(call: Call) -> Callable[[Array], Array]:
     """The inverse of SPACE_TO_DEPTH."""
-    x, block = call["input"].data, _block_size(call)
-    b, h, w, c = x.shape
-    depth = c // (block * block)
-    blocks = x.reshape(b, h, w, block, block, depth).transpose(0, 1, 3, 2, 4, 5)
-    return blocks.reshape(b, h * block, w * block, depth)
+    (b, h, w, c), block, dims = call["input"].dims, _block_size(call), call.out.dims
+    split = b, h, w, block, block, c // (block * block)
+    return lambda x: x.reshape(split).transpose(0, 1, 3, 2, 4, 5).reshape(dims)
 
 
 def _block_shape(call: Call) -> tuple[int, int]:

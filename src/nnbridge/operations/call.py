@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -230,3 +231,38 @@ class Call:
         axis = int(self.scalar(name))
         self.require(-rank <= axis < rank, f"an axis in [{-rank}, {rank})", axis, name)
         return axis % rank if rank else axis
+
+
+Compute: TypeAlias = "Callable[..., Array | Sequence[Array]]"
+"""From the arrays of a call's data to its results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A kernel in two parts, as a driver has them: what can be decided without the data is decided once.
+
+    ``prepare`` looks at types, parameters, dimensions and all arguments but the ``data``, and gives a function of the data's
+    arrays, in the order of the arguments. That function holds no state: threads may share it.
+    """
+
+    prepare: Callable[[Call], Compute]
+    data: frozenset[str]
+
+    def __call__(self, call: Call) -> Array | Sequence[Array]:
+        """The whole kernel."""
+        fixed = (arg for arg in call.args if arg.present and arg.name not in self.data)
+        compute = call.once("prepared", lambda: self.prepare(call), *fixed)
+        return compute(*(arg.data for _, arg in self.places(call)))
+
+    def places(self, call: Call) -> Iterator[tuple[int, Arg]]:
+        """The data among a call's arguments, with their positions."""
+        return ((i, arg) for i, arg in enumerate(call.args) if arg.name in self.data)
+
+    def ready(self, call: Call) -> bool:
+        """True if all but the data is known before a run."""
+        return all(arg.constant or not arg.present or arg.name in self.data for arg in call.args)
+
+
+def prepared(*data: str) -> Callable[[Callable[[Call], Compute]], Prepared]:
+    """Makes a :class:`Prepared` kernel of its first part; ``data`` names the inputs that the second part takes."""
+    return lambda prepare: Prepared(prepare, frozenset(data))

@@ -6,6 +6,7 @@ below the mantissa; see :func:`exact_dtype`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from nnbridge.operations.arithmetic import (
     activate,
     activation_range,
     fused_activation,
+    integer_range,
     is_quant8,
     mbqm,
     product_multiplier,
     product_scale,
     quantize_multipliers,
 )
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Layout, Output, Signature, operation, rank, signature, types
 from nnbridge.operations.shapes import Window, implicit_padding, windows
 from nnbridge.types import OperandCode as T
@@ -31,6 +34,8 @@ from nnbridge.types import OperationCode
 if TYPE_CHECKING:
     from nnbridge.model import Array
     from nnbridge.operations.call import Arg, Call
+
+Values = npt.NDArray[Any]
 
 _TYPES = [
     types(1, T=T.TENSOR_FLOAT32, F=T.TENSOR_FLOAT32, B=T.TENSOR_FLOAT32),
@@ -116,6 +121,14 @@ def exact_dtype(terms: int) -> type[np.float32] | type[np.float64]:
     return np.float32 if terms * 255 * 255 < 2**24 else np.float64
 
 
+def sum_dtype(x: Arg, w: Values) -> type[np.float32] | type[np.float64]:
+    """The floating type in which sums of 8-bit values, as they are, times these weights [outputs, terms] are exact integers."""
+    if w.dtype.kind == "f":
+        return np.float32
+    largest = max(abs(bound) for bound in integer_range(x)) * int(np.abs(w.astype(np.int64)).sum(axis=1).max(initial=0))
+    return np.float32 if largest < 2**24 else np.float64
+
+
 def check_bias_scale(call: Call) -> None:
     """N8: the bias scale is the product of input and filter scale; per-channel filters do not look at it."""
     x, w, b = call["input"], call["filter"], call["bias"]
@@ -145,24 +158,45 @@ def operand_values(arg: Arg) -> npt.NDArray[Any]:
     return data if data.dtype.kind == "f" else data.astype(np.int16) - np.int16(arg.zero_point)
 
 
-def finish(call: Call, sums: npt.NDArray[Any]) -> Array:
-    """From sums of products to the output: bias, rescaling and the fused activation; channels are last."""
-    activation = fused_activation(call)
-    out = call.out
+_BLOCK = 1 << 15
+"""Sums that are rescaled at a time: what stays in a core's cache in 64 bits."""
+
+
+def epilogue(call: Call, totals: Values | int) -> Callable[[Values], Array]:
+    """From sums of products to the output: bias, rescaling and the fused activation; channels are last.
+
+    ``totals`` are the sums of each channel's weights where 8-bit values were multiplied as they are: the input's zero point
+    times them is taken off with the bias. It is 0 where the zero point was taken off before.
+    """
+    activation, bias, out = fused_activation(call), call["bias"].data, call.out
     if not is_quant8(out.type):
-        return activate(sums + call["bias"].data, activation)
+        return lambda sums: activate(sums + bias, activation)
     check_bias_scale(call)
     multiplier, shift = multipliers(call)
-    rescaled = mbqm(sums.astype(np.int64) + call["bias"].data, multiplier, shift)
-    return np.clip(rescaled + out.zero_point, *activation_range(out, activation))
+    offset = bias.astype(np.int64) - call["input"].zero_point * totals
+    zero_point, limits, dtype = out.zero_point, activation_range(out, activation), out.dtype
+
+    def rescale(sums: Values) -> Array:
+        result = np.empty(sums.shape, dtype)
+        flat, target = sums.reshape(-1, sums.shape[-1]), result.reshape(-1, sums.shape[-1])
+        rows = max(1, _BLOCK // sums.shape[-1])
+        for start in range(0, len(flat), rows):
+            part = mbqm(flat[start : start + rows].astype(np.int64) + offset, multiplier, shift)
+            part += zero_point
+            np.clip(part, *limits, out=part)
+            target[start : start + rows] = part
+        return result
+
+    return rescale
 
 
-def padded(x: npt.NDArray[Any], rows: Window, columns: Window, dtype: Any) -> npt.NDArray[Any]:
-    """The images with zeros around them, in the type that products are computed in."""
+def padded(x: Values, rows: Window, columns: Window, dtype: Any, fill: int = 0) -> Values:
+    """The images with a border around them, in the type that products are computed in."""
     batch, height, width, depth = x.shape
     if not (rows.before or rows.after or columns.before or columns.after):
         return x.astype(dtype, copy=False)
-    wide = np.zeros((batch, rows.before + height + rows.after, columns.before + width + columns.after, depth), dtype)
+    shape = batch, rows.before + height + rows.after, columns.before + width + columns.after, depth
+    wide = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
     wide[:, rows.before : rows.before + height, columns.before : columns.before + width] = x
     return wide
 
@@ -175,17 +209,25 @@ def patches(x: npt.NDArray[Any], rows: Window, columns: Window, out_h: int, out_
     return as_strided(x, shape, strides, writeable=False)
 
 
-def correlate(call: Call, x: npt.NDArray[Any], w: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Sums of products [batch, out_h, out_w, depth_out] for filters [depth_out, h, w, depth_in]."""
-    rows, columns = windows(call, x.shape[1], x.shape[2], w.shape[1], w.shape[2])
-    out_h, out_w = rows.positions(x.shape[1]), columns.positions(x.shape[2])
+def correlation(call: Call, w: Values) -> Callable[[Values], Values]:
+    """From images to sums of products [batch, out_h, out_w, depth_out] with filters [depth_out, h, w, depth_in].
+
+    8-bit images are taken as they are, with their zero point around them.
+    """
+    x = call["input"]
+    rows, columns = windows(call, x.dims[1], x.dims[2], w.shape[1], w.shape[2])
+    out_h, out_w = rows.positions(x.dims[1]), columns.positions(x.dims[2])
     terms = w.shape[1] * w.shape[2] * w.shape[3]
-    dtype = np.float32 if x.dtype.kind == "f" else exact_dtype(terms)
-    wide = padded(x, rows, columns, dtype)
+    dtype = sum_dtype(x, w.reshape(len(w), terms))
     weights = w.reshape(len(w), terms).astype(dtype, copy=False).T
     pointwise = rows.size == columns.size == rows.stride == columns.stride == 1
-    seen = wide if pointwise and wide.shape[1:3] == (out_h, out_w) else patches(wide, rows, columns, out_h, out_w)
-    return (seen.reshape(-1, terms) @ weights).reshape(x.shape[0], out_h, out_w, len(w))
+
+    def multiply(images: Values) -> Values:
+        wide = padded(images, rows, columns, dtype, x.zero_point)
+        seen = wide if pointwise and wide.shape[1:3] == (out_h, out_w) else patches(wide, rows, columns, out_h, out_w)
+        return (seen.reshape(-1, terms) @ weights).reshape(len(images), out_h, out_w, len(w))
+
+    return multiply
 
 
 # -- CONV_2D ---------------------------------------------------------------------------------------------------------
@@ -224,9 +266,12 @@ def _conv_shape(call: Call) -> tuple[int, ...]:
     layout=LAYOUT,
     zero_sized=True,
 )
-def conv_2d(call: Call) -> Array:
+@prepared("input")
+def conv_2d(call: Call) -> Callable[[Array], Array]:
     """Sums over windows of all input channels."""
-    return finish(call, correlate(call, operand_values(call["input"]), operand_values(call["filter"])))
+    w = operand_values(call["filter"])
+    multiply, finish = correlation(call, w), epilogue(call, w.sum(axis=(1, 2, 3), dtype=np.int64))
+    return lambda x: finish(multiply(x))
 
 
 # -- DEPTHWISE_CONV_2D -----------------------------------------------------------------------------------------------
@@ -255,20 +300,25 @@ def _depthwise_shape(call: Call) -> tuple[int, ...]:
     layout=LAYOUT,
     zero_sized=True,
 )
-def depthwise_conv_2d(call: Call) -> Array:
+@prepared("input")
+def depthwise_conv_2d(call: Call) -> Callable[[Array], Array]:
     """Output channel c * multiplier + q sees input channel c only."""
-    x, w = operand_values(call["input"]), operand_values(call["filter"])
-    depth_in, multiplier = x.shape[3], w.shape[3] // x.shape[3]
-    rows, columns = windows(call, x.shape[1], x.shape[2], w.shape[1], w.shape[2])
-    out_h, out_w = rows.positions(x.shape[1]), columns.positions(x.shape[2])
-    dtype = np.float32 if x.dtype.kind == "f" else exact_dtype(w.shape[1] * w.shape[2])
-    seen = patches(padded(x, rows, columns, dtype), rows, columns, out_h, out_w)
-    weights = w[0].astype(dtype, copy=False).reshape(rows.size, columns.size, depth_in, multiplier)
-    if multiplier == 1:
-        sums = np.einsum("bhwijc,ijc->bhwc", seen, weights[..., 0])
-    else:
-        sums = np.einsum("bhwijc,ijcm->bhwcm", seen, weights).reshape(x.shape[0], out_h, out_w, w.shape[3])
-    return finish(call, sums)
+    x, w = call["input"], operand_values(call["filter"])[0]
+    multiplier = w.shape[2] // x.dims[3]
+    rows, columns = windows(call, x.dims[1], x.dims[2], w.shape[0], w.shape[1])
+    out_h, out_w = rows.positions(x.dims[1]), columns.positions(x.dims[2])
+    dtype = sum_dtype(x, w.reshape(-1, w.shape[2]).T)
+    weights, path = w.astype(dtype, copy=False), "bhwijc,ijc->bhwc"
+    if multiplier > 1:
+        weights, path = weights.reshape(rows.size, columns.size, x.dims[3], multiplier), "bhwijc,ijcm->bhwcm"
+    finish = epilogue(call, w.sum(axis=(0, 1), dtype=np.int64))
+
+    def convolve(images: Array) -> Array:
+        seen = patches(padded(images, rows, columns, dtype, x.zero_point), rows, columns, out_h, out_w)
+        sums = np.asarray(np.einsum(path, seen, weights))
+        return finish(sums.reshape(len(images), out_h, out_w, w.shape[2]))
+
+    return convolve
 
 
 # -- GROUPED_CONV_2D -------------------------------------------------------------------------------------------------
@@ -313,12 +363,18 @@ _LATER_TYPES = [types(max(3, t.level), **t.types) for t in _TYPES]
     build_checks=(channel_check(0),),
     layout=LAYOUT,
 )
-def grouped_conv_2d(call: Call) -> Array:
+@prepared("input")
+def grouped_conv_2d(call: Call) -> Callable[[Array], Array]:
     """One convolution for each group."""
-    x, w = operand_values(call["input"]), operand_values(call["filter"])
-    groups = int(call.scalar("groups"))
-    split = zip(np.split(x, groups, axis=3), np.split(w, groups, axis=0), strict=True)
-    return finish(call, np.concatenate([correlate(call, part, filters) for part, filters in split], axis=3))
+    w, groups = operand_values(call["filter"]), int(call.scalar("groups"))
+    multiply = [correlation(call, filters) for filters in np.split(w, groups, axis=0)]
+    finish = epilogue(call, w.sum(axis=(1, 2, 3), dtype=np.int64))
+
+    def convolve(x: Array) -> Array:
+        parts = zip(multiply, np.split(x, groups, axis=3), strict=True)
+        return finish(np.concatenate([product(part) for product, part in parts], axis=3))
+
+    return convolve
 
 
 # -- TRANSPOSE_CONV_2D -----------------------------------------------------------------------------------------------
@@ -408,4 +464,4 @@ def transpose_conv_2d(call: Call) -> Array:
             full[:, i : i + height * stride_h : stride_h, j : j + width * stride_w : stride_w][:, :height, :width] += products[
                 ..., i, j
             ]
-    return finish(call, full[:, top : top + out_h, left : left + out_w])
+    return epilogue(call, 0)(full[:, top : top + out_h, left : left + out_w])

@@ -122,16 +122,16 @@ def run_directly(call: Call) -> list[npt.NDArray[Any]]:
     """The results of :func:`run_kernel` for a call that :func:`runs_directly`."""
     answer = call.definition.kernel(call)
     if isinstance(answer, np.ndarray):
-        return [_converted(call, call.outs[0], answer)]
-    return [_converted(call, out, result) for out, result in zip(call.outs, answer, strict=True)]
+        return [converted(call, call.outs[0], answer)]
+    return [converted(call, out, result) for out, result in zip(call.outs, answer, strict=True)]
 
 
 def _finish(call: Call, out: Arg, result: npt.NDArray[Any]) -> Arg:
     """The output with a kernel's result."""
-    return out.with_value(_converted(call, out, result), result.shape)
+    return out.with_value(converted(call, out, result), result.shape)
 
 
-def _converted(call: Call, out: Arg, result: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def converted(call: Call, out: Arg, result: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Check a kernel's result against the resolved output and convert it to the output's element type."""
     if result.shape != out.dims and not _fits(out.dims, result.shape):
         raise AssertionError(f"{call.definition.name}: the kernel made {result.shape}, its shape rule said {out.dims}")

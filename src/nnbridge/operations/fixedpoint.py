@@ -37,7 +37,7 @@ class _Width:
         return raw32 if self.bits == 32 else int(rdbp(np.int64(raw32), 16))
 
     def saturate(self, raw: Ints) -> Ints:
-        return np.clip(raw, self.low, self.high)
+        return max(self.low, min(raw, self.high)) if isinstance(raw, int) else np.clip(raw, self.low, self.high)
 
     def rescale(self, raw: Ints, source: int, target: int) -> Ints:
         """Other integer bits: fewer shift left with saturation, more round."""
@@ -80,8 +80,8 @@ def exp_on_negative(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> In
 
 def _half_reciprocal(raw: Ints, w: _Width) -> Ints:
     """Half of 1 / (1 + x) times two integer bits: y of N18, for x in [0, 1] without integer bits."""
-    total = raw.astype(np.int64) + w.high
-    half = ((total + np.where(total >= 0, 1, -1)) // 2).astype(w.dtype)
+    # The sum is never negative, so that half of it rounds by one more before the shift.
+    half = (raw + w.high + 1) >> 1
     y = w.constant(_48_OVER_17) + w.mul(half, w.constant(_MINUS_32_OVER_17))
     one = 1 << (w.bits - 3)
     for _ in range(3):
@@ -92,10 +92,10 @@ def _half_reciprocal(raw: Ints, w: _Width) -> Ints:
 
 
 def one_over_one_plus_x(raw: npt.ArrayLike, bits: int = 32) -> Ints:
-    """1 / (1 + x) for x in [0, 1]; argument and result without integer bits."""
+    """1 / (1 + x) for x in [0, 1]; argument and result without integer bits. One of Python's integers gives one."""
     w = _W32 if bits == 32 else _W16
     # Half of the sum was inverted, so that y is twice the result: one integer bit less.
-    return w.rescale(_half_reciprocal(np.asarray(raw, w.dtype), w), 1, 0)
+    return w.rescale(_half_reciprocal(raw if isinstance(raw, int) else np.asarray(raw, w.dtype), w), 1, 0)
 
 
 def logistic(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:

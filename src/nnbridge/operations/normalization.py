@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nnbridge.operations.arithmetic import integer_range, is_quant8, mbqm
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
 from nnbridge.operations.reshaping import UP_TO_4
@@ -55,15 +57,32 @@ def _along_axis(call: Call) -> tuple[int, ...]:
     shape=_along_axis,
     level_rules=(_short_form_level,),
 )
-def l2_normalization(call: Call) -> Array:
+@prepared("input")
+def l2_normalization(call: Call) -> Callable[[Array], Array]:
     """N80, N81."""
     x, axis, out = call["input"], call.axis("axis", call["input"].rank), call.out
-    if not is_quant8(x.type):
-        norm = np.sqrt(np.square(x.data).sum(axis=axis, keepdims=True))
-        return x.data / np.maximum(norm, np.float32(1e-6))
-    centred = x.centred.astype(np.int64)
-    multiplier, shift = inverse_sqrt_multiplier(np.square(centred).sum(axis=axis, keepdims=True))
-    return np.clip(mbqm(128 * centred, multiplier, shift) + out.zero_point, *integer_range(out))
+    return _l2_real(axis) if not is_quant8(x.type) else _l2_quantised(axis, x.zero_point, out.zero_point, integer_range(out))
+
+
+def _l2_real(axis: int) -> Callable[[Array], Array]:
+    smallest = np.array(1e-6, np.float32)
+
+    def normalise(x: Array) -> Array:
+        # Each row against itself: the product keeps an axis of size 1 where the row was.
+        rows = x.swapaxes(axis, -1)
+        norms = np.matmul(rows[..., None, :], rows[..., None])[..., 0].swapaxes(axis, -1)
+        return x / np.maximum(np.sqrt(norms, out=norms), smallest)
+
+    return normalise
+
+
+def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple[int, int]) -> Callable[[Array], Array]:
+    def normalise(x: Array) -> Array:
+        centred = x.astype(np.int64) - zero_point
+        multiplier, shift = inverse_sqrt_multiplier(np.square(centred).sum(axis=axis, keepdims=True))
+        return np.clip(mbqm(128 * centred, multiplier, shift) + out_zero_point, *limits)
+
+    return normalise
 
 
 @operation(

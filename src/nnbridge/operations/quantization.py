@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nnbridge.errors import Reason
 from nnbridge.operations.arithmetic import integer_range
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
 from nnbridge.operations.shapes import same_as_input
 from nnbridge.types import OperandCode as T
@@ -34,16 +36,24 @@ _FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
     shape=same_as_input,
     zero_sized=True,
 )
-def quantize(call: Call) -> Array:
+@prepared("input")
+def quantize(call: Call) -> Callable[[Array], Array]:
     """N52."""
-    low, high = (bound - call.out.zero_point for bound in integer_range(call.out))
-    # Halves are counted, clamped and then rounded away from zero in 16 bits, which is a third of the memory traffic of rounding
-    # in float32. Half a scale is exact, so each count of halves is twice the quotient.
-    halves = call["input"].data / (np.float32(call.out.scale) * np.float32(0.5))
-    steps = np.clip(halves, 2 * low, 2 * high, out=halves).astype(np.int16)
-    steps += steps > 0
-    steps >>= 1
-    steps += np.int16(call.out.zero_point)
+    zero_point, dtype = call.out.zero_point, call.out.dtype
+    scale, (low, high) = np.float32(call.out.scale), (np.float32(bound - zero_point) for bound in integer_range(call.out))
+    # What is added leaves the sum with a last place of 1, and the integer, zero point included, in its low bits.
+    lifting = np.float32(3 * 2**22 + zero_point)
+
+    def steps(x: Array) -> Array:
+        quotients = x / scale
+        np.clip(quotients, low, high, out=quotients)
+        # Ties go away from zero. With its last 10 bits set a quotient below 256 moves away from zero by less than 1/64, to no
+        # more than below the next multiple of it: a tie is a tie no longer, and no other quotient comes to one.
+        bits = quotients.view(np.int32)
+        bits |= np.int32(0x3FF)
+        quotients += lifting
+        return bits.astype(dtype)
+
     return steps
 
 

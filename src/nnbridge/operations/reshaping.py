@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.operations.arithmetic import integer_range, is_quant8, round_half_away
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import (
     Input,
     Output,
@@ -21,6 +23,7 @@ from nnbridge.operations.declaration import (
     types,
     up_to,
 )
+from nnbridge.operations.tables import Function, by_table, every_value
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -91,9 +94,11 @@ def _reshape_shape(call: Call) -> tuple[int, ...]:
     handled="executor",
     half="native",
 )
-def reshape(call: Call) -> Array:
+@prepared("input")
+def reshape(call: Call) -> Callable[[Array], Array]:
     """Values in row-major order."""
-    return call["input"].data.reshape(call.out.dims)
+    dims = call.out.dims
+    return lambda x: x.reshape(dims)
 
 
 def _squeeze_shape(call: Call) -> tuple[int, ...]:
@@ -180,9 +185,11 @@ def _permutation(call: Call) -> list[int]:
     omitted=True,
     half="native",
 )
-def transpose(call: Call) -> Array:
+@prepared("input")
+def transpose(call: Call) -> Callable[[Array], Array]:
     """Output dimension k is input dimension perm[k]."""
-    return call["input"].data.transpose(_permutation(call))
+    order = _permutation(call)
+    return lambda x: x.transpose(order)
 
 
 # -- CONCATENATION, PACK, SPLIT --------------------------------------------------------------------------------------
@@ -214,14 +221,14 @@ def _rescaling_level(call: Call) -> tuple[int, str] | None:
     return None
 
 
-def _joined_values(arg: Arg, out: Arg) -> Any:
-    """N94: 8-bit values at the output's parameters."""
+def _rescaled(arg: Arg, out: Arg) -> Function | None:
+    """N94: 8-bit values at the output's parameters; None if they are so already."""
     if not is_quant8(out.type) or (arg.scale, arg.zero_point) == (out.scale, out.zero_point):
-        return arg.data
+        return None
     factor = np.float32(np.float32(arg.scale) * (np.float32(1) / np.float32(out.scale)))
     bias = np.float32(-arg.zero_point) * factor
-    scaled = round_half_away(arg.data.astype(np.float32) * factor + bias) + out.zero_point
-    return np.clip(scaled, *integer_range(out)).astype(out.dtype)
+    raw = (every_value(arg) + arg.zero_point).astype(np.float32)
+    return by_table(arg, out, np.clip(round_half_away(raw * factor + bias) + out.zero_point, *integer_range(out)))
 
 
 _JOINED = Input("inputs", "T", "tensors to join", rank=up_to(4, build=True), repeat=True)
@@ -241,9 +248,15 @@ _JOINED = Input("inputs", "T", "tensors to join", rank=up_to(4, build=True), rep
     zero_sized=True,
     half="native",
 )
-def concatenation(call: Call) -> Array:
+@prepared("inputs")
+def concatenation(call: Call) -> Callable[..., Array]:
     """Values in the order of the inputs."""
-    return np.concatenate([_joined_values(arg, call.out) for arg in call.repeated("inputs")], axis=_join_axis(call))
+    axis, rescaling = _join_axis(call), [_rescaled(arg, call.out) for arg in call.repeated("inputs")]
+    if not any(rescaling):
+        return lambda *parts: np.concatenate(parts, axis)
+    return lambda *parts: np.concatenate(
+        [part if rescale is None else rescale(part) for part, rescale in zip(parts, rescaling, strict=True)], axis
+    )
 
 
 def _pack_shape(call: Call) -> tuple[int, ...]:

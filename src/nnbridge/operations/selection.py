@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, at_least, like, operation, rank, signature, types
 from nnbridge.operations.reshaping import ANY_RANK, moved_types
 from nnbridge.types import FeatureLevel, OperationCode
@@ -65,9 +66,11 @@ def _arg(code: OperationCode, word: str, function: Callable[..., npt.NDArray[Any
         handled="executor",
         half="native",
     )
-    def kernel(call: Call) -> Array:
-        x = call["input"]
-        return function(x.data, call.axis("axis", x.rank)).reshape(call.out.dims)
+    @prepared("input")
+    def kernel(call: Call) -> Callable[[Array], Array]:
+        count = call["input"].rank
+        axis, indexes = call.axis("axis", count), np.dtype(np.int32)
+        return lambda x: function(x, axis, keepdims=count == 1).astype(indexes)
 
 
 _arg(OperationCode.ARGMAX, "largest", np.ndarray.argmax)

@@ -1,0 +1,102 @@
+"""A reference kernel as a step of a bound program: as it comes, on its frame's own call, or prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.cpu.binding import Frame, Step
+from nnbridge.errors import NnapiError
+from nnbridge.model import Operation
+from nnbridge.operations.call import Arg, Call, Prepared
+from nnbridge.operations.evaluate import converted, run_directly, run_kernel
+
+
+def reference_step(call: Call, operation: Operation, rounded: Callable[[Arg], Arg] | None) -> Step:
+    """The reference kernel on resolved shapes, and what the executor's numerics leave of its results."""
+    outputs = operation.outputs
+    varying = _varying(call, operation)
+
+    def step(frame: Frame) -> None:
+        args = list(call.args)
+        for k, i in varying:
+            args[k] = args[k].with_value(frame[i], args[k].dims)
+        results = run_kernel(call.with_args(args))
+        for i, result in zip(outputs, results, strict=True):
+            value = result.value if rounded is None else rounded(result).value
+            assert value is not None
+            _place(frame, i, value, varying)
+
+    return step
+
+
+def prepared_step(call: Call, operation: Operation) -> Step | None:
+    """The second part of a reference kernel that comes in two, if all but its data is known; a refusal waits for the run."""
+    kernel = call.definition.kernel
+    if not isinstance(kernel, Prepared) or not kernel.ready(call):
+        return None
+    try:
+        compute = kernel.prepare(call)
+    except NnapiError:
+        return None
+    sources = [operation.inputs[k] for k, _ in kernel.places(call)]
+    varying = _varying(call, operation)
+    outputs = list(zip(operation.outputs, call.outs, strict=True))
+    if len(outputs) > 1:
+
+        def several(frame: Frame) -> None:
+            for (i, out), result in zip(outputs, compute(*[frame[i] for i in sources]), strict=True):
+                _place(frame, i, converted(call, out, result), varying)
+
+        return several
+    (target, out), first = outputs[0], sources[0]
+    dims, dtype = out.dims, out.dtype
+
+    # What small operations spend their time on: the common case calls nothing but the kernel.
+    def one(frame: Frame) -> None:
+        value: Any = compute(*[frame[i] for i in sources])
+        if value.shape != dims or value.dtype != dtype or not value.flags.c_contiguous:
+            value = converted(call, out, value)
+        if frame[target] is None and value.base is None and (value is not frame[first] and len(sources) == 1):
+            frame[target] = value
+        else:
+            _place(frame, target, value, varying)
+
+    return one
+
+
+def direct_step(call: Call, operation: Operation, slot: int) -> Step:
+    """The reference kernel on the frame's own call, which lies at ``slot``: nothing is built for a run."""
+    outputs = operation.outputs
+    varying = _varying(call, operation)
+
+    def step(frame: Frame) -> None:
+        own: Call = frame[slot]
+        for k, i in varying:
+            own.args[k].value = frame[i]
+        for i, value in zip(outputs, run_directly(own), strict=True):
+            _place(frame, i, value, varying)
+        for k, _ in varying:
+            own.args[k].value = None
+
+    return step
+
+
+def _varying(call: Call, operation: Operation) -> list[tuple[int, int]]:
+    """What comes with each run: position among the arguments, frame index."""
+    pairs = enumerate(zip(operation.inputs, call.args, strict=True))
+    return [(k, i) for k, (i, arg) in pairs if not arg.constant and arg.present]
+
+
+def _place(frame: Frame, i: int, value: npt.NDArray[Any], varying: Sequence[tuple[int, int]]) -> None:
+    """Put a result where it belongs."""
+    if frame[i] is not None:
+        np.copyto(frame[i], value)
+    elif any(value is frame[k] or (value.base is not None and np.may_share_memory(frame[k], value)) for _, k in varying):
+        # The arena may give the input's place to another operand while this one still lives.
+        frame[i] = value.copy()
+    else:
+        frame[i] = value
