@@ -166,10 +166,10 @@ _FLOAT_RANGES: dict[int, tuple[float, float]] = {
 }
 
 
-def activate(x: npt.NDArray[Any], activation: int) -> npt.NDArray[Any]:
-    """A fused activation on real numbers."""
+def activate(x: npt.NDArray[Any], activation: int, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """A fused activation on real numbers, into ``out`` if given; without an activation ``x`` itself."""
     bounds = _FLOAT_RANGES.get(activation)
-    return x if bounds is None else np.clip(x, x.dtype.type(bounds[0]), x.dtype.type(bounds[1]))
+    return x if bounds is None else np.clip(x, x.dtype.type(bounds[0]), x.dtype.type(bounds[1]), out=out)
 
 
 def fused_activation(call: Call, name: str = "activation") -> int:

@@ -163,14 +163,19 @@ _BLOCK = 1 << 15
 
 
 def epilogue(call: Call, totals: Values | int) -> Callable[[Values], Array]:
-    """From sums of products to the output: bias, rescaling and the fused activation; channels are last.
+    """From sums of products, which it may use up, to the output: bias, rescaling and the fused activation; channels are last.
 
     ``totals`` are the sums of each channel's weights where 8-bit values were multiplied as they are: the input's zero point
     times them is taken off with the bias. It is 0 where the zero point was taken off before.
     """
     activation, bias, out = fused_activation(call), call["bias"].data, call.out
     if not is_quant8(out.type):
-        return lambda sums: activate(sums + bias, activation)
+
+        def add(sums: Values) -> Array:
+            sums += bias
+            return activate(sums, activation, out=sums)
+
+        return add
     check_bias_scale(call)
     multiplier, shift = multipliers(call)
     offset = bias.astype(np.int64) - call["input"].zero_point * totals

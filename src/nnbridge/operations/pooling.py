@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.operations.arithmetic import activate, activation_range, fused_activation, is_quant8
+from nnbridge.operations.arithmetic import activate, activation_range, fused_activation, integer_range, is_quant8
+from nnbridge.operations.call import prepared
 from nnbridge.operations.convolution import (
     ACTIVATION,
     EXPLICIT_PADDING,
@@ -20,11 +21,11 @@ from nnbridge.operations.convolution import (
 )
 from nnbridge.operations.declaration import Input, Output, Signature, TypeSet, like, operation, rank, signature, types
 from nnbridge.operations.shapes import Window, windows
+from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
-    from nnbridge.model import Array
     from nnbridge.operations.call import Arg, Call
 
 _FLOAT = [types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
@@ -46,16 +47,6 @@ def _windows(call: Call) -> tuple[Window, Window]:
     return windows(call, x.dims[1], x.dims[2], int(call.scalar("filter_h")), int(call.scalar("filter_w")))
 
 
-def _known_windows(call: Call) -> tuple[Window, Window]:
-    """The windows, made once where their parameters are constants."""
-    return call.once("windows", lambda: _windows(call), *_parameters(call))
-
-
-def _parameters(call: Call) -> tuple[Arg, ...]:
-    """All arguments but the images."""
-    return call.args[1:]
-
-
 def _shape(call: Call) -> tuple[int, ...]:
     x = call["input"]
     call.require(0 not in x.dims[1:], "height, width and depth above 0", list(x.dims), "input")
@@ -65,7 +56,7 @@ def _shape(call: Call) -> tuple[int, ...]:
     return x.dims[0], *size, x.dims[3]
 
 
-def _taps(x: npt.NDArray[Any], window: Window, axis: int, fill: Any, ufunc: np.ufunc) -> npt.NDArray[Any]:
+def _taps(x: Values, window: Window, axis: int, fill: Any, ufunc: np.ufunc, dtype: Any) -> Values:
     """Combine what the window sees along one axis, one cell of the window at a time for all positions at once.
 
     Cells in the padding add nothing; those that are in it for every position are passed over. A window over height and
@@ -74,8 +65,10 @@ def _taps(x: npt.NDArray[Any], window: Window, axis: int, fill: Any, ufunc: np.u
     positions = window.positions(x.shape[axis])
     x = x.swapaxes(axis, 0)
     if positions == 1:
-        return ufunc.reduce(x[: window.size - window.before], axis=0, keepdims=True, initial=fill).swapaxes(0, axis)
-    result = np.full((positions, *x.shape[1:]), fill, x.dtype)
+        seen = x[: window.size - window.before]
+        return ufunc.reduce(seen, axis=0, dtype=dtype, keepdims=True, initial=fill).swapaxes(0, axis)
+    x = x.astype(dtype, copy=False)
+    result = np.full((positions, *x.shape[1:]), fill, dtype)
     reach = window.before - (positions - 1) * window.stride
     for tap in range(max(0, reach), min(window.size, len(x) + window.before)):
         first, last = _inside(window, tap, len(x), positions)
@@ -86,9 +79,9 @@ def _taps(x: npt.NDArray[Any], window: Window, axis: int, fill: Any, ufunc: np.u
     return result.swapaxes(0, axis)
 
 
-def _over_windows(x: npt.NDArray[Any], rows: Window, columns: Window, fill: Any, ufunc: np.ufunc) -> npt.NDArray[Any]:
-    """Combine what each window over height and width sees."""
-    return _taps(_taps(x, rows, 1, fill, ufunc), columns, 2, fill, ufunc)
+def _over_windows(rows: Window, columns: Window, fill: Any, ufunc: np.ufunc, dtype: Any) -> Function:
+    """Combines what each window over height and width sees, in this type."""
+    return lambda x: _taps(_taps(x, rows, 1, fill, ufunc, dtype), columns, 2, fill, ufunc, dtype)
 
 
 def _inside(window: Window, tap: int, length: int, positions: int) -> tuple[int, int]:
@@ -98,53 +91,61 @@ def _inside(window: Window, tap: int, length: int, positions: int) -> tuple[int,
     return first, min(positions, last + 1)
 
 
-def _counts(call: Call, rows: Window, columns: Window) -> npt.NDArray[np.int32]:
-    """How many cells of each window lie inside the input, [1, out_h, out_w, 1]."""
-    return call.once("counts", lambda: _counted(call["input"], rows, columns), *_parameters(call))
-
-
-def _counted(x: Arg, rows: Window, columns: Window) -> npt.NDArray[np.int32]:
+def _counts(x: Arg, rows: Window, columns: Window) -> Values:
+    """How many cells of each window lie inside the input, [1, out_h, out_w, 1]; one number where they are all the same."""
 
     def along(window: Window, length: int) -> npt.NDArray[np.int32]:
         begin = np.arange(window.positions(length)) * window.stride - window.before
         return (np.minimum(begin + window.size, length) - np.maximum(begin, 0)).astype(np.int32)
 
-    return (along(rows, x.dims[1])[:, None] * along(columns, x.dims[2]))[None, :, :, None]
+    counts = (along(rows, x.dims[1])[:, None] * along(columns, x.dims[2]))[None, :, :, None]
+    return counts.reshape(-1)[:1] if (counts == counts.reshape(-1)[0]).all() else counts
 
 
-def _average(call: Call, rows: Window, columns: Window) -> Array:
+def _average(call: Call, rows: Window, columns: Window) -> Function:
     """N67: 8-bit means of raw values round half away from zero."""
-    x, out = call["input"], call.out
-    quantised = is_quant8(out.type)
+    counts = _counts(call["input"], rows, columns)
+    if not is_quant8(call.out.type):
+        add, divisors = _over_windows(rows, columns, 0, np.add, np.float32), counts.astype(np.float32)
+        return lambda x: add(x) / divisors
     # Sums of small windows fit 16 bits, which take half the time of 32.
-    integers = np.int16 if rows.size * columns.size * 255 < 2**15 else np.int32
-    values = x.data.astype(integers if quantised else np.float32, copy=False)
-    sums, count = _over_windows(values, rows, columns, 0, np.add), _counts(call, rows, columns)
-    if not quantised:
-        return sums / count.astype(np.float32)
-    return np.sign(sums) * ((np.abs(sums.astype(np.int32, copy=False)) + count // 2) // count)
+    small = rows.size * columns.size * 255 < 2**15
+    add = _over_windows(rows, columns, 0, np.add, np.int16 if small else np.int32)
+    # Numbers, not arrays, where there is one: NumPy divides by them without dividing.
+    divisors = counts if counts.size > 1 else counts[0]
+    halves = divisors // 2
+
+    def mean(x: Values) -> Values:
+        sums = add(x).astype(np.int32, copy=False)
+        means = np.abs(sums)
+        means += halves
+        means //= divisors
+        return np.negative(means, where=sums < 0, out=means)
+
+    return mean
 
 
-def _maximum(call: Call, rows: Window, columns: Window) -> Array:
-    x = call["input"].data
-    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else np.finfo(np.float32).min
-    return _over_windows(x, rows, columns, lowest, np.maximum)
+def _maximum(call: Call, rows: Window, columns: Window) -> Function:
+    dtype = call.out.dtype if is_quant8(call.out.type) else np.dtype(np.float32)
+    lowest = integer_range(call.out)[0] if dtype.kind in "iu" else np.finfo(np.float32).min
+    return _over_windows(rows, columns, lowest, np.maximum, dtype)
 
 
-def _l2(call: Call, rows: Window, columns: Window) -> Array:
-    squares = np.square(call["input"].data, dtype=np.float32)
-    sums = _over_windows(squares, rows, columns, 0, np.add)
-    return np.sqrt(sums / _counts(call, rows, columns).astype(np.float32))
+def _l2(call: Call, rows: Window, columns: Window) -> Function:
+    add, counts = _over_windows(rows, columns, 0, np.add, np.float32), _counts(call["input"], rows, columns).astype(np.float32)
+    return lambda x: np.sqrt(add(np.square(x, dtype=np.float32)) / counts)
 
 
-_POOLS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Call, Window, Window], Array]], ...] = (
+Pool = Callable[["Call", Window, Window], Function]
+
+_POOLS: tuple[tuple[OperationCode, str, list[TypeSet], Pool], ...] = (
     (OperationCode.AVERAGE_POOL_2D, "Mean over a sliding window.", _FLOAT_AND_8BIT, _average),
     (OperationCode.MAX_POOL_2D, "Maximum over a sliding window.", _FLOAT_AND_8BIT, _maximum),
     (OperationCode.L2_POOL_2D, "Root of the mean square over a sliding window.", _FLOAT, _l2),
 )
 
 
-def _declare(code: OperationCode, summary: str, type_sets: list[TypeSet], pool: Callable[[Call, Window, Window], Array]) -> None:
+def _declare(code: OperationCode, summary: str, type_sets: list[TypeSet], pool: Pool) -> None:
     @operation(
         code,
         since=1,
@@ -156,12 +157,13 @@ def _declare(code: OperationCode, summary: str, type_sets: list[TypeSet], pool: 
         layout=LAYOUT,
         zero_sized=True,
     )
-    def kernel(call: Call) -> Array:
-        activation = fused_activation(call)
-        pooled = pool(call, *_known_windows(call))
-        if is_quant8(call.out.type):
-            return np.clip(pooled, *activation_range(call.out, activation))
-        return activate(pooled, activation)
+    @prepared("input")
+    def kernel(call: Call) -> Function:
+        activation, compute = fused_activation(call), pool(call, *_windows(call))
+        if not is_quant8(call.out.type):
+            return lambda x: activate(compute(x), activation)
+        limits = activation_range(call.out, activation)
+        return lambda x: np.clip(compute(x), *limits)
 
 
 for _pool in _POOLS:

@@ -19,9 +19,11 @@ from nnbridge.operations.arithmetic import (
     product_scale,
     quantize_multiplier,
 )
-from nnbridge.operations.convolution import ACTIVATION, exact_dtype, operand_values
+from nnbridge.operations.call import prepared
+from nnbridge.operations.convolution import ACTIVATION, exact_dtype, operand_values, sum_dtype
 from nnbridge.operations.declaration import Input, Output, operation, rank, types, up_to
 from nnbridge.operations.shapes import broadcast
+from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -81,7 +83,8 @@ def _connected_level(call: Call) -> tuple[int, str] | None:
     build_checks=(_check_rank_and_size,),
     zero_sized=True,
 )
-def fully_connected(call: Call) -> Array:
+@prepared("input")
+def fully_connected(call: Call) -> Function:
     """Products with the transposed weights, bias, rescaling and the fused activation.
 
     8-bit sums are rescaled with one rounding, as LiteRT does, where Android's executor rounds twice (N5): in one sum of
@@ -89,19 +92,32 @@ def fully_connected(call: Call) -> Array:
     """
     activation = fused_activation(call)
     x, w, b, out = call["input"], call["weights"], call["bias"], call.out
-    size = w.dims[1]
-    values = operand_values(x).reshape(-1, size)
+    size, values, bias = w.dims[1], operand_values(w), b.data
     if not is_quant8(out.type):
-        return activate(values @ w.data.T + b.data, activation)
+        columns = values.T
+
+        def add(data: Values) -> Values:
+            sums: Values = data.reshape(-1, size) @ columns
+            sums += bias
+            return activate(sums, activation, out=sums)
+
+        return add
     product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(b.scale))
     same = abs(product - declared) <= 1e-6 * min(product, declared)
     call.require(same, f"a bias scale of {product:g}", f"{declared:g}", "bias")
-    dtype = exact_dtype(size)
-    weights = call.once("weights", lambda: operand_values(w).astype(dtype).T, w)
-    sums = values.astype(dtype) @ weights
+    dtype = sum_dtype(x, values)
+    columns = values.astype(dtype).T
+    offset = bias.astype(np.int64) - x.zero_point * values.sum(axis=1, dtype=np.int64)
     multiplier, shift = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
-    rescaled = mbqm_once(sums.astype(np.int64) + b.data, multiplier, shift)
-    return np.clip(rescaled + out.zero_point, *activation_range(out, activation))
+    limits = activation_range(out, activation)
+
+    def rescale(data: Values) -> Values:
+        sums = data.reshape(-1, size).astype(dtype) @ columns
+        rescaled = mbqm_once(sums.astype(np.int64) + offset, multiplier, shift)
+        rescaled += out.zero_point
+        return np.clip(rescaled, *limits, out=rescaled)
+
+    return rescale
 
 
 def _matmul_dims(call: Call) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from nnbridge.operations.arithmetic import integer_range
 from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
 from nnbridge.operations.shapes import same_as_input
+from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -37,14 +37,14 @@ _FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
     zero_sized=True,
 )
 @prepared("input")
-def quantize(call: Call) -> Callable[[Array], Array]:
+def quantize(call: Call) -> Function:
     """N52."""
     zero_point, dtype = call.out.zero_point, call.out.dtype
     scale, (low, high) = np.float32(call.out.scale), (np.float32(bound - zero_point) for bound in integer_range(call.out))
     # What is added leaves the sum with a last place of 1, and the integer, zero point included, in its low bits.
     lifting = np.float32(3 * 2**22 + zero_point)
 
-    def steps(x: Array) -> Array:
+    def steps(x: Values) -> Values:
         quotients = x / scale
         np.clip(quotients, low, high, out=quotients)
         # Ties go away from zero. With its last 10 bits set a quotient below 256 moves away from zero by less than 1/64, to no
@@ -76,9 +76,24 @@ def quantize(call: Call) -> Callable[[Array], Array]:
     shape=same_as_input,
     zero_sized=True,
 )
-def dequantize(call: Call) -> Array:
+@prepared("input")
+def dequantize(call: Call) -> Function:
     """Per-channel values take their channel's scale."""
-    return call["input"].real
+    x = call["input"]
+    scale, zero_point = np.asarray(x.scale, np.float32), np.float32(x.zero_point)
+    if x.channel_quant is not None:
+        shape = [1] * x.rank
+        shape[x.channel_quant.channel_dim] = -1
+        scale = np.asarray(x.channel_quant.scales, np.float32).reshape(shape)
+
+    def real(data: Values) -> Values:
+        numbers: Values = data.astype(np.float32)
+        if zero_point:
+            numbers -= zero_point
+        numbers *= scale
+        return numbers
+
+    return real
 
 
 _FREE = (T.TENSOR_FLOAT16, T.TENSOR_FLOAT32, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.operations.arithmetic import rdbp, round_half_away
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Layout, Output, TypeSet, like, operation, rank, types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -88,16 +90,14 @@ def _nearest(call: Call, size: int, wanted: int) -> npt.NDArray[np.int64]:
     zero_sized=True,
     half="native",
 )
-def resize_nearest_neighbor(call: Call) -> Array:
+@prepared("input")
+def resize_nearest_neighbor(call: Call) -> Callable[[Array], Array]:
     """Pixels by index."""
-    x = call["input"].data
-    rows, columns = call.once("nearest", lambda: [_nearest(call, x.shape[k], call.out.dims[k]) for k in (1, 2)], *call.args[1:])
-    return x.take(rows, axis=1).take(columns, axis=2)
+    rows, columns = (_nearest(call, call["input"].dims[k], call.out.dims[k]) for k in (1, 2))
+    return lambda x: x.take(rows, axis=1).take(columns, axis=2)
 
 
-def _neighbours(
-    call: Call, size: int, wanted: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def _neighbours(call: Call, size: int, wanted: int) -> Neighbours:
     """N92: lower and upper source pixel, and the share of the upper one."""
     scale, position = _scale(call, size, wanted), np.arange(wanted, dtype=np.float32)
     half = np.float32(0.5)
@@ -108,9 +108,7 @@ def _neighbours(
     return lower, upper, source - lower.astype(np.float32)
 
 
-def _neighbours_fixed(
-    call: Call, size: int, wanted: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def _neighbours_fixed(call: Call, size: int, wanted: int) -> Neighbours:
     """N93 for signed 8-bit values: positions in 1/1024."""
     if _flag(call, "align_corners") and wanted > 1:
         scale = ((1 << 10) * (size - 1) + (wanted - 1) // 2) // (wanted - 1)
@@ -137,28 +135,47 @@ def _neighbours_fixed(
     layout=Layout(("input",)),
     zero_sized=True,
 )
-def resize_bilinear(call: Call) -> Array:
+@prepared("input")
+def resize_bilinear(call: Call) -> Callable[[Array], Array]:
     """N92, N93."""
-    x = call["input"]
+    x, dims = call["input"], call.out.dims
+    if x.type == T.TENSOR_QUANT8_ASYMM:
+        return _by_corners(*(_neighbours(call, x.dims[k], dims[k]) for k in (1, 2)))
     signed = x.type == T.TENSOR_QUANT8_ASYMM_SIGNED
     find: Any = _neighbours_fixed if signed else _neighbours
-    (top, bottom, dy), (left, right, dx) = call.once(
-        "neighbours", lambda: [find(call, x.dims[k], call.out.dims[k]) for k in (1, 2)], *call.args[1:]
-    )
     one = np.int32(1 << 10) if signed else np.float32(1)
-    data = x.data.astype(np.int32 if signed else np.float32, copy=False)
-    # Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: they keep Android's, in which
-    # each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
-    if x.type == T.TENSOR_QUANT8_ASYMM:
-        dy, dx = dy[:, None, None], dx[:, None]
-        rows = [_weighted(data.take(top, axis=1), one - dy), _weighted(data.take(bottom, axis=1), dy)]
-        corners = [_weighted(part.take(side, axis=2), share) for side, share in ((left, one - dx), (right, dx)) for part in rows]
-        return functools.reduce(lambda total, corner: np.add(total, corner, out=total), corners)
-    phases = call.once("phases", lambda: {1: _phases(top, bottom, dy), 2: _phases(left, right, dx)}, *call.args[1:])
     # The rows last where there will be more of them: what is long then lies in one piece.
-    for axis in (2, 1) if call.out.dims[1] >= x.dims[1] else (1, 2):
-        data = _mixed(data, axis, phases[axis], call.out.dims[axis], one)
-    return rdbp(data, 20) if signed else data
+    order = (2, 1) if dims[1] >= x.dims[1] else (1, 2)
+    mixers = [_mixer(axis, _phases(*find(call, x.dims[axis], dims[axis])), dims[axis], one) for axis in order]
+
+    def resize(images: Array) -> Array:
+        data = images.astype(one.dtype, copy=False)
+        for mix in mixers:
+            data = mix(data)
+        return rdbp(data, 20) if signed else data
+
+    return resize
+
+
+Neighbours = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[Any]]
+"""Along an axis: lower and upper source position of each output position, and the share of the upper one."""
+
+
+def _by_corners(rows: Neighbours, columns: Neighbours) -> Callable[[Array], Array]:
+    """Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: they keep Android's, in which
+    each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
+    """
+    (top, bottom, dy), (left, right, dx) = rows, columns
+    down, across = dy[:, None, None], dx[:, None]
+    one = np.float32(1)
+
+    def resize(images: Array) -> Array:
+        data = images.astype(np.float32)
+        parts = data.take(top, axis=1) * (one - down), data.take(bottom, axis=1) * down
+        corners = (part.take(side, axis=2) * share for side, share in ((left, one - across), (right, across)) for part in parts)
+        return functools.reduce(lambda total, corner: np.add(total, corner, out=total), corners)
+
+    return resize
 
 
 Places = slice | npt.NDArray[np.int64]
@@ -186,21 +203,36 @@ def _spaced(positions: npt.NDArray[np.int64]) -> Places:
     return slice(int(positions[0]), int(positions[-1]) + 1, step)
 
 
-def _mixed(data: npt.NDArray[Any], axis: int, phases: list[Phase], size: int, one: Any) -> npt.NDArray[Any]:
+def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Array], Array]:
     """Weighted sums of neighbours along an axis."""
-    result = np.empty((*data.shape[:axis], size, *data.shape[axis + 1 :]), data.dtype)
-    source, target = data.swapaxes(axis, 0), result.swapaxes(axis, 0)
-    for at, lower, upper, share in phases:
-        share = share.reshape(-1, *[1] * (data.ndim - 1)) if np.ndim(share) else share
-        if not np.ndim(share) and share == 0:
-            np.multiply(source[lower], one, out=target[at])
-            continue
-        np.multiply(source[lower], one - share, out=target[at])
-        target[at] += source[upper] * share
-    return result
+    shares = {float(share) for _, _, _, share in phases if not np.ndim(share)}
+    # An image that doubles has two phases whose products are the same: they are made once, of the whole image.
+    shared = len(phases) > 1 and len(shares | {float(one - share) for share in shares}) <= 4
+    spread = (-1, *[1] * (3 - axis))
+
+    def mix(data: Array) -> Array:
+        result = np.empty((*data.shape[:axis], size, *data.shape[axis + 1 :]), data.dtype)
+        made: dict[float, Array] = {}
+
+        def product(at: Places, share: Any) -> Array:
+            if not shared:
+                return _along(data, axis, at) * (share.reshape(spread) if np.ndim(share) else share)
+            if share not in made:
+                made[share] = data * share
+            return _along(made[share], axis, at)
+
+        for at, lower, upper, share in phases:
+            target = _along(result, axis, at)
+            if np.ndim(share) or share != 0:
+                np.add(product(lower, one - share), product(upper, share), out=target)
+            else:
+                np.multiply(_along(data, axis, lower), one, out=target)
+        return result
+
+    return mix
 
 
-def _weighted(values: npt.NDArray[Any], shares: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The values times their shares, in place."""
-    values *= shares
-    return values
+def _along(data: Array, axis: int, places: Places) -> Array:
+    """These positions of an axis."""
+    index: Any = (*[slice(None)] * axis, places)
+    return data[index]
