@@ -75,7 +75,7 @@ class Executor:
         limits.check()
         key = tuple([None if x is None else x.shape for x in inputs])
         bound = self._bound.get(key) or self._bind(key)
-        return bound.run(inputs, outputs or [None] * len(self.model.main.outputs), limits)
+        return bound.run(inputs, outputs, limits)
 
     def _bind(self, key: tuple[Any, ...]) -> _Bound:
         while len(self._bound) >= _BOUND_PROGRAMS:
@@ -157,19 +157,20 @@ class _Bound:
                 self._template[i] = spec.value
         operands = enumerate(subgraph.operands)
         self._foreign = [i for i, operand in operands if i not in self._offsets and not operand.is_constant]
+        self._no_outputs = [None] * len(subgraph.outputs)
         self._idle: list[Frame] = []
 
-    def run(self, inputs: Arrays, outputs: Arrays, limits: Limits) -> list[Arg]:
+    def run(self, inputs: Arrays, outputs: Arrays | None, limits: Limits) -> list[Arg]:
         frame = self._take_frame()
         run = _Run(self._specs, limits)
         try:
             for i, array in zip(self.subgraph.inputs, inputs, strict=True):
                 frame[i] = array
-            for i, array in zip(self.subgraph.outputs, outputs, strict=True):
-                if i in self._dynamic:
-                    continue
-                buffer = self._buffers.get(i)
-                frame[i] = np.empty(*buffer) if array is None and buffer is not None else array
+            for i, array in zip(self.subgraph.outputs, outputs or self._no_outputs, strict=True):
+                if array is not None and i not in self._dynamic:
+                    frame[i] = array
+                elif i in self._buffers:
+                    frame[i] = np.empty(*self._buffers[i])
             timed = limits.deadline is not None
             frame.append(run)
             with np.errstate(all="ignore"):

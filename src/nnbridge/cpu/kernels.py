@@ -17,14 +17,10 @@ from nnbridge.cpu.binding import Binding, Frame, Step, faster
 from nnbridge.operations.arithmetic import (
     activation_range,
     fused_activation,
-    integer_range,
     is_quant8,
-    mbqm,
-    quantize_multiplier,
 )
-from nnbridge.operations.call import Arg, Call
-from nnbridge.operations.convolution import check_bias_scale, multipliers, patches
-from nnbridge.operations.elementwise import PAIRS
+from nnbridge.operations.call import Call
+from nnbridge.operations.convolution import check_bias_scale, multipliers, operand_values, patches, sum_dtype
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
@@ -35,7 +31,6 @@ _einsum: Callable[..., Values] = np.einsum
 
 _BLOCK = 1 << 14
 """Elements that a rescaling works on at a time: about what stays in a core's cache."""
-_EXACT_FLOAT32 = 2**24
 
 
 class _Rescaler:
@@ -43,16 +38,14 @@ class _Rescaler:
 
     Android rounds twice: first the product with the 31-bit multiplier to nearest (ties up), then the shift by e to nearest
     (ties away from zero). Nested floors make that one: floor(y + 1/2 + 2**-(e+1)) for y >= 0 and
-    floor(y + 1/2 - 2**-(e+1)) below, with y the exact product, which float64 holds to within 2**-53. FULLY_CONNECTED rounds
-    once: floor(y + 1/2).
+    floor(y + 1/2 - 2**-(e+1)) below, with y the exact product, which float64 holds to within 2**-53.
     """
 
     def __init__(self, call: Call, offset: Values, binding: Binding, channels: int) -> None:
         out = call.out
         multiplier, shift = multipliers(call)
         self._factor: Values = np.ldexp(multiplier.astype(np.float64), (shift - 31).astype(np.int64))
-        twice = (shift < 0) & (call.definition.code != OperationCode.FULLY_CONNECTED)
-        tie = np.where(twice, np.ldexp(1.0, np.minimum(shift, 0).astype(np.int64) - 1), 0.0)
+        tie = np.where(shift < 0, np.ldexp(1.0, np.minimum(shift, 0).astype(np.int64) - 1), 0.0)
         low, high = activation_range(out, fused_activation(call))
         # Unsigned bytes are made of non-negative values, where truncation is floor; signed ones by flipping a bit.
         self._signed = out.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
@@ -122,36 +115,22 @@ def _ready(call: Call, *constants: str) -> bool:
     return typed and all(call[name].constant for name in constants) and all(arg.constant for arg in parameters)
 
 
-def _weights(arg: Arg) -> Values:
-    """Weights less their zero point, in float64 for the bounds that are worked out from them."""
-    data = arg.data
-    return data.astype(np.float64) if data.dtype.kind == "f" else data.astype(np.float64) - arg.zero_point
-
-
-def _sum_type(x: Arg, per_output: Values) -> type[np.float32] | type[np.float64]:
-    """float32 while the largest possible sum of raw values times weights is exact in it."""
-    if not is_quant8(x.type):
-        return np.float32
-    largest = max(abs(bound) for bound in integer_range(x))
-    return np.float32 if float(per_output.max(initial=0.0)) * largest < _EXACT_FLOAT32 else np.float64
-
-
 def _quantised_offset(call: Call, totals: Values) -> Values:
     """What is added to sums of raw values: the bias, less the zero point times the weights' totals."""
-    return call["bias"].data.astype(np.float64) - call["input"].zero_point * totals
+    return call["bias"].data.astype(np.float64) - call["input"].zero_point * totals.astype(np.float64)
 
 
-# -- CONV_2D, FULLY_CONNECTED ----------------------------------------------------------------------------------------
+# -- CONV_2D ---------------------------------------------------------------------------------------------------------
 
 
 def _product(binding: Binding, columns: Values, rows: int) -> tuple[Any, Callable[[Frame, Values, Values], None]]:
     """Element type of the left matrix, and a step from it and the output [rows, units] through bias and activation.
 
-    ``columns`` are the weights [terms, units], in float64.
+    ``columns`` are the weights less their zero point, [terms, units].
     """
     call, x = binding.call, binding.call["input"]
     units = columns.shape[1]
-    dtype = _sum_type(x, np.abs(columns).sum(axis=0))
+    dtype = sum_dtype(x, columns.T)
     weights = np.ascontiguousarray(columns, dtype)
     if not is_quant8(x.type):
         finish = _float_epilogue(call, units)
@@ -162,7 +141,7 @@ def _product(binding: Binding, columns: Values, rows: int) -> tuple[Any, Callabl
 
         return dtype, plain
     check_bias_scale(call)
-    rescale = _Rescaler(call, _quantised_offset(call, columns.sum(axis=0)), binding, units)
+    rescale = _Rescaler(call, _quantised_offset(call, columns.sum(axis=0, dtype=np.int64)), binding, units)
     sums = binding.scratch((rows, units), dtype)
 
     def quantised(frame: Frame, left: Values, out: Values) -> None:
@@ -180,7 +159,7 @@ def conv_2d(binding: Binding) -> Step | None:
         return None
     x, w, out = call["input"], call["filter"], call.out
     terms, units = math.prod(w.dims[1:]), w.dims[0]
-    columns = _weights(w).reshape(units, terms).T
+    columns = operand_values(w).reshape(units, terms).T
     rows, cols = windows(call, x.dims[1], x.dims[2], w.dims[1], w.dims[2])
     count = math.prod(out.dims[:3])
     dtype, multiply = _product(binding, columns, count)
@@ -229,40 +208,6 @@ def _padder(binding: Binding, rows: Window, columns: Window, dtype: Any) -> Call
     return pad
 
 
-@faster(OperationCode.FULLY_CONNECTED)
-def fully_connected(binding: Binding) -> Step | None:
-    """One product."""
-    call = binding.call
-    if not _ready(call, "weights", "bias"):
-        return None
-    w = call["weights"]
-    # The shared rescaling reads the weights' scale under the name that convolutions give them.
-    units, size = w.dims
-    renamed = _with_filter(call)
-    count = math.prod(call["input"].dims) // size
-    inner = Binding(renamed, binding.inputs, binding.outputs, binding.first_scratch, binding.buffers, binding.fills)
-    dtype, multiply = _product(inner, _weights(w).T, count)
-    source, target = binding.index("input"), binding.outputs[0]
-    left = binding.scratch((count, size), dtype)
-
-    def step(frame: Frame) -> None:
-        np.copyto(frame[left], frame[source].reshape(count, size))
-        multiply(frame, frame[left], frame[target].reshape(count, units))
-
-    return step
-
-
-class _Renamed(Call):
-    """A FULLY_CONNECTED call whose weights also answer to ``filter``."""
-
-    def __getitem__(self, name: str) -> Arg:
-        return super().__getitem__("weights" if name == "filter" else name)
-
-
-def _with_filter(call: Call) -> Call:
-    return _Renamed(call.definition, call.signature, call.args, call.outs)
-
-
 # -- DEPTHWISE_CONV_2D -----------------------------------------------------------------------------------------------
 
 
@@ -273,9 +218,9 @@ def depthwise_conv_2d(binding: Binding) -> Step | None:
     x, w, out = call["input"], call["filter"], call.out
     if not _ready(call, "filter", "bias") or w.dims[3] != x.dims[3]:
         return None
-    columns = _weights(w)[0]
+    columns = operand_values(w)[0]
     rows, cols = windows(call, x.dims[1], x.dims[2], w.dims[1], w.dims[2])
-    dtype = _sum_type(x, np.abs(columns).sum(axis=(0, 1)))
+    dtype = sum_dtype(x, columns.reshape(-1, w.dims[3]).T)
     weights: Values = np.ascontiguousarray(columns, dtype)
     pad = _padder(binding, rows, cols, dtype)
     source_count, units = math.prod(out.dims[:3]), out.dims[3]
@@ -290,7 +235,7 @@ def depthwise_conv_2d(binding: Binding) -> Step | None:
 
         return plain
     check_bias_scale(call)
-    rescale = _Rescaler(call, _quantised_offset(call, columns.sum(axis=(0, 1))), binding, units)
+    rescale = _Rescaler(call, _quantised_offset(call, columns.sum(axis=(0, 1), dtype=np.int64)), binding, units)
     sums = binding.scratch(out.dims, dtype)
 
     def quantised(frame: Frame) -> None:
@@ -299,56 +244,3 @@ def depthwise_conv_2d(binding: Binding) -> Step | None:
         rescale(frame, frame[sums].reshape(source_count, units), frame[target].reshape(source_count, units))
 
     return quantised
-
-
-# -- ADD, SUB of 8-bit values ----------------------------------------------------------------------------------------
-
-
-def _sum_of_tables(binding: Binding, sign: int) -> Step | None:
-    """The first rescaling of either operand has 256 results: they come from tables, and only the sum is rescaled."""
-    call = binding.call
-    a, b, out = call["input1"], call["input2"], call.out
-    if not is_quant8(out.type) or a.dims != b.dims or a.constant or b.constant:
-        return None
-    twice_max = 2.0 * max(np.float32(a.scale), np.float32(b.scale))
-    real_out = twice_max / float(np.float32(2**20) * np.float32(out.scale))
-    if real_out >= 1 or math.prod(out.dims) >= PAIRS:
-        # The reference kernel refuses the one and looks the other up, pair by pair of values.
-        return None
-    first, second = (_table(arg, twice_max) for arg in (a, b))
-    second = sign * second
-    multiplier, shift = quantize_multiplier(real_out)
-    low, high = activation_range(out, fused_activation(call))
-    left, right, target = binding.inputs[0], binding.inputs[1], binding.outputs[0]
-    shape = out.dims
-    raw, other = (binding.scratch(shape, np.int32) for _ in range(2))
-
-    def step(frame: Frame) -> None:
-        total, added = frame[raw], frame[other]
-        np.take(first, frame[left].view(np.uint8), out=total, mode="clip")
-        np.take(second, frame[right].view(np.uint8), out=added, mode="clip")
-        np.add(total, added, out=total)
-        rescaled = mbqm(total, multiplier, shift)
-        rescaled += out.zero_point
-        np.copyto(frame[target], np.clip(rescaled, low, high), casting="unsafe")
-
-    return step
-
-
-def _table(arg: Arg, twice_max: float) -> npt.NDArray[np.int32]:
-    """The operand's values at the common scale, by the byte that holds them."""
-    values = np.arange(256, dtype=np.uint8).view(arg.dtype).astype(np.int64) - arg.zero_point
-    multiplier, shift = quantize_multiplier(float(np.float32(arg.scale)) / twice_max)
-    return mbqm(values * (1 << 20), multiplier, shift).astype(np.int32)
-
-
-@faster(OperationCode.ADD)
-def add(binding: Binding) -> Step | None:
-    """8-bit sums."""
-    return _sum_of_tables(binding, 1)
-
-
-@faster(OperationCode.SUB)
-def sub(binding: Binding) -> Step | None:
-    """8-bit differences."""
-    return _sum_of_tables(binding, -1)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nnbridge.errors import Reason
 from nnbridge.operations.arithmetic import (
@@ -22,16 +21,18 @@ from nnbridge.operations.arithmetic import (
     quantize_multiplier,
     round_half_away,
 )
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, types, up_to
 from nnbridge.operations.shapes import broadcast, same_as_input
+from nnbridge.operations.tables import Function, Values, by_table, every_value, real_numbers
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
-    from nnbridge.model import Array
     from nnbridge.operations.call import Arg, Call
 
-Values = npt.NDArray[Any]
+Combine = Callable[[Values, Values], Values]
+"""Of two arrays, broadcast against each other."""
 
 PAIRS = 1 << 16
 """How many pairs of 8-bit values there are."""
@@ -54,44 +55,58 @@ def _broadcast_shape(call: Call) -> tuple[int, ...]:
 # -- arithmetic with a fused activation ------------------------------------------------------------------------------
 
 
-def _by_pairs(call: Call, function: Callable[[Call, Values, Values], Values], activation: int) -> Array:
-    """A quantised function of two 8-bit values (less their zero points), with clamps.
-
-    Where there are more elements than pairs of values, all pairs are worked out once and looked up.
-    """
-    a, b, out = call["input1"], call["input2"], call.out
-    limits = activation_range(out, activation)
+def _by_pairs(a: Arg, b: Arg, out: Arg, function: Combine, limits: tuple[int, int]) -> Combine:
+    """A function of two 8-bit values, with clamps. From as many elements on as there are pairs, all pairs are worked out once."""
     if math.prod(out.dims) < PAIRS:
-        return np.clip(function(call, a.centred, b.centred), *limits)
+        return lambda x, y: np.clip(function(x, y), *limits)
+    every = np.arange(256, dtype=np.uint8)
+    results = function(every.view(a.dtype)[:, None], every.view(b.dtype))
+    pairs = np.clip(results, *limits).astype(out.dtype).ravel()
 
-    def table() -> Values:
-        every = np.arange(256, dtype=np.uint8).view(a.dtype).astype(np.int32)
-        values = function(call, (every - a.zero_point)[:, None], every - b.zero_point)
-        return np.clip(values, *limits).astype(out.dtype).ravel()
+    def look_up(x: Values, y: Values) -> Values:
+        index = x.view(np.uint8).astype(np.uint16)
+        index <<= 8
+        # No index is outside; wrap is the mode that takes the least time.
+        return pairs.take(index | y.view(np.uint8), mode="wrap")
 
-    index = a.data.view(np.uint8).astype(np.uint16)
-    index <<= 8
-    return call.once("pairs", table).take(index | b.data.view(np.uint8))
+    return look_up
 
 
-def _add_quantised(call: Call, x: Values, y: Values, sign: int) -> Values:
+def _add_quantised(call: Call, sign: int) -> Combine:
     """N40: both operands brought to a common scale with 20 extra bits, added, rescaled to the output."""
     a, b, out = call["input1"], call["input2"], call.out
     twice_max = 2.0 * max(np.float32(a.scale), np.float32(b.scale))
-    real = [float(np.float32(arg.scale)) / twice_max for arg in (a, b)]
     real_out = twice_max / float(np.float32(2**20) * np.float32(out.scale))
     call.require(real_out < 1, "2 * max(input scales) / (2**20 * output scale) below 1", real_out, "output")
-    (m1, s1), (m2, s2), (mo, so) = (quantize_multiplier(r) for r in (*real, real_out))
-    raw = mbqm(x * (1 << 20), m1, s1) + sign * mbqm(y * (1 << 20), m2, s2)
-    return mbqm(raw, mo, so) + out.zero_point
+    first, second = (_at_common_scale(arg, twice_max) for arg in (a, b))
+    second *= sign
+    multiplier, shift = quantize_multiplier(real_out)
+
+    def add(x: Values, y: Values) -> Values:
+        raw = first.take(x.view(np.uint8), mode="wrap") + second.take(y.view(np.uint8), mode="wrap")
+        return mbqm(raw, multiplier, shift) + out.zero_point
+
+    return add
 
 
-def _multiply_quantised(call: Call, x: Values, y: Values) -> Values:
+def _at_common_scale(arg: Arg, twice_max: float) -> Values:
+    """The first rescaling of all 256 values, by the byte that holds them."""
+    values = np.arange(256, dtype=np.uint8).view(arg.dtype).astype(np.int64) - arg.zero_point
+    return mbqm(values * (1 << 20), *quantize_multiplier(float(np.float32(arg.scale)) / twice_max))
+
+
+def _multiply_quantised(call: Call) -> Combine:
     """N41."""
     a, b, out = call["input1"], call["input2"], call.out
     real = product_multiplier(a.scale, b.scale, out.scale)
     call.require(real < 1, "input1 scale * input2 scale / output scale below 1", real, "output")
-    return mbqm(x * y, *quantize_multiplier(real)) + out.zero_point
+    multiplier, shift = quantize_multiplier(real)
+
+    def multiply(x: Values, y: Values) -> Values:
+        product = (x.astype(np.int32) - a.zero_point) * (y.astype(np.int32) - b.zero_point)
+        return mbqm(product, multiplier, shift) + out.zero_point
+
+    return multiply
 
 
 def _divide_integers(a: Values, b: Values) -> Values:
@@ -112,9 +127,9 @@ def _arithmetic(
     code: OperationCode,
     summary: str,
     levels: dict[T, int],
-    plain: Callable[[Values, Values], Values],
-    quantised: Callable[[Call, Values, Values], Values] | None,
-    integers: Callable[[Values, Values], Values] | None = None,
+    plain: Combine,
+    quantised: Callable[[Call], Combine] | None,
+    integers: Combine | None = None,
     **options: Any,
 ) -> None:
     @operation(
@@ -128,17 +143,18 @@ def _arithmetic(
         zero_sized=True,
         **options,
     )
-    def kernel(call: Call) -> Array:
-        activation = fused_activation(call)
-        a, b, out = call["input1"], call["input2"], call.out
+    @prepared("input1", "input2")
+    def kernel(call: Call) -> Combine:
+        activation, out = fused_activation(call), call.out
         if is_quant8(out.type):
             call.require(quantised is not None, "a type other than 8-bit", out.type.__str__(), "input1")
             assert quantised is not None
-            return _by_pairs(call, quantised, activation)
+            limits = activation_range(out, activation)
+            return _by_pairs(call["input1"], call["input2"], out, quantised(call), limits)
         if out.type == T.TENSOR_INT32:
             call.require(activation == 0, "no activation for TENSOR_INT32", activation, "activation")
-            return (integers or plain)(a.data, b.data)
-        return activate(plain(a.data, b.data), activation)
+            return integers or plain
+        return plain if activation == 0 else lambda x, y: activate(plain(x, y), activation)
 
 
 _F32, _F16, _U8, _I8, _I32 = (
@@ -154,14 +170,14 @@ _arithmetic(
     "Element-wise sum with broadcast.",
     {_F32: 1, _F16: 3, _U8: 1, _I8: 4, _I32: 4},
     np.add,
-    lambda call, x, y: _add_quantised(call, x, y, 1),
+    lambda call: _add_quantised(call, 1),
 )
 _arithmetic(
     OperationCode.SUB,
     "Element-wise difference with broadcast.",
     {_F32: 2, _F16: 3, _U8: 3, _I8: 4, _I32: 4},
     np.subtract,
-    lambda call, x, y: _add_quantised(call, x, y, -1),
+    lambda call: _add_quantised(call, -1),
 )
 _arithmetic(
     OperationCode.MUL,
@@ -188,9 +204,9 @@ _arithmetic(
 def _unary(
     code: OperationCode,
     summary: str,
-    function: Callable[[Values], Values],
+    function: Function,
     extra: Sequence[TypeSet] = (),
-    quantised: Callable[[Call], Array] | None = None,
+    quantised: Callable[[Call], Values] | None = None,
 ) -> None:
     @operation(
         code,
@@ -201,21 +217,20 @@ def _unary(
         outputs=[Output("output", "T", "result, of the input's shape")],
         shape=same_as_input,
     )
-    def kernel(call: Call) -> Array:
+    @prepared("input")
+    def kernel(call: Call) -> Function:
         if quantised is not None and is_quant8(call.out.type):
-            return quantised(call)
-        return function(call["input"].data)
+            return by_table(call["input"], call.out, quantised(call))
+        return function
 
 
-def _rsqrt_quantised(call: Call) -> Array:
-    """N54: of the real value; zero and negative values give the highest result. A table of all 256 inputs."""
+def _rsqrt_quantised(call: Call) -> Values:
+    """N54: of the real value; zero and negative values give the highest result."""
     x, out = call["input"], call.out
-    low, high = integer_range(x)
-    reals = (np.arange(low, high + 1) - x.zero_point).astype(np.float32) * np.float32(x.scale)
+    reals = every_value(x).astype(np.float32) * np.float32(x.scale)
     inverse = 1 / np.sqrt(np.where(reals > 0, reals, np.float32(1)))
     scaled = out.zero_point + round_half_away(inverse / np.float32(out.scale))
-    table = np.where(reals > 0, np.clip(scaled, *integer_range(out)), integer_range(out)[1])
-    return table[x.data.astype(np.int32) - low]
+    return np.where(reals > 0, np.clip(scaled, *integer_range(out)), integer_range(out)[1])
 
 
 _unary(OperationCode.ABS, "Element-wise magnitude.", np.abs, [types(4, T=T.TENSOR_INT32)])
@@ -242,9 +257,10 @@ _unary(
     outputs=[Output("output", "T", "largest integers not above the input")],
     shape=same_as_input,
 )
-def floor(call: Call) -> Array:
+@prepared("input")
+def floor(call: Call) -> Function:
     """Floor."""
-    return np.floor(call["input"].data)
+    return np.floor
 
 
 # -- functions of two operands without activation --------------------------------------------------------------------
@@ -263,25 +279,22 @@ def floor(call: Call) -> Array:
     shape=lambda call: broadcast(call, call["base"].dims, call["exponent"].dims),
     handled="executor",
 )
-def power(call: Call) -> Array:
+@prepared("base", "exponent")
+def power(call: Call) -> Combine:
     """C's ``pow``."""
-    return np.power(call["base"].data, call["exponent"].data)
+    return np.power
 
 
-def requantise(arg: Arg, out: Arg) -> Values:
-    """N11: an 8-bit value at the output's scale and zero point."""
-    real = (arg.data.astype(np.int32) - arg.zero_point).astype(np.float32) * np.float32(arg.scale)
+def _at_output_scale(arg: Arg, out: Arg) -> Function:
+    """N11: 8-bit values requantised where their parameters differ; equal ones come out as they are anyway."""
+    if not is_quant8(out.type) or (arg.scale, arg.zero_point) == (out.scale, out.zero_point):
+        return lambda x: x
+    real = every_value(arg).astype(np.float32) * np.float32(arg.scale)
     scaled = real.astype(np.float64) / float(np.float32(out.scale)) + out.zero_point
-    return round_half_away(np.clip(scaled, *integer_range(out))).astype(out.dtype)
+    return by_table(arg, out, round_half_away(np.clip(scaled, *integer_range(out))))
 
 
-def _at_output_scale(arg: Arg, out: Arg) -> Values:
-    """8-bit values requantised where their parameters differ; equal ones come out as they are anyway."""
-    same = (arg.scale, arg.zero_point) == (out.scale, out.zero_point)
-    return arg.data if same or not is_quant8(out.type) else requantise(arg, out)
-
-
-def _extreme(code: OperationCode, summary: str, choose: Callable[[Values, Values], Values]) -> None:
+def _extreme(code: OperationCode, summary: str, choose: Combine) -> None:
     @operation(
         code,
         since=3,
@@ -293,11 +306,13 @@ def _extreme(code: OperationCode, summary: str, choose: Callable[[Values, Values
         handled="executor",
         half="native",
     )
-    def kernel(call: Call) -> Array:
-        return choose(*(_at_output_scale(call[name], call.out) for name in ("input1", "input2")))
+    @prepared("input1", "input2")
+    def kernel(call: Call) -> Combine:
+        first, second = (_at_output_scale(call[name], call.out) for name in ("input1", "input2"))
+        return lambda x, y: choose(first(x), second(y))
 
 
-def _keeping_the_first(choose: np.ufunc) -> Callable[[Values, Values], Values]:
+def _keeping_the_first(choose: np.ufunc) -> Combine:
     """C++'s std::max and std::min: the first value unless the second is strictly better, also against NaN (N35)."""
 
     def chosen(a: Values, b: Values) -> Values:
@@ -313,7 +328,7 @@ _extreme(OperationCode.MAXIMUM, "Element-wise maximum with broadcast.", _keeping
 _extreme(OperationCode.MINIMUM, "Element-wise minimum with broadcast.", _keeping_the_first(np.minimum))
 
 
-def _comparison(code: OperationCode, sign: str, compare: Callable[[Values, Values], Values]) -> None:
+def _comparison(code: OperationCode, sign: str, compare: Combine) -> None:
     @operation(
         code,
         since=3,
@@ -324,11 +339,14 @@ def _comparison(code: OperationCode, sign: str, compare: Callable[[Values, Value
         shape=_broadcast_shape,
         half="native",
     )
-    def kernel(call: Call) -> Array:
+    @prepared("input1", "input2")
+    def kernel(call: Call) -> Combine:
         a, b = call["input1"], call["input2"]
-        # 8-bit operands are compared as real numbers (N51).
-        left, right = (arg.real if is_quant8(arg.type) else arg.data for arg in (a, b))
-        return compare(left, right)
+        if not is_quant8(a.type) or (a.scale, a.zero_point) == (b.scale, b.zero_point):
+            return compare
+        # 8-bit operands are compared as real numbers (N51), whose order is that of the raw ones where parameters are the same.
+        first, second = (real_numbers(arg) for arg in (a, b))
+        return lambda x, y: compare(first(x), second(y))
 
 
 _comparison(OperationCode.EQUAL, "=", np.equal)
@@ -339,7 +357,7 @@ _comparison(OperationCode.GREATER, ">", np.greater)
 _comparison(OperationCode.GREATER_EQUAL, "≥", np.greater_equal)
 
 
-def _logical(code: OperationCode, word: str, combine: Callable[[Values, Values], Values]) -> None:
+def _logical(code: OperationCode, word: str, combine: Combine) -> None:
     @operation(
         code,
         since=3,
@@ -349,8 +367,9 @@ def _logical(code: OperationCode, word: str, combine: Callable[[Values, Values],
         outputs=[Output("output", "T", "0 or 1")],
         shape=_broadcast_shape,
     )
-    def kernel(call: Call) -> Array:
-        return combine(call["input1"].data, call["input2"].data)
+    @prepared("input1", "input2")
+    def kernel(call: Call) -> Combine:
+        return combine
 
 
 _logical(OperationCode.LOGICAL_AND, "and", np.logical_and)
@@ -366,9 +385,10 @@ _logical(OperationCode.LOGICAL_OR, "or", np.logical_or)
     outputs=[Output("output", "T", "0 or 1")],
     shape=same_as_input,
 )
-def logical_not(call: Call) -> Array:
+@prepared("input")
+def logical_not(call: Call) -> Function:
     """Not."""
-    return np.logical_not(call["input"].data)
+    return np.logical_not
 
 
 # -- selection -------------------------------------------------------------------------------------------------------
@@ -395,10 +415,11 @@ def _select_shape(call: Call) -> tuple[int, ...]:
     shape=_select_shape,
     half="native",
 )
-def select(call: Call) -> Array:
+@prepared("condition", "input1", "input2")
+def select(call: Call) -> Callable[[Values, Values, Values], Values]:
     """Choice by the condition; no broadcast."""
-    taken = (_at_output_scale(call[name], call.out) for name in ("input1", "input2"))
-    return np.where(call["condition"].data != 0, *taken)
+    first, second = (_at_output_scale(call[name], call.out) for name in ("input1", "input2"))
+    return lambda condition, x, y: np.where(condition, first(x), second(y))
 
 
 @operation(
@@ -414,13 +435,18 @@ def select(call: Call) -> Array:
     shape=lambda call: broadcast(call, call["input"].dims, call["alpha"].dims),
     half="native",
 )
-def prelu(call: Call) -> Array:
+@prepared("input", "alpha")
+def prelu(call: Call) -> Combine:
     """N50 for 8-bit values."""
     x, alpha, out = call["input"], call["alpha"], call.out
     if not is_quant8(out.type):
-        return np.where(x.data >= 0, x.data, x.data * alpha.data)
+        return lambda values, slopes: np.where(values >= 0, values, values * slopes)
     positive = quantize_multiplier(float(np.float32(np.float32(x.scale) / np.float32(out.scale))))
     negative = quantize_multiplier(product_multiplier(x.scale, alpha.scale, out.scale))
-    value = x.centred
-    scaled = np.where(value >= 0, mbqm(value, *positive), mbqm(value * alpha.centred, *negative))
-    return np.clip(scaled + out.zero_point, *integer_range(out))
+
+    def scaled(values: Values, slopes: Values) -> Values:
+        value = values.astype(np.int32) - x.zero_point
+        product = value * (slopes.astype(np.int32) - alpha.zero_point)
+        return np.where(value >= 0, mbqm(value, *positive), mbqm(product, *negative)) + out.zero_point
+
+    return _by_pairs(x, alpha, out, scaled, integer_range(out))

@@ -11,7 +11,7 @@ from nnbridge.operations.arithmetic import integer_range
 from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
 from nnbridge.operations.shapes import same_as_input
-from nnbridge.operations.tables import Function, Values
+from nnbridge.operations.tables import Function, Values, real_numbers
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -79,21 +79,7 @@ def quantize(call: Call) -> Function:
 @prepared("input")
 def dequantize(call: Call) -> Function:
     """Per-channel values take their channel's scale."""
-    x = call["input"]
-    scale, zero_point = np.asarray(x.scale, np.float32), np.float32(x.zero_point)
-    if x.channel_quant is not None:
-        shape = [1] * x.rank
-        shape[x.channel_quant.channel_dim] = -1
-        scale = np.asarray(x.channel_quant.scales, np.float32).reshape(shape)
-
-    def real(data: Values) -> Values:
-        numbers: Values = data.astype(np.float32)
-        if zero_point:
-            numbers -= zero_point
-        numbers *= scale
-        return numbers
-
-    return real
+    return real_numbers(call["input"])
 
 
 _FREE = (T.TENSOR_FLOAT16, T.TENSOR_FLOAT32, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM)
