@@ -1,11 +1,13 @@
 """Time each reference kernel beside LiteRT's reference kernel of the same operator, on one thread.
 
     python scripts/benchmark_kernels.py
-    python scripts/benchmark_kernels.py --only CONV_2D --rounds 20
+    python scripts/benchmark_kernels.py --only CONV_2D --rounds 21
 
-Shapes are those of MobileNet-like networks. Both sides take the input as arrays and give the output as a new array, and
-alternate in one run; a ratio below 1 means that nnbridge's reference kernel (the declaration's, not a faster one) takes less
-time. The time of LiteRT's ``invoke`` alone stands beside it, without the copies in and out. The ten slowest are listed last.
+Shapes are those of MobileNet-like networks. Both sides take the inputs as arrays and give the output as a new array, and
+alternate in one run; each round runs a side for at least a millisecond. ``kernel`` is the declaration's reference kernel, not a
+faster one, prepared as the executor prepares it; ``executor`` is a run of the model of this one operation, with all that
+surrounds the kernel. ``ratio`` is kernel to LiteRT, below 1 where nnbridge takes less time, and ``run`` executor to LiteRT.
+The time of LiteRT's ``invoke`` alone stands beside them, without the copies in and out. The ten slowest are listed last.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
@@ -32,84 +35,141 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from nnbridge import load
 from nnbridge.compare import random_array
 from nnbridge.cpu.executor import Executor
-from tests.tflite.files import TfliteBuilder
+from nnbridge.model import Model
+from nnbridge.operations import definition
+from nnbridge.operations.call import Arg, Prepared
+from nnbridge.operations.evaluate import converted, make_call, resolve, run_directly
+from nnbridge.types import operation_name
+from tests.tflite.case import I8, I32, SAME, SIGMOID, TANH, B, Bias, C, Case, F, W
 
-FLOAT, QUANTISED = "float32", "int8"
-_SCALE = {"float32": 0.0, "int8": 0.05, "uint8": 0.05, "int32": 0.0, "bool": 0.0}
+_SECONDS = 1e-3
+"""Least time of a side in a round."""
+
+_BIG, _MIDDLE, _SMALL, _LAST = (1, 112, 112, 32), (1, 56, 56, 96), (1, 14, 14, 384), (1, 7, 7, 1280)
+_CLASSES, _GATE = (1, 1001), (1, 1, 1, 960)
+_BOTH = (F, I8)
+_NONE = {"fused_activation_function": 0}
+_CONV = {**_NONE, "padding": 0, "stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
+_POOL = {**_NONE, "padding": 0, "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
+_HALVES = {"stride_w": 2, "stride_h": 2}
+
+
+def _alike(name: str, count: int, options: Any, types: tuple[str, ...], dims: tuple[int, ...] = _MIDDLE, **more: Any) -> Case:
+    """An element-wise operator."""
+    return Case(name, [dims] * count, [dims], options, types, **more)
+
+
+def _products() -> list[Case]:
+    def convolution(dims: tuple[int, ...], weights: tuple[int, ...], out: tuple[int, ...], **more: Any) -> Case:
+        return Case("CONV_2D", [dims, W(weights), Bias(weights[0])], [out], {**_CONV, **more}, _BOTH)
+
+    def depthwise(dims: tuple[int, ...]) -> Case:
+        options = {**_CONV, "depth_multiplier": 1}
+        return Case("DEPTHWISE_CONV_2D", [dims, W((1, 3, 3, dims[3])), Bias(dims[3])], [dims], options, _BOTH)
+
+    up, wide = {"padding": 0, **_HALVES}, {**_POOL, "padding": 1, "filter_width": 7, "filter_height": 7}
+    return [
+        convolution((1, 224, 224, 3), (32, 3, 3, 3), _BIG, **_HALVES),
+        convolution(_BIG, (16, 1, 1, 32), (1, 112, 112, 16)),
+        convolution(_SMALL, (64, 1, 1, 384), (1, 14, 14, 64)),
+        convolution((1, 7, 7, 320), (1280, 1, 1, 320), _LAST),
+        depthwise(_BIG),
+        depthwise(_SMALL),
+        Case("TRANSPOSE_CONV", [C([1, 28, 28, 64]), W((64, 2, 2, 96)), (1, 14, 14, 96)], [(1, 28, 28, 64)], up, _BOTH),
+        Case("FULLY_CONNECTED", [(1, 1280), W((1001, 1280)), Bias(1001)], [_CLASSES], _NONE, _BOTH),
+        Case("BATCH_MATMUL", [(1, 8, 196, 64), (1, 8, 64, 196)], [(1, 8, 196, 196)], {"adj_x": False, "adj_y": False}, _BOTH),
+        Case("AVERAGE_POOL_2D", [_LAST], [(1, 1, 1, 1280)], wide, _BOTH, parameters=SAME),
+        Case("AVERAGE_POOL_2D", [_BIG], [(1, 56, 56, 32)], _POOL, _BOTH, parameters=SAME),
+        Case("MAX_POOL_2D", [_BIG], [(1, 56, 56, 32)], _POOL, _BOTH, parameters=SAME),
+        Case("L2_POOL_2D", [_BIG], [(1, 56, 56, 32)], _POOL),
+    ]
+
+
+def _elements() -> list[Case]:
+    return [
+        *(_alike(name, 2, _NONE, _BOTH) for name in ("ADD", "SUB", "MUL")),
+        Case("ADD", [_SMALL, _SMALL], [_SMALL], _NONE, _BOTH),
+        Case("MUL", [_MIDDLE, (1, 1, 1, 96)], [_MIDDLE], _NONE, _BOTH, variant="gate"),
+        _alike("DIV", 2, _NONE, (F,)),
+        _alike("POW", 2, {}, (F,), _SMALL),
+        *(_alike(name, 2, {}, _BOTH, parameters=SAME) for name in ("MAXIMUM", "MINIMUM")),
+        *(Case(name, [_MIDDLE, _MIDDLE], [(_MIDDLE, B)], {}, _BOTH) for name in ("EQUAL", "LESS", "GREATER_EQUAL")),
+        *(_alike(name, 2, {}, (B,)) for name in ("LOGICAL_AND", "LOGICAL_OR")),
+        _alike("LOGICAL_NOT", 1, {}, (B,)),
+        Case("SELECT", [(_MIDDLE, B), _MIDDLE, _MIDDLE], [_MIDDLE], {}, _BOTH, parameters=SAME),
+        *(_alike(name, 1, None, _BOTH, parameters=SAME) for name in ("RELU", "RELU6", "RELU_N1_TO_1")),
+        Case("PRELU", [_MIDDLE, W((1, 1, 96))], [_MIDDLE], None, _BOTH),
+        *(_alike("LOGISTIC", 1, None, _BOTH, dims, parameters=SIGMOID) for dims in (_MIDDLE, _GATE)),
+        *(_alike("TANH", 1, None, _BOTH, dims, parameters=TANH) for dims in (_MIDDLE, _GATE)),
+        *(_alike("HARD_SWISH", 1, {}, _BOTH, dims) for dims in (_MIDDLE, _GATE)),
+        *(_alike(name, 1, {}, (F,)) for name in ("ABS", "NEG", "EXP")),
+        *(_alike(name, 1, None, (F,)) for name in ("FLOOR", "SQRT", "RSQRT", "LOG", "SIN")),
+        Case("SOFTMAX", [_CLASSES], [_CLASSES], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
+        Case("SOFTMAX", [(1, 8, 196, 196)], [(1, 8, 196, 196)], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
+        Case("LOG_SOFTMAX", [_CLASSES], [_CLASSES], {}),
+        Case("L2_NORMALIZATION", [(1, 49, 128)], [(1, 49, 128)], _NONE, _BOTH, parameters=TANH),
+        _alike("LOCAL_RESPONSE_NORMALIZATION", 1, {"radius": 5, "bias": 1.0, "alpha": 0.1, "beta": 0.75}, (F,), _SMALL),
+        Case("QUANTIZE", [_MIDDLE], [(_MIDDLE, I8)], {}),
+        Case("DEQUANTIZE", [_MIDDLE], [(_MIDDLE, F)], {}, (I8,)),
+        Case("CAST", [_MIDDLE], [(_MIDDLE, I32)], {"in_data_type": 0, "out_data_type": 2}),
+    ]
+
+
+def _moves() -> list[Case]:
+    def moved(name: str, inputs: Any, output: tuple[int, ...], options: Any = None, types: tuple[str, ...] = _BOTH) -> Case:
+        return Case(name, inputs, [output], {} if options is None else options, types, parameters=SAME)
+
+    image, border = (1, 28, 28, 96), [[0, 0], [1, 1], [1, 1], [0, 0]]
+    strided = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
+    return [
+        moved("RESHAPE", [_SMALL, C([1, 75264])], (1, 75264), {"new_shape": [1, 75264]}),
+        moved("SQUEEZE", [(1, 1, 1, 1280)], (1, 1280), {"squeeze_dims": [1, 2]}),
+        moved("EXPAND_DIMS", [(196, 384), C(0)], (1, 196, 384)),
+        moved("TRANSPOSE", [_MIDDLE, C([0, 3, 1, 2])], (1, 96, 56, 56)),
+        moved("CONCATENATION", [_SMALL, _SMALL], (1, 14, 14, 768), {**_NONE, "axis": 3}),
+        Case("SPLIT", [C(3), _SMALL], [(1, 14, 14, 192)] * 2, {"num_splits": 2}, _BOTH, parameters=SAME),
+        moved("PACK", [(196, 384), (196, 384)], (196, 384, 2), {"values_count": 2, "axis": -1}),
+        moved("TILE", [_SMALL, C([1, 2, 1, 1])], (1, 28, 14, 384), types=(F,)),
+        moved("PAD", [_MIDDLE, C(border)], (1, 58, 58, 96)),
+        moved("PADV2", [_MIDDLE, C(border), C((), "like")], (1, 58, 58, 96)),
+        moved("MIRROR_PAD", [_MIDDLE, C(border)], (1, 58, 58, 96), {"mode": 0}, (F,)),
+        moved("SLICE", [_MIDDLE, C([0, 0, 0, 0]), C([1, 28, 28, 96])], image),
+        moved("STRIDED_SLICE", [_MIDDLE, C([0, 0, 0, 0]), C([1, 56, 56, 96]), C([1, 2, 2, 1])], image, strided),
+        moved("GATHER", [(1001, 1280), C(np.arange(0, 1000, 10))], (100, 1280), {"axis": 0, "batch_dims": 0}),
+        moved("REVERSE_V2", [_MIDDLE, C([2])], _MIDDLE, types=(F,)),
+        moved("SPACE_TO_DEPTH", [_MIDDLE], (1, 28, 28, 384), {"block_size": 2}),
+        moved("DEPTH_TO_SPACE", [_SMALL], image, {"block_size": 2}),
+        moved("SPACE_TO_BATCH_ND", [_MIDDLE, C([2, 2]), C([[0, 0], [0, 0]])], (4, 28, 28, 96)),
+        moved("BATCH_TO_SPACE_ND", [(4, 28, 28, 96), C([2, 2]), C([[0, 0], [0, 0]])], _MIDDLE),
+        moved("RESIZE_BILINEAR", [image, C([56, 56])], _MIDDLE, {"align_corners": False, "half_pixel_centers": False}),
+        moved("RESIZE_BILINEAR", [image, C([56, 56])], _MIDDLE, {"align_corners": False, "half_pixel_centers": True}),
+        moved("RESIZE_NEAREST_NEIGHBOR", [image, C([56, 56])], _MIDDLE),
+        *(moved(name, [_LAST, C([1, 2])], (1, 1280), {"keep_dims": False}) for name in ("MEAN", "REDUCE_MAX", "REDUCE_MIN")),
+        *(moved(name, [_LAST, C([1, 2])], (1, 1280), {"keep_dims": False}, (F,)) for name in ("SUM", "REDUCE_PROD")),
+        *(moved(name, [_LAST, C([1, 2])], (1, 1280), {"keep_dims": False}, (B,)) for name in ("REDUCE_ANY", "REDUCE_ALL")),
+        *(Case(name, [_CLASSES, C(1)], [((1,), I32)], {"output_type": 2}, _BOTH) for name in ("ARG_MAX", "ARG_MIN")),
+        Case("ARG_MAX", [(1, 65, 65, 21), C(3)], [((1, 65, 65), I32)], {"output_type": 2}, _BOTH),
+        Case("TOPK_V2", [_CLASSES, C(5)], [(1, 5), ((1, 5), I32)], {}),
+        Case("EMBEDDING_LOOKUP", [((64,), I32), W((1001, 128))], [(64, 128)], None),
+    ]
 
 
 @dataclass(frozen=True)
-class Shape:
-    """An operator on one set of shapes. Constants come as arrays behind the computed inputs, in operator order."""
+class Row:
+    """An operator on one type: medians in microseconds."""
 
     operator: str
-    inputs: tuple[tuple[int, ...], ...]
-    output: tuple[int, ...]
-    options: dict[str, Any] = field(default_factory=dict)
-    constants: tuple[Any, ...] = ()
-    types: tuple[str, ...] = (FLOAT, QUANTISED)
-    first: int = 0
-    """Position of the first computed input; constants fill the other places."""
-    out_scale: float = 0.05
-    out_type: str = ""
+    type: str
+    dims: str
+    kernel: float
+    executor: float
+    litert: float
+    invoke: float
 
-
-_BIG, _MIDDLE, _SMALL = (1, 112, 112, 32), (1, 56, 56, 96), (1, 14, 14, 384)
-
-
-def _window(**more: int) -> dict[str, int]:
-    return {"padding": 0, "stride_w": 1, "stride_h": 1, **more}
-
-
-def _weights(*shape: int) -> tuple[str, tuple[int, ...]]:
-    return "weights", shape
-
-
-SHAPES: tuple[Shape, ...] = (
-    Shape("CONV_2D", ((1, 224, 224, 3),), (1, 112, 112, 32), _window(stride_w=2, stride_h=2), (_weights(32, 3, 3, 3),)),
-    Shape("CONV_2D", (_BIG,), (1, 112, 112, 16), _window(), (_weights(16, 1, 1, 32),)),
-    Shape("CONV_2D", (_SMALL,), (1, 14, 14, 64), _window(), (_weights(64, 1, 1, 384),)),
-    Shape("CONV_2D", ((1, 7, 7, 320),), (1, 7, 7, 1280), _window(), (_weights(1280, 1, 1, 320),)),
-    Shape("DEPTHWISE_CONV_2D", (_BIG,), _BIG, _window(depth_multiplier=1), (_weights(1, 3, 3, 32),)),
-    Shape("DEPTHWISE_CONV_2D", (_SMALL,), _SMALL, _window(depth_multiplier=1), (_weights(1, 3, 3, 384),)),
-    Shape("FULLY_CONNECTED", ((1, 1280),), (1, 1001), {}, (_weights(1001, 1280),)),
-    Shape("AVERAGE_POOL_2D", ((1, 7, 7, 1280),), (1, 1, 1, 1280), _window(padding=1, filter_width=7, filter_height=7)),
-    Shape("MAX_POOL_2D", (_BIG,), (1, 56, 56, 32), _window(stride_w=2, stride_h=2, filter_width=2, filter_height=2)),
-    *(Shape(name, (_MIDDLE, _MIDDLE), _MIDDLE, {"fused_activation_function": 0}) for name in ("ADD", "SUB")),
-    Shape("MUL", (_MIDDLE, _MIDDLE), _MIDDLE, {"fused_activation_function": 0}),
-    Shape("DIV", (_MIDDLE, _MIDDLE), _MIDDLE, {"fused_activation_function": 0}, types=(FLOAT,)),
-    *(Shape(name, (_MIDDLE, _MIDDLE), _MIDDLE) for name in ("MAXIMUM", "MINIMUM")),
-    *(Shape(name, (_MIDDLE,), _MIDDLE) for name in ("RELU", "RELU6")),
-    Shape("LOGISTIC", (_MIDDLE,), _MIDDLE, out_scale=1 / 256),
-    Shape("TANH", (_MIDDLE,), _MIDDLE, out_scale=1 / 128),
-    Shape("HARD_SWISH", (_MIDDLE,), _MIDDLE),
-    *(Shape(name, (_MIDDLE,), _MIDDLE, types=(FLOAT,)) for name in ("ABS", "NEG", "EXP", "FLOOR", "SQRT", "RSQRT")),
-    Shape("SOFTMAX", ((1, 1001),), (1, 1001), {"beta": 1.0}, out_scale=1 / 256),
-    Shape("LOG_SOFTMAX", ((1, 1001),), (1, 1001), types=(FLOAT,)),
-    Shape("RESHAPE", (_SMALL,), (1, 75264), {"new_shape": [1, 75264]}, (np.array([1, 75264], np.int32),)),
-    Shape("TRANSPOSE", (_MIDDLE,), (1, 96, 56, 56), {}, (np.array([0, 3, 1, 2], np.int32),)),
-    Shape("CONCATENATION", (_SMALL, _SMALL), (1, 14, 14, 768), {"axis": 3}),
-    Shape("PAD", (_MIDDLE,), (1, 58, 58, 96), {}, (np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32),)),
-    Shape("MEAN", ((1, 7, 7, 1280),), (1, 1280), {"keep_dims": False}, (np.array([1, 2], np.int32),), types=(FLOAT,)),
-    Shape("SUM", ((1, 7, 7, 1280),), (1, 1280), {"keep_dims": False}, (np.array([1, 2], np.int32),), types=(FLOAT,)),
-    Shape("RESIZE_BILINEAR", ((1, 28, 28, 96),), _MIDDLE, {}, (np.array([56, 56], np.int32),)),
-    Shape("RESIZE_NEAREST_NEIGHBOR", ((1, 28, 28, 96),), _MIDDLE, {}, (np.array([56, 56], np.int32),)),
-    Shape("SPACE_TO_DEPTH", (_MIDDLE,), (1, 28, 28, 384), {"block_size": 2}),
-    Shape("DEPTH_TO_SPACE", (_SMALL,), (1, 28, 28, 96), {"block_size": 2}),
-    Shape("L2_NORMALIZATION", ((1, 49, 128),), (1, 49, 128), types=(FLOAT,)),
-    Shape(
-        "LOCAL_RESPONSE_NORMALIZATION",
-        (_SMALL,),
-        _SMALL,
-        {"radius": 5, "bias": 1.0, "alpha": 0.1, "beta": 0.75},
-        types=(FLOAT,),
-    ),
-    Shape("ARG_MAX", ((1, 1001),), (1,), {"output_type": 2}, (np.array([1], np.int32),), out_type="int32"),
-    Shape("SLICE", (_MIDDLE,), (1, 28, 28, 96), {}, (np.array([0, 0, 0, 0], np.int32), np.array([1, 28, 28, 96], np.int32))),
-    Shape("TILE", (_SMALL,), (1, 28, 14, 384), {}, (np.array([1, 2, 1, 1], np.int32),), types=(FLOAT,)),
-    Shape("QUANTIZE", (_MIDDLE,), _MIDDLE, types=(FLOAT,), out_type="int8"),
-    Shape("DEQUANTIZE", (_MIDDLE,), _MIDDLE, types=(QUANTISED,), out_type="float32"),
-)
+    @property
+    def ratio(self) -> float:
+        """Kernel to LiteRT."""
+        return self.kernel / self.litert
 
 
 def main() -> None:
@@ -118,81 +178,93 @@ def main() -> None:
     parser.add_argument("--only", help="this operator")
     parser.add_argument("--rounds", type=int, default=11, help="runs of each side (default 11)")
     options = parser.parse_args()
-    rows = []
-    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
-        for shape in SHAPES:
-            if options.only in (None, shape.operator):
-                rows += [_measured(shape, kind, Path(folder), options.rounds) for kind in shape.types]
-    table = Table(title=f"Reference kernels, {options.rounds} alternating rounds, one thread, ms")
-    for column in ("operator", "type", "shape", "nnbridge", "LiteRT", "invoke", "ratio"):
-        table.add_column(column, justify="left" if column in ("operator", "type", "shape") else "right", overflow="fold")
-    for name, kind, dims, ours, theirs, invoke in rows:
-        table.add_row(name, kind, dims, f"{ours:.3f}", f"{theirs:.3f}", f"{invoke:.3f}", f"{ours / theirs:.2f}")
-    console = Console()
+    chosen = [
+        (case, kind)
+        for case in (*_products(), *_elements(), *_moves())
+        for kind in case.types
+        if options.only in (None, case.operator)
+    ]
+    if not chosen:
+        parser.error(f"no operator {options.only}")
+    console, notes = Console(), Console(stderr=True)
+    # The executor runs with NumPy's warnings off; so does a kernel alone.
+    with threadpool_limits(1), np.errstate(all="ignore"), tempfile.TemporaryDirectory() as folder:
+        rows = [_measured(*each, Path(folder), options.rounds) for each in track(chosen, "measuring", console=notes, transient=True)]
+    table = Table(title=f"Reference kernels, {options.rounds} alternating rounds, one thread, µs")
+    for column in ("operator", "type", "shape"):
+        table.add_column(column, overflow="fold")
+    for column in ("kernel", "executor", "LiteRT", "invoke", "ratio", "run"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        times = [f"{value:.1f}" for value in (row.kernel, row.executor, row.litert, row.invoke)]
+        table.add_row(row.operator, row.type, row.dims, *times, f"{row.ratio:.2f}", f"{row.executor / row.litert:.2f}")
     console.print(table)
-    slowest = sorted(rows, key=lambda row: -row[3] / row[4])[:10]
-    console.print("slowest against LiteRT: " + ", ".join(f"{r[0]} {r[1]} {r[3] / r[4]:.2f}" for r in slowest))
+    above = sum(row.ratio > 1 for row in rows)
+    console.print(f"{len(rows)} rows, {above} kernels above 1, {sum(row.executor > row.litert for row in rows)} executors above 1")
+    slowest = sorted(rows, key=lambda row: -row.ratio)[:10]
+    console.print("slowest against LiteRT: " + ", ".join(f"{r.operator} {r.type} {r.dims} {r.ratio:.2f}" for r in slowest))
 
 
-def _measured(shape: Shape, kind: str, folder: Path, rounds: int) -> tuple[str, str, str, float, float, float]:
-    path = folder / "operator.tflite"
-    path.write_bytes(_file(shape, kind))
+def _measured(case: Case, kind: str, folder: Path, rounds: int) -> Row:
+    path = case.write(folder, kind)
     model = load(path)
-    executor = Executor(model, kernels="reference")
+    found = [operation_name(operation.type) for operation in model.main.operations]
+    if len(found) != 1 or definition(model.main.operations[0].type) is None:
+        sys.exit(f"{case.operator} {kind} becomes {', '.join(found)}: there is no reference kernel of its own to time")
     rng = np.random.default_rng(0)
-    inputs = [np.abs(random_array(rng, np.dtype(kind), dims)) for dims in shape.inputs]
     runtime = Interpreter(model_path=str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF, num_threads=1)
     runtime.allocate_tensors()
-    places = [detail["index"] for detail in runtime.get_input_details()]
-    target = runtime.get_output_details()[0]["index"]
+    details = runtime.get_input_details()
+    # Nothing negative, so that roots and logarithms have results.
+    inputs = [np.abs(random_array(rng, np.dtype(d["dtype"]), tuple(d["shape"]))) for d in details]
+    targets = [detail["index"] for detail in runtime.get_output_details()]
 
     def answer() -> Any:
-        for place, value in zip(places, inputs, strict=True):
-            runtime.set_tensor(place, value)
+        for detail, value in zip(details, inputs, strict=True):
+            runtime.set_tensor(detail["index"], value)
         runtime.invoke()
-        return runtime.get_tensor(target)
+        return [runtime.get_tensor(target) for target in targets]
 
-    sides: tuple[Callable[[], Any], ...] = (lambda: executor.run(inputs), answer, runtime.invoke)
-    times: tuple[list[float], ...] = ([], [], [])
+    executor = Executor(model, kernels="reference")
+    sides = (_kernel(model, inputs), lambda: executor.run(inputs), answer, runtime.invoke)
+    repeats = [_repeats(side) for side in sides]
+    times: tuple[list[float], ...] = tuple([] for _ in sides)
     for _ in range(rounds):
-        for side, taken in zip(sides, times, strict=True):
-            start = time.perf_counter()
-            side()
-            taken.append((time.perf_counter() - start) * 1e3)
-    ours, theirs, invoke = (statistics.median(taken) for taken in times)
-    return shape.operator, kind, "x".join(map(str, shape.inputs[0])), ours, theirs, invoke
+        for side, count, taken in zip(sides, repeats, times, strict=True):
+            taken.append(_time(side, count) * 1e6)
+    dims = "x".join(map(str, details[0]["shape"]))
+    return Row(case.operator, kind, dims, *(statistics.median(taken) for taken in times))
 
 
-def _file(shape: Shape, kind: str) -> bytes:
-    """A TFLite file with the operator alone."""
-    builder, scale = TfliteBuilder(), _SCALE[kind]
-    inputs = [builder.tensor(dims, kind, scale=scale) for dims in shape.inputs]
-    listed = [*inputs, *(_constant(builder, c, kind) for c in shape.constants)]
-    if shape.constants and isinstance(shape.constants[0], tuple):
-        listed.append(_bias(builder, shape.constants[0][1], shape.operator, kind))
-    out_kind = shape.out_type or kind
-    out_scale = shape.out_scale if _SCALE[out_kind] else 0.0
-    point = -128 if out_scale == 1 / 256 and out_kind == "int8" else 0
-    output = builder.tensor(shape.output, out_kind, scale=out_scale, zero_point=point)
-    builder.operator(shape.operator, listed, [output], shape.options)
-    return builder.content(inputs, [output])
+def _kernel(model: Model, inputs: list[Any]) -> Callable[[], Any]:
+    """The reference kernel of a model's only operation, with all that is decided before a run decided."""
+    operation, values = model.main.operations[0], dict(zip(model.main.inputs, inputs, strict=True))
+    operands = model.main.operands
+    args = [Arg.of(operands[i], values.get(i, model.value(operands[i]))) for i in operation.inputs]
+    declared = definition(operation.type)
+    assert declared is not None
+    call = make_call(declared, args, [Arg.of(operands[i]) for i in operation.outputs])
+    call.outs = resolve(call)
+    kernel = declared.kernel
+    if not isinstance(kernel, Prepared) or not kernel.ready(call):
+        return lambda: run_directly(call)
+    compute, data = kernel.prepare(call), [arg.data for _, arg in kernel.places(call)]
+    if len(call.outs) == 1:
+        return lambda: converted(call, call.outs[0], compute(*data))
+    return lambda: [converted(call, out, result) for out, result in zip(call.outs, compute(*data), strict=True)]
 
 
-def _constant(builder: TfliteBuilder, constant: Any, kind: str) -> int:
-    if not isinstance(constant, tuple):
-        return builder.constant(constant)
-    rng = np.random.default_rng(1)
-    dims: Sequence[int] = constant[1]
-    if kind == FLOAT:
-        return builder.constant(rng.normal(size=dims).astype(np.float32))
-    return builder.constant(rng.integers(-127, 128, dims).astype(np.int8), scale=0.01)
+def _repeats(side: Callable[[], Any]) -> int:
+    """How often a side runs in a round."""
+    side()
+    return max(1, round(_SECONDS / _time(side, 3)))
 
 
-def _bias(builder: TfliteBuilder, weights: Sequence[int], operator: str, kind: str) -> int:
-    count = weights[3] if operator == "DEPTHWISE_CONV_2D" else weights[0]
-    if kind == FLOAT:
-        return builder.constant(np.zeros(count, np.float32))
-    return builder.constant(np.zeros(count, np.int32), scale=float(np.float32(0.05) * np.float32(0.01)))
+def _time(side: Callable[[], Any], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        side()
+    return (time.perf_counter() - start) / count
 
 
 if __name__ == "__main__":
