@@ -186,6 +186,9 @@ def main() -> None:
     ]
     if not chosen:
         parser.error(f"no operator {options.only}")
+    # glibc gives freed memory back at once until a program has freed larger arrays, as networks do and one operator may not:
+    # then both sides would be timed with the pages that the system has to provide for each new array.
+    np.empty(31 << 20, np.uint8).fill(0)
     console, notes = Console(), Console(stderr=True)
     # The executor runs with NumPy's warnings off; so does a kernel alone.
     with threadpool_limits(1), np.errstate(all="ignore"), tempfile.TemporaryDirectory() as folder:

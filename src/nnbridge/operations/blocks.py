@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,11 +9,11 @@ import numpy as np
 from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Layout, operation, rank
 from nnbridge.operations.reshaping import SAME_DATA, moved_types
+from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
-    from nnbridge.model import Array
     from nnbridge.operations.call import Call
 
 _IMAGES = Input("input", "T", "images [batch, h, w, depth]", rank=rank(4))
@@ -22,6 +21,17 @@ _BLOCK_SIZE = Input("block_size", T.INT32, "edge of a block, at least 1")
 _BLOCK_SHAPE = Input("block_shape", T.TENSOR_INT32, "height and width of a block", rank=rank(1))
 _NCHW = Input("nchw", T.BOOL, "true: input 0 and the output are NCHW", default=False)
 _LAYOUT = Layout(("input",))
+
+
+def _moving(split: tuple[int, ...], order: tuple[int, ...], depth: int, dims: tuple[int, ...]) -> Function:
+    """Pixels, or parts of them, of this depth in another order; a part is moved as one element of as many bytes."""
+
+    def move(x: Values) -> Values:
+        whole = np.dtype(f"V{depth * x.itemsize}")
+        parts = np.ascontiguousarray(x).reshape(-1).view(whole).reshape(split)
+        return np.ascontiguousarray(parts.transpose(order)).reshape(-1).view(x.dtype).reshape(dims)
+
+    return move
 
 
 def _block_size(call: Call) -> int:
@@ -50,11 +60,10 @@ def _space_to_depth_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 @prepared("input")
-def space_to_depth(call: Call) -> Callable[[Array], Array]:
+def space_to_depth(call: Call) -> Function:
     """N97: depth index (row in block * block + column in block) * channels + channel."""
     (b, h, w, c), block, dims = call["input"].dims, _block_size(call), call.out.dims
-    split = b, h // block, block, w // block, block, c
-    return lambda x: x.reshape(split).transpose(0, 1, 3, 2, 4, 5).reshape(dims)
+    return _moving((b, h // block, block, w // block, block), (0, 1, 3, 2, 4), c, dims)
 
 
 def _depth_to_space_shape(call: Call) -> tuple[int, ...]:
@@ -77,11 +86,10 @@ def _depth_to_space_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 @prepared("input")
-def depth_to_space(call: Call) -> Callable[[Array], Array]:
+def depth_to_space(call: Call) -> Function:
     """The inverse of SPACE_TO_DEPTH."""
     (b, h, w, c), block, dims = call["input"].dims, _block_size(call), call.out.dims
-    split = b, h, w, block, block, c // (block * block)
-    return lambda x: x.reshape(split).transpose(0, 1, 3, 2, 4, 5).reshape(dims)
+    return _moving((b, h, w, block, block), (0, 1, 3, 2, 4), c // (block * block), dims)
 
 
 def _block_shape(call: Call) -> tuple[int, int]:
@@ -134,14 +142,22 @@ def zero_point_level(call: Call) -> tuple[int, str] | None:
     handled="executor",
     half="native",
 )
-def space_to_batch_nd(call: Call) -> Array:
+@prepared("input")
+def space_to_batch_nd(call: Call) -> Function:
     """N98: batch index (row in block * block width + column in block) * batches + batch; padding is the zero point."""
-    x, (bh, bw) = call["input"], _block_shape(call)
-    rows, columns = _paddings(call)
-    wide = np.pad(x.data, ((0, 0), rows, columns, (0, 0)), constant_values=x.zero_point)
-    b, h, w, c = wide.shape
-    blocks = wide.reshape(b, h // bh, bh, w // bw, bw, c).transpose(2, 4, 0, 1, 3, 5)
-    return blocks.reshape(b * bh * bw, h // bh, w // bw, c)
+    (b, h, w, c), (bh, bw), dims = call["input"].dims, _block_shape(call), call.out.dims
+    (top, bottom), (left, right) = _paddings(call)
+    wide, zero_point = (b, top + h + bottom, left + w + right, c), call["input"].zero_point
+    move = _moving((b, wide[1] // bh, bh, wide[2] // bw, bw), (2, 4, 0, 1, 3), c, dims)
+    if wide == (b, h, w, c):
+        return move
+
+    def pad_and_move(x: Values) -> Values:
+        padded = np.full(wide, zero_point, x.dtype)
+        padded[:, top : top + h, left : left + w] = x
+        return move(padded)
+
+    return pad_and_move
 
 
 def _batch_to_space_shape(call: Call) -> tuple[int, ...]:
@@ -163,9 +179,8 @@ def _batch_to_space_shape(call: Call) -> tuple[int, ...]:
     handled="executor",
     half="native",
 )
-def batch_to_space_nd(call: Call) -> Array:
+@prepared("input")
+def batch_to_space_nd(call: Call) -> Function:
     """The inverse of SPACE_TO_BATCH_ND without padding."""
-    x, (bh, bw) = call["input"].data, _block_shape(call)
-    b, h, w, c = x.shape
-    blocks = x.reshape(bh, bw, b // (bh * bw), h, w, c).transpose(2, 3, 0, 4, 1, 5)
-    return blocks.reshape(b // (bh * bw), h * bh, w * bw, c)
+    (b, h, w, c), (bh, bw), dims = call["input"].dims, _block_shape(call), call.out.dims
+    return _moving((bh, bw, b // (bh * bw), h, w), (2, 3, 0, 4, 1), c, dims)

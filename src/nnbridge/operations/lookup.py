@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, rank, types
 from nnbridge.operations.farmhash import fingerprint64
 from nnbridge.operations.philox import uniform
@@ -41,12 +42,19 @@ if TYPE_CHECKING:
     handled="executor",
     half="native",
 )
-def embedding_lookup(call: Call) -> Array:
+@prepared("lookups", "values")
+def embedding_lookup(call: Call) -> Callable[[Array, Array], Array]:
     """A number outside the table fails."""
-    rows, table = call["lookups"].data, call["values"].data
-    outside = rows[(rows < 0) | (rows >= len(table))]
-    call.require(outside.size == 0, f"row numbers from 0 to {len(table) - 1}", outside[:1], "lookups")
-    return table[rows]
+
+    def look_up(rows: Array, table: Array) -> Array:
+        try:
+            # Seen without sign, negative numbers lie outside as well.
+            return table.take(rows.view(np.uint32), axis=0)
+        except IndexError:
+            outside = rows[rows.view(np.uint32) >= len(table)]
+            call.fail(f"row numbers from 0 to {len(table) - 1}", outside[:1], "lookups")
+
+    return look_up
 
 
 def _hashtable_shape(call: Call) -> list[tuple[int, ...]]:

@@ -326,10 +326,14 @@ def _split_shape(call: Call) -> list[tuple[int, ...]]:
     handled="executor",
     half="native",
 )
-def split(call: Call) -> Sequence[Array]:
+@prepared("input")
+def split(call: Call) -> Callable[[Array], Sequence[Array]]:
     """Parts in order."""
-    x = call["input"]
-    return np.split(x.data, len(call.outs), axis=call.axis("axis", x.rank))
+    dims = call["input"].dims
+    axis = call.axis("axis", len(dims))
+    size = dims[axis] // len(call.outs)
+    parts = [(*[slice(None)] * axis, slice(start, start + size)) for start in range(0, dims[axis], size)]
+    return lambda x: [x[part] for part in parts]
 
 
 # -- TILE, FILL, RANK, REVERSE, CHANNEL_SHUFFLE ----------------------------------------------------------------------

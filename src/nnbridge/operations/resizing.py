@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from nnbridge.operations.arithmetic import rdbp, round_half_away
 from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Layout, Output, TypeSet, like, operation, rank, types
+from nnbridge.operations.tables import Function
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -91,7 +91,7 @@ def _nearest(call: Call, size: int, wanted: int) -> npt.NDArray[np.int64]:
     half="native",
 )
 @prepared("input")
-def resize_nearest_neighbor(call: Call) -> Callable[[Array], Array]:
+def resize_nearest_neighbor(call: Call) -> Function:
     """Pixels by index."""
     rows, columns = (_nearest(call, call["input"].dims[k], call.out.dims[k]) for k in (1, 2))
     return lambda x: x.take(rows, axis=1).take(columns, axis=2)
@@ -136,7 +136,7 @@ def _neighbours_fixed(call: Call, size: int, wanted: int) -> Neighbours:
     zero_sized=True,
 )
 @prepared("input")
-def resize_bilinear(call: Call) -> Callable[[Array], Array]:
+def resize_bilinear(call: Call) -> Function:
     """N92, N93."""
     x, dims = call["input"], call.out.dims
     if x.type == T.TENSOR_QUANT8_ASYMM:
@@ -161,7 +161,7 @@ Neighbours = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[Any
 """Along an axis: lower and upper source position of each output position, and the share of the upper one."""
 
 
-def _by_corners(rows: Neighbours, columns: Neighbours) -> Callable[[Array], Array]:
+def _by_corners(rows: Neighbours, columns: Neighbours) -> Function:
     """Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: they keep Android's, in which
     each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
     """
@@ -203,23 +203,21 @@ def _spaced(positions: npt.NDArray[np.int64]) -> Places:
     return slice(int(positions[0]), int(positions[-1]) + 1, step)
 
 
-def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Array], Array]:
+def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Function:
     """Weighted sums of neighbours along an axis."""
-    shares = {float(share) for _, _, _, share in phases if not np.ndim(share)}
     # An image that doubles has two phases whose products are the same: they are made once, of the whole image.
-    shared = len(phases) > 1 and len(shares | {float(one - share) for share in shares}) <= 4
+    whole = [share for at, *_, share in phases if isinstance(at, slice) and at.step == 2 and at.stop > size // 2 and share]
+    shared = {float(factor) for share in whole for factor in (share, one - share)}
     spread = (-1, *[1] * (3 - axis))
 
     def mix(data: Array) -> Array:
         result = np.empty((*data.shape[:axis], size, *data.shape[axis + 1 :]), data.dtype)
-        made: dict[float, Array] = {}
+        made = {share: data * data.dtype.type(share) for share in shared}
 
         def product(at: Places, share: Any) -> Array:
-            if not shared:
-                return _along(data, axis, at) * (share.reshape(spread) if np.ndim(share) else share)
-            if share not in made:
-                made[share] = data * share
-            return _along(made[share], axis, at)
+            if not np.ndim(share):
+                return _along(made[share], axis, at) if share in made else _along(data, axis, at) * share
+            return _along(data, axis, at) * share.reshape(spread)
 
         for at, lower, upper, share in phases:
             target = _along(result, axis, at)
