@@ -100,8 +100,8 @@ def _elements() -> list[Case]:
         *(_alike(name, 1, None, _BOTH, parameters=SAME) for name in ("RELU", "RELU6", "RELU_N1_TO_1")),
         Case("PRELU", [_MIDDLE, W((1, 1, 96))], [_MIDDLE], None, _BOTH),
         *(_alike("LOGISTIC", 1, None, _BOTH, dims, parameters=SIGMOID) for dims in (_MIDDLE, _GATE)),
-        *(_alike("TANH", 1, None, _BOTH, dims, parameters=TANH) for dims in (_MIDDLE, _GATE)),
-        *(_alike("HARD_SWISH", 1, {}, _BOTH, dims) for dims in (_MIDDLE, _GATE)),
+        _alike("TANH", 1, None, _BOTH, parameters=TANH),
+        *(_alike("HARD_SWISH", 1, {}, _BOTH, dims) for dims in (_MIDDLE, _SMALL)),
         *(_alike(name, 1, {}, (F,)) for name in ("ABS", "NEG", "EXP")),
         *(_alike(name, 1, None, (F,)) for name in ("FLOOR", "SQRT", "RSQRT", "LOG", "SIN")),
         Case("SOFTMAX", [_CLASSES], [_CLASSES], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
@@ -192,7 +192,9 @@ def main() -> None:
     console, notes = Console(), Console(stderr=True)
     # The executor runs with NumPy's warnings off; so does a kernel alone.
     with threadpool_limits(1), np.errstate(all="ignore"), tempfile.TemporaryDirectory() as folder:
-        rows = [_measured(*each, Path(folder), options.rounds) for each in track(chosen, "measuring", console=notes, transient=True)]
+        rows = [
+            _measured(*each, Path(folder), options.rounds) for each in track(chosen, "measuring", console=notes, transient=True)
+        ]
     table = Table(title=f"Reference kernels, {options.rounds} alternating rounds, one thread, µs")
     for column in ("operator", "type", "shape"):
         table.add_column(column, overflow="fold")
@@ -203,7 +205,9 @@ def main() -> None:
         table.add_row(row.operator, row.type, row.dims, *times, f"{row.ratio:.2f}", f"{row.executor / row.litert:.2f}")
     console.print(table)
     above = sum(row.ratio > 1 for row in rows)
-    console.print(f"{len(rows)} rows, {above} kernels above 1, {sum(row.executor > row.litert for row in rows)} executors above 1")
+    console.print(
+        f"{len(rows)} rows, {above} kernels above 1, {sum(row.executor > row.litert for row in rows)} executors above 1"
+    )
     slowest = sorted(rows, key=lambda row: -row.ratio)[:10]
     console.print("slowest against LiteRT: " + ", ".join(f"{r.operator} {r.type} {r.dims} {r.ratio:.2f}" for r in slowest))
 

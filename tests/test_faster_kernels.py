@@ -110,34 +110,6 @@ def test_convolutions_equal_the_reference_kernels(
             np.testing.assert_array_equal(got.data, want.data)
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    code=st.sampled_from([OperationCode.ADD, OperationCode.SUB]),
-    kind=st.sampled_from([U8, I8]),
-    scales=st.tuples(*[st.floats(0.001, 1.0)] * 3),
-    activation=st.integers(0, 3),
-)
-def test_sums_of_8_bit_values_equal_the_reference_kernels(
-    seed: int, code: OperationCode, kind: OperandCode, scales: tuple[float, float, float], activation: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    builder = ModelBuilder()
-    low = 0 if kind == U8 else -128
-    points = [int(p) for p in rng.integers(low, low + 256, 3)]
-    a, b = (builder.add_operand(kind, (9, 7), scale=scales[k], zero_point=points[k]) for k in range(2))
-    none = builder.add_operand(OperandCode.INT32)
-    builder.set_operand_value(none, activation)
-    y = builder.add_operand(kind, (9, 7), scale=scales[2], zero_point=points[2])
-    builder.add_operation(code, [a, b, none], [y])
-    builder.identify_inputs_and_outputs([a, b], [y])
-    model = builder.finish()
-    dtype = np.uint8 if kind == U8 else np.int8
-    values = [rng.integers(low, low + 256, (9, 7)).astype(dtype) for _ in range(2)]
-    [got], [want] = Executor(model).run(values), Executor(model, kernels="reference").run(values)
-    np.testing.assert_array_equal(got.data, want.data)
-
-
 @given(st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 20), st.integers(0, 10)), max_size=30))
 def test_buffers_that_live_at_the_same_time_never_overlap(sizes: list[tuple[int, int, int]]) -> None:
     leases = [Lease(i, size, first, first + length) for i, (size, first, length) in enumerate(sizes)]

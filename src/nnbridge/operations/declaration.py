@@ -11,9 +11,14 @@ A family module declares an operation by decorating its reference kernel::
         outputs=[Output("output", "T")],
         shape=same_as_input,
     )
-    def floor(call: Call) -> Array:
-        return np.floor(call["input"].data)
+    @prepared("input")
+    def floor(call: Call) -> Function:
+        return np.floor
 
+A kernel is a function from a call to its results. ``prepared`` makes one of two parts: the decorated function looks at all that
+is known before the data comes (types, parameters, dimensions, constants) and gives a function of the data's arrays alone. The
+executor runs the first part when a model is prepared, so that a run does nothing twice. Without ``prepared`` the decorated
+function takes the call with its values, which is for kernels that have little to decide or must look at values to decide it.
 Everything else reads the declaration: validation, ``getSupportedOperations`` filters, shape inference, the executor,
 the documentation tables and the list of what a converter may emit.
 """

@@ -47,26 +47,27 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
     """N89."""
     k = int(call.scalar("k"))
 
+    dims = call.out.dims
+
     def largest(x: Values) -> Sequence[Values]:
         rows = x.reshape(-1, x.shape[-1])
-        places = _places_of_largest(rows, k)
-        values = rows.reshape(-1).take(places)
-        return values.reshape(call.out.dims), (places % x.shape[-1]).reshape(call.out.dims)
+        order = _places_of_largest(rows, k)
+        values = rows[0].take(order) if len(rows) == 1 else np.take_along_axis(rows, order, axis=1)
+        return values.reshape(dims), order.reshape(dims)
 
     return largest
 
 
-def _places_of_largest(rows: Values, k: int) -> npt.NDArray[np.int64]:
-    """Where the k largest values of each row stand in all of them, descending; of equal ones the last comes first."""
+def _places_of_largest(rows: Values, k: int) -> Values:
+    """Where the k largest values of each row stand, descending; of equal ones the last comes first."""
     size = rows.shape[1]
-    # What is not below the k-th largest is sorted alone, unless a tie makes that more than k.
+    # What is not below the k-th largest is sorted alone, unless ties or what is not a number make it more or less than k.
     least = np.partition(rows, size - k, axis=1)[:, size - k, None]
     found = (rows >= least).reshape(-1).nonzero()[0]
     if len(found) != len(rows) * k:
-        order = rows.argsort(axis=1, kind="stable")[:, ::-1][:, :k]
-        return order + np.arange(len(rows))[:, None] * size
+        return rows.argsort(axis=1, kind="stable")[:, ::-1][:, :k]
     order = rows.reshape(-1).take(found).reshape(-1, k).argsort(axis=1, kind="stable")[:, ::-1]
-    return found.take(order if len(rows) == 1 else order + np.arange(len(rows))[:, None] * k)
+    return found.take(order[0]) if len(rows) == 1 else np.take_along_axis(found.reshape(-1, k) % size, order, axis=1)
 
 
 def _arg_shape(call: Call) -> tuple[int, ...]:
@@ -92,7 +93,7 @@ def _arg(code: OperationCode, word: str, function: Callable[..., npt.NDArray[Any
         dims = call["input"].dims
         axis, indexes = call.axis("axis", len(dims)), np.dtype(np.int32)
         if dims[axis] <= 255 and math.prod(dims) >= _MANY_ROWS * dims[axis]:
-            return _by_lanes(np.maximum if word == "largest" else np.minimum, axis, len(dims))
+            return _by_lanes(np.maximum if word == "largest" else np.minimum, function, axis, dims)
         return lambda x: function(x, axis, keepdims=len(dims) == 1).astype(indexes)
 
 
@@ -100,17 +101,20 @@ _MANY_ROWS = 256
 """From as many short rows on, comparing them all at once takes less time than one after the other."""
 
 
-def _by_lanes(best: np.ufunc, axis: int, rank: int) -> Callable[[Values], Values]:
-    """Where along a short axis the best value stands first, for all rows at once."""
-    order = (axis, *(a for a in range(rank) if a != axis))
+def _by_lanes(best: np.ufunc, function: Callable[..., Values], axis: int, dims: tuple[int, ...]) -> Callable[[Values], Values]:
+    """Where along a short axis the best value stands first, for all rows at once; one by one if any is not a number."""
+    order, count = (axis, *(a for a in range(len(dims)) if a != axis)), dims[axis]
+    # The first lane that holds the best value counts most, and says so in a byte.
+    weights = np.arange(255, 255 - count, -1, dtype=np.uint8).reshape(-1, *[1] * (len(dims) - 1))
 
     def find(x: Values) -> Values:
         lanes = np.ascontiguousarray(x.transpose(order))
-        # The first lane that holds the best value counts most, and says so in a byte.
-        weight = np.arange(255, 255 - len(lanes), -1, dtype=np.uint8).reshape(-1, *[1] * (rank - 1))
-        held: Values = (lanes == best.reduce(lanes, axis=0)).view(np.uint8)
-        held *= weight
-        return (255 - np.maximum.reduce(held, axis=0)).astype(np.int32)
+        found = best.reduce(lanes, axis=0)
+        if found.dtype.kind == "f" and np.isnan(found).any():
+            return function(x, axis).astype(np.int32)
+        held: Values = (lanes == found).view(np.uint8)
+        held *= weights
+        return np.subtract(255, np.maximum.reduce(held, axis=0), dtype=np.int32)
 
     return find
 

@@ -1,0 +1,176 @@
+"""Kernels that go another way for many values, few rows or short axes give what the other way gives."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnbridge.builder import ModelBuilder
+from nnbridge.cpu.executor import Executor
+from nnbridge.errors import OpFailedError
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
+from nnbridge.operations.fixedpoint import one_over_one_plus_x
+from nnbridge.types import OperandCode, OperationCode
+from tests.operations.calls import I8, U8, output, run, scalar, tensor
+
+Op = OperationCode
+F32 = OperandCode.FLOAT32
+INDEXES = OperandCode.TENSOR_INT32
+MANY = (1 << 17) + 2
+"""Elements beyond which 8-bit values are looked up in pairs."""
+
+
+def signed(seed: int, *dims: int) -> npt.NDArray[np.int8]:
+    return np.random.default_rng(seed).integers(-128, 128, dims).astype(np.int8)
+
+
+def in_rows(code: OperationCode, sides: list[npt.NDArray[Any]], *outputs: Any, scales: list[float]) -> npt.NDArray[Any]:
+    """The results of an element-wise operation, one row of its operands at a time."""
+    made = []
+    for rows in zip(*sides, strict=True):
+        args = [tensor(row, I8, scale=scale, zero_point=3) for row, scale in zip(rows, scales, strict=True)]
+        made.append(run(code, [*args, *([scalar(0)] if code in (Op.ADD, Op.SUB, Op.MUL) else [])], *outputs)[0])
+    return np.stack(made)
+
+
+@pytest.mark.parametrize("code", [Op.LOGISTIC, Op.TANH, Op.HARD_SWISH])
+def test_large_tensors_are_looked_up_in_pairs_of_bytes(code: OperationCode) -> None:
+    x = signed(1, 2, MANY // 2)
+    out = {Op.LOGISTIC: output(I8, scale=1 / 256, zero_point=-128), Op.TANH: output(I8, scale=1 / 128)}.get(
+        code, output(I8, scale=0.04, zero_point=5)
+    )
+    [together] = run(code, [tensor(x, I8, scale=0.05, zero_point=3)], out)
+    np.testing.assert_array_equal(together, in_rows(code, [x], out, scales=[0.05]))
+
+
+@pytest.mark.parametrize("code", [Op.ADD, Op.SUB, Op.MUL, Op.PRELU])
+def test_from_as_many_elements_as_there_are_pairs_results_are_looked_up(code: OperationCode) -> None:
+    sides = [signed(seed, 300, 256) for seed in (1, 2)]
+    out = output(I8, scale=0.2, zero_point=-7)
+    args = [tensor(side, I8, scale=scale, zero_point=3) for side, scale in zip(sides, (0.05, 0.03), strict=True)]
+    [together] = run(code, [*args, *([scalar(0)] if code != Op.PRELU else [])], out)
+    np.testing.assert_array_equal(together, in_rows(code, sides, out, scales=[0.05, 0.03]))
+
+
+@pytest.mark.parametrize("length", [40, 700])
+def test_8_bit_softmax_of_many_rows_is_that_of_each_row(length: int) -> None:
+    x, out = signed(1, 12, length), output(I8, scale=1 / 256, zero_point=-128)
+    [together] = run(Op.SOFTMAX, [tensor(x, I8, scale=0.1), scalar(0.7, F32)], out)
+    alone = [run(Op.SOFTMAX, [tensor(row[None], I8, scale=0.1), scalar(0.7, F32)], out)[0][0] for row in x]
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize(("code", "choose"), [(Op.ARGMAX, np.argmax), (Op.ARGMIN, np.argmin)])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_short_axes_of_many_rows_are_compared_together_the_first_of_equal_values_stands(
+    code: OperationCode, choose: Any, axis: int
+) -> None:
+    x = np.random.default_rng(axis).integers(0, 3, (7, 70, 80)[axis:] + (7, 70, 80)[:axis]).astype(np.float32)
+    axis = x.shape.index(7)
+    [y] = run(code, [tensor(x), scalar(axis)], output(INDEXES))
+    np.testing.assert_array_equal(y, choose(x, axis=axis))
+
+
+def test_what_is_not_a_number_does_not_lead_argmax_outside() -> None:
+    x = np.zeros((300, 5), np.float32)
+    x[7, 2] = np.nan
+    [y] = run(Op.ARGMAX, [tensor(x), scalar(1)], output(INDEXES))
+    assert y[7] == 2
+    assert not y[:7].any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32), rows=st.integers(1, 4), size=st.integers(1, 40), ties=st.booleans(), data=st.data())
+def test_topk_is_a_descending_sort_that_puts_later_equals_first(
+    seed: int, rows: int, size: int, ties: bool, data: st.DataObject
+) -> None:
+    k = data.draw(st.integers(1, size))
+    rng = np.random.default_rng(seed)
+    x = (rng.integers(0, 4, (rows, size)) if ties else rng.permuted(np.tile(np.arange(size), (rows, 1)), axis=1)).astype(
+        np.float32
+    )
+    values, places = run(Op.TOPK_V2, [tensor(x), scalar(k)], output(), output(INDEXES))
+    order = [sorted(range(size), key=lambda i, row=row: (-row[i], -i))[:k] for row in x]
+    assert places.tolist() == order
+    np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(order), axis=1))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    x=st.floats(-300, 300, width=32) | st.integers(-600, 600).map(lambda n: n / 2),
+    scale=st.sampled_from([1.0, 0.5, 0.1, 0.0039215689]),
+    zero_point=st.sampled_from([0, 3, 128, 255]),
+)
+def test_quantize_is_the_float_quotient_rounded_half_away_from_zero_and_clamped(x: float, scale: float, zero_point: int) -> None:
+    quotient = Fraction(float(np.float32(x) / np.float32(scale)))
+    rounded = int(abs(quotient) + Fraction(1, 2)) * (1 if quotient >= 0 else -1)
+    [y] = run(Op.QUANTIZE, [tensor([x])], output(U8, scale=scale, zero_point=zero_point))
+    assert y.tolist() == [min(max(rounded + zero_point, 0), 255)]
+
+
+def test_select_takes_any_non_zero_byte_for_true() -> None:
+    condition = tensor([True, False, True], OperandCode.TENSOR_BOOL8)
+    condition.value = np.array([2, 0, 255], np.uint8).view(np.bool_)
+    [y] = run(Op.SELECT, [condition, tensor([1, np.inf, np.nan]), tensor([4, 5, 6])])
+    np.testing.assert_array_equal(y, [1, 5, np.nan])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), depth=st.integers(1, 300), point=st.integers(0, 255), weights_point=st.integers(0, 255))
+def test_sums_of_8_bit_products_are_exact_whatever_the_zero_points(seed: int, depth: int, point: int, weights_point: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, w = rng.integers(0, 256, (2, 3, 4, depth)), rng.integers(0, 256, (5, 2, 2, depth))
+    bias = rng.integers(-9999, 9999, 5)
+    args = [
+        tensor(x, U8, scale=0.5, zero_point=point),
+        tensor(w, U8, scale=0.25, zero_point=weights_point),
+        tensor(bias, INDEXES, scale=0.125),
+    ]
+    [y] = run(Op.CONV_2D, [*args, scalar(1), scalar(1), scalar(1), scalar(0)], output(U8, scale=700.0, zero_point=100))
+    # SAME padding of a 2 x 2 filter: one row below and one column to the right, where values stand for 0.
+    wide = np.zeros((2, 4, 5, depth), np.int64)
+    wide[:, :3, :4] = x - point
+    taps = [wide[:, i : i + 3, j : j + 4] @ (w - weights_point)[:, i, j].T for i in range(2) for j in range(2)]
+    want = mbqm(sum(taps) + bias, *quantize_multiplier(0.125 / 700)) + 100
+    np.testing.assert_array_equal(y, np.clip(want, 0, 255))
+
+
+@given(a=st.integers(-(2**31), 2**31 - 1), b=st.integers(-(2**31), 2**31 - 1), exponent=st.integers(0, 31))
+def test_fixed_point_arithmetic_of_numbers_is_that_of_arrays(a: int, b: int, exponent: int) -> None:
+    assert srdhm(a, b) == srdhm(np.array([a]), np.array([b]))[0]
+    assert rdbp(a, exponent) == rdbp(np.array([a]), np.array([exponent]))[0]
+
+
+@given(raw=st.integers(0, 2**31 - 1))
+def test_a_reciprocal_of_a_number_is_that_of_an_array(raw: int) -> None:
+    assert one_over_one_plus_x(raw) == one_over_one_plus_x(np.array([raw]))[0]
+
+
+def test_what_a_kernel_refuses_when_it_is_prepared_is_told_by_the_run() -> None:
+    builder = ModelBuilder()
+    x, y = (builder.add_operand(U8, (4,), scale=scale) for scale in (2**-28, 1 / 256))
+    builder.add_operation(Op.LOGISTIC, [x], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    executor = Executor(builder.finish())
+    with pytest.raises(OpFailedError, match="an input scale above 2"):
+        executor.run([np.zeros(4, np.uint8)])
+
+
+def test_parameters_that_come_with_the_run_are_prepared_with_it() -> None:
+    # The permutation is a model input: each run may bring another one.
+    builder = ModelBuilder()
+    x = builder.add_operand(OperandCode.TENSOR_FLOAT32, (2, 3))
+    order = builder.add_operand(INDEXES, (2,))
+    y = builder.add_operand(OperandCode.TENSOR_FLOAT32, (0, 0))
+    builder.add_operation(Op.TRANSPOSE, [x, order], [y])
+    builder.identify_inputs_and_outputs([x, order], [y])
+    executor, values = Executor(builder.finish()), np.arange(6, dtype=np.float32).reshape(2, 3)
+    for axes in ([1, 0], [0, 1], [1, 0]):
+        [got] = executor.run([values, np.array(axes, np.int32)])
+        np.testing.assert_array_equal(got.data, values.transpose(axes))
