@@ -45,7 +45,7 @@ def prepared_step(call: Call, operation: Operation) -> Step | None:
     sources = [operation.inputs[k] for k, _ in kernel.places(call)]
     varying = _varying(call, operation)
     outputs = list(zip(operation.outputs, call.outs, strict=True))
-    if len(outputs) > 1:
+    if len(outputs) > 1 or call.definition.outputs[-1].repeat:
 
         def several(frame: Frame) -> None:
             for (i, out), result in zip(outputs, compute(*[frame[i] for i in sources]), strict=True):
