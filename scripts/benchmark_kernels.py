@@ -256,7 +256,7 @@ def _kernel(model: Model, inputs: list[Any]) -> Callable[[], Any]:
     if not isinstance(kernel, Prepared) or not kernel.ready(call):
         return lambda: run_directly(call)
     compute, data = kernel.prepare(call), [arg.data for _, arg in kernel.places(call)]
-    if len(call.outs) == 1:
+    if not declared.outputs[-1].repeat and len(call.outs) == 1:
         return lambda: converted(call, call.outs[0], compute(*data))
     return lambda: [converted(call, out, result) for out, result in zip(call.outs, compute(*data), strict=True)]
 

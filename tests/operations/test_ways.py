@@ -174,3 +174,16 @@ def test_parameters_that_come_with_the_run_are_prepared_with_it() -> None:
     for axes in ([1, 0], [0, 1], [1, 0]):
         [got] = executor.run([values, np.array(axes, np.int32)])
         np.testing.assert_array_equal(got.data, values.transpose(axes))
+
+
+def test_a_split_into_one_part_is_the_tensor() -> None:
+    builder = ModelBuilder()
+    x, y = (builder.add_operand(OperandCode.TENSOR_FLOAT32, (2, 3)) for _ in range(2))
+    axis, parts = (builder.add_operand(OperandCode.INT32) for _ in range(2))
+    builder.set_operand_value(axis, 1)
+    builder.set_operand_value(parts, 1)
+    builder.add_operation(Op.SPLIT, [x, axis, parts], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    [got] = Executor(builder.finish()).run([values])
+    np.testing.assert_array_equal(got.data, values)
