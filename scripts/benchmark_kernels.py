@@ -7,7 +7,8 @@ Shapes are those of MobileNet-like networks. Both sides take the inputs as array
 alternate in one run; each round runs a side for at least a millisecond. ``kernel`` is the declaration's reference kernel, not a
 faster one, prepared as the executor prepares it; ``executor`` is a run of the model of this one operation, with all that
 surrounds the kernel. ``ratio`` is kernel to LiteRT, below 1 where nnbridge takes less time, and ``run`` executor to LiteRT.
-The time of LiteRT's ``invoke`` alone stands beside them, without the copies in and out. The ten slowest are listed last.
+The time of LiteRT's ``invoke`` alone stands beside them, without the copies in and out. The ten slowest rows are listed last,
+and the operators whose rows take longer than LiteRT's on the whole (by the geometric mean of their ratios).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -107,7 +109,7 @@ def _elements() -> list[Case]:
         Case("SOFTMAX", [_CLASSES], [_CLASSES], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
         Case("SOFTMAX", [(1, 8, 196, 196)], [(1, 8, 196, 196)], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
         Case("LOG_SOFTMAX", [_CLASSES], [_CLASSES], {}),
-        Case("L2_NORMALIZATION", [(1, 49, 128)], [(1, 49, 128)], _NONE, _BOTH, parameters=TANH),
+        *(_alike("L2_NORMALIZATION", 1, _NONE, _BOTH, dims, parameters=TANH) for dims in (_MIDDLE, (1, 49, 128))),
         _alike("LOCAL_RESPONSE_NORMALIZATION", 1, {"radius": 5, "bias": 1.0, "alpha": 0.1, "beta": 0.75}, (F,), _SMALL),
         Case("QUANTIZE", [_MIDDLE], [(_MIDDLE, I8)], {}),
         Case("DEQUANTIZE", [_MIDDLE], [(_MIDDLE, F)], {}, (I8,)),
@@ -149,6 +151,7 @@ def _moves() -> list[Case]:
         *(moved(name, [_LAST, C([1, 2])], (1, 1280), {"keep_dims": False}, (B,)) for name in ("REDUCE_ANY", "REDUCE_ALL")),
         *(Case(name, [_CLASSES, C(1)], [((1,), I32)], {"output_type": 2}, _BOTH) for name in ("ARG_MAX", "ARG_MIN")),
         Case("ARG_MAX", [(1, 65, 65, 21), C(3)], [((1, 65, 65), I32)], {"output_type": 2}, _BOTH),
+        Case("TOPK_V2", [_SMALL, C(5)], [(1, 14, 14, 5), ((1, 14, 14, 5), I32)], {}),
         Case("TOPK_V2", [_CLASSES, C(5)], [(1, 5), ((1, 5), I32)], {}),
         Case("EMBEDDING_LOOKUP", [((64,), I32), W((1001, 128))], [(64, 128)], None),
     ]
@@ -195,20 +198,28 @@ def main() -> None:
         rows = [
             _measured(*each, Path(folder), options.rounds) for each in track(chosen, "measuring", console=notes, transient=True)
         ]
-    table = Table(title=f"Reference kernels, {options.rounds} alternating rounds, one thread, µs")
+    title = f"Reference kernels, {options.rounds} alternating rounds, one thread, µs"
+    table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0))
     for column in ("operator", "type", "shape"):
         table.add_column(column, overflow="fold")
     for column in ("kernel", "executor", "LiteRT", "invoke", "ratio", "run"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         times = [f"{value:.1f}" for value in (row.kernel, row.executor, row.litert, row.invoke)]
-        table.add_row(row.operator, row.type, row.dims, *times, f"{row.ratio:.2f}", f"{row.executor / row.litert:.2f}")
+        shares = [f"{value / row.litert:.2f}" for value in (row.kernel, row.executor)]
+        table.add_row(row.operator, row.type, row.dims.removeprefix("1x"), *times, *shares)
     console.print(table)
     above = sum(row.ratio > 1 for row in rows)
     console.print(
         f"{len(rows)} rows, {above} kernels above 1, {sum(row.executor > row.litert for row in rows)} executors above 1"
     )
     slowest = sorted(rows, key=lambda row: -row.ratio)[:10]
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        ratios.setdefault(row.operator, []).append(row.ratio)
+    means = {name: statistics.geometric_mean(found) for name, found in ratios.items()}
+    longer = [f"{name} {mean:.2f}" for name, mean in means.items() if mean > 1]
+    console.print(f"{len(means)} operators, longer on the whole: {', '.join(longer) or 'none'}")
     console.print("slowest against LiteRT: " + ", ".join(f"{r.operator} {r.type} {r.dims} {r.ratio:.2f}" for r in slowest))
 
 

@@ -186,12 +186,16 @@ def hard_swish(call: Call) -> Function:
     return by_table(call["input"], call.out, _hard_swish_table(call)) if is_quant8(call.out.type) else _hard_swish
 
 
+# Arrays: NumPy makes one of each number on every call.
+_THREE, _SIX = np.array(3, np.float32), np.array(6, np.float32)
+
+
 def _hard_swish(x: Values) -> Values:
     # Clamped before 3 is added: the same numbers, and one pass less that fills a new array.
-    gate: Values = np.clip(x, np.float32(-3), np.float32(3))
-    gate += np.float32(3)
+    gate: Values = x.clip(-_THREE, _THREE)
+    gate += _THREE
     gate *= x
-    gate /= np.float32(6)
+    gate /= _SIX
     return gate
 
 

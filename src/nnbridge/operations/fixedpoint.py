@@ -129,6 +129,14 @@ def tanh16(raw: npt.ArrayLike, integer_bits: int = 3) -> Ints:
     return tanh(raw, integer_bits, 16)
 
 
+def _high(a: Ints, b: Ints | int) -> Ints:
+    """:func:`srdhm` where nothing overflows, of arrays that are int64 already."""
+    product: Ints = a * b
+    product += 1 << 30
+    product >>= 31
+    return product
+
+
 def inverse_sqrt_multiplier(values: npt.ArrayLike) -> tuple[Ints, Ints]:
     """1 / sqrt(s) of int32 values as multiplier and shift for ``mbqm`` (N82); s of 1 or less gives one."""
     s = np.asarray(values, np.int64)
@@ -141,13 +149,14 @@ def inverse_sqrt_multiplier(values: npt.ArrayLike) -> tuple[Ints, Ints]:
     left = (clz32(x) - 1) // 2 - 1
     shift = shift - left
     x = x << (2 * left)
-    # Newton's iteration for 1 / sqrt with 3 integer bits; a half of x, one and a half as constants.
+    # Newton's iteration for 1 / sqrt with 3 integer bits; a half of x, one and a half as constants. x is at least 1/2 and below
+    # 2, so that what is iterated stays below 1.5 and its cube below 4: Android's saturation to 8 never comes into play.
     half_x = rdbp(x >> 1, 1)
     three_halves = (1 << 28) + (1 << 27)
     y = np.full(x.shape, 1 << 28, np.int64)
     for _ in range(5):
-        cube = _W32.rescale(srdhm(srdhm(y, y), y), 9, 3)
-        y = _W32.rescale(srdhm(np.int64(three_halves), y) - srdhm(half_x, cube), 6, 3)
+        cube = _high(_high(y, y), y) << 6
+        y = (_high(y, three_halves) - _high(half_x, cube)) << 3
     multiplier = srdhm(y, 1518500250)
     multiplier = np.where(shift < 0, multiplier << np.maximum(-shift, 0), multiplier)
     shift = np.maximum(shift, 0)

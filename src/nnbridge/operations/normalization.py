@@ -9,9 +9,11 @@ import numpy as np
 
 from nnbridge.operations.arithmetic import integer_range, is_quant8, mbqm
 from nnbridge.operations.call import prepared
+from nnbridge.operations.convolution import exact_dtype
 from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
 from nnbridge.operations.reshaping import UP_TO_4
+from nnbridge.operations.tables import Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -76,11 +78,29 @@ def _l2_real(axis: int) -> Callable[[Array], Array]:
     return normalise
 
 
+_BLOCK = 1 << 14
+"""Values that are rescaled at a time: what stays in a core's cache in 64 bits."""
+
+
 def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple[int, int]) -> Callable[[Array], Array]:
     def normalise(x: Array) -> Array:
-        centred = x.astype(np.int64) - zero_point
-        multiplier, shift = inverse_sqrt_multiplier(np.square(centred).sum(axis=axis, keepdims=True))
-        return np.clip(mbqm(128 * centred, multiplier, shift) + out_zero_point, *limits)
+        last = x.swapaxes(axis, -1)
+        rows, result = last.reshape(-1, last.shape[-1]), np.empty(last.shape, x.dtype)
+        target = result.reshape(rows.shape)
+        real = rows.astype(exact_dtype(rows.shape[1])) - zero_point
+        squares = np.matmul(real[:, None, :], real[:, :, None])[..., 0]
+        multiplier, shift = inverse_sqrt_multiplier(squares)
+        count = max(1, _BLOCK // rows.shape[1])
+        for start in range(0, len(rows), count):
+            part = slice(start, start + count)
+            centred: Values = rows[part].astype(np.int64)
+            centred -= zero_point
+            centred <<= 7
+            scaled = mbqm(centred, multiplier[part], shift[part])
+            scaled += out_zero_point
+            np.clip(scaled, *limits, out=scaled)
+            target[part] = scaled
+        return result.swapaxes(axis, -1)
 
     return normalise
 
