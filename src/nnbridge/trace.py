@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge import storage
-from nnbridge.errors import NnbridgeError
+from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 
@@ -27,7 +27,11 @@ class Trace:
         self._lock = threading.Lock()
         self._models = 0
         self._started = time.perf_counter()
-        self._file = path.open("w", encoding="utf-8")
+        try:
+            self._file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            found = f"{path}: {error.strerror or error}"
+            raise InputError(Reason("a file that can be written to", found, operand=VARIABLE)) from error
 
     def call(self, name: str, code: int, began: float, **more: Any) -> None:
         """One call that ended now."""

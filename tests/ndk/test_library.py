@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -159,3 +160,51 @@ def test_a_c_client_that_may_not_use_vendor_extensions_gets_bad_data(library: Pa
     result = run(fibonacci(library), library, "", NNBRIDGE_CLIENT="/system/bin/tool", **variables)
     assert result.returncode == 1
     assert "ANeuralNetworksModel_addOperand(model, &scalar) gave 4" in result.stderr
+
+
+WRONG_VARIABLES = {
+    "NNBRIDGE_TRACE": (
+        "missing/trace.jsonl",
+        "NNBRIDGE_TRACE: a file that can be written to, found missing/trace.jsonl: No such file",
+    ),
+    "NNBRIDGE_PARTITION": ("7", "NNBRIDGE_PARTITION: 0, 1, 2, found 7"),
+    "NNBRIDGE_LOG": ("loud", "NNBRIDGE_LOG: info, debug, warning, found loud"),
+    "NNBRIDGE_DEVICES": ("nosuch", "NNBRIDGE_DEVICES: "),
+}
+
+
+@compiler
+@pytest.mark.parametrize("variable", WRONG_VARIABLES)
+def test_a_library_that_cannot_start_says_why_in_one_sentence_and_every_call_fails(variable: str, library: Path) -> None:
+    value, message = WRONG_VARIABLES[variable]
+    result = run(client(library), library, "nnapi-reference", **{variable: value})
+    reason, call = result.stderr.splitlines()
+    assert (result.returncode, result.stdout) == (1, "")
+    assert reason.startswith(f"libneuralnetworks.so cannot start: {message}")
+    assert "--device" not in reason
+    assert call.endswith("ANeuralNetworksModel_create(&model) gave 5")
+
+
+@compiler
+def test_a_c_client_finds_a_driver_in_its_current_folder(library: Path, tmp_path: Path) -> None:
+    driver = "from nnbridge.devices import driver\n\n@driver('my-npu')\ndef NPU(model, operation):\n    return True\n"
+    (tmp_path / "my_npu_of_a_client.py").write_text(driver)
+    environment = {**os.environ, **clib.environment(library), "NNBRIDGE_DEVICES": "my_npu_of_a_client:NPU"}
+    command = [str(client(library)), "my-npu"]
+    result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stdout) == (0, "all computed\n"), result.stderr
+
+
+@pytest.mark.parametrize("named", ["nosuch", ",", "host"])
+def test_devices_of_the_environment_that_are_none_are_told_in_one_line(
+    named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    building = importlib.import_module("nnbridge.ndk.building")
+    monkeypatch.setenv("NNBRIDGE_DEVICES", named)
+    monkeypatch.setattr(building, "devices_of_process", building.devices_of_process.__wrapped__)
+    core = importlib.import_module("nnbridge.ndk.core")
+    core._say_once.cache_clear()
+    assert ndk.ANeuralNetworks_getDeviceCount() == (5, 0)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("NNBRIDGE_DEVICES: ")
+    assert record.exc_info is None

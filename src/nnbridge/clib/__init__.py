@@ -18,6 +18,7 @@ from pathlib import Path
 
 from nnbridge import __version__
 from nnbridge.clib import header
+from nnbridge.clib.signatures import SIGNATURES
 from nnbridge.errors import InputError, Reason
 
 LIBRARY = "libneuralnetworks.so"
@@ -42,10 +43,19 @@ import site, sys
 for path in {packages!r}:
     site.addsitedir(path)
 sys.path[:0] = [p for p in {paths!r} if p not in sys.path]
+if "" not in sys.path:
+    sys.path.append("")
 from _nnbridge_ndk import ffi
-from nnbridge.clib.glue import connect
-connect(ffi)
+try:
+    from nnbridge.clib.glue import connect
+    connect(ffi)
+except Exception as error:
+    kind = "" if type(error).__module__ == "nnbridge.errors" else type(error).__name__ + ": "
+    print("libneuralnetworks.so cannot start: " + kind + str(error), file=sys.stderr, flush=True)
+    for name, answer in {refusals!r}.items():
+        ffi.def_extern(name=name)(lambda *_, answer=answer: answer)
 """
+"""What the interpreter runs at the first call. Where nnbridge cannot start, it says why, and every call fails from then on."""
 
 
 def build(folder: Path) -> Path:
@@ -90,7 +100,8 @@ def _source() -> str:
 def _start() -> str:
     """What the interpreter runs first: it finds what the Python that compiled the library has, editable installations too."""
     packages = [*dict.fromkeys([*site.getsitepackages(), *(p for p in sys.path if p.endswith("-packages"))])]
-    return _START.format(packages=packages, paths=[str(Path(__file__).resolve().parents[2]), *packages])
+    refusals = {signature.name: signature.failed for signature in SIGNATURES}
+    return _START.format(packages=packages, paths=[str(Path(__file__).resolve().parents[2]), *packages], refusals=refusals)
 
 
 def _compiled(work: Path) -> Path:

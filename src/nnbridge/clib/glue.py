@@ -12,24 +12,32 @@ from typing import Any
 
 from nnbridge import ndk
 from nnbridge.clib.signatures import SIGNATURES, Parameter, Signature
+from nnbridge.errors import InputError, Reason
 from nnbridge.types import ResultCode
 
 _NULL = int(ResultCode.UNEXPECTED_NULL)
-_FAILED = int(ResultCode.OP_FAILED)
 _TOKEN_BYTES = 32
+LOG_VARIABLE = "NNBRIDGE_LOG"
+_LEVELS = ("info", "debug", "warning")
 _WITH_DIMENSIONS = (int(ResultCode.NO_ERROR), int(ResultCode.OUTPUT_INSUFFICIENT_SIZE))
 
 
 def connect(ffi: Any) -> None:
-    """Define every function of the library."""
-    level = os.environ.get("NNBRIDGE_LOG", "").upper()
-    if level in ("DEBUG", "INFO", "WARNING"):
-        logging.basicConfig(level=level, format="%(name)s: %(message)s")
+    """Define every function of the library. InputError for variables of the environment that say nothing of use."""
+    _begin_log()
+    ndk.check_environment()
     converter = _Converter(ffi)
     for signature in SIGNATURES:
-        failed = None if signature.returns == "void" else _FAILED
-        options: dict[str, Any] = {"name": signature.name} if failed is None else {"name": signature.name, "error": failed}
-        ffi.def_extern(**options)(_bound(signature, converter))
+        error = {} if signature.failed is None else {"error": signature.failed}
+        ffi.def_extern(name=signature.name, **error)(_bound(signature, converter))
+
+
+def _begin_log() -> None:
+    text = os.environ.get(LOG_VARIABLE, "")
+    if text and text.lower() not in _LEVELS:
+        raise InputError(Reason(", ".join(_LEVELS), text, operand=LOG_VARIABLE))
+    if text:
+        logging.basicConfig(level=text.upper(), format="%(name)s: %(message)s")
 
 
 def _bound(signature: Signature, converter: _Converter) -> Callable[..., Any]:

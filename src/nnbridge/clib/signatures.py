@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from nnbridge.types import ResultCode
+
 PREFIX = "ANeuralNetworks"
 
 HANDLES = ("Memory", "Model", "Device", "Compilation", "Execution", "Burst", "Event", "MemoryDesc")
@@ -119,6 +121,11 @@ class Signature:
     name: str
     returns: str
     parameters: tuple[Parameter, ...]
+
+    @property
+    def failed(self) -> int | None:
+        """What it returns where nothing works: OP_FAILED, or 0 from those that have no result code."""
+        return {"void": None, "int": int(ResultCode.OP_FAILED)}.get(self.returns, 0)
 
     @property
     def prototype(self) -> str:

@@ -5,7 +5,8 @@ the code as a tuple: ``code, model = ANeuralNetworksModel_create()``. NULL is No
 twice, so that a stale one is refused (BAD_DATA) and NULL as well (UNEXPECTED_NULL). Buffers are anything with the buffer
 protocol and are not copied (values of up to 128 bytes are, as in Android).
 
-An error inside nnbridge becomes OP_FAILED and is logged with its traceback, once for each place.
+An error inside nnbridge becomes OP_FAILED and is logged with its traceback, once for each place; a variable of the environment
+that says nothing of use does so too, in one sentence.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ctypes
 from nnbridge.ndk.building import *  # noqa: F403
 from nnbridge.ndk.core import FUNCTIONS, HANDLES, OperandType, SymmPerChannelQuantParams
 from nnbridge.ndk.running import *  # noqa: F403
+from nnbridge.ndk.running import check_environment
 
 
 def address(pointer: int, length: int) -> memoryview:
@@ -22,4 +24,4 @@ def address(pointer: int, length: int) -> memoryview:
     return memoryview((ctypes.c_char * length).from_address(pointer)).cast("B")
 
 
-__all__ = ["FUNCTIONS", "HANDLES", "OperandType", "SymmPerChannelQuantParams", "address", *FUNCTIONS]
+__all__ = ["FUNCTIONS", "HANDLES", "OperandType", "SymmPerChannelQuantParams", "address", "check_environment", *FUNCTIONS]

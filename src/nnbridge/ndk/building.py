@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from nnbridge import devices as device_list
 from nnbridge.builder import ModelBuilder
 from nnbridge.devices.device import Device
-from nnbridge.errors import BadDataError, BadStateError, Reason, UnmappableError
+from nnbridge.errors import BadDataError, BadStateError, InputError, Reason, UnmappableError
 from nnbridge.extensions import TYPES
 from nnbridge.ndk.core import (
     CPU_ONLY_VARIABLE,
@@ -44,10 +45,22 @@ def devices_of_process() -> tuple[tuple[Handle, Device], ...]:
     """Drivers, then the CPU (fact D1): all that are installed, those that the environment names, or none (fact D20)."""
     if os.environ.get(CPU_ONLY_VARIABLE, "") not in ("", "0"):
         return ((HANDLES.add(device_list.cpu()), device_list.cpu()),)
-    named = [name.strip() for name in os.environ.get(DEVICES_VARIABLE, "").split(",") if name.strip()]
-    drivers = [device_list.device(name) for name in named] if named else list(device_list.drivers())
+    text = os.environ.get(DEVICES_VARIABLE, "")
+    drivers = [_named(name.strip()) for name in text.split(",")] if text else list(device_list.drivers())
     listed = [device for device in drivers if device.kind == "device"]
     return tuple((HANDLES.add(device), device) for device in (*listed, device_list.cpu()))
+
+
+def _named(name: str) -> Device:
+    """A device that the environment names; NNAPI's CPU may be named, it comes last anyway."""
+    if not name or name == device_list.HOST_NAME:
+        raise InputError(Reason("names of drivers, joined by commas", name or "an empty one", operand=DEVICES_VARIABLE))
+    try:
+        return device_list.device(name)
+    except InputError as error:
+        place = error.reason.operand.removeprefix("--device")
+        operand = f"{DEVICES_VARIABLE}: {place}" if place else DEVICES_VARIABLE
+        raise InputError(replace(error.reason, operand=operand)) from error
 
 
 @function(0)

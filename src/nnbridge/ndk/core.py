@@ -12,7 +12,7 @@ from functools import cache, wraps
 from typing import Any, TypeVar
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
+from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeError, Reason, UnexpectedNullError
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.trace import from_environment
@@ -115,6 +115,9 @@ def function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., An
             except NnapiError as error:
                 code = int(error.code)
                 LOG.debug("%s: %s: %s", body.__name__, error.code.name, error)
+            except NnbridgeError as error:
+                code = int(ResultCode.OP_FAILED)
+                _say_once(str(error))
             except Exception:
                 code = int(ResultCode.OP_FAILED)
                 _log_once(body.__name__)
@@ -153,6 +156,11 @@ def value_function(body: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def _log_once(name: str) -> None:
     LOG.exception("%s failed inside nnbridge", name)
+
+
+@cache
+def _say_once(message: str) -> None:
+    LOG.error("%s", message)
 
 
 def free(handle: Handle | None, kind: type[Any]) -> None:

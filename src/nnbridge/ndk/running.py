@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 
-from nnbridge.errors import BadDataError, Reason
+from nnbridge.errors import BadDataError, InputError, Reason
 from nnbridge.ndk.building import devices_of_process, find_device
 from nnbridge.ndk.core import (
     CPU_ONLY_VARIABLE,
@@ -45,6 +45,15 @@ def _mode() -> PartitioningMode:
     if text not in modes:
         raise BadDataError(Reason(", ".join(modes), text, operand=PARTITION_VARIABLE))
     return modes[text]
+
+
+def check_environment() -> None:
+    """InputError for a variable whose value means nothing; the devices that the environment names are there from then on."""
+    try:
+        _mode()
+    except BadDataError as error:
+        raise InputError(error.reason) from error
+    devices_of_process()
 
 
 @function(None)
