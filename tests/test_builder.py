@@ -148,7 +148,7 @@ def test_operands_that_cannot_be(kind: int, dims: tuple[int, ...], scale: float,
 def test_a_value_of_wrong_length_names_what_was_expected() -> None:
     builder = ModelBuilder()
     x = builder.add_operand(FLOAT, (3,), name="weights")
-    with pytest.raises(BadDataError, match=r"weights: 12 bytes for TENSOR_FLOAT32\[3\], found 8 bytes"):
+    with pytest.raises(BadDataError, match=r"weights: expected 12 bytes for TENSOR_FLOAT32\[3\], found 8 bytes"):
         builder.set_operand_value(x, np.zeros(2, np.float32))
 
 
@@ -187,7 +187,7 @@ def test_a_model_without_operations_is_bad_data() -> None:
 def test_an_operation_that_fits_no_signature_is_named_with_operand_and_types() -> None:
     builder = ModelBuilder()
     x, y = builder.add_operand(OperandCode.TENSOR_INT32, (2,)), builder.add_operand(FLOAT, (2,))
-    with pytest.raises(BadDataError, match="FLOOR input: TENSOR_FLOAT16 or TENSOR_FLOAT32, found TENSOR_INT32"):
+    with pytest.raises(BadDataError, match="FLOOR input: expected TENSOR_FLOAT16 or TENSOR_FLOAT32, found TENSOR_INT32"):
         builder.add_operation(FLOOR, [x], [y])
 
 

@@ -258,7 +258,7 @@ def test_a_cache_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> N
 def test_an_output_that_is_a_folder_is_bad_input_and_leaves_nothing(arguments: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     message = refused(*arguments, "-o", str(tmp_path / "taken"))
-    assert f"{tmp_path / 'taken'}: a file that can be written, found Is a directory" in message
+    assert f"{tmp_path / 'taken'}: expected a file that can be written, found Is a directory" in message
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
@@ -287,5 +287,5 @@ def test_a_tie_is_called_one() -> None:
 def test_a_model_is_not_converted_into_its_own_place(tmp_path: Path) -> None:
     source = tmp_path / "model.tflite"
     source.write_bytes(Path(DIGITS).read_bytes())
-    assert "--output: another file than the model" in refused("convert", str(source), "-o", str(source))
+    assert "--output: expected another file than the model" in refused("convert", str(source), "-o", str(source))
     assert source.read_bytes() == Path(DIGITS).read_bytes()

@@ -44,7 +44,7 @@ def read(path: Path) -> TfliteFile:
     data = pool.data
     if len(data) < 8 or bytes(data[4:8]) != IDENTIFIER:
         found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"
-        raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER!r} at byte 4)", found, operand=str(path)))
+        raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER.decode()} at byte 4)", found, operand=str(path)))
     try:
         graph = _Reading(data).graph()
     except Malformed as error:
@@ -57,7 +57,8 @@ def _mapped(path: Path) -> Pool:
         with path.open("rb") as file:
             return Pool.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
-        raise ConversionError(Reason("a readable TFLite file", str(error), operand=str(path))) from error
+        found = "an empty file" if isinstance(error, ValueError) else str(error)
+        raise ConversionError(Reason("a readable TFLite file", found, operand=str(path))) from error
 
 
 def _refuse(place: str, rule: str, found: object) -> NoReturn:

@@ -19,8 +19,8 @@ class Reason:
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.operation, self.operand) if part)
-        text = f"{place}: {self.rule}" if place else self.rule
-        return f"{text}, found {self.found}" if self.found else text
+        text = f"expected {self.rule}, found {self.found}" if self.found else self.rule
+        return f"{place}: {text}" if place else text
 
     def as_dict(self) -> dict[str, str]:
         """The reason as JSON-ready data, empty parts left out."""

@@ -121,7 +121,8 @@ def read_model(descriptor: int, source: str) -> Model:
     try:
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        raise ConversionError(Reason("a file that can be mapped", str(error), source)) from error
+        found = "an empty file" if isinstance(error, ValueError) else str(error)
+        raise ConversionError(Reason("a file that can be mapped", found, source)) from error
     return model_in(memoryview(mapped), mapped, source)
 
 

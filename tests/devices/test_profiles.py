@@ -80,12 +80,12 @@ def test_arm_nn_18_05_takes_the_whole_digit_classifier() -> None:
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ('RELU = ["QUANT8_ASYMM"]', "RELU input 0: TENSOR_QUANT8_ASYMM, found TENSOR_FLOAT32"),
-        ("RELU = { ranks = [4] }", "RELU input 0: rank 4, found 2"),
-        ("RELU = { max_bytes = 15 }", "RELU x: 15 bytes at most, found 16 bytes"),
-        ("RELU = { max_side = 3 }", "RELU x: sides of 3 at most, found [1, 4]"),
-        ('RELU = { constant = ["input"] }', "RELU input: a constant, found a computed value"),
-        ("ADD = {}", "RELU: an operation that the profile names, found RELU"),
+        ('RELU = ["QUANT8_ASYMM"]', "RELU input 0: expected TENSOR_QUANT8_ASYMM, found TENSOR_FLOAT32"),
+        ("RELU = { ranks = [4] }", "RELU input 0: expected rank 4, found 2"),
+        ("RELU = { max_bytes = 15 }", "RELU x: expected 15 bytes at most, found 16 bytes"),
+        ("RELU = { max_side = 3 }", "RELU x: expected sides of 3 at most, found [1, 4]"),
+        ('RELU = { constant = ["input"] }', "RELU input: expected a constant, found a computed value"),
+        ("ADD = {}", "RELU: expected an operation that the profile names, found RELU"),
     ],
 )
 def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, told: str) -> None:
@@ -95,11 +95,11 @@ def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, told: str) -> None
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ("values = { stride_w = [2] }", "CONV_2D stride_w: one of 2, found 1"),
-        ("at_most = { filter_h = 1 }", "CONV_2D filter_h: 1 at most, found 3"),
-        ("at_least = { channels = 2 }", "CONV_2D channels: 2 at least, found 1"),
-        ('values = { activation = ["NONE"] }', "CONV_2D activation: one of 0, found 1"),
-        ("zero_points = { filter = [1] }", "CONV_2D filter: a zero point of 1, found 0"),
+        ("values = { stride_w = [2] }", "CONV_2D stride_w: expected one of 2, found 1"),
+        ("at_most = { filter_h = 1 }", "CONV_2D filter_h: expected 1 at most, found 3"),
+        ("at_least = { channels = 2 }", "CONV_2D channels: expected 2 at least, found 1"),
+        ('values = { activation = ["NONE"] }', "CONV_2D activation: expected one of 0, found 1"),
+        ("zero_points = { filter = [1] }", "CONV_2D filter: expected a zero point of 1, found 0"),
     ],
 )
 def test_rules_judge_scalars_and_sides_of_convolutions(tmp_path: Path, rule: str, told: str) -> None:
@@ -113,7 +113,7 @@ def test_one_alternative_is_enough_and_the_closest_tells_what_is_missing(tmp_pat
     model = unary_chain(OperationCode.RELU)
     both = '[device.operations]\nRELU = [{ types = ["QUANT8_ASYMM"], ranks = [4] }, { ranks = [%d] }]'
     assert reasons(profile(tmp_path, both % 2), model) == [None]
-    assert reasons(profile(tmp_path, both % 3), model) == ["RELU input 0: rank 3, found 2"]
+    assert reasons(profile(tmp_path, both % 3), model) == ["RELU input 0: expected rank 3, found 2"]
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
@@ -185,22 +185,30 @@ def test_any_driver_can_be_had_at_a_lower_feature_level() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "told"),
     [
-        ('[[device]]\nname = "a"\nspeed = 3', 3, "speed: one of name"),
-        ('[[device]]\nname = "a"', 1, "operations: a table of operations"),
-        ('[[device]]\nname = "a"\nfeature_level = 9\noperations.ADD = {}', 3, "feature_level: a whole number of 1 to 8, found 9"),
-        ('[[device]]\nname = "a"\n[device.operations]\nCONV = {}', 4, "CONV: an operation of NNAPI"),
-        ('[[device]]\nname = "a"\n[device.operations]\nADD = ["FLOAT"]', 4, "FLOAT: an operand type of NNAPI"),
-        ('[[device]]\nname = "a"\n[device.operations]\nADD = {}\nMUL = { ranks = ["4"] }', 5, "ranks: a list of whole numbers"),
+        ('[[device]]\nname = "a"\nspeed = 3', 3, "speed: expected one of name"),
+        ('[[device]]\nname = "a"', 1, "operations: expected a table of operations"),
+        (
+            '[[device]]\nname = "a"\nfeature_level = 9\noperations.ADD = {}',
+            3,
+            "feature_level: expected a whole number of 1 to 8",
+        ),
+        ('[[device]]\nname = "a"\n[device.operations]\nCONV = {}', 4, "CONV: expected an operation of NNAPI"),
+        ('[[device]]\nname = "a"\n[device.operations]\nADD = ["FLOAT"]', 4, "FLOAT: expected an operand type of NNAPI"),
+        (
+            '[[device]]\nname = "a"\n[device.operations]\nADD = {}\nMUL = { ranks = ["4"] }',
+            5,
+            "ranks: expected a list",
+        ),
         (
             '[[device]]\nname = "a"\n[device.operations]\n'
             "CONV_2D = { at_most = { stride_w = 2 } }\nRELU = { at_most = { stride_w = 2 } }",
             5,
-            "stride_w: an input of RELU (batch, channels, input)",
+            "stride_w: expected an input of RELU (batch, channels, input)",
         ),
-        ('[[device]]\nname = "a"\noperations.ADD = {}\n[[device]]\nname = "a"', 5, "name: each name once"),
-        ('[[device]]\nname = "a"\noperations.ADD = {}\nperformance.other = [0, 1]', 4, "other: [execTime, powerUsage]"),
-        ('[[device]]\nname = "a"\noperations.ADD = {}\nfaults.dies_at = "soon"', 4, "dies_at: a whole number"),
-        ('[[device]]\nname = "b"\nlike = "a"', 3, "like: a device above (none)"),
+        ('[[device]]\nname = "a"\noperations.ADD = {}\n[[device]]\nname = "a"', 5, "name: expected each name once"),
+        ('[[device]]\nname = "a"\noperations.ADD = {}\nperformance.other = [0, 1]', 4, "other: expected [execTime, powerUsage]"),
+        ('[[device]]\nname = "a"\noperations.ADD = {}\nfaults.dies_at = "soon"', 4, "dies_at: expected a whole number"),
+        ('[[device]]\nname = "b"\nlike = "a"', 3, "like: expected a device above (none)"),
     ],
 )
 def test_the_first_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, told: str) -> None:

@@ -83,7 +83,7 @@ def test_d20_with_the_cpu_alone_no_other_device_is_there(library: Path) -> None:
 def test_the_log_tells_where_operations_go_and_why_calls_are_refused(library: Path) -> None:
     result = run(client(library), library, "nnapi-sample_float_fast", NNBRIDGE_LOG="debug")
     assert "operation 0 ADD goes to nnapi-sample_float_fast (nnapi-sample_float_fast 0.8)" in result.stderr
-    assert "setInput: 800 bytes, found 4" in result.stderr
+    assert "setInput: expected 800 bytes, found 4" in result.stderr
 
 
 @compiler
@@ -130,7 +130,7 @@ def test_a_folder_that_cannot_hold_the_library_is_bad_input(command: str, tmp_pa
     (tmp_path / "file").touch()
     result = CliRunner().invoke(cli, ["ndk", command, str(tmp_path / "file" / "below")])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{tmp_path / 'file' / 'below'}: a folder" in result.stderr
+    assert f"{tmp_path / 'file' / 'below'}: expected a folder" in result.stderr
 
 
 @compiler

@@ -303,5 +303,5 @@ def test_float16_is_computed_in_float32_and_rounded_once() -> None:
 
 
 def test_a_missing_required_operand_is_named() -> None:
-    with pytest.raises(NnapiError, match="FLOOR input: a value is required"):
+    with pytest.raises(NnapiError, match="FLOOR input: expected a value, found none"):
         run(Op.FLOOR, [omitted(FLOAT)])

@@ -127,7 +127,7 @@ def test_damaged_metadata_is_refused_with_its_place(tmp_path: Path) -> None:
     content = path.read_bytes()
     at = content.index(b"M001")
     path.write_bytes(content[: at - 4] + b"\xff\xff\xff\x7f" + content[at:])
-    with pytest.raises(ConversionError, match="metadata root: a table inside"):
+    with pytest.raises(ConversionError, match="metadata root: expected a table inside"):
         metadata(read(path))
 
 

@@ -99,23 +99,23 @@ def _scales(*scales: float, points: int | None = None, axis: int = 0) -> Callabl
 
 
 WRONG = {
-    "tensor 2 'bias': a buffer of 16 bytes for FLOAT32[4], found 12 bytes": _tensor(shape=[4]),
-    "tensor 2 'bias': a buffer below 2, found 9": _tensor(buffer=9),
-    "tensor 2 'bias': dimensions of at least 0, found [-3]": _tensor(shape=[-3]),
-    "tensor 2 'bias': a tensor of at most 4294967295 bytes": _tensor(shape=[2**31 - 1, 2**31 - 1], buffer=0),
-    "tensor 2 'bias': a known element type, found 99": _tensor(type=99),
-    "tensor 2 'bias': one scale, or 3 along dimension 0 of [3], found 2 scales": _scales(1.0, 2.0),
-    "tensor 2 'bias': as many zero points as scales (3), found 2": _scales(1.0, 2.0, 3.0, points=2),
-    "tensor 2 'bias': a quantized_dimension from 0 to 0, found 3": _scales(1.0, 2.0, 3.0, axis=3),
-    "tensor 2 'bias': finite scales of at least 0, found nan": _scales(1.0, float("nan"), 3.0),
-    "operator 0: an operator code below 1, found 5": _operator(opcode_index=5),
-    "inputs of operator 0 ADD: a tensor index below 3, found 77": _operator(inputs=[0, 77]),
-    "outputs of operator 0 ADD: a tensor index below 3, found -1": _operator(outputs=[-1]),
-    "operator 0 ADD: 2 inputs, found 1": _operator(inputs=[0]),
-    "operator 0 ADD: 1 outputs, found 0": _operator(outputs=[]),
-    "operator 0 ADD: an input 1, found none": _operator(inputs=[0, -1]),
-    "operator 0 ADD: inputs that an earlier operator writes, found tensor 1 'sum'": _operator(inputs=[0, 1]),
-    "operator 0 ADD: outputs that are written once, found tensor 0 'data'": _operator(outputs=[0]),
+    "tensor 2 'bias': expected a buffer of 16 bytes for FLOAT32[4], found 12 bytes": _tensor(shape=[4]),
+    "tensor 2 'bias': expected a buffer below 2, found 9": _tensor(buffer=9),
+    "tensor 2 'bias': expected dimensions of at least 0, found [-3]": _tensor(shape=[-3]),
+    "tensor 2 'bias': expected a tensor of at most 4294967295 bytes": _tensor(shape=[2**31 - 1, 2**31 - 1], buffer=0),
+    "tensor 2 'bias': expected a known element type, found 99": _tensor(type=99),
+    "tensor 2 'bias': expected one scale, or 3 along dimension 0 of [3], found 2 scales": _scales(1.0, 2.0),
+    "tensor 2 'bias': expected as many zero points as scales (3), found 2": _scales(1.0, 2.0, 3.0, points=2),
+    "tensor 2 'bias': expected a quantized_dimension from 0 to 0, found 3": _scales(1.0, 2.0, 3.0, axis=3),
+    "tensor 2 'bias': expected finite scales of at least 0, found nan": _scales(1.0, float("nan"), 3.0),
+    "operator 0: expected an operator code below 1, found 5": _operator(opcode_index=5),
+    "inputs of operator 0 ADD: expected a tensor index below 3, found 77": _operator(inputs=[0, 77]),
+    "outputs of operator 0 ADD: expected a tensor index below 3, found -1": _operator(outputs=[-1]),
+    "operator 0 ADD: expected 2 inputs, found 1": _operator(inputs=[0]),
+    "operator 0 ADD: expected 1 outputs, found 0": _operator(outputs=[]),
+    "operator 0 ADD: expected an input 1, found none": _operator(inputs=[0, -1]),
+    "operator 0 ADD: expected inputs that an earlier operator writes, found tensor 1 'sum'": _operator(inputs=[0, 1]),
+    "operator 0 ADD: expected outputs that are written once, found tensor 0 'data'": _operator(outputs=[0]),
 }
 
 
@@ -192,12 +192,12 @@ def test_work_has_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_real_file_with_wrong_axis_is_refused_by_tensor() -> None:
-    with pytest.raises(ConversionError, match=r"tensor 33 '.*Conv2D_bias': a quantized_dimension from 0 to 0, found 3"):
+    with pytest.raises(ConversionError, match=r"tensor 33 '.*Conv2D_bias': expected a quantized_dimension from 0 to 0, found 3"):
         CONVERTER.convert(real_model("person_detect"), ConversionOptions())
 
 
 def test_real_file_with_open_output_shape_is_refused_by_operator() -> None:
-    with pytest.raises(ConversionError, match="operator 0 TRANSPOSE_CONV: a constant output shape"):
+    with pytest.raises(ConversionError, match="operator 0 TRANSPOSE_CONV: expected a constant output shape"):
         CONVERTER.convert(real_model("seanet_transpose_conv1_int16"), ConversionOptions())
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from nnbridge import storage
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.inspection import Inspection, Mapped
 from nnbridge.installed import installed
@@ -91,6 +92,6 @@ def converter_for(path: Path) -> Converter:
         )
     chosen = by_content or by_suffix
     if chosen is None:
-        known = ", ".join(suffix for c in converters() for suffix in c.suffixes)
-        raise ConversionError(Reason(f"a model file ({known})", f"{head[:8]!r}", operand=str(path)))
+        known = ", ".join([*(suffix for c in converters() for suffix in c.suffixes), storage.SUFFIX])
+        raise ConversionError(Reason(f"a model file ({known})", f"a file that begins with {head[:8]!r}", operand=str(path)))
     return chosen

@@ -114,7 +114,7 @@ def _refusal(model: Model, output: int) -> Reason | None:
     declared = None if maker is None else definition(maker.type)
     if declared is None or declared.handled != "resolver" or declared.takes_omitted:
         return None
-    return Reason("a value is required", "an omitted output", declared.name, model.main.operands[output].name)
+    return Reason("a value", "an omitted output", declared.name, model.main.operands[output].name)
 
 
 def _typed(buffer: OutputBuffer, code: int) -> npt.NDArray[Any] | None:

@@ -204,7 +204,7 @@ class Call:
                 for declared in signature.inputs:
                     if declared.name == name and declared.default is not None:
                         return declared.default
-            self.fail("a value is required", "none", name)
+            self.fail("a value", "none", name)
         return self._number(arg, name)
 
     def _number(self, arg: Arg, name: str) -> Any:

@@ -44,7 +44,7 @@ def check(call: Call) -> None:
     for declared, arg in zip(call.signature.expand(len(call.args)), call.args, strict=True):
         if not arg.present:
             if not (declared.optional or definition.omitted):
-                raise error(Reason("a value is required", "none", definition.name, declared.name))
+                raise error(Reason("a value", "none", definition.name, declared.name))
             continue
         if not definition.zero_sized and 0 in arg.dims:
             raise error(Reason("no zero-sized input", list(arg.dims).__str__(), definition.name, declared.name))

@@ -97,7 +97,7 @@ _SPARSE_DEPRECATED, _DENSE, _SPARSE = 1, 2, 3
 
 def _lsh_shape(call: Call) -> tuple[int, ...]:
     for name in ("hash", "input", "type"):
-        call.require(call[name].present, "a value is required", "none", name)
+        call.require(call[name].present, "a value", "none", name)
     hashes, bits = call["hash"].dims
     kind, weight = int(call.scalar("type")), call.get("weight")
     call.require(bits <= 32, "at most 32 bits", bits, "hash")

@@ -286,4 +286,4 @@ def _check_run_order(subgraph: Subgraph) -> Reason | None:
                 return Reason("an operand that is written once", f"operand {i}", name)
             known.add(i)
     missing = sorted(set(range(len(subgraph.operands))) - known)
-    return Reason("every operand has a value or is written", f"operand {missing[0]}") if missing else None
+    return Reason("a value for every operand, or an operation that writes it", f"operand {missing[0]}") if missing else None
