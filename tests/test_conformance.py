@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,3 +82,60 @@ def test_a_device_that_takes_no_case_whole_fails_and_is_told_so(cases: Path) -> 
     result = CliRunner().invoke(cli, ["vts", str(cases), "--spec", "relu_float_1", "--device", "nnapi-sample_quant"])
     assert result.exit_code == 1
     assert "No case ran: nnapi-sample_quant takes none of them whole." in result.stdout
+
+
+def _spec(folder: Path, content: object) -> Path:
+    (folder / "V1_0").mkdir(exist_ok=True)
+    with gzip.open(folder / "V1_0" / "bad.json.gz", "wt") as file:
+        json.dump(content, file)
+    return folder
+
+
+def _case(**changes: Any) -> dict[str, Any]:
+    return {**_float_case(1.0).data, **changes}
+
+
+WRONG_FORMS = {
+    "an object with cases": {},
+    "an object, found a list": [],
+    "an object, found a whole number": 3,
+    "the file.cases: a list, found a whole number": {"cases": 3},
+    "the file.cases[0]: an object with name": {"cases": [{}]},
+    "the file.cases[0].relaxed: true or false, found null": {"cases": [_case(relaxed=None)]},
+    "case one: values for the model's 0 inputs, found 1": {"cases": [_case(inputs=[[1]])]},
+    "case one: numbers, NaN, Infinity, -Infinity, found 'one'": {"cases": [_case(outputs=[["one"]])]},
+    "case one: one of the 0 operands, found 0": {"cases": [_case(model={**_float_case(1.0).data["model"], "operands": []})]},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_FORMS)
+def test_json_of_another_form_is_bad_input_that_names_the_file(message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["vts", str(_spec(tmp_path, WRONG_FORMS[message])), "--jobs", "1"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"nnbridge: {tmp_path / 'V1_0' / 'bad.json.gz'}: ")
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--suite", "V1_0", "--suite", "nosuch"], "--suite: a suite of {} (V1_0), found nosuch"),
+        (["--spec", "bad", "--spec", "bat"], "--spec: a spec of {} (1, such as bad), found bat"),
+    ],
+)
+def test_a_suite_or_spec_that_is_not_there_is_bad_input(options: list[str], message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["vts", str(_spec(tmp_path, {"cases": [_case()]})), *options])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message.format(tmp_path) in result.stderr
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"no gzip", gzip.compress(b"{")[:-4], gzip.compress(b"x" * 99)[:12] + b"\xff" * 20, gzip.compress(b"[" * 99999)],
+)
+def test_a_damaged_spec_is_bad_input_that_names_the_file(damage: bytes, tmp_path: Path) -> None:
+    path = _spec(tmp_path, {}) / "V1_0" / "bad.json.gz"
+    path.write_bytes(damage)
+    result = CliRunner().invoke(cli, ["vts", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{path}: a gzipped JSON spec, found" in result.stderr

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.builder import ModelBuilder
+from nnbridge.conformance import form
 from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
-
-_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 FLOAT32_ATOL, FLOAT32_RTOL = 1e-5, 5 * 2.0**-23
 HALF_TOLERANCE = 5 * 2.0**-10
@@ -77,12 +77,19 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     """The spec files under a folder, in order; ``suites`` and ``specs`` pick some by name."""
     found = sorted(folder.glob("*/*.json.gz"))
     if not found:
-        raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", str(folder)))
-    kept = [f for f in found if (not suites or f.parent.name in suites) and (not specs or _spec_name(f) in specs)]
-    if not kept:
-        wanted = ", ".join([*suites, *specs])
-        raise InputError(Reason("a suite and spec of the folder", wanted, operand=str(folder)))
-    return kept
+        raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", "none", operand=str(folder)))
+    known_suites = sorted({file.parent.name for file in found})
+    for suite in suites:
+        if suite not in known_suites:
+            raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", suite, operand="--suite"))
+    inside = [file for file in found if not suites or file.parent.name in suites]
+    known_specs = sorted({_spec_name(file) for file in inside})
+    for spec in specs:
+        if spec not in known_specs:
+            near = ", ".join(get_close_matches(spec, known_specs)) or f"{known_specs[0]} to {known_specs[-1]}"
+            rule = f"a spec of {', '.join(suites) or folder} ({len(known_specs)}, such as {near})"
+            raise InputError(Reason(rule, spec, operand="--spec"))
+    return [file for file in inside if not specs or _spec_name(file) in specs]
 
 
 def _spec_name(path: Path) -> str:
@@ -94,8 +101,11 @@ def read_cases(path: Path) -> Iterator[Case]:
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             content = json.load(file)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
         raise InputError(Reason("a gzipped JSON spec", str(error), operand=str(path))) from error
+    wrong = form.fault(content)
+    if wrong is not None:
+        raise InputError(replace(wrong, operand=f"{path}: {wrong.operand}"))
     for case in content["cases"]:
         yield Case(path.parent.name, _spec_name(path), case)
 
@@ -111,7 +121,7 @@ def array_of(values: Sequence[Any], code: int) -> npt.NDArray[Any]:
     assert dtype is not None
     wide = np.float64 if dtype.kind == "f" else np.int64
     with np.errstate(over="ignore"):
-        return np.array([_SPECIAL.get(v, v) if isinstance(v, str) else v for v in values], wide).astype(dtype)
+        return np.array([form.SPECIAL.get(v, v) if isinstance(v, str) else v for v in values], wide).astype(dtype)
 
 
 def build(case: Case) -> Model:
@@ -207,7 +217,7 @@ def _fills(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
 def _judge_output(
     case: Case, number: int, code: OperandCode, expected: Sequence[Any], actual: npt.NDArray[Any]
 ) -> Failure | None:
-    want = np.array([_SPECIAL.get(v, v) if isinstance(v, str) else v for v in expected], np.float64)
+    want = np.array([form.SPECIAL.get(v, v) if isinstance(v, str) else v for v in expected], np.float64)
     got = actual.reshape(-1).astype(np.float64)
     if want.shape != got.shape:
         message = f"output {number}: {want.size} values, found {got.size}"
