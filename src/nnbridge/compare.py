@@ -8,7 +8,7 @@ output's range (those of a single operation by 1e-5 + 5 ulp), 8- and 16-bit ones
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand
 from nnbridge.runtime.arguments import input_name, output_name
-from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.compilation import Compilation, Share
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
 from nnbridge.types import OperandCode
@@ -157,11 +157,14 @@ class Comparison:
 
     model: str
     device: str
+    """The devices that ran something."""
     reference: str
     samples: int
     outputs: tuple[OutputComparison, ...]
     fallbacks: tuple[str, ...] = ()
-    """What fell back to the CPU while running, and why."""
+    """What fell back to the CPU, when the model was compiled or while it ran, and why."""
+    shares: tuple[Share, ...] = ()
+    """What each driver that was offered the model got of it."""
 
     @property
     def passed(self) -> bool:
@@ -178,6 +181,7 @@ class Comparison:
             "pass": self.passed,
             "outputs": [output.as_dict() for output in self.outputs],
             "fallbacks": list(self.fallbacks),
+            "offered": [asdict(share) for share in self.shares],
         }
 
 
@@ -228,15 +232,17 @@ def compare(compilation: Compilation, reference: str, samples: Iterator[Sample] 
     count = 0
     states = States(model)
     fallbacks: dict[str, None] = {}
+    ran: dict[str, None] = {}
     for sample in samples:
         if not sample.goes_on:
             states.reset()
         execution = Execution(compilation, states)
         add_sample(model, outputs, execution.run(sample.inputs), sample.outputs)
         fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
+        ran.update(dict.fromkeys(execution.report.devices))
         count += 1
-    devices = ", ".join(device.name for device in compilation.plan.devices)
-    return Comparison(model.name, devices, reference, count, tuple(outputs), tuple(fallbacks))
+    devices = ", ".join(ran) or "no device"
+    return Comparison(model.name, devices, reference, count, tuple(outputs), tuple(fallbacks), compilation.shares())
 
 
 def turned(operand: Operand, array: Array) -> Array:
@@ -272,10 +278,10 @@ def add_sample(
 
 
 def fallbacks_of(execution: Execution) -> list[str]:
-    """What fell back to the CPU in a run, and why."""
-    report = execution.report
-    whole = [] if report.fallback is None else [f"whole model: {report.fallback}"]
-    return whole + [f"{step.device}: {step.fallback}" for step in report.steps if step.fallback is not None]
+    """What fell back to the CPU in a run or already when the model was compiled, and why."""
+    report, compiled = execution.report, execution.compilation.plan.fallback
+    wholes = [f"whole model: {why}" for why in (compiled, report.fallback) if why is not None]
+    return wholes + [f"step {step.step}: {step.fallback}" for step in report.steps if step.fallback is not None]
 
 
 def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int], steps: int = 1) -> Iterator[Sample]:

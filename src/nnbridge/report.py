@@ -119,7 +119,7 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
         if answer.reason is not None:
             found.append({"device": answer.device, **answer.reason.as_dict()})
         elif plan.fallback is not None:
-            found.append({"device": answer.device, "rule": f"fell back: {plan.fallback}"})
+            found.append({"device": answer.device, "fallback": str(plan.fallback)})
         else:
             rule = "a figure below the chosen device's"
             figures = {"figure": answer.figure, "winner": winner, "best": won}
@@ -211,6 +211,8 @@ def _listed(kinds: Counter[str]) -> str:
 
 
 def _reason_line(reason: dict[str, Any], kind: str) -> str:
+    if "fallback" in reason:
+        return f"{reason['device']}: took it, but the whole model fell back to the CPU"
     if "figure" in reason and reason["figure"] == reason["best"]:
         return f"{reason['device']}: figure {reason['figure']:.4g}, as {reason['winner']}'s, which wins ties"
     if "figure" in reason:

@@ -18,10 +18,10 @@ def json_option(command: Command) -> Command:
 
 
 def console(err: bool = False) -> Any:
-    """A console on standard output or standard error."""
+    """A console on standard output or standard error; brackets and colons of names and messages are no markup."""
     from rich.console import Console
 
-    return Console(stderr=err)
+    return Console(stderr=err, markup=False, emoji=False)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -159,14 +160,17 @@ def run(
             "on_device_milliseconds": s.on_device and s.on_device / 1e6,
             "in_driver_milliseconds": s.in_driver and s.in_driver / 1e6,
             "runs": s.runs,
+            "failed": s.failed,
             "fallback": s.fallback and str(s.fallback),
         }
         for s in execution.report.steps
     ]
+    fallback = compilation.plan.fallback or execution.report.fallback
     if as_json:
-        whole = execution.report.fallback
         cache = [cache_as_dict(record) for record in compilation.plan.cache]
-        print_json({"model": str(model), "outputs": described, "steps": steps, "fallback": whole and str(whole), "cache": cache})
+        offered = [asdict(share) for share in compilation.shares()]
+        whole = {"fallback": fallback and str(fallback), "offered": offered, "cache": cache}
+        print_json({"model": str(model), "outputs": described, "steps": steps, **whole})
         return
     for item in described:
         shown = ", ".join(f"{key} {item[key]:.6g}" for key in ("min", "max", "mean") if key in item)
@@ -174,9 +178,13 @@ def run(
     for step in steps:
         why = f" (fell back: {step['fallback']})" if step["fallback"] else ""
         often = f" in {step['runs']} runs" if step["runs"] > 1 else ""
+        often += f", {step['failed']} failed" if step["failed"] else ""
         click.echo(f"{step['device']}: {step['milliseconds']:.2f} ms{often}{why}", err=True)
-    if execution.report.fallback is not None:
-        click.echo(f"The whole model was repeated on the CPU: {execution.report.fallback}", err=True)
+    for share in compilation.shares():
+        click.echo(str(share), err=True)
+    if fallback is not None:
+        when = "fell back to" if compilation.plan.fallback else "was repeated on"
+        click.echo(f"The whole model {when} the CPU: {fallback}", err=True)
 
 
 @click.command()
@@ -220,7 +228,8 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
             data["plan"] = report.plan_as_dict(compilation)
         print_json(data)
     else:
-        print_tables([report.comparison_table(comparison), *(f"Fell back: {line}" for line in comparison.fallbacks)])
+        fallbacks = (f"Fell back: {line}" for line in comparison.fallbacks)
+        print_tables([report.comparison_table(comparison), *map(str, comparison.shares), *fallbacks])
     sys.exit(0 if comparison.passed else 1)
 
 

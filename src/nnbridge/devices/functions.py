@@ -38,7 +38,7 @@ Function: TypeAlias = "Callable[[Sequence[Tensor], Sequence[Tensor]], Sequence[A
 class FunctionPreparedModel(PreparedModel):
     """Runs a model's operations in order, each by its function.
 
-    A function refuses its operands with an :class:`~nnbridge.errors.NnapiError` or by the errors that NumPy raises; an output
+    A function refuses its operands with an :class:`~nnbridge.errors.NnapiError` or by whatever else it raises; an output
     that does not fit its declaration is refused for it. Either ends the execution with a code and a reason.
     """
 
@@ -79,8 +79,9 @@ class FunctionPreparedModel(PreparedModel):
                 typed = [_typed(np.asarray(r), declared, label) for r, declared in zip(results, outputs, strict=True)]
         except NnapiError:
             raise
-        except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
-            raise OpFailedError(Reason("operands that fit the operation", str(error), label)) from error
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+            raise OpFailedError(Reason("a function that computes the operation", found, label)) from error
         for i, declared, result in zip(operation.outputs, outputs, typed, strict=True):
             values[i] = _fitting(result, declared, label)
 
@@ -157,9 +158,10 @@ class FunctionDriver(Device):
         """BAD_DATA for a model with an operation that the function does not take."""
         check_deadline(deadline)
         for operation, answer in zip(model.main.operations, self.supported_operations(model), strict=True):
-            if answer is not True:
+            if isinstance(answer, Reason) or not answer:
                 name = model.operation_name(operation)
-                raise BadDataError(answer if isinstance(answer, Reason) else Reason("an operation that the device takes", name))
+                refused = answer if isinstance(answer, Reason) else Reason("an operation that the device takes", name)
+                raise BadDataError(refused)
         return CpuPreparedModel(model, self.numerics)
 
 

@@ -145,8 +145,9 @@ class HostBodies:
                 return hosted.kernel(inputs, outputs, work.options)
         except NnapiError:
             raise
-        except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
-            raise OpFailedError(Reason("operands that fit the operation", str(error), _label(work))) from error
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+            raise OpFailedError(Reason("a function that computes the operation", found, _label(work))) from error
 
     def _nnapi(self, body: int, operation: Operation, values: Values) -> Sequence[Any]:
         operands = self._subgraphs[body].operands

@@ -156,9 +156,19 @@ def _updatable(declared: tuple[int, ...], told: tuple[int, ...]) -> bool:
     return len(declared) == len(told) and all(a in (0, b) for a, b in zip(declared, told, strict=True))
 
 
+def named(reason: Reason, device: str) -> Reason:
+    """A driver's reason, which tells whose it is."""
+    if device in str(reason):
+        return reason
+    return replace(reason, operation=f"{device}: {reason.operation}" if reason.operation else device)
+
+
 def prepared_by(device: Device, call: Callable[[], object]) -> PreparedModel:
     """The prepared model that a call to a driver gives; OP_FAILED if it gives anything else."""
-    prepared = called(call, "prepareModel", device.name)
+    try:
+        prepared = called(call, "prepareModel", device.name)
+    except NnapiError as error:
+        raise type(error)(named(error.reason, device.name)) from error
     if not isinstance(prepared, PreparedModel):
         raise OpFailedError(Reason("a prepared model", type(prepared).__name__, device.name))
     return prepared

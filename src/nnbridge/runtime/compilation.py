@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -108,6 +109,22 @@ class Plan:
         """Who runs an operation of the main subgraph, or of another source."""
         home = self.partition.homes.get((source, operation))
         return INTERPRETER if home is None else self.devices[home]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a driver that was offered a model got of it."""
+
+    device: str
+    operations: int
+    of: int
+    """Operations of the whole model, bodies that the runtime interprets included."""
+    wrong_answer: str = ""
+    """What it gave or raised instead of an answer to ``getSupportedOperations``."""
+
+    def __str__(self) -> str:
+        wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
+        return f"{self.device} took {self.operations} of {self.of} operations{wrong}"
 
 
 class Compilation:
@@ -251,6 +268,15 @@ class Compilation:
         if self._plan is None:
             raise BadStateError(Reason("a compilation that finished", "one that did not"))
         return self._plan
+
+    def shares(self) -> tuple[Share, ...]:
+        """What each driver that was offered the model got of it, none where everything fell back to the CPU."""
+        placed = list(self.plan.placed())
+        homes = Counter(id(self.plan.device_of(placement.operation, source)) for source, placement in placed)
+        answers = [answer for _, placement in placed for answer in placement.answers if answer.wrong]
+        wrong = {answer.device: answer.reason.found for answer in answers if answer.reason}
+        drivers = (device for device in self._devices if device.kind == "device")
+        return tuple(Share(d.name, homes[id(d)], len(placed), wrong.get(d.name, "")) for d in drivers)
 
     @property
     def is_ready(self) -> bool:

@@ -22,6 +22,9 @@ from nnbridge.types import (
     OperationCode,
 )
 
+RIGHT_ANSWER = "a right answer of getSupportedOperations"
+"""The rule that a driver broke whose answer was an exception or none that could be."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -36,6 +39,11 @@ class Answer:
     def supported(self) -> bool:
         """True if the device takes the operation."""
         return self.reason is None
+
+    @property
+    def wrong(self) -> bool:
+        """True if this was no answer that a driver may give."""
+        return self.reason is not None and self.reason.rule == RIGHT_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Reason | None]:
     try:
         given = checked_support(device.supported_operations(part.model), len(part.kept))
     except (Exception, SystemExit) as error:
-        wrong = Reason("a right answer of getSupportedOperations", f"{type(error).__name__}: {error}")
+        wrong = Reason(RIGHT_ANSWER, f"{type(error).__name__}: {error}")
         return [answer or replace(wrong, operation=_name(model, i)) for i, answer in enumerate(answers)]
     for i, answer in zip(part.kept, given, strict=True):
         answers[i] = _as_reason(answer, model, i)

@@ -15,7 +15,7 @@ from nnbridge.errors import Reason
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
-from nnbridge.runtime.answers import FINAL, executed, size_of
+from nnbridge.runtime.answers import FINAL, executed, named, size_of
 from nnbridge.runtime.compilation import ALIGNMENT, Compilation, Plan
 from nnbridge.runtime.interpreting import ControlFlowError, Interpretation, Slot, shaped
 from nnbridge.runtime.steps import Step
@@ -41,6 +41,8 @@ class StepReport:
     step: int = 0
     """Number of the execution step."""
     runs: int = 0
+    failed: int = 0
+    """Runs that ended with an error."""
     on_device: int | None = None
     """Nanoseconds that the device itself measured, if it was asked to and does."""
     in_driver: int | None = None
@@ -55,6 +57,11 @@ class RunReport:
     """Why the whole model was repeated on the CPU."""
     _found: dict[tuple[object, ...], StepReport] = field(default_factory=dict, repr=False)
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those that ran something to its end."""
+        return tuple(dict.fromkeys(step.device for step in self.steps if step.runs > step.failed))
+
     def add(self, plan: Plan, step: Step, device: str, nanoseconds: int, fallback: Reason | None, result: Result) -> None:
         """One run of a step."""
         key = (id(plan), step.number, device, fallback is None)
@@ -64,6 +71,7 @@ class RunReport:
             self.steps.append(found)
         found.nanoseconds += nanoseconds
         found.runs += 1
+        found.failed += result.code not in FINAL
         found.on_device = _sum(found.on_device, result.on_device)
         found.in_driver = _sum(found.in_driver, result.in_driver)
         found.fallback = fallback
@@ -113,6 +121,8 @@ class PlanRunner:
         taken = time.perf_counter_ns() - started
         if not measures and (checked.on_device, checked.in_driver) != (None, None):
             checked = replace(checked, on_device=None, in_driver=None)
+        if checked.code not in FINAL and device.kind == "device" and fallback is None:
+            checked = replace(checked, reason=named(checked.reason or Reason(checked.code.name), name))
         self.report.add(plan, step, name, taken, fallback, checked)
         return checked
 
