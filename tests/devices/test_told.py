@@ -1,0 +1,112 @@
+"""What ``run`` and ``compare`` tell of the drivers that were offered a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from nnbridge.cli.commands import cli
+from nnbridge.devices import driver
+from nnbridge.devices.device import PreparedModel, Support
+from nnbridge.devices.functions import FunctionPreparedModel
+from nnbridge.model import Model, Operation
+from tests.conftest import MODELS
+from tests.runtime.drivers import Driver
+
+DIGITS = str(MODELS / "digits_float32.tflite")
+RUN = ("run", DIGITS, "--seed", "0")
+COMPARE = ("compare", DIGITS, "--reference", str(MODELS / "digits_float32.litert.npz"))
+
+
+class _Raises(Driver):
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        raise RuntimeError("[/no] license")
+
+
+class _Divides(Driver):
+    def prepare_model(self, model: Model, *args: object, **options: object) -> PreparedModel:
+        return FunctionPreparedModel(model, [lambda inputs, outputs: 1 // 0] * len(model.main.operations))
+
+
+RAISES = _Raises("raises")
+DIVIDES = _Divides("divides")
+
+
+@driver("numpy")
+def NUMPY(model: Model, operation: Operation) -> bool:
+    return np.bool_(model.operation_name(operation) == "ADD")  # type: ignore[return-value]  # as users write it
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> str:
+    """A profile's driver that takes everything and prepares nothing."""
+    path = tmp_path / "faulty.toml"
+    path.write_text('[[device]]\nname = "faulty"\n[device.performance]\nother = [0.5, 0.5]\n')
+    path.write_text(path.read_text() + "[device.operations]\nothers = {}\n[device.faults]\nprepare = true\n")
+    return str(path)
+
+
+def told(*arguments: str) -> str:
+    """All that a command prints, in one line."""
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+def data(*arguments: str) -> Any:
+    result = CliRunner().invoke(cli, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def name(what: str) -> str:
+    return f"tests.devices.test_told:{what}"
+
+
+@pytest.mark.parametrize("command", [RUN, COMPARE], ids=["run", "compare"])
+def test_a_driver_that_was_never_used_is_told(command: tuple[str, ...], faulty: str) -> None:
+    shown, found = told(*command, "--device", faulty), data(*command, "--device", faulty)
+    why = "faulty: expected a driver that prepares models, found the fault 'prepare'"
+    assert "faulty took 0 of 11 operations" in shown
+    assert why in shown
+    assert why in json.dumps(found.get("fallbacks", found.get("fallback")))
+    assert found["offered"] == [{"device": "faulty", "operations": 0, "of": 11, "wrong_answer": ""}]
+
+
+@pytest.mark.parametrize("command", [RUN, COMPARE], ids=["run", "compare"])
+def test_a_driver_that_raises_when_asked_is_told(command: tuple[str, ...]) -> None:
+    wrong = "its answer to getSupportedOperations was wrong: RuntimeError: [/no] license"
+    assert f"raises took 0 of 11 operations; {wrong}" in told(*command, "--device", name("RAISES"))
+    [share] = data(*command, "--device", name("RAISES"))["offered"]
+    assert share["wrong_answer"] == "RuntimeError: [/no] license"
+
+
+def test_the_title_names_the_devices_that_ran(faulty: str) -> None:
+    assert "digits_float32 on nnapi-reference against" in told(*COMPARE, "--device", faulty)
+    assert data(*COMPARE, "--device", name("DIVIDES"))["device"] == "nnapi-reference"
+    assert data(*COMPARE, "--device", f"{name('RAISES')},{name('NUMPY')}")["device"] == "nnapi-reference, numpy"
+
+
+def test_a_drivers_failure_is_told_with_its_name_operation_and_type() -> None:
+    shown = told(*RUN, "--device", name("DIVIDES"))
+    assert "1 failed" in shown
+    assert "repeated on the CPU: divides: CONV_2D" in shown
+    assert "found ZeroDivisionError: integer division or modulo by zero" in shown
+
+
+def test_a_model_that_fell_back_is_no_wish_of_the_driver(faulty: str) -> None:
+    shown = told("plan", DIGITS, "--device", faulty)
+    assert "faulty: took it, but" in shown
+    assert "wants fell back" not in shown
+
+
+@pytest.mark.parametrize("prefix", ["", "process:"])
+def test_a_function_may_answer_with_numpys_booleans(prefix: str) -> None:
+    [share] = data(*COMPARE, "--device", f"{prefix}{name('NUMPY')}")["offered"]
+    assert share["operations"] == 1
