@@ -66,6 +66,16 @@ def test_8_bit_softmax_of_many_rows_is_that_of_each_row(length: int) -> None:
     np.testing.assert_array_equal(together, alone)
 
 
+@pytest.mark.parametrize("dims", [(300, 128), (3, 20_000)])
+def test_8_bit_rows_are_normalised_by_blocks_each_by_its_own_length(dims: tuple[int, int]) -> None:
+    x, out = signed(1, *dims), output(I8, scale=1 / 128)
+    [together] = run(Op.L2_NORMALIZATION, [tensor(x, I8, scale=0.1, zero_point=9), scalar(1)], out)
+    alone = [run(Op.L2_NORMALIZATION, [tensor(row[None], I8, scale=0.1, zero_point=9), scalar(1)], out)[0][0] for row in x]
+    np.testing.assert_array_equal(together, alone)
+    lengths = np.sqrt(np.square(x.astype(np.float64) - 9).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(together, np.minimum((x.astype(np.float64) - 9) / lengths * 128, 127), atol=0.6)
+
+
 @pytest.mark.parametrize(("code", "choose"), [(Op.ARGMAX, np.argmax), (Op.ARGMIN, np.argmin)])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_short_axes_of_many_rows_are_compared_together_the_first_of_equal_values_stands(
