@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.cpu.binding import Frame, Step
-from nnbridge.errors import NnapiError
 from nnbridge.model import Operation
 from nnbridge.operations.call import Arg, Call, Prepared
 from nnbridge.operations.evaluate import converted, run_directly, run_kernel
@@ -40,7 +39,8 @@ def prepared_step(call: Call, operation: Operation) -> Step | None:
         return None
     try:
         compute = kernel.prepare(call)
-    except NnapiError:
+    except Exception:
+        # Whatever it is, the kernel as a whole meets it again in the run, which tells it.
         return None
     sources = [operation.inputs[k] for k, _ in kernel.places(call)]
     varying = _varying(call, operation)
