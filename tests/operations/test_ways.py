@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from fractions import Fraction
 from typing import Any
 
@@ -66,6 +68,12 @@ def test_8_bit_softmax_of_many_rows_is_that_of_each_row(length: int) -> None:
     np.testing.assert_array_equal(together, alone)
 
 
+def test_8_bit_softmax_of_more_terms_than_32_bits_add_up_gives_shares_of_0() -> None:
+    # 8192 equal values: each share is 1 / 8192, which is 1 / 32 of a step.
+    [y] = run(Op.SOFTMAX, [tensor(np.full((1, 8192), 7), U8, scale=0.1), scalar(1.0, F32)], output(U8, scale=1 / 256))
+    assert not y.any()
+
+
 @pytest.mark.parametrize("dims", [(300, 128), (3, 20_000)])
 def test_8_bit_rows_are_normalised_by_blocks_each_by_its_own_length(dims: tuple[int, int]) -> None:
     x, out = signed(1, *dims), output(I8, scale=1 / 128)
@@ -109,6 +117,18 @@ def test_topk_is_a_descending_sort_that_puts_later_equals_first(
     order = [sorted(range(size), key=lambda i, row=row: (-row[i], -i))[:k] for row in x]
     assert places.tolist() == order
     np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(order), axis=1))
+
+
+def test_topk_takes_what_is_not_a_number_for_the_largest() -> None:
+    x = tensor([[np.nan, 7, 2, 1], [5, 5, 5, 1]])
+    values, places = run(Op.TOPK_V2, [x, scalar(2)], output(), output(INDEXES))
+    np.testing.assert_array_equal(values, [[np.nan, 7], [5, 5]])
+    assert places.tolist() == [[0, 1], [2, 1]]
+
+
+def test_quantize_makes_the_zero_point_of_what_is_not_a_number() -> None:
+    [y] = run(Op.QUANTIZE, [tensor([np.nan, np.inf, -np.inf])], output(U8, scale=1.0, zero_point=10))
+    assert y.tolist() == [10, 255, 0]
 
 
 @settings(max_examples=300, deadline=None)
@@ -197,3 +217,73 @@ def test_a_split_into_one_part_is_the_tensor() -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     [got] = Executor(builder.finish()).run([values])
     np.testing.assert_array_equal(got.data, values)
+
+
+def unary(code: OperationCode, dims: tuple[int, ...], scale: float, out_scale: float) -> Executor:
+    """An 8-bit operation of one operand."""
+    builder = ModelBuilder()
+    x, y = (builder.add_operand(U8, dims, scale=s) for s in (scale, out_scale))
+    builder.add_operation(code, [x], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    return Executor(builder.finish())
+
+
+def test_large_inputs_may_lie_apart_in_memory() -> None:
+    apart = np.arange(2 * MANY).astype(np.uint8)[::2]
+    executor = unary(Op.LOGISTIC, (MANY,), 0.05, 1 / 256)
+    [got], [want] = executor.run([apart]), executor.run([apart.copy()])
+    np.testing.assert_array_equal(got.data, want.data)
+
+
+def test_scales_beyond_computing_are_told_by_the_run() -> None:
+    executor = unary(Op.RELU1, (4,), 1e-45, 1e-45)
+    with pytest.raises(OverflowError):
+        executor.run([np.zeros(4, np.uint8)])
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_result_that_is_a_view_of_an_input_is_copied(constant: bool) -> None:
+    builder = ModelBuilder()
+    x = builder.add_operand(OperandCode.TENSOR_FLOAT32, (2, 3))
+    shape = builder.add_operand(INDEXES, (1,))
+    y = builder.add_operand(OperandCode.TENSOR_FLOAT32, (6,))
+    if constant:
+        builder.set_operand_value(shape, np.array([6], np.int32))
+    builder.add_operation(Op.RESHAPE, [x, shape], [y])
+    builder.identify_inputs_and_outputs([x] if constant else [x, shape], [y])
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    [got] = Executor(builder.finish()).run([values] if constant else [values, np.array([6], np.int32)])
+    assert not np.shares_memory(got.data, values)
+    assert got.data.flags.writeable
+
+
+def test_a_reshaped_constant_is_no_view_of_the_model() -> None:
+    builder = ModelBuilder()
+    x = builder.add_operand(OperandCode.TENSOR_FLOAT32, (2, 3))
+    builder.set_operand_value(x, np.arange(6, dtype=np.float32))
+    shape = builder.add_operand(INDEXES, (1,))
+    y, unused, twice = (builder.add_operand(OperandCode.TENSOR_FLOAT32, (6,)) for _ in range(3))
+    builder.set_operand_value(shape, np.array([6], np.int32))
+    builder.add_operation(Op.RESHAPE, [x, shape], [y])
+    builder.add_operation(Op.FLOOR, [unused], [twice])
+    builder.identify_inputs_and_outputs([unused], [y, twice])
+    [got, _] = Executor(builder.finish()).run([np.zeros(6, np.float32)])
+    assert got.data.tolist() == [0, 1, 2, 3, 4, 5]
+    assert got.data.flags.writeable
+
+
+def test_a_kernel_holds_on_to_no_run_s_input() -> None:
+    # Rounded to float16, all results come from kernels that are prepared by their first run.
+    builder = ModelBuilder()
+    a, b, y = (builder.add_operand(U8, (2, 2), scale=scale) for scale in (0.5, 0.5, 1.0))
+    activation = builder.add_operand(OperandCode.INT32)
+    builder.set_operand_value(activation, 0)
+    builder.add_operation(Op.MUL, [a, b, activation], [y])
+    builder.identify_inputs_and_outputs([a, b], [y])
+    builder.relax_computation_float32_to_float16(True)
+    executor, values = Executor(builder.finish(), numerics="float16"), np.ones((2, 2), np.uint8)
+    kept = weakref.ref(values)
+    executor.run([values, values])
+    del values
+    gc.collect()
+    assert kept() is None

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nnbridge.cpu import kernels as _kernels  # noqa: F401 - registers the faster kernels
 from nnbridge.cpu.binding import FASTER, Binding, Frame, Lease, Step, plan_arena
-from nnbridge.cpu.steps import direct_step, prepared_step, reference_step
+from nnbridge.cpu.steps import direct_step, prepared_step, reference_step, shares_memory
 from nnbridge.errors import MissedDeadlineTransientError, OpFailedError, Reason
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
@@ -269,7 +269,7 @@ class _Bound:
 
         def step(frame: Frame) -> None:
             run: _Run = frame[-1]
-            self.executor.interpret_operation(self.subgraph, operation, _Values(run, frame), run.limits)
+            self.executor.interpret_operation(self.subgraph, operation, _Values(run, frame, operation.inputs), run.limits)
 
         return step
 
@@ -355,15 +355,18 @@ class Values(Protocol):
 class _Values:
     """The operands of a bound run seen as arguments with values."""
 
-    def __init__(self, run: _Run, frame: Frame) -> None:
+    def __init__(self, run: _Run, frame: Frame, inputs: Sequence[int]) -> None:
         self._run = run
         self._frame = frame
+        self._inputs = inputs
 
     def __getitem__(self, i: int) -> Arg | None:
         arg = self._run.args.get(i) or self._run.specs[i]
         return arg.replace(value=self._frame[i]) if arg is not None and arg.present else arg
 
     def __setitem__(self, i: int, arg: Arg) -> None:
+        if arg.value is not None and shares_memory(arg.value, self._frame, self._inputs):
+            arg = arg.with_value(arg.value.copy(), arg.dims)
         self._run.args[i] = arg
         self._frame[i] = arg.value
 

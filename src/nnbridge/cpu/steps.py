@@ -27,7 +27,7 @@ def reference_step(call: Call, operation: Operation, rounded: Callable[[Arg], Ar
         for i, result in zip(outputs, results, strict=True):
             value = result.value if rounded is None else rounded(result).value
             assert value is not None
-            _place(frame, i, value, varying)
+            _place(frame, i, value, operation.inputs)
 
     return step
 
@@ -43,13 +43,12 @@ def prepared_step(call: Call, operation: Operation) -> Step | None:
         # Whatever it is, the kernel as a whole meets it again in the run, which tells it.
         return None
     sources = [operation.inputs[k] for k, _ in kernel.places(call)]
-    varying = _varying(call, operation)
     outputs = list(zip(operation.outputs, call.outs, strict=True))
     if len(outputs) > 1 or call.definition.outputs[-1].repeat:
 
         def several(frame: Frame) -> None:
             for (i, out), result in zip(outputs, compute(*[frame[i] for i in sources]), strict=True):
-                _place(frame, i, converted(call, out, result), varying)
+                _place(frame, i, converted(call, out, result), operation.inputs)
 
         return several
     (target, out), first = outputs[0], sources[0]
@@ -63,7 +62,7 @@ def prepared_step(call: Call, operation: Operation) -> Step | None:
         if frame[target] is None and value.base is None and (value is not frame[first] and len(sources) == 1):
             frame[target] = value
         else:
-            _place(frame, target, value, varying)
+            _place(frame, target, value, operation.inputs)
 
     return one
 
@@ -78,7 +77,7 @@ def direct_step(call: Call, operation: Operation, slot: int) -> Step:
         for k, i in varying:
             own.args[k].value = frame[i]
         for i, value in zip(outputs, run_directly(own), strict=True):
-            _place(frame, i, value, varying)
+            _place(frame, i, value, operation.inputs)
         for k, _ in varying:
             own.args[k].value = None
 
@@ -91,12 +90,19 @@ def _varying(call: Call, operation: Operation) -> list[tuple[int, int]]:
     return [(k, i) for k, (i, arg) in pairs if not arg.constant and arg.present]
 
 
-def _place(frame: Frame, i: int, value: npt.NDArray[Any], varying: Sequence[tuple[int, int]]) -> None:
+def _place(frame: Frame, i: int, value: npt.NDArray[Any], inputs: Sequence[int]) -> None:
     """Put a result where it belongs."""
     if frame[i] is not None:
         np.copyto(frame[i], value)
-    elif any(value is frame[k] or (value.base is not None and np.may_share_memory(frame[k], value)) for _, k in varying):
-        # The arena may give the input's place to another operand while this one still lives.
-        frame[i] = value.copy()
     else:
-        frame[i] = value
+        frame[i] = value.copy() if shares_memory(value, frame, inputs) else value
+
+
+def shares_memory(value: npt.NDArray[Any], frame: Frame, inputs: Sequence[int]) -> bool:
+    """True if a result is a view of an input.
+
+    It has to be copied then: the arena may give the input's place to another operand while the result still lives, and the
+    caller may change what it gave, or what it was given.
+    """
+    given = (frame[k] for k in inputs if frame[k] is not None)
+    return any(value is array or (value.base is not None and np.may_share_memory(array, value)) for array in given)

@@ -313,6 +313,9 @@ def _softmax_quantised(call: Call, axis: int) -> Function:
 
     def row(index: Values) -> Values:
         total = int(terms[index].sum())
+        if total >> 32:
+            # So many terms that Android's 32-bit sum overflows; all_rows gives the shares, which are 0.
+            return all_rows(index)
         leading = 32 - total.bit_length()
         table = results(one_over_one_plus_x((total << leading) - (1 << 31)), leading)
         return np.frombuffer(bytearray(index).translate(table.tobytes()), dtype)

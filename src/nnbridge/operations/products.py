@@ -108,7 +108,9 @@ def fully_connected(call: Call) -> Function:
     dtype = sum_dtype(x, values)
     columns = values.astype(dtype).T
     offset = bias.astype(np.int64) - x.zero_point * values.sum(axis=1, dtype=np.int64)
-    multiplier, shift = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
+    real = product_multiplier(x.scale, w.scale, out.scale)
+    call.require(real < 2**30, "input scale x weights scale / output scale below 2**30", real, "output")
+    multiplier, shift = quantize_multiplier(real)
     limits = activation_range(out, activation)
 
     def rescale(data: Values) -> Values:

@@ -47,6 +47,9 @@ def quantize(call: Call) -> Function:
     def steps(x: Values) -> Values:
         quotients = x / scale
         np.clip(quotients, low, high, out=quotients)
+        if np.isnan(np.maximum.reduce(quotients, axis=None)):
+            # C++ leaves open what they become; here it is the zero point.
+            quotients[np.isnan(quotients)] = 0
         # Ties go away from zero. With its last 10 bits set a quotient below 256 moves away from zero by less than 1/64, to no
         # more than below the next multiple of it: a tie is a tie no longer, and no other quotient comes to one.
         bits = quotients.view(np.int32)

@@ -61,9 +61,9 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
 def _places_of_largest(rows: Values, k: int) -> Values:
     """Where the k largest values of each row stand, descending; of equal ones the last comes first."""
     size = rows.shape[1]
-    # What is not below the k-th largest is sorted alone, unless ties or what is not a number make it more or less than k.
+    # What is not below the k-th largest is sorted alone, unless ties make it more than k. What is not a number is the largest.
     least = np.partition(rows, size - k, axis=1)[:, size - k, None]
-    found = (rows >= least).reshape(-1).nonzero()[0]
+    found = (~(rows < least)).reshape(-1).nonzero()[0]
     if len(found) != len(rows) * k:
         return rows.argsort(axis=1, kind="stable")[:, ::-1][:, :k]
     order = rows.reshape(-1).take(found).reshape(-1, k).argsort(axis=1, kind="stable")[:, ::-1]

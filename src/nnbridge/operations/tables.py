@@ -37,7 +37,9 @@ def by_table(x: Arg, out: Arg, results: Values) -> Function:
     if count >= _LARGE and count % 2 == 0:
         pairs = table[np.arange(1 << 16, dtype=np.uint16).view(np.uint8)].view(np.uint16)
         # No index is outside; wrap is the mode that takes the least time.
-        return lambda values: pairs.take(values.reshape(-1).view(np.uint16), mode="wrap").view(dtype).reshape(values.shape)
+        return lambda values: (
+            pairs.take(np.ascontiguousarray(values).reshape(-1).view(np.uint16), mode="wrap").view(dtype).reshape(values.shape)
+        )
     # translate looks bytes up in less time than np.take does.
     by_byte = table.tobytes()
     return lambda values: np.frombuffer(bytearray(values).translate(by_byte), dtype).reshape(values.shape)
