@@ -97,14 +97,16 @@ def _case(**changes: Any) -> dict[str, Any]:
 
 WRONG_FORMS = {
     "an object with cases": {},
-    "an object, found a list": [],
-    "an object, found a whole number": 3,
-    "the file.cases: a list, found a whole number": {"cases": 3},
-    "the file.cases[0]: an object with name": {"cases": [{}]},
-    "the file.cases[0].relaxed: true or false, found null": {"cases": [_case(relaxed=None)]},
-    "case one: values for the model's 0 inputs, found 1": {"cases": [_case(inputs=[[1]])]},
-    "case one: numbers, NaN, Infinity, -Infinity, found 'one'": {"cases": [_case(outputs=[["one"]])]},
-    "case one: one of the 0 operands, found 0": {"cases": [_case(model={**_float_case(1.0).data["model"], "operands": []})]},
+    "the file: expected an object, found a list": [],
+    "the file: expected an object, found a whole number": 3,
+    "the file.cases: expected a list, found a whole number": {"cases": 3},
+    "the file.cases[0]: expected an object with name": {"cases": [{}]},
+    "the file.cases[0].relaxed: expected true or false, found null": {"cases": [_case(relaxed=None)]},
+    "case one: expected values for the model's 0 inputs, found 1": {"cases": [_case(inputs=[[1]])]},
+    "case one: expected numbers, NaN, Infinity, -Infinity, found 'one'": {"cases": [_case(outputs=[["one"]])]},
+    "case one: expected one of the 0 operands, found 0": {
+        "cases": [_case(model={**_float_case(1.0).data["model"], "operands": []})]
+    },
 }
 
 
@@ -119,8 +121,8 @@ def test_json_of_another_form_is_bad_input_that_names_the_file(message: str, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--suite", "V1_0", "--suite", "nosuch"], "--suite: a suite of {} (V1_0), found nosuch"),
-        (["--spec", "bad", "--spec", "bat"], "--spec: a spec of {} (1, such as bad), found bat"),
+        (["--suite", "V1_0", "--suite", "nosuch"], "--suite: expected a suite of {} (V1_0), found nosuch"),
+        (["--spec", "bad", "--spec", "bat"], "--spec: expected a spec of {} (1, such as bad), found bat"),
     ],
 )
 def test_a_suite_or_spec_that_is_not_there_is_bad_input(options: list[str], message: str, tmp_path: Path) -> None:
@@ -129,13 +131,19 @@ def test_a_suite_or_spec_that_is_not_there_is_bad_input(options: list[str], mess
     assert message.format(tmp_path) in result.stderr
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [b"", b"no gzip", gzip.compress(b"{")[:-4], gzip.compress(b"x" * 99)[:12] + b"\xff" * 20, gzip.compress(b"[" * 99999)],
-)
-def test_a_damaged_spec_is_bad_input_that_names_the_file(damage: bytes, tmp_path: Path) -> None:
+DAMAGED = {
+    "empty": b"",
+    "text": b"no gzip",
+    "cut": gzip.compress(b"{", mtime=0)[:-4],
+    "noise": gzip.compress(b"x" * 99, mtime=0)[:12] + b"\xff" * 20,
+    "deep": gzip.compress(b"[" * 99999, mtime=0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_spec_is_bad_input_that_names_the_file(damage: str, tmp_path: Path) -> None:
     path = _spec(tmp_path, {}) / "V1_0" / "bad.json.gz"
-    path.write_bytes(damage)
+    path.write_bytes(DAMAGED[damage])
     result = CliRunner().invoke(cli, ["vts", str(tmp_path)])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{path}: a gzipped JSON spec, found" in result.stderr
+    assert f"{path}: expected a gzipped JSON spec, found" in result.stderr

@@ -35,7 +35,7 @@ def connect(ffi: Any) -> None:
 def _begin_log() -> None:
     text = os.environ.get(LOG_VARIABLE, "")
     if text and text.lower() not in _LEVELS:
-        raise InputError(Reason(", ".join(_LEVELS), text, operand=LOG_VARIABLE))
+        raise InputError(Reason(f"one of {', '.join(_LEVELS)}", text, operand=LOG_VARIABLE))
     if text:
         logging.basicConfig(level=text.upper(), format="%(name)s: %(message)s")
 

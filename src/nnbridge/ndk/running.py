@@ -43,7 +43,7 @@ def _mode() -> PartitioningMode:
     text = os.environ.get(PARTITION_VARIABLE, "") or str(int(PartitioningMode.WITH_FALLBACK))
     modes = {str(int(mode)): mode for mode in PartitioningMode}
     if text not in modes:
-        raise BadDataError(Reason(", ".join(modes), text, operand=PARTITION_VARIABLE))
+        raise BadDataError(Reason(f"one of {', '.join(modes)}", text, operand=PARTITION_VARIABLE))
     return modes[text]
 
 
