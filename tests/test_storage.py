@@ -85,6 +85,45 @@ def test_a_failing_write_leaves_what_was_there(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+def _written(path: Path, mode: int | None = None) -> None:
+    with atomic_write(path, mode) as file:
+        file.write(b"after")
+
+
+def test_writing_to_a_symbolic_link_writes_its_target(tmp_path: Path) -> None:
+    target, link, loose = tmp_path / "target", tmp_path / "link", tmp_path / "loose"
+    target.write_bytes(b"before")
+    link.symlink_to(target)
+    loose.symlink_to(tmp_path / "new")
+    _written(link)
+    _written(loose)
+    assert link.is_symlink()
+    assert loose.is_symlink()
+    assert target.read_bytes() == (tmp_path / "new").read_bytes() == b"after"
+
+
+def test_writing_to_a_pipe_leaves_it_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _written(pipe)
+        assert os.read(reading, 100) == b"after"
+    finally:
+        os.close(reading)
+    assert pipe.is_fifo()
+
+
+def test_writing_keeps_the_files_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    path.chmod(0o600)
+    _written(path)
+    assert (path.stat().st_mode & 0o777, path.read_bytes()) == (0o600, b"after")
+    _written(path, 0o640)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         storage.save(add_then(OperationCode.ABS), tmp_path / "nowhere" / "model.nnapi")

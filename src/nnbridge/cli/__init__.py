@@ -1,10 +1,12 @@
 """The command line: ``nnbridge convert | inspect | plan | run | compare | devices | ndk | vts``.
 
-Exit status: 0 on success, 1 where a comparison or conformance run fails, 2 for bad input, with one clear message.
+Exit status: 0 on success, 1 where a comparison or conformance run fails, 2 for bad input and for output that cannot be
+written, with one clear message; 130 and 141 after an interrupt and where nobody reads the output, as in shells.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -14,7 +16,14 @@ def main() -> None:
     # ``--device my_module:MyDriver`` is found in the current folder as well, behind everything that is installed.
     sys.path.append(os.getcwd())
     try:
-        from nnbridge.cli.commands import cli
+        from nnbridge.cli.commands import cli, discard_output
     except ImportError as error:  # pragma: no cover - only in a broken installation
         sys.exit(f"nnbridge: the command line needs click and rich ({error})")
-    cli.main(prog_name="nnbridge")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        cli.main(prog_name="nnbridge")
+    except OSError as error:
+        discard_output()
+        print(f"nnbridge: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -12,6 +14,9 @@ from nnbridge.cli.models import compare, convert, inspect, plan, run
 from nnbridge.cli.ndk import ndk
 from nnbridge.cli.vts import vts
 from nnbridge.errors import NnapiError, NnbridgeError
+
+_INTERRUPTED, _NO_READER = 128 + 2, 128 + 13
+"""Exit statuses as shells give them for SIGINT and SIGPIPE."""
 
 
 class _Group(click.Group):
@@ -24,6 +29,17 @@ class _Group(click.Group):
             _stop(f"{error.code.name}: {error}")
         except NnbridgeError as error:
             _stop(str(error))
+        except KeyboardInterrupt:
+            sys.exit(_INTERRUPTED)
+        except BrokenPipeError:
+            discard_output()
+            sys.exit(_NO_READER)
+
+
+def discard_output() -> None:
+    """What cannot be written is not tried again when the interpreter ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stop(message: str) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnbridge.cli.common import json_option, print_json, print_tables
+from nnbridge.cli.common import drivers_apart, json_option, print_json, print_tables
 
 if TYPE_CHECKING:
     from nnbridge.devices.profiles import ProfileDevice
@@ -30,11 +30,15 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
       nnbridge devices serve my_module:MINE --socket mine.socket
     """
     if context.invoked_subcommand is not None:
+        if as_json or profiles:
+            given = "--json" if as_json else "--profiles"
+            raise click.UsageError(f"{given} belongs to the list of devices; give {context.invoked_subcommand} its own.")
         return
     from nnbridge import devices as device_list
     from nnbridge import report
 
-    listed = report.devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
+    with drivers_apart():
+        listed = report.devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
     if as_json:
         print_json(listed)
     else:
@@ -94,7 +98,8 @@ def serve(device: str, path: str, as_json: bool) -> None:
     from nnbridge import devices as device_list
     from nnbridge.errors import InputError, Reason
 
-    device_list.device(device)
+    with drivers_apart():
+        device_list.device(device)
     if sys.platform != "linux":
         raise InputError(Reason("Linux, whose anonymous memory served drivers share", sys.platform))
     from nnbridge.devices.remote.supervisor import supervise

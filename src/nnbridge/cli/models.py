@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import parse_seeds, read_inputs
-from nnbridge.cli.common import console, json_option, print_json, print_tables, working
+from nnbridge.cli.common import console, drivers_apart, json_option, print_json, print_tables, working
 from nnbridge.cli.options import (
     MODEL,
     compiled,
@@ -254,7 +254,8 @@ def _progress(quiet: bool) -> Iterator[Callable[[Any], Any]]:
 
     columns = (SpinnerColumn(), TextColumn("Samples compared: {task.completed}"))
     shown = console(err=True)
-    with Progress(*columns, console=shown, transient=True, disable=quiet or not shown.is_terminal) as progress:
+    bar = Progress(*columns, console=shown, transient=True, disable=quiet or not shown.is_terminal)
+    with drivers_apart(), bar as progress:
         task = progress.add_task("samples", total=None)
 
         def advance(samples: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import parse_shape
-from nnbridge.cli.common import Command, working
+from nnbridge.cli.common import Command, drivers_apart, working
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
@@ -156,7 +156,8 @@ def compiled_with_report(
     from nnbridge.storage import checksum
 
     names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
-    chosen = [device_list.device(name) for name in names]
+    with drivers_apart():
+        chosen = [device_list.device(name) for name in names]
     with working(f"Reading {path.name}"):
         model, mapped = load_with_report(path, conversion(**options))
     mode = PartitioningMode(PARTITIONING.index(partitioning))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nnbridge.cli.common import console, json_option, print_json, print_tables
+from nnbridge.cli.common import console, drivers_apart, json_option, print_json, print_tables
 
 
 @click.command()
@@ -49,10 +49,12 @@ def vts(
     from nnbridge.conformance.run import Setting, run_all
     from nnbridge.errors import InputError, Reason
 
-    device_list.device(device)
+    with drivers_apart():
+        device_list.device(device)
     files = spec_files(path, suites, specs)
     shown = console(err=True)
-    with Progress(console=shown, transient=True, disable=as_json or not shown.is_terminal) as progress:
+    bar = Progress(console=shown, transient=True, disable=as_json or not shown.is_terminal)
+    with drivers_apart(), bar as progress:
         task = progress.add_task("specs", total=len(files))
         outcome = run_all(files, Setting(device, variant, split), jobs, lambda done: progress.advance(task, done))
     if outcome.total == 0:
