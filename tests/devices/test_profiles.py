@@ -209,6 +209,19 @@ def test_any_driver_can_be_had_at_a_lower_feature_level() -> None:
         ('[[device]]\nname = "a"\noperations.ADD = {}\nperformance.other = [0, 1]', 4, "other: expected [execTime, powerUsage]"),
         ('[[device]]\nname = "a"\noperations.ADD = {}\nfaults.dies_at = "soon"', 4, "dies_at: expected a whole number"),
         ('[[device]]\nname = "b"\nlike = "a"', 3, "like: expected a device above (none)"),
+        ('[[device]]\nname = "a"\ntype = "UNKNOWN"\noperations.ADD = {}', 3, "type: expected one of OTHER, CPU, GPU"),
+        ('[[device]]\nname = "a"\n[device.operations]\nADD = []', 4, "ADD: expected at least one of types"),
+        ('[[device]]\nname = "a"\n[device.operations]\nADD = { ranks = [] }', 4, "ranks: expected at least one of ranks"),
+        (
+            '[[device]]\nname = "a"\n[device.operations]\nCONV_2D = { at_least = { stride_w = 3 }, at_most = { stride_w = 2 } }',
+            4,
+            "stride_w: expected at_least up to at_most's 2, found 3",
+        ),
+        (
+            '[[device]]\nname = "a"\nfeature_level = 1\n[device.operations]\nADD = {}\nPACK = {}',
+            6,
+            "PACK: expected an operation of the device's feature level 1, found one of 6",
+        ),
     ],
 )
 def test_the_first_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, told: str) -> None:

@@ -34,7 +34,12 @@ _DEVICE_KEYS = (
     "faults",
     "extensions",
 )
-_LIMITS = ("values", "at_least", "at_most", "zero_points")
+_BOUNDS = ("at_least", "at_most")
+_LIMITS = ("values", *_BOUNDS, "zero_points")
+_NOT_EMPTY = ("types", "ranks")
+"""Lists of a rule that would hold for everything if they were empty, which is not what they say."""
+_TYPES = tuple(name for name, code in DeviceTypeCode.__members__.items() if code != DeviceTypeCode.UNKNOWN)
+"""Types that drivers have."""
 _RULE_KEYS = ("types", "input", "ranks", "constant", *_LIMITS, "same_quantisation", "max_bytes", "max_side", "fixed_size")
 _FAULT_KEYS = ("prepare", "dies_at", "fails_at", "delay_ms", "wrong_answers")
 _PERFORMANCE_KEYS = ("other", "float32", "relaxed")
@@ -86,6 +91,7 @@ class _Reader:
                 self._fail("name", "each name once", name)
             whole[name] = self._like(table, whole)
             devices.append(self._device(name, whole[name]))
+            self._check_levels(table, devices[-1].feature_level)
         return tuple(devices)
 
     def _like(self, table: dict[str, Any], earlier: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -110,7 +116,7 @@ class _Reader:
             rules={OperationCode[key]: alternatives for key, alternatives in rules.items() if key != _OTHERS},
             figures=self._figures(self._table(table, "performance")),
             feature_level=self._whole(table, "feature_level", 1, 8, 8),
-            type=DeviceTypeCode[self._one_of(table, "type", tuple(DeviceTypeCode.__members__), "ACCELERATOR")],
+            type=DeviceTypeCode[self._one_of(table, "type", _TYPES, "ACCELERATOR")],
             version=self._text_of(table, "version") or "profile",
             source=self._text_of(table, "source"),
             numerics=self._one_of(table, "numerics", NUMERICS, "exact"),
@@ -118,6 +124,13 @@ class _Reader:
             others=rules.get(_OTHERS, ()),
             extensions=dict(self._extension(item) for item in self._list(table, "extensions", dict)),
         )
+
+    def _check_levels(self, table: dict[str, Any], level: int) -> None:
+        """An operation above the device's level is never asked about; those of the device above that it is like may be."""
+        for key in self._table(table, "operations"):
+            declared = definition(OperationCode[key]) if key != _OTHERS else None
+            if declared is not None and declared.since > level:
+                self._fail(key, f"an operation of the device's feature level {level}", f"one of {int(declared.since)}")
 
     # -- rules -------------------------------------------------------------------------------------------------------
 
@@ -133,20 +146,27 @@ class _Reader:
         if not isinstance(table, dict):
             self._fail(key, "a list of types or a table of rules", value)
         self._only(table, _RULE_KEYS, key)
+        for group in _NOT_EMPTY:
+            if table.get(group) == []:
+                self._fail(group if group in value else key, f"at least one of {group}", "none")
         names = _input_names(key)
         judged = self._text_of(table, "input")
         constant = self._list(table, "constant", str)
         for name in (*constant, *([judged] if judged else ()), *(n for g in _LIMITS for n in self._table(table, g))):
             if key != _OTHERS and name not in names:
                 self._fail(name, f"an input of {key} ({', '.join(sorted(names))})", name)
+        at_least, at_most = ({n: v[0] for n, v in self._numbers(table, group).items()} for group in _BOUNDS)
+        for name in at_least.keys() & at_most.keys():
+            if at_least[name] > at_most[name]:
+                self._fail(name, f"at_least up to at_most's {at_most[name]}", str(at_least[name]))
         return Rule(
             types=frozenset(self._type(key, name) for name in self._list(table, "types", str)),
             judged=judged,
             ranks=tuple(self._list(table, "ranks", int)),
             constant=tuple(constant),
             values=self._numbers(table, "values"),
-            at_least={name: numbers[0] for name, numbers in self._numbers(table, "at_least").items()},
-            at_most={name: numbers[0] for name, numbers in self._numbers(table, "at_most").items()},
+            at_least=at_least,
+            at_most=at_most,
             zero_points=self._numbers(table, "zero_points"),
             same_quantisation=self._flag(table, "same_quantisation"),
             max_bytes=self._whole(table, "max_bytes", 0, 2**40, 0),
@@ -160,7 +180,7 @@ class _Reader:
         for name, value in self._table(table, group).items():
             listed = value if isinstance(value, list) else [value]
             numbers = [FuseCode[v].value if v in FuseCode.__members__ else v for v in listed]
-            single = group in ("at_least", "at_most")
+            single = group in _BOUNDS
             if not numbers or not all(_is_whole(v) for v in numbers) or (single and len(numbers) != 1):
                 self._fail(name, "a whole number" if single else "whole numbers or fused activations", value)
             found[name] = tuple(numbers)
