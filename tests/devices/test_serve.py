@@ -439,3 +439,26 @@ def test_a_driver_that_dies_at_its_start_over_and_over_is_given_up(tmp_path: Pat
 def test_nobody_at_the_socket_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a driver that starts"):
         RemoteDevice.at(str(tmp_path / "nobody"))
+
+
+@pytest.mark.parametrize("path", ["", "@"])
+def test_a_socket_without_a_name_is_refused_and_nothing_is_removed(path: str) -> None:
+    with Served(path) as served:
+        said = served.process.communicate()[1]
+    assert said == f"nnbridge: --socket: expected a socket's path or @NAME, found '{path}'\n"
+    with pytest.raises(InputError, match="a socket's path or @NAME"):
+        RemoteDevice.at(path)
+
+
+def test_a_device_that_is_not_there_is_blamed_on_the_argument_of_serve() -> None:
+    with Served("@nnbridge-nobody", "no_such_module:NPU") as served:
+        said = served.process.communicate()[1]
+    assert said.startswith("nnbridge: DEVICE: expected a device that can be loaded, found no_such_module:NPU: ")
+    assert said.count("\n") == 1
+
+
+def test_a_driver_that_cannot_be_loaded_in_its_process_tells_why_once(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match=r"^--device process:no_such_module:NPU: expected a device that can be loaded") as caught:
+        RemoteDevice.process("no_such_module:NPU")
+    assert "its end during" not in str(caught.value)
+    assert capfd.readouterr().err == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,8 +99,12 @@ def serve(device: str, path: str, as_json: bool) -> None:
     from nnbridge import devices as device_list
     from nnbridge.errors import InputError, Reason
 
-    with drivers_apart():
-        device_list.device(device)
+    try:
+        with drivers_apart():
+            device_list.device(device)
+    except InputError as error:
+        named = "DEVICE" if error.reason.operand == "--device" else error.reason.operand
+        raise InputError(replace(error.reason, operand=named)) from error
     if sys.platform != "linux":
         raise InputError(Reason("Linux, whose anonymous memory served drivers share", sys.platform))
     from nnbridge.devices.remote.supervisor import supervise

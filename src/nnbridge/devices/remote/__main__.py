@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from nnbridge import devices as device_list
-from nnbridge.devices.remote.server import serve, serve_session
+from nnbridge.devices.remote.server import refuse_session, serve, serve_session
 from nnbridge.errors import NnbridgeError
 
 
@@ -26,7 +26,10 @@ def main() -> None:
     try:
         device = device_list.device(arguments.device)
     except NnbridgeError as error:
-        sys.exit(f"nnbridge: {error}")
+        if arguments.session is None:
+            sys.exit(f"nnbridge: {error}")
+        refuse_session(error.reason, socket.socket(fileno=arguments.session))
+        sys.exit(1)
     if arguments.session is not None:
         serve_session(device, socket.socket(fileno=arguments.session))
     else:

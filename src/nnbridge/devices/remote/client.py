@@ -106,7 +106,9 @@ class RemoteDevice(Device):
         try:
             return cls(name, start)
         except (OSError, NnapiError) as error:
-            raise InputError(Reason("a driver that starts", f"{name}: {error}", operand="--device")) from error
+            why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+            found = why if name in why else f"{name}: {why}"
+            raise InputError(Reason("a driver that starts", found, operand="--device")) from error
 
     @property
     def capabilities(self) -> Capabilities:
@@ -207,7 +209,7 @@ class RemoteDevice(Device):
         except DeadObjectError as error:
             try:
                 session = self._restarted(session)
-            except (OSError, NnapiError) as failure:
+            except (OSError, NnapiError, InputError) as failure:
                 found = f"{error}, and no restart: {failure}"
                 raise DeadObjectError(Reason("a driver that lives", found, self.name)) from error
             return call(session)

@@ -115,6 +115,14 @@ def serve_session(device: Device, connection: socket.socket) -> None:
         session.close()
 
 
+def refuse_session(why: Reason, connection: socket.socket) -> None:
+    """Tell a client, who asks for the driver's description first, why there is no driver."""
+    channel = Channel(connection)
+    with suppress(EOFError, OSError, ProtocolError):
+        channel.receive()
+        channel.send({"refused": why.as_dict()})
+
+
 def serve(device: Device, listener: socket.socket) -> None:
     """Serve every client that connects, until the listening socket is closed."""
     while True:

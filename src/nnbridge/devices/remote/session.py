@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import finalize
 
@@ -99,7 +99,13 @@ class Session:
     def describe(self) -> Message:
         """What the driver says of itself, asked once when it starts."""
         with self._lock:
-            return self._controlled({"call": "describe"})
+            answer = self._controlled({"call": "describe"})
+        refused = to_reason(answer.get("refused"))
+        if refused is not None:
+            self.end(refused)
+            place = " ".join(part for part in (refused.operation, refused.operand) if part not in ("", "--device"))
+            raise InputError(replace(refused, operation=f"--device {self.name}", operand=place and f"({place})"))
+        return answer
 
     def release(self, handle: int) -> None:
         """A prepared model that nobody uses any more; the next call tells the driver."""
@@ -224,13 +230,15 @@ def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 def connected(path: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.connect(socket_address(path))
+        connection.connect(socket_address(path, "--device"))
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def socket_address(path: str) -> str:
+def socket_address(path: str, option: str) -> str:
     """The address of a socket; ``@name`` lies in Linux's abstract space, where no file is left behind."""
+    if path in ("", "@"):
+        raise InputError(Reason("a socket's path or @NAME", repr(path), operand=option))
     return "\0" + path[1:] if path.startswith("@") else path

@@ -73,7 +73,7 @@ def _start(name: str, listener: socket.socket, watched: int, file: Path | None) 
 
 def _listen(path: str, file: Path | None) -> socket.socket:
     """A listening socket for this user alone, in place of one that nobody serves any more."""
-    address = socket_address(path)
+    address = socket_address(path, "--socket")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if file is not None and file.is_socket() and not _answers(address):
         file.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def _listen(path: str, file: Path | None) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise InputError(Reason("a free socket", f"{path}: {error.strerror}", operand="--socket")) from error
+        raise InputError(Reason("a free socket", f"{path}: {error.strerror or error}", operand="--socket")) from error
     finally:
         os.umask(umask)
     return listener
