@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nnbridge.extensions import TYPES
 from nnbridge.inspection import count_transposes, transposes_as_dict
 from nnbridge.model import Model, Operation
+from nnbridge.report_words import Names, counted
 from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.compilation import INTERPRETER, Compilation, Plan
 from nnbridge.runtime.partition import Placement
@@ -17,7 +18,7 @@ from nnbridge.runtime.steps import GotoStep, IfStep, LogicalStep, Step, WhileSte
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from nnbridge.compare import Comparison
+    from nnbridge.compare import Comparison, OutputComparison
     from nnbridge.conformance.run import Outcome
     from nnbridge.devices.device import Device
 
@@ -139,13 +140,13 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
     from rich.table import Table
 
     data = plan_as_dict(compilation)
-    steps = Table(
-        title=f"Plan of {data['model']}: {_counts(data['counts'])} in {len(data['steps'])} step(s){_turned(data['counts'])}"
-    )
+    counts = data["counts"]
+    title = f"Plan of {data['model']}: {_counts(counts)} in {counted(len(data['steps']), 'step')}{_turned(counts)}"
+    steps = Table(title=title, padding=(0, 0))
     for column in ("step", "device", "place", "operations"):
-        steps.add_column(column, justify="right" if column == "step" else "left", overflow="fold")
+        steps.add_column(column, justify="right" if column == "step" else "left", no_wrap=column == "place")
     for number, item in enumerate(compilation.plan.partition.program):
-        steps.add_row(str(number), *_step_row(compilation.plan, item))
+        steps.add_row(str(number), *map(Names, _step_row(compilation.plan, item)))
     tables: list[Table | str] = [steps, _operations_table(data, full)]
     if data["fallback"]:
         tables.append(f"The whole model fell back to the CPU: {compilation.plan.fallback}")
@@ -192,10 +193,10 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
     table = Table(title="Why there and not elsewhere", show_lines=True, padding=(0, 0))  # a sample driver's name fits whole
     for column in ("runs on", "operations", "why not elsewhere"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column)
     for (device, why, name), members in groups.items():
         listed = name or _listed(Counter(_mapped(operation) for operation in members))
-        table.add_row(device, listed, why or "-")
+        table.add_row(*map(Names, (device, listed, why or "-")))
     return table
 
 
@@ -223,33 +224,30 @@ def _reason_line(reason: dict[str, Any], kind: str) -> str:
     return f"{reason['device']}{where}: wants {reason['rule']}{tail}"
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """One row for each output."""
+def comparison_tables(comparison: Comparison) -> list[Table | str]:
+    """One row for each output, and below the table why some could not be compared."""
     from rich.table import Table
 
     verdict = "pass" if comparison.passed else "FAIL"
     table = Table(
         padding=(0, 0),
         title=f"{comparison.model} on {comparison.device} against {comparison.reference}, "
-        f"{comparison.samples} sample(s): {verdict}",
+        f"{counted(comparison.samples, 'sample')}: {verdict}",
     )
     for column in ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict"):
         left = column in ("output", "type", "verdict")
-        table.add_column(column, justify="left" if left else "right", overflow="fold", no_wrap=column != "output")
+        table.add_column(column, justify="left" if left else "right", no_wrap=column != "output")
     for output in comparison.outputs:
-        data = output.as_dict()
-        share = output.mismatches / output.elements if output.elements else 0.0
-        table.add_row(
-            output.name,
-            output.type,
-            str(output.elements),
-            output.problem or f"{output.max_abs_diff:.3g}",
-            f"{data['mean_abs_diff']:.2g}",
-            f"{share:.2%}",
-            f"{output.atol:.3g}",
-            "pass" if output.passed else "FAIL",
-        )
-    return table
+        verdict = "pass" if output.passed else "FAIL"
+        table.add_row(Names(output.name), output.type, str(output.elements), *_differences(output), verdict)
+    return [table, *(f"{output.name}: {output.problem}" for output in comparison.outputs if output.problem)]
+
+
+def _differences(output: OutputComparison) -> tuple[str, ...]:
+    if output.problem or not output.elements:
+        return ("-",) * 4
+    mean, unequal = output.sum_abs_diff / output.elements, output.mismatches / output.elements
+    return f"{output.max_abs_diff:.3g}", f"{mean:.2g}", f"{unequal:.2%}", f"{output.atol:.3g}"
 
 
 def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:

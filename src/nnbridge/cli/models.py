@@ -229,7 +229,7 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
         print_json(data)
     else:
         fallbacks = (f"Fell back: {line}" for line in comparison.fallbacks)
-        print_tables([report.comparison_table(comparison), *map(str, comparison.shares), *fallbacks])
+        print_tables([*report.comparison_tables(comparison), *map(str, comparison.shares), *fallbacks])
     sys.exit(0 if comparison.passed else 1)
 
 
