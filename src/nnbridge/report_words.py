@@ -30,7 +30,8 @@ class Names:
         """The lines that fit."""
         from rich.text import Text
 
-        yield Text("\n".join(line for given in self.text.split("\n") for line in _lines(given, options.max_width)))
+        lines = (line for given in self.text.split("\n") for line in _lines(given, options.max_width))
+        yield Text("\n".join(lines), overflow="fold")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """From the longest piece to the longest line."""
