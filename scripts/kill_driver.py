@@ -5,7 +5,8 @@
 Runs the executions on several threads twice, on drivers in processes of their own which another thread kills at random
 moments: with Android's fallback, where every answer must be right, and for an explicit list of devices, where an execution
 may end with DEAD_OBJECT instead. A compilation that met a dead driver is made anew, which restarts it. Afterwards nothing may
-be left: no process, shared memory, socket or descriptor. Exit status 1 if anything is wrong, lost, late or left behind.
+be left: no process, shared memory, socket or descriptor. Exit status 1 if anything is wrong, lost, late or left behind, or if
+the driver was killed less often than asked for.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from pathlib import Path
 import numpy as np
 
 from nnbridge import Compilation, Execution, load
-from nnbridge.compare import seeded_inputs
+from nnbridge.compare import fallbacks_of, seeded_inputs
 from nnbridge.devices.remote import RemoteDevice
-from nnbridge.errors import DeadObjectError
+from nnbridge.errors import DeadObjectError, NnbridgeError
 from nnbridge.model import Model
 
 LATE = 10.0
 """Seconds after which an execution counts as one that hangs."""
+APART = 4
+"""Executions of each thread between two kills at least: enough to notice the death and to start the driver again."""
 
 
 def main() -> None:
@@ -44,7 +47,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    model, good = load(options.model), True
+    least = options.threads * APART * (options.kills + 1)
+    if min(options.threads, options.kills) < 1 or options.executions < least:
+        wanted = f"a thread, a kill and, for {options.kills} kills on {options.threads} threads, {max(least, 0)} executions"
+        parser.error(f"expected at least {wanted}, found {options.executions}")
+    try:
+        model, good = load(options.model), True
+    except NnbridgeError as error:
+        parser.error(str(error))
     for fallback in (True, False):
         before = left_behind()
         trial = Trial(model, options.device, fallback, options.threads)
@@ -52,7 +62,7 @@ def main() -> None:
         trial.device.close()
         left = left_behind() - before
         trial.compilation = None
-        good &= trial.report(options.executions, left)
+        good &= trial.report(options.executions, options.kills, left)
     sys.exit(0 if good else 1)
 
 
@@ -81,7 +91,8 @@ class Trial:
         reference.finish()
         given = [seeded_inputs(self.model, seed) for seed in range(8)]
         wanted = [Execution(reference).run(inputs) for inputs in given]
-        moments = sorted(chance.sample(range(1, executions), kills))
+        spacing = executions // (kills + 1)
+        moments = [spacing * (k + 1) - chance.randrange(spacing // 4) for k in range(kills)]
 
         def one(k: int) -> None:
             began = time.monotonic()
@@ -92,9 +103,15 @@ class Trial:
                 self._progress.notify_all()
 
         with ThreadPoolExecutor(self.threads) as pool:
-            for k in range(executions):
-                pool.submit(one, k)
-            for moment in moments:
+            handed_out = 0
+            for moment in (*moments, executions):
+                # No thread runs far ahead of the kill, however late that comes on a busy machine.
+                ahead = min(moment + 2 * self.threads, executions)
+                for k in range(handed_out, ahead):
+                    pool.submit(one, k)
+                handed_out = ahead
+                if moment == executions:
+                    break
                 with self._progress:
                     self._progress.wait_for(lambda moment=moment: sum(self.ends.values()) >= moment)
                 time.sleep(chance.uniform(0, 0.002))
@@ -117,9 +134,8 @@ class Trial:
             return "DEAD_OBJECT"
         except Exception as error:
             return f"wrong: {type(error).__name__}: {error}"
-        report = execution.report
-        on_cpu = report.fallback is not None or any(step.fallback is not None for step in report.steps)
-        if on_cpu or compilation.plan.fallback is not None:
+        on_cpu = bool(fallbacks_of(execution))
+        if on_cpu:
             self._forget(compilation)
         right = all(np.allclose(outputs[name], value, atol=1e-5) for name, value in wanted.items())
         return ("CPU" if on_cpu else "driver") if right else "wrong answer"
@@ -142,15 +158,16 @@ class Trial:
             if self.compilation is compilation:
                 self.compilation = None
 
-    def report(self, executions: int, left: set[str]) -> bool:
+    def report(self, executions: int, kills: int, left: set[str]) -> bool:
         """Print what happened; True if all is well."""
         allowed = {"driver", "CPU"} if self.fallback else {"driver", "DEAD_OBJECT"}
         lost = executions - sum(self.ends.values())
         title = "with fallback" if self.fallback else "explicit devices"
         ends = ", ".join(f"{count} {end}" for end, count in self.ends.most_common())
-        print(f"{title}: {executions} executions, {self.kills} kills: {ends}; {lost} lost; slowest {1000 * self.slowest:.0f} ms")
+        print(f"{title}: {executions} executions, {self.kills} of {kills} kills: {ends}")
+        print(f"  {lost} lost; slowest {1000 * self.slowest:.0f} ms")
         print(f"  left behind: {', '.join(sorted(left)) or 'nothing'}")
-        return set(self.ends) <= allowed and lost == 0 and self.slowest < LATE and not left and self.kills > 0
+        return set(self.ends) <= allowed and lost == 0 and self.slowest < LATE and not left and self.kills == kills
 
 
 def cpu() -> list[object]:

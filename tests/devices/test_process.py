@@ -321,6 +321,7 @@ def test_the_script_that_kills_drivers_loses_no_execution() -> None:
     command = [sys.executable, "scripts/kill_driver.py", "models/digits_float32.tflite", "--executions", "100", "--kills", "3"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("100 executions, 3 of 3 kills") == 2
     assert ended.stdout.count("0 lost") == ended.stdout.count("left behind: nothing") == 2
 
 
