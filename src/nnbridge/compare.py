@@ -8,17 +8,17 @@ output's range (those of a single operation by 1e-5 + 5 ulp), 8- and 16-bit ones
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import BadDataError, InputError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand
-from nnbridge.runtime.arguments import input_name, output_name
+from nnbridge.runtime.arguments import check_array, input_name, output_name
 from nnbridge.runtime.compilation import Compilation, Share
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
@@ -310,21 +310,57 @@ def stored_samples(model: Model, path: Path) -> Iterator[Sample]:
     missing = [name for name in wanted if name not in arrays]
     if missing:
         raise InputError(Reason(", ".join(missing), ", ".join(arrays) or "no arrays", operand=str(path)))
-    lengths = {len(arrays[name]) for name in wanted}
-    if len(lengths) != 1 or lengths == {0}:
-        raise InputError(Reason("as many samples in every array", str(sorted(lengths)), operand=str(path)))
-    for n in range(lengths.pop()):
-        yield Sample(
-            f"sample {n}",
-            {name: in_model(operand, arrays[f"input:{name}"][n]) for name, operand in zip(names, operands, strict=True)},
-            {name: arrays[f"output:{name}"][n] for name in outputs},
-        )
+    for n in range(_samples([arrays[name] for name in wanted], path)):
+        inputs = {name: in_model(operand, arrays[f"input:{name}"][n]) for name, operand in zip(names, operands, strict=True)}
+        for name, operand in zip(names, operands, strict=True):
+            try:
+                check_array(operand, inputs[name], "")
+            except BadDataError as error:
+                raise InputError(replace(error.reason, operation=str(path), operand=f"a sample of input:{name}")) from error
+        yield Sample(f"sample {n}", inputs, {name: arrays[f"output:{name}"][n] for name in outputs})
+
+
+def _samples(arrays: Sequence[Array], path: Path) -> int:
+    """How many samples the arrays are stacks of."""
+    lengths = sorted({len(array) if array.ndim else 0 for array in arrays})
+    if lengths[0] == 0:
+        raise InputError(Reason("at least one sample in every array", "an array without any", operand=str(path)))
+    if len(lengths) > 1:
+        raise InputError(Reason("as many samples in every array", " and ".join(map(str, lengths)), operand=str(path)))
+    return lengths[0]
+
+
+_MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
+"""The first bytes of NumPy's files; it takes everything else for a pickle, and says so."""
+
+
+def _check_mark(path: Path, suffix: str, operand: str) -> None:
+    with path.open("rb") as file:
+        head = file.read(8)
+    if not head.startswith(_MARKS[suffix]):
+        found = f"a file that begins with {head!r}" if head else "an empty file"
+        raise InputError(Reason(f"a {suffix} file", found, operand=operand))
 
 
 def load_arrays(path: Path) -> dict[str, Array]:
     """The arrays of an ``.npz`` file; never unpickles anything."""
     try:
+        _check_mark(path, ".npz", str(path))
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(Reason("an .npz file with arrays", f"{type(error).__name__}: {error}", operand=str(path))) from error
+
+
+def load_array(path: Path, option: str) -> Array:
+    """The array of an ``.npy`` file that an option names; never unpickles anything."""
+    try:
+        _check_mark(path, ".npy", f"{option} {path}")
+        array: Array = np.load(path, allow_pickle=False)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(Reason("a .npy file", str(error), option, str(path))) from error
+    return array

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.compare import Reference
+from nnbridge.converters import converter_for
 from nnbridge.errors import InputError, Reason
+from nnbridge.loading import is_saved
 
 Array = npt.NDArray[Any]
 
@@ -127,6 +129,8 @@ class OnnxRuntime:
         return {name: value.reshape(()) if name in scalars else value for name, value in typed.items()}
 
 
+FORMATS = {"litert": "tflite", "onnxruntime": "onnx"}
+"""Name on the command line → the converter of the files that the reference reads."""
 REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
 """Name on the command line → reference."""
 
@@ -136,4 +140,9 @@ def reference(name: str, path: Path, signature: str = "") -> Reference:
     made = REFERENCES.get(name)
     if made is None:
         raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", name, operand="--reference"))
+    form = "nnapi" if is_saved(path) else converter_for(path).name
+    if form != FORMATS[name]:
+        known = [reference for reference, read in FORMATS.items() if read == form]
+        rule = f"{', '.join([*known, 'FILE.npz'])} for {path}, a {form} file"
+        raise InputError(Reason(rule, name, operand="--reference"))
     return made(path, signature)

@@ -164,7 +164,7 @@ def test_e57_errors_of_the_cpu_are_told_at_once() -> None:
     execution.set_output(1, None)
     with pytest.raises(OpFailedError):
         execution.start_compute_with_dependencies([])
-    with pytest.raises(BadStateError):
+    with pytest.raises(BadStateError, match="an execution that has completed, found one that ended with OP_FAILED"):
         execution.output_rank(0)
 
 

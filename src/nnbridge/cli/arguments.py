@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,28 +13,30 @@ if TYPE_CHECKING:
 
 def read_inputs(model: Model, given: Sequence[str], seed: int | None) -> dict[str, Any]:
     """The model's inputs by name: those of ``NAME=FILE.npy``, the others drawn with the seed."""
-    import numpy as np
+    from nnbridge.compare import load_array, seeded_inputs
+    from nnbridge.errors import BadDataError, InputError, Reason
+    from nnbridge.runtime.arguments import check_array, input_name
 
-    from nnbridge.compare import seeded_inputs
-    from nnbridge.errors import InputError, Reason
-    from nnbridge.runtime.arguments import input_name
-
-    names = [input_name(model.main.operands[i], k) for k, i in enumerate(model.own_inputs)]
+    operands = {input_name(model.main.operands[i], k): model.main.operands[i] for k, i in enumerate(model.own_inputs)}
+    files: dict[str, str] = {}
     values: dict[str, Any] = {} if seed is None else seeded_inputs(model, seed)
     for text in given:
         name, separator, file = text.partition("=")
-        if not separator or name not in names:
-            raise InputError(Reason(f"NAME=FILE.npy with a name of {', '.join(names)}", text, operand="--input"))
+        if not separator or name not in operands:
+            raise InputError(Reason(f"NAME=FILE.npy with a name of {', '.join(operands)}", text, operand="--input"))
+        if name in files:
+            raise InputError(Reason("each input once", f"{files[name]} and {file}", operand=f"--input {name}"))
+        files[name] = file
+        values[name] = load_array(Path(file), f"--input {name}")
         try:
-            values[name] = np.load(file, allow_pickle=False)
-        except Exception as error:
-            raise InputError(Reason("a .npy file", f"{file}: {error}", operand=f"--input {name}")) from error
-        if not isinstance(values[name], np.ndarray):
-            raise InputError(Reason("a .npy file with one array", file, operand=f"--input {name}"))
-    missing = [name for name in names if name not in values]
+            check_array(operands[name], values[name], "")
+        except BadDataError as error:
+            found = replace(error.reason, operation=f"--input {name}", operand=file)
+            raise InputError(found) from error
+    missing = [name for name in operands if name not in values]
     if missing:
         raise InputError(Reason("--input for every input, or --seed", f"none for {', '.join(missing)}"))
-    return {name: values[name] for name in names}
+    return {name: values[name] for name in operands}
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -45,7 +49,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         shape = ()
     if not separator or not shape or any(d < 1 for d in shape):
-        raise InputError(Reason("NAME=1,224,224,3", text, operand="--shape"))
+        raise InputError(Reason("NAME=1,224,224,3", repr(text), operand="--shape"))
     return name, shape
 
 
@@ -58,5 +62,16 @@ def parse_seeds(text: str) -> list[int]:
     except ValueError:
         seeds = []
     if not seeds or min(seeds) < 0:
-        raise InputError(Reason("whole numbers such as 0,1,2", text, operand="--seeds"))
+        raise InputError(Reason("whole numbers such as 0,1,2", repr(text), operand="--seeds"))
     return seeds
+
+
+def refuse_given(*options: str, why: str) -> None:
+    """UsageError for any of these options of the command at hand that was typed: it would do nothing."""
+    import click
+
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if typed and set(options) & set(parameter.opts):
+            raise click.UsageError(f"{parameter.opts[0]} does nothing here: {why}.")

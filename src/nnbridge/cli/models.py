@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from nnbridge.cli.arguments import parse_seeds, read_inputs
+from nnbridge.cli.arguments import parse_seeds, read_inputs, refuse_given
 from nnbridge.cli.common import console, drivers_apart, json_option, print_json, print_tables, working
 from nnbridge.cli.options import (
     MODEL,
@@ -106,7 +106,8 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
     mapping = options["mapping"]
     compilation, mapped = compiled_with_report(model, **options)
     if as_json:
-        print_json(report.plan_as_dict(compilation) | {"conversion": {mapping: mapped_as_dict(mapped)}})
+        conversion = {mapping: mapped_as_dict(mapped)}
+        print_json({**report.plan_as_dict(compilation), "model": str(model), "conversion": conversion})
     else:
         print_tables([*report.plan_tables(compilation, full), *host_reasons(mapping, mapped)])
 
@@ -212,8 +213,11 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
     from nnbridge.references import reference as find_reference
 
     numbers = parse_seeds(seeds)
+    stored = reference.endswith(".npz")
+    if stored:
+        refuse_given("--seeds", "--steps", why="--reference FILE.npz has its own samples")
     compilation = compiled(model, **options)
-    if reference.endswith(".npz"):
+    if stored:
         samples = comparing.stored_samples(compilation.model, Path(reference))
     else:
         found = find_reference(reference, model, options["signature"])
@@ -223,9 +227,9 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
     with _progress(as_json) as advance:
         comparison = comparing.compare(compilation, reference, advance(samples))
     if as_json:
-        data = comparison.as_dict()
+        data = {**comparison.as_dict(), "model": str(model)}
         if show_plan:
-            data["plan"] = report.plan_as_dict(compilation)
+            data["plan"] = {**report.plan_as_dict(compilation), "model": str(model)}
         print_json(data)
     else:
         fallbacks = (f"Fell back: {line}" for line in comparison.fallbacks)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,27 +152,42 @@ def compiled_with_report(
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
     """The same, with what became of each operator of the file."""
     from nnbridge import devices as device_list
+    from nnbridge.errors import InputError, Reason
     from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.delegation import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
-    names = [name.strip() for group in devices for name in group.split(",") if name.strip()]
     with drivers_apart():
-        chosen = [device_list.device(name) for name in names]
+        chosen = [device_list.device(name.strip()) for group in devices for name in group.split(",")]
+    if no_fallback and not chosen:
+        raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
     with working(f"Reading {path.name}"):
         model, mapped = load_with_report(path, conversion(**options))
     mode = PartitioningMode(PARTITIONING.index(partitioning))
-    compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
+    with _of(path):
+        compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
     compilation.set_preference(PREFERENCES[preference])
     if cache_dir is not None:
         compilation.set_caching(_made(cache_dir), checksum(model))
     if max_partitions is None:
         max_partitions = TFLITE_DEFAULT if options["mapping"] == "delegate" and not no_fallback else 0
     compilation.set_max_partitions(max_partitions)
-    with working("Compiling"):
+    with working("Compiling"), _of(path):
         compilation.finish()
     return compilation, mapped
+
+
+@contextmanager
+def _of(path: Path) -> Iterator[None]:
+    """NNAPI's errors with the model's file."""
+    from nnbridge.errors import NnapiError
+
+    try:
+        yield
+    except NnapiError as error:
+        reason = error.reason
+        raise type(error)(replace(reason, operation=f"{path} {reason.operation}".rstrip())) from error
 
 
 def _made(folder: Path) -> Path:

@@ -20,7 +20,7 @@ from nnbridge.cli.common import console, drivers_apart, json_option, print_json,
     type=click.Choice(["signed", "relaxed", "unknown-dimensions"]),
     help="Turn each case: 8-bit data signed, the model relaxed, or every dimension unknown.",
 )
-@click.option("--split", type=int, metavar="SEED", help="Spread each model over three devices at random.")
+@click.option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
 @json_option
 def vts(

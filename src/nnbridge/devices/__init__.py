@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from copy import copy
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -76,6 +77,8 @@ def device(name: str) -> Device:
     if base and level.isdecimal():
         return _at_level(device(base), int(level))
     found = next((d for d in all_devices() if d.name == name), None)
+    if found is not None and found.kind == "host":
+        raise InputError(Reason("a driver or the CPU; the host takes what they leave, unasked", name, operand="--device"))
     if found is not None:
         return found
     if SUFFIX in name:
@@ -85,9 +88,14 @@ def device(name: str) -> Device:
         return found
     if ":" in name:
         return _load(name)
-    known = ", ".join(d.name for d in (*all_devices(), *shipped()))
-    rule = f"a device ({known}, FILE.toml, module:Class, caching:NAME, process:NAME or socket:PATH)"
-    raise InputError(Reason(rule, name, operand="--device"))
+    raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="--device"))
+
+
+def _near(name: str) -> str:
+    """Where to find what could have been meant."""
+    near = get_close_matches(name, [d.name for d in (*drivers(), cpu(), *shipped())], cutoff=0.5)
+    lists = "`nnbridge devices` and `nnbridge devices --profiles` list them"
+    return f"such as {' or '.join(near)}; {lists}" if near else f"{lists}; FILE.toml, module:Attribute"
 
 
 def _at_level(found: Device, level: int) -> Device:

@@ -385,7 +385,8 @@ class Execution:
 
     def _shape(self, index: int, call: str) -> OutputShape:
         if self._state is not _State.COMPLETED or self._code not in FINAL:
-            raise BadStateError(Reason("an execution that has completed", self._state.value, call))
+            ended = f"one that ended with {self._code.name}" if self._state is _State.COMPLETED else self._state.value
+            raise BadStateError(Reason("an execution that has completed", ended, call))
         operand: Operand = self._at(self._output_operands, index, call)
         shape = self._shapes[index] if index < len(self._shapes) else OutputShape(operand.dims)
         argument = self._outputs[index]
