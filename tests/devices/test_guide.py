@@ -36,15 +36,13 @@ def blocks() -> Iterator[Block]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reader's folder: every file of the guide, a TFLite model and a model with an extension."""
+    """The reader's folder: every file of the guide, a TFLite model with LiteRT's answers and what ``client.py`` saves."""
     folder = tmp_path_factory.mktemp("guide")
     shutil.copy(MODELS / "digits_float32.tflite", folder / "model.tflite")
+    shutil.copy(MODELS / "digits_float32.litert.npz", folder / "model.npz")
     for block in blocks():
         if block.file:
             (folder / block.file).write_text(block.text)
-    client = next(block for block in blocks() if block.language == "python" and not block.file)
-    saving = "\nfrom pathlib import Path\nfrom nnbridge import storage\nstorage.save(compilation.model, Path('model.nnapi'))\n"
-    (folder / "client.py").write_text(client.text + saving)
     _shell("python client.py", folder)
     return folder
 
@@ -75,7 +73,7 @@ def test_every_command_of_the_guide_does_what_it_says(command: str, folder: Path
 def test_every_python_block_is_code_that_runs(folder: Path) -> None:
     for block in blocks():
         if block.language == "python":
-            _shell(f"python {block.file or 'client.py'}", folder)
+            _shell(f"python {block.file}", folder)
 
 
 def test_drivers_by_function_class_and_entry_point_have_less_than_30_lines() -> None:
@@ -97,6 +95,34 @@ def test_published_drivers_are_listed_and_the_broken_one_is_told(folder: Path, t
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert "'my-npu', 'my-relu'" in ended.stdout
     assert "not listed" in ended.stderr
+
+
+def test_pip_installs_the_package_of_the_guide(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", minversion="70.1")  # the first that builds wheels by itself
+    source = tmp_path / "source"
+    shutil.copytree(folder, source, ignore=shutil.ignore_patterns("__pycache__", "cache"))
+    offline = ("--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--disable-pip-version-check")
+    command = [sys.executable, "-m", "pip", "install", *offline, "--target", str(tmp_path / "installed"), str(source)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    ended = subprocess.run(f"{NNBRIDGE} devices", shell=True, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert "my-npu" in ended.stdout
+    assert "my-relu" in ended.stdout
+
+
+def test_the_second_plan_reads_what_the_first_one_cached(folder: Path) -> None:
+    command = next(c for c in commands() if "--cache-dir" in c).replace("--cache-dir cache", "--cache-dir twice")
+    for expected in ("written", "read"):
+        lines = [line for line in _shell(command, folder).stdout.splitlines() if line.startswith("Cache of ")]
+        assert lines
+        assert set(lines) == {f"Cache of my-caching-npu: {expected}"}
+
+
+def test_the_guides_adder_runs_and_agrees_with_litert(folder: Path) -> None:
+    shown = _shell(next(c for c in commands() if "my_add:" in c), folder).stdout
+    assert "my-add against" in " ".join(shown.split())
+    assert "my-add took 1 of 11 operations" in shown
 
 
 def test_the_guide_names_tests_and_files_that_exist() -> None:
