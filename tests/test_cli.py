@@ -251,7 +251,16 @@ def test_a_cache_directory_keeps_what_a_caching_driver_compiled(tmp_path: Path) 
 
 def test_a_cache_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert "--cache-dir" in refused("plan", DIGITS, "--cache-dir", str(tmp_path / "file" / "under"))
+    arguments = ("--device", f"caching:{FAST}", "--cache-dir", str(tmp_path / "file" / "under"))
+    assert "--cache-dir" in refused("plan", DIGITS, *arguments)
+
+
+@pytest.mark.parametrize("command", [("plan",), ("run", "--seed", "0"), ("compare", "--reference", REFERENCE)])
+def test_a_cache_directory_that_no_device_uses_is_told_and_not_made(command: tuple[str, ...], tmp_path: Path) -> None:
+    result = call(command[0], DIGITS, *command[1:], "--device", FAST, "--cache-dir", str(tmp_path / "unused"))
+    assert result.exit_code == 0
+    assert "Cache: no step runs on a device that keeps what it compiles" in result.output
+    assert not (tmp_path / "unused").exists()
 
 
 @pytest.mark.parametrize("arguments", [("convert", DIGITS), ("run", DIGITS, "--seed", "0")])

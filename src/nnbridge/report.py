@@ -150,8 +150,7 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
     tables: list[Table | str] = [steps, _operations_table(data, full)]
     if data["fallback"]:
         tables.append(f"The whole model fell back to the CPU: {compilation.plan.fallback}")
-    tables += [f"Cache of {record.device}: {record.result}{_cache_notes(record)}" for record in compilation.plan.cache]
-    return tables
+    return [*tables, *cache_lines(compilation)]
 
 
 def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
@@ -168,6 +167,14 @@ def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
     device = plan.devices[item.device]
     kinds = Counter(operation_type(model, model.main.operations[i]) for i in item.operations)
     return device.name, PLACES[device.kind], where + _listed(kinds)
+
+
+def cache_lines(compilation: Compilation) -> list[str]:
+    """What the compilation cache did for each step, if the client asked for one."""
+    records = compilation.plan.cache
+    lines = [f"Cache of {record.device}: {record.result}{_cache_notes(record)}" for record in records]
+    unused = compilation.caching is not None and not any(record.token for record in records)
+    return [*lines, "Cache: no step runs on a device that keeps what it compiles"] if unused else lines
 
 
 def _cache_notes(record: CacheRecord) -> str:

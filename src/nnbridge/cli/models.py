@@ -136,7 +136,7 @@ def run(
     import numpy as np
 
     from nnbridge.files import atomic_write
-    from nnbridge.report import cache_as_dict
+    from nnbridge.report import cache_as_dict, cache_lines
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
 
@@ -181,8 +181,8 @@ def run(
         often = f" in {step['runs']} runs" if step["runs"] > 1 else ""
         often += f", {step['failed']} failed" if step["failed"] else ""
         click.echo(f"{step['device']}: {step['milliseconds']:.2f} ms{often}{why}", err=True)
-    for share in compilation.shares():
-        click.echo(str(share), err=True)
+    for line in (*compilation.shares(), *cache_lines(compilation)):
+        click.echo(str(line), err=True)
     if fallback is not None:
         when = "fell back to" if compilation.plan.fallback else "was repeated on"
         click.echo(f"The whole model {when} the CPU: {fallback}", err=True)
@@ -232,8 +232,9 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
             data["plan"] = {**report.plan_as_dict(compilation), "model": str(model)}
         print_json(data)
     else:
+        cached = [] if show_plan else report.cache_lines(compilation)
         fallbacks = (f"Fell back: {line}" for line in comparison.fallbacks)
-        print_tables([*report.comparison_tables(comparison), *map(str, comparison.shares), *fallbacks])
+        print_tables([*report.comparison_tables(comparison), *map(str, comparison.shares), *fallbacks, *cached])
     sys.exit(0 if comparison.passed else 1)
 
 

@@ -15,6 +15,7 @@ from nnbridge.cli.common import Command, drivers_apart, working
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
+    from nnbridge.devices.device import Device
     from nnbridge.inspection import Mapped
     from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
@@ -169,7 +170,9 @@ def compiled_with_report(
         compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
     compilation.set_preference(PREFERENCES[preference])
     if cache_dir is not None:
-        compilation.set_caching(_made(cache_dir), checksum(model))
+        if _cache(chosen):
+            _make(cache_dir)
+        compilation.set_caching(cache_dir, checksum(model))
     if max_partitions is None:
         max_partitions = TFLITE_DEFAULT if options["mapping"] == "delegate" and not no_fallback else 0
     compilation.set_max_partitions(max_partitions)
@@ -190,12 +193,18 @@ def _of(path: Path) -> Iterator[None]:
         raise type(error)(replace(reason, operation=f"{path} {reason.operation}".rstrip())) from error
 
 
-def _made(folder: Path) -> Path:
-    """The folder, made where there is none."""
+def _cache(devices: Sequence[Device]) -> bool:
+    """True if one of the devices keeps what it compiles."""
+    from nnbridge.devices.device import cache_files_needed
+
+    return any(cache_files_needed(device) != (0, 0) for device in devices if device.kind == "device")
+
+
+def _make(folder: Path) -> None:
+    """The folder, where there is none."""
     from nnbridge.errors import InputError, Reason
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(Reason("a folder that can be made", str(error), operand="--cache-dir")) from error
-    return folder
