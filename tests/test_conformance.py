@@ -147,3 +147,12 @@ def test_a_damaged_spec_is_bad_input_that_names_the_file(damage: str, tmp_path: 
     result = CliRunner().invoke(cli, ["vts", str(tmp_path)])
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{path}: expected a gzipped JSON spec, found" in result.stderr
+
+
+def test_the_first_failures_are_printed_and_the_others_counted(tmp_path: Path) -> None:
+    cases = [_case(name=f"case{i}", expect_failure=False, inputs=[]) for i in range(30)]
+    result = CliRunner().invoke(cli, ["vts", str(_spec(tmp_path, {"cases": cases})), "--jobs", "1"])
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert sum(line.startswith("V1_0/bad case") for line in lines) == 20
+    assert lines[20] == "10 more failures: see --json"

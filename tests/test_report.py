@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,16 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 from rich.table import Table
 
+from nnbridge import storage
 from nnbridge.cli.commands import cli
+from nnbridge.cli.models import _output_line
+from nnbridge.inspection import Inspection
+from nnbridge.model import Model
+from nnbridge.report_inspection import inspection_tables
 from nnbridge.report_words import Names, counted
 from tests.conftest import MODELS
+from tests.graphs import constant_add
+from tests.tflite.shared import real_model
 
 FLOAT32, REFERENCE = MODELS / "digits_float32.tflite", MODELS / "digits_float32.litert.npz"
 
@@ -42,7 +51,7 @@ def printed(table: Table, width: int) -> list[str]:
     return capture.get().splitlines()
 
 
-@pytest.mark.parametrize("width", range(30, 60, 5))
+@pytest.mark.parametrize("width", range(28, 60, 4))
 def test_names_break_behind_separators_only(width: int) -> None:
     table = Table(padding=(0, 0))
     names = "process:add_class:AddDriver", "org.tensorflow.lite.COMPLEX_ABS×2 (host), CONV_2D"
@@ -58,3 +67,77 @@ def test_names_break_behind_separators_only(width: int) -> None:
 
 def test_words_are_counted_as_a_reader_would() -> None:
     assert (counted(1, "step"), counted(0, "step"), counted(1001, "label")) == ("1 step", "0 steps", "1,001 labels")
+
+
+def test_a_plan_explains_its_marks_and_does_not_offer_the_host_what_nnapi_has() -> None:
+    yamnet = real_model("yamnet_wavin_quantized_mel_relu6")
+    shown = narrow("plan", yamnet, "--device", "nnapi-sample_minimal").stdout
+    assert "(host): not expressible in NNAPI" in shown
+    assert "host extension" not in shown
+    assert "#" not in shown
+
+
+def test_a_reason_names_an_operation_of_a_host_extension() -> None:
+    yamnet = real_model("yamnet_wavin_quantized_mel_relu6")
+    operations = json.loads(narrow("plan", yamnet, "--device", "nnapi-sample_minimal", "--json").stdout)["operations"]
+    (hosted,) = (operation for operation in operations if operation["type"] == "org.tensorflow.lite.RFFT2D")
+    assert hosted["reasons"][0]["found"] == "org.tensorflow.lite.RFFT2D"
+    assert not [reason for operation in operations for reason in operation["reasons"] if "#" in reason.get("found", "")]
+
+
+def test_a_plan_marks_what_the_delegate_would_not_hand_over() -> None:
+    result = narrow("plan", MODELS / "digits_dynamic.tflite")
+    assert "(wide): beyond what TFLite's delegate or ONNX Runtime's provider gives to NNAPI" in result.stdout
+    assert "(wide)" not in narrow("plan", FLOAT32).stdout
+
+
+def test_long_lists_of_metadata_are_counted() -> None:
+    metadata = {"labels": {"l.txt": [f"label {i}" for i in range(1001)]}, "stats": {"max": [255.0]}}
+    found = Inspection("m", "tflite", 1, 0, (), (), {"ADD": 1}, {"FLOAT32": 1}, metadata=metadata)
+    *_, labels, stats = inspection_tables(found)
+    assert labels == 'labels: {"l.txt": "1,001 values: see --json"}'
+    assert stats == 'stats: {"max": [255.0]}'
+
+
+def test_what_was_found_is_told_without_pythons_marks() -> None:
+    assert "('" not in narrow("inspect", MODELS / "digits_qdq.onnx").stdout
+
+
+def test_a_long_output_takes_two_lines_of_run() -> None:
+    item = {"name": "n" * 60, "type": "float32", "shape": [1], "min": 1 / 3, "max": 1.0, "mean": 0.5}
+    assert _output_line(item) == f"{'n' * 60}: float32[1]\n  min 0.333333, max 1, mean 0.5"
+    assert _output_line({**item, "name": "n"}) == "n: float32[1] min 0.333333, max 1, mean 0.5"
+
+
+@pytest.mark.parametrize("group", [(), ("devices",), ("ndk",)])
+def test_summaries_of_commands_are_whole_sentences(group: tuple[str, ...]) -> None:
+    listed = narrow(*group, "--help").stdout.partition("Commands:\n")[2]
+    assert listed
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed.splitlines())
+
+
+def unnamed(model: Model) -> Model:
+    """A model as clients of the NDK build it."""
+    operands = tuple(replace(operand, name="") for operand in model.main.operands)
+    return replace(model, name="", main=replace(model.main, operands=operands))
+
+
+def test_an_unnamed_models_inputs_have_the_same_names_everywhere(tmp_path: Path) -> None:
+    saved = tmp_path / "traced.model1.nnapi"
+    storage.save(unnamed(constant_add(np.ones(3, np.float32))), saved)
+    inspected = narrow("inspect", saved).stdout
+    for name in ("input0", "output0"):
+        assert f"│{name}" in inspected
+    assert "Plan of traced.model1: 1 on NNAPI CPU" in " ".join(narrow("plan", saved).stdout.split())
+    assert narrow("run", saved, "--seed", 0).stdout.startswith("output0: float32[3]")
+
+
+def test_a_run_can_be_the_reference_of_a_comparison(tmp_path: Path) -> None:
+    samples, saved = tmp_path / "cpu.npz", tmp_path / "m.nnapi"
+    storage.save(constant_add(np.ones(3, np.float32)), saved)
+    assert narrow("run", saved, "--seed", 0, "--samples", samples).exit_code == 0
+    compared = narrow("compare", saved, "--reference", samples, "--device", "nnapi-sample_float_fast", "--json")
+    assert (compared.exit_code, json.loads(compared.stdout)["samples"]) == (0, 1)
+    refused = narrow("run", saved, "--seed", 0, "--samples", samples, "--repeat", 2)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--samples: expected one run" in refused.stderr

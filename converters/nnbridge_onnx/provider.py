@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, listed
 from nnbridge.types import FuseCode
 from nnbridge_onnx.chains import activation_of
 from nnbridge_onnx.graph import Graph
@@ -423,7 +423,7 @@ def refusal(unit: Unit) -> Reason | None:
         return Reason(f"an input 0 of {' or '.join(rule.types)}", unit.type(), node.label)
     for condition in rule.conditions:
         if unit.level < condition.below and not condition.holds(unit):
-            return Reason(condition.rule, str(condition.found(unit)), node.label)
+            return Reason(condition.rule, listed(condition.found(unit)), node.label)
     return None
 
 

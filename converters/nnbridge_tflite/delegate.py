@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, listed
 from nnbridge_tflite.delegate_conditions import (
     ANSWERS_INT32,
     AXIS,
@@ -349,5 +349,5 @@ def refusal(operator: Operator, values: Values, level: int) -> Reason | None:
         return Reason(f"an input {rule.of} of {' or '.join(rule.types)}", node.type(rule.of), operator.label)
     for condition in rule.conditions:
         if level < condition.below and not condition.holds(node):
-            return Reason(condition.rule, str(condition.found(node)), operator.label)
+            return Reason(condition.rule, listed(condition.found(node)), operator.label)
     return None

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from nnbridge.errors import BadDataError, InputError, Reason
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Model, Operand
-from nnbridge.runtime.arguments import check_array, input_name, output_name
+from nnbridge.model import Model, Operand, input_name, output_name
+from nnbridge.runtime.arguments import check_array
 from nnbridge.runtime.compilation import Compilation, Share
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
@@ -340,6 +340,12 @@ def _check_mark(path: Path, suffix: str, operand: str) -> None:
     if not head.startswith(_MARKS[suffix]):
         found = f"a file that begins with {head!r}" if head else "an empty file"
         raise InputError(Reason(f"a {suffix} file", found, operand=operand))
+
+
+def as_samples(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """One run's inputs and outputs as the arrays that :func:`stored_samples` reads."""
+    named = {**{f"input:{name}": array for name, array in inputs.items()}, **{f"output:{n}": a for n, a in outputs.items()}}
+    return {name: np.expand_dims(array, 0) for name, array in named.items()}
 
 
 def load_arrays(path: Path) -> dict[str, Array]:

@@ -27,6 +27,11 @@ class Reason:
         return {key: value for key, value in asdict(self).items() if value}
 
 
+def listed(found: object) -> str:
+    """What was found, as a reader would write it: the members of a tuple without Python's marks."""
+    return ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
+
+
 class NnbridgeError(Exception):
     """Base of every error that nnbridge raises on purpose."""
 

@@ -25,7 +25,7 @@ from nnbridge.installed import installed
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code, type_name
 
 if TYPE_CHECKING:
-    from nnbridge.model import Array, Operand
+    from nnbridge.model import Array, Model, Operand, Operation
 
 MAX_PREFIXES = 65535
 HOST_EXTENSIONS_GROUP = "nnbridge.host_extensions"
@@ -202,6 +202,14 @@ def _shape(extension: Extension) -> frozenset[tuple[int, bool, int]]:
 
 TYPES = TypeManager()
 """The process's type manager."""
+
+
+def readable_operation(model: Model, operation: Operation) -> str:
+    """An operation's name for readers: NNAPI's, or the extension's with the name that a host extension gives it."""
+    extension = model.extension_of(operation.type)
+    hosted = TYPES.host_extensions().get(extension[0]) if extension else None
+    found = hosted.operations.get(extension[1]) if hosted and extension else None
+    return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
 
 
 def operand_dtype(operand: Operand) -> np.dtype[Any]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import Reason
-from nnbridge.model import Model, Operand
-from nnbridge.types import Lifetime, OperationCode, is_extension, type_name
+from nnbridge.extensions import TYPES, readable_operation
+from nnbridge.model import Model, input_name, output_name
+from nnbridge.types import Lifetime, OperationCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +122,10 @@ def inspect_model(model: Model, path: Path) -> Inspection:
         "nnapi",
         path.stat().st_size,
         sum(o.location.length for o in constants),
-        tuple(_tensor(model, i) for i in model.own_inputs),
-        tuple(_tensor(model, i) for i in model.own_outputs),
-        histogram([model.operation_name(operation) for operation in operations]),
-        histogram([_type(model, operand) for operand in operands]),
+        tuple(_tensor(model, i, input_name(operands[i], k)) for k, i in enumerate(model.own_inputs)),
+        tuple(_tensor(model, i, output_name(operands[i], k)) for k, i in enumerate(model.own_outputs)),
+        histogram([readable_operation(model, operation) for operation in operations]),
+        histogram([TYPES.readable(operand.type) for operand in operands]),
         sum(operand.scale != 0 or operand.channel_quant is not None for operand in operands),
         mappings={"saved": tuple(_mapped(model))},
         transposes={"saved": count_transposes(model)},
@@ -132,17 +133,10 @@ def inspect_model(model: Model, path: Path) -> Inspection:
 
 
 def _mapped(model: Model) -> list[Mapped]:
-    return [Mapped(i, model.operation_name(o), o.mapping or "wide") for i, o in enumerate(model.main.operations)]
+    return [Mapped(i, readable_operation(model, o), o.mapping or "wide") for i, o in enumerate(model.main.operations)]
 
 
-def _tensor(model: Model, index: int) -> TensorInfo:
+def _tensor(model: Model, index: int, name: str) -> TensorInfo:
     operand = model.main.operands[index]
     shape = tuple(d or -1 for d in operand.dims) if operand.dims else None
-    return TensorInfo(operand.name, _type(model, operand), shape, operand.scale, operand.zero_point)
-
-
-def _type(model: Model, operand: Operand) -> str:
-    if not is_extension(operand.type):
-        return type_name(operand.type)
-    extension = model.extension_of(operand.type)
-    return type_name(operand.type) if extension is None else f"{extension[0]}#{extension[1]}"
+    return TensorInfo(name, TYPES.readable(operand.type), shape, operand.scale, operand.zero_point)

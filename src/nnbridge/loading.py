@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from nnbridge import storage
@@ -22,7 +23,9 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
     if not path.is_file():
         raise ConversionError(Reason("a model file", "a folder" if path.is_dir() else "none at this path", str(path)))
     if is_saved(path):
-        return storage.load(path), ()
+        model = storage.load(path)
+        # Clients of the C library have no name to give.
+        return (model if model.name else replace(model, name=path.stem)), ()
     converter = converter_for(path)
     check_mapping(converter, options.mapping, path)
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)

@@ -203,3 +203,13 @@ class Model:
 def known(dims: Sequence[int]) -> bool:
     """True if a tensor's dimensions are all known (and its rank is)."""
     return len(dims) > 0 and all(d > 0 for d in dims)
+
+
+def input_name(operand: Operand, index: int) -> str:
+    """The name of a model input; ``input0`` … where the file gives none."""
+    return operand.name or f"input{index}"
+
+
+def output_name(operand: Operand, index: int) -> str:
+    """The name of a model output; ``output0`` … where the file gives none."""
+    return operand.name or f"output{index}"

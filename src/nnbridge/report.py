@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.extensions import TYPES
+from nnbridge.devices.host import HOST_NAME
+from nnbridge.extensions import readable_operation
 from nnbridge.inspection import count_transposes, transposes_as_dict
 from nnbridge.model import Model, Operation
 from nnbridge.report_words import Names, counted
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 
 PLACES = {"device": "device", "cpu": "NNAPI CPU", "host": "host", "runtime": "NNAPI runtime"}
 """Kind of device → kind of place in reports. The runtime itself runs control flow whose bodies go to devices."""
+
+
+MARKS = {
+    "wide": "beyond what TFLite's delegate or ONNX Runtime's provider gives to NNAPI",
+    "host": "not expressible in NNAPI",
+}
+"""Mapping that operations are marked with in tables → what it means."""
 
 
 def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
@@ -70,7 +78,7 @@ def _operation_as_dict(plan: Plan, source: int, model: Model, placement: Placeme
         "index": placement.operation,
         "source": source,
         "within": plan.partition.within(source),
-        "type": operation_type(model, operation),
+        "type": readable_operation(model, operation),
         "name": operation.name,
         "mapping": operation.mapping,
         "place": PLACES[device.kind],
@@ -97,14 +105,6 @@ def cache_as_dict(record: CacheRecord) -> dict[str, Any]:
     return {"device": record.device, "token": record.token, "result": record.result, "notes": notes}
 
 
-def operation_type(model: Model, operation: Operation) -> str:
-    """An operation's name for readers: NNAPI's, or the extension's with the name that a host extension gives it."""
-    extension = model.extension_of(operation.type)
-    hosted = TYPES.host_extensions().get(extension[0]) if extension else None
-    found = hosted.operations.get(extension[1]) if hosted and extension else None
-    return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
-
-
 def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str, Any]]:
     """Why each device that does not run an operation does not: its own reason, or the figure that lost.
 
@@ -113,12 +113,15 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
     chosen = plan.device_of(placement.operation, source).name
     winner = placement.answers[placement.device].device if placement.interpreted and placement.device is not None else chosen
     won = next((a.figure for a in placement.answers if a.device == winner), None)
+    model = plan.partition.sources[source].model
+    operation = model.main.operations[placement.operation]
     found: list[dict[str, Any]] = []
     for answer in placement.answers:
         if answer.device in (chosen, winner):
             continue
         if answer.reason is not None:
-            found.append({"device": answer.device, **answer.reason.as_dict()})
+            shown = {key: _readable(model, operation, text) for key, text in answer.reason.as_dict().items()}
+            found.append({"device": answer.device, **shown})
         elif plan.fallback is not None:
             found.append({"device": answer.device, "fallback": str(plan.fallback)})
         else:
@@ -126,6 +129,11 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
             figures = {"figure": answer.figure, "winner": winner, "best": won}
             found.append({"device": answer.device, "rule": rule, **figures})
     return found
+
+
+def _readable(model: Model, operation: Operation, text: str) -> str:
+    """A reason's text with the operation's readable name in place of its number within an extension."""
+    return readable_operation(model, operation) if text == model.operation_name(operation) else text
 
 
 def _label(model: Model, operand: int) -> str:
@@ -165,7 +173,7 @@ def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
     if isinstance(item, WhileStep):
         return *runtime, f"{where}WHILE, condition {item.condition.start}, body {item.body.start}, end {item.end}"
     device = plan.devices[item.device]
-    kinds = Counter(operation_type(model, model.main.operations[i]) for i in item.operations)
+    kinds = Counter(readable_operation(model, model.main.operations[i]) for i in item.operations)
     return device.name, PLACES[device.kind], where + _listed(kinds)
 
 
@@ -196,9 +204,13 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
 
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for operation in data["operations"]:
-        why = "\n".join(_reason_line(reason, operation["type"]) for reason in operation["reasons"])
+        # The host is offered nothing that NNAPI can express.
+        others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]
+        why = "\n".join(_reason_line(reason, operation["type"]) for reason in others)
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
+    marks = {_mark(operation) for operation in data["operations"]} - {""}
     table = Table(title="Why there and not elsewhere", show_lines=True, padding=(0, 0))  # a sample driver's name fits whole
+    table.caption = "; ".join(f"({mark}): {MARKS[mark]}" for mark in sorted(marks)) or None
     for column in ("runs on", "operations", "why not elsewhere"):
         table.add_column(column)
     for (device, why, name), members in groups.items():
@@ -209,9 +221,14 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
 
 def _mapped(operation: dict[str, Any]) -> str:
     """An operation's type, and its mapping and the body that it stands in, where they are worth a word."""
-    mapping, within = operation["mapping"], operation["within"]
-    shown = f"{operation['type']} ({mapping})" if mapping not in ("", "delegate") else str(operation["type"])
+    mark, within = _mark(operation), operation["within"]
+    shown = f"{operation['type']} ({mark})" if mark else str(operation["type"])
     return f"{shown} ({within})" if within else shown
+
+
+def _mark(operation: dict[str, Any]) -> str:
+    mapping = str(operation["mapping"])
+    return mapping if mapping in MARKS else ""
 
 
 def _listed(kinds: Counter[str]) -> str:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from nnbridge.inspection import Inspection, Mapped, TensorInfo
+from nnbridge.report_words import Names, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 ON_NNAPI = ("delegate", "provider", "wide")
 _MAX_REASONS = 12
+_MAX_VALUES = 16
 
 
 def inspection_tables(found: Inspection) -> Iterator[Table | str]:
     """Interface, operators with what maps to NNAPI, reasons, metadata, notes."""
     size = f"{found.file_bytes:,} bytes, {found.weight_bytes:,} of them constants"
-    yield f"{found.path}: {found.format}, {size}, {sum(found.operators.values())} operators"
+    yield f"{found.path}: {found.format}, {size}, {counted(sum(found.operators.values()), 'operator')}"
     yield _interface("Inputs", found.inputs)
     yield _interface("Outputs", found.outputs)
     for signature in found.signatures:
@@ -34,9 +36,18 @@ def inspection_tables(found: Inspection) -> Iterator[Table | str]:
     for mapping, mapped in found.mappings.items():
         yield from host_reasons(mapping, mapped)
     for name, value in found.metadata.items():
-        yield f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        yield f"{name}: {value if isinstance(value, str) else json.dumps(_shortened(value), ensure_ascii=False)}"
     for note in found.notes:
         yield f"note: {note}"
+
+
+def _shortened(value: Any) -> Any:
+    """Metadata with a count in place of each long list, such as the labels of a thousand classes."""
+    if isinstance(value, Mapping):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in value] if len(value) <= _MAX_VALUES else f"{len(value):,} values: see --json"
+    return value
 
 
 def _interface(title: str, tensors: Sequence[TensorInfo]) -> Table:
@@ -44,11 +55,11 @@ def _interface(title: str, tensors: Sequence[TensorInfo]) -> Table:
 
     table = Table(title=title, title_justify="left", padding=(0, 0))
     for column in ("name", "type", "shape", "scale", "zero point"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=column != "name")
     for tensor in tensors:
         shape = "unknown rank" if tensor.shape is None else str(list(tensor.shape))
         quantised = (f"{tensor.scale:.6g}", str(tensor.zero_point)) if tensor.scale else ("", "")
-        table.add_row(tensor.name, tensor.type, shape, *quantised)
+        table.add_row(Names(tensor.name), tensor.type, shape, *quantised)
     return table
 
 
@@ -61,7 +72,7 @@ def _operators(found: Inspection) -> Table:
     for column in ("count", *found.mappings):
         table.add_column(column, justify="right")
     for name, count in found.operators.items():
-        table.add_row(name, str(count), *(_taken(name, mapped) for mapped in found.mappings.values()))
+        table.add_row(Names(name), str(count), *(_taken(name, mapped) for mapped in found.mappings.values()))
     return table
 
 
@@ -82,14 +93,14 @@ def _reasons(mapping: str, mapped: Sequence[Mapped]) -> Table:
 
     table = Table(title=f"Not taken by NNAPI under the {mapping} mapping", title_justify="left", padding=(0, 0))
     for column, justify in (("operator", "left"), ("count", "right"), ("wants", "left"), ("found", "left")):
-        table.add_column(column, justify="right" if justify == "right" else "left", overflow="fold")
+        table.add_column(column, justify="right" if justify == "right" else "left", no_wrap=column == "count")
     counts: Counter[tuple[str, str, str]] = Counter()
     for m in mapped:
         if m.mapping == "host":
             reason = m.reasons[0] if m.reasons else None
             counts[m.operator, reason.rule if reason else "", reason.found if reason else ""] += 1
     for (operator, rule, value), count in counts.most_common(_MAX_REASONS):
-        table.add_row(operator, str(count), rule, value)
+        table.add_row(Names(operator), str(count), Names(rule), Names(value))
     if len(counts) > _MAX_REASONS:
-        table.caption = f"{len(counts) - _MAX_REASONS} more reasons: see --json"
+        table.caption = f"{counted(len(counts) - _MAX_REASONS, 'more reason')}: see --json"
     return table

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.measure import Measurement
 
-_PIECES = re.compile(r"[^:./_#@-]*[:./_#@-]+|[^:./_#@-]+")
-"""What stays together of a name that is too long for a line."""
+_PIECES = re.compile(r"[^:./#@]*[:./#@]+|[^:./#@]+")
+_SMALLER = re.compile(r"[^_-]*[_-]+|[^_-]+")
+"""What stays together of a name that is too long for a line, and of a piece of it that is."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -42,6 +43,14 @@ class Names:
         return Measurement(min(max(map(len, pieces), default=0), most), most)
 
 
+def _pieces(word: str, width: int) -> Iterator[str]:
+    if len(word) <= width:
+        yield word
+        return
+    for piece in _PIECES.findall(word):
+        yield from [piece] if len(piece) <= width else _SMALLER.findall(piece)
+
+
 def _lines(text: str, width: int) -> Iterator[str]:
     """Lines of a width at most, where no piece of a name is longer."""
     line = ""
@@ -53,7 +62,7 @@ def _lines(text: str, width: int) -> Iterator[str]:
             yield line
         line = ""
         # A word that is too long begins a line of its own.
-        for piece in [word] if len(word) <= width else _PIECES.findall(word):
+        for piece in _pieces(word, width):
             if line and len(line) + len(piece) > width:
                 yield line
                 line = ""

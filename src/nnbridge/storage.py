@@ -154,9 +154,10 @@ def model_in(data: memoryview, owner: object, source: str) -> Model:
         _check_states(model)
     except (ValueError, IndexError) as error:
         raise ConversionError(Reason("values that hold together", str(error), source)) from error
+    _check_extension_types(model, source)
     verdict = validate_model(model)
     if verdict.reason is not None:
-        raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}"))
+        raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}".rstrip()))
     return model
 
 
@@ -229,6 +230,14 @@ def _subgraph(values: Mapping[str, Any], prefixes: list[int]) -> Subgraph:
         tuple(values["outputs"]),
         values["relaxed"],
     )
+
+
+def _check_extension_types(model: Model, source: str) -> None:
+    """Sizes of an extension's types are known from a device that has it."""
+    for operand in (o for subgraph in model.subgraphs() for o in subgraph.operands if is_extension(o.type)):
+        if TYPES.operand_type(operand.type) is None:
+            rule = "a driver among the devices (--device) whose extension has each operand type"
+            raise ConversionError(Reason(rule, f"none with {TYPES.readable(operand.type)}", source))
 
 
 def _check_states(model: Model) -> None:

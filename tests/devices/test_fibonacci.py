@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode
+from tests.conftest import REPOSITORY
 
 FIRST_TEN = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]
 FLOAT = OperandCode.TENSOR_FLOAT32
@@ -162,9 +167,26 @@ def test_parameters_of_another_size_are_refused_by_the_driver(fibonacci: Device)
     _refused([int64()], [wrong])(fibonacci)
 
 
-def test_a_saved_model_names_the_extension(fibonacci: Device, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_saved_model_names_the_extension(fibonacci: Device, tmp_path: Path) -> None:
     model = fibonacci_model([int64()], [quant64(10, 1.0, 0)])
     storage.save(model, tmp_path / "f.nnapi")
     loaded = storage.load(tmp_path / "f.nnapi")
     assert loaded.extensions == {NAME: TYPES.prefix(NAME)}
     assert Execution(compiled(loaded, fibonacci)).run([np.array(10, np.int64)])["output0"].tolist() == FIRST_TEN
+
+
+def test_a_saved_model_of_a_vendor_can_be_inspected_with_its_driver(tmp_path: Path) -> None:
+    saved = tmp_path / "f.nnapi"
+    devices.device("examples.fibonacci:FIBONACCI")
+    storage.save(fibonacci_model([int64()], [quant64(10, 1.0, 0)]), saved)
+    command = [sys.executable, "-c", "from nnbridge.cli import main; main()", "inspect", str(saved)]
+    environment = {**os.environ, "COLUMNS": "80"}
+    alone = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert alone.stderr == (
+        f"nnbridge: {saved}: expected a driver among the devices (--device) whose extension has each operand type, "
+        f"found none with {NAME}#{EXAMPLE_INT64}\n"
+    )
+    with_driver = [*command, "--device", "examples.fibonacci:FIBONACCI"]
+    told = subprocess.run(with_driver, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert f"│{NAME}#{EXAMPLE_FIBONACCI}" in told.stdout

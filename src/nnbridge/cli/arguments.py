@@ -15,7 +15,8 @@ def read_inputs(model: Model, given: Sequence[str], seed: int | None) -> dict[st
     """The model's inputs by name: those of ``NAME=FILE.npy``, the others drawn with the seed."""
     from nnbridge.compare import load_array, seeded_inputs
     from nnbridge.errors import BadDataError, InputError, Reason
-    from nnbridge.runtime.arguments import check_array, input_name
+    from nnbridge.model import input_name
+    from nnbridge.runtime.arguments import check_array
 
     operands = {input_name(model.main.operands[i], k): model.main.operands[i] for k, i in enumerate(model.own_inputs)}
     files: dict[str, str] = {}

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from nnbridge.cli.common import drivers_apart, json_option, print_json, print_tables
+from nnbridge.report_words import counted
 
 if TYPE_CHECKING:
     from nnbridge.devices.profiles import ProfileDevice
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, short_help="List the devices, check profiles, serve a driver.")
 @click.option("--profiles", is_flag=True, help="List the shipped profiles of drivers instead of the installed devices.")
 @json_option
 @click.pass_context
@@ -72,11 +73,11 @@ def devices_check(file: Path, as_json: bool) -> None:
 
 
 def _rule_count(device: ProfileDevice) -> str:
-    named = f"{len(device.rules)} operations"
+    named = counted(len(device.rules), "operation")
     return f"{named} and for all others" if device.others else named
 
 
-@devices.command()
+@devices.command(short_help="Serve a device to other processes, until stopped.")
 @click.argument("device")
 @click.option(
     "--socket",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +22,10 @@ from nnbridge.cli.options import (
     device_options,
     load_model,
     model_options,
+    named_devices,
 )
+from nnbridge.errors import InputError, Reason
+from nnbridge.report_words import counted
 
 
 @click.command()
@@ -45,7 +48,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     with working("Writing"):
         storage.save(loaded, output)
     level = int(required_level(loaded))
-    summary = {
+    summary: dict[str, Any] = {
         "model": str(model),
         "output": str(output),
         "bytes": output.stat().st_size,
@@ -57,26 +60,35 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
         print_json(summary)
     else:
         click.echo(
-            f"{output}: {summary['operations']} operations, {summary['operands']} operands, "
-            f"{summary['bytes']:,} bytes, feature level {level}"
+            f"{output}: {counted(summary['operations'], 'operation')}, {counted(summary['operands'], 'operand')}, "
+            f"{counted(summary['bytes'], 'byte')}, feature level {level}"
         )
 
 
-@click.command()
+@click.command(short_help="Show what a model file holds, and what maps to NNAPI.")
 @MODEL
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="NAME[,NAME…]",
+    help="Drivers whose vendor extensions a saved model uses; repeatable.",
+)
 @conversion_options
 @json_option
-def inspect(model: Path, as_json: bool, **options: Any) -> None:
+def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Show what a model file holds and what of it maps to NNAPI under each mapping, without running anything.
 
     \b
     Examples:
       nnbridge inspect model.tflite
       nnbridge inspect model.onnx --json
+      nnbridge inspect traced.model1.nnapi --device my_npu:NPU
     """
     from nnbridge.loading import inspect as look_into
     from nnbridge.report_inspection import inspection_tables
 
+    named_devices(devices)
     with working(f"Reading {model.name}"):
         found = look_into(model, conversion(**options))
     if as_json:
@@ -85,7 +97,7 @@ def inspect(model: Path, as_json: bool, **options: Any) -> None:
         print_tables(list(inspection_tables(found)))
 
 
-@click.command()
+@click.command(short_help="Show which device takes each operation, and why.")
 @MODEL
 @click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
 @device_options
@@ -112,7 +124,7 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
         print_tables([*report.plan_tables(compilation, full), *host_reasons(mapping, mapped)])
 
 
-@click.command()
+@click.command(short_help="Run a model and write or describe its outputs.")
 @MODEL
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs that are not given with this seed.")
@@ -120,11 +132,21 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
 @click.option(
     "--repeat", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Runs in a row; states go on."
 )
+@click.option(
+    "--samples", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write inputs and outputs as compare's --reference."
+)
 @device_options
 @model_options
 @json_option
 def run(
-    model: Path, inputs: tuple[str, ...], seed: int | None, output: Path | None, repeat: int, as_json: bool, **options: Any
+    model: Path,
+    inputs: tuple[str, ...],
+    seed: int | None,
+    output: Path | None,
+    repeat: int,
+    samples: Path | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run a model and write or describe its outputs, those of the last run if it is repeated.
 
@@ -132,14 +154,15 @@ def run(
     Examples:
       nnbridge run model.tflite --seed 0 -o outputs.npz
       nnbridge run model.tflite --input image=cat.npy --device nnapi-sample_quant -o outputs.npz
+      nnbridge run model.nnapi --seed 0 --samples cpu.npz
     """
-    import numpy as np
-
-    from nnbridge.files import atomic_write
+    from nnbridge.compare import as_samples
     from nnbridge.report import cache_as_dict, cache_lines
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
 
+    if samples is not None and repeat > 1:
+        raise InputError(Reason("one run, as compare begins each sample anew", f"--repeat {repeat}", operand="--samples"))
     compilation = compiled(model, **options)
     given = read_inputs(compilation.model, inputs, seed)
     states = States(compilation.model)
@@ -149,8 +172,9 @@ def run(
             execution.measure_steps()
             outputs = execution.run(given)
     if output is not None:
-        with atomic_write(output) as file:
-            np.savez(file, **outputs)  # type: ignore[arg-type]
+        _write_arrays(output, outputs)
+    if samples is not None:
+        _write_arrays(samples, as_samples(given, outputs))
     described: list[dict[str, Any]] = [
         {"name": name, "type": str(array.dtype), "shape": list(array.shape), **_range(array)} for name, array in outputs.items()
     ]
@@ -174,8 +198,7 @@ def run(
         print_json({"model": str(model), "outputs": described, "steps": steps, **whole})
         return
     for item in described:
-        shown = ", ".join(f"{key} {item[key]:.6g}" for key in ("min", "max", "mean") if key in item)
-        click.echo(f"{item['name']}: {item['type']}{item['shape']} {shown}")
+        click.echo(_output_line(item))
     for step in steps:
         why = f" (fell back: {step['fallback']})" if step["fallback"] else ""
         often = f" in {step['runs']} runs" if step["runs"] > 1 else ""
@@ -188,7 +211,7 @@ def run(
         click.echo(f"The whole model {when} the CPU: {fallback}", err=True)
 
 
-@click.command()
+@click.command(short_help="Compare a model's outputs with a reference.")
 @MODEL
 @click.option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
 @click.option("--seeds", default="0,1,2", metavar="N[,N…]", show_default=True, help="Seeds that inputs are drawn with.")
@@ -238,10 +261,24 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
     sys.exit(0 if comparison.passed else 1)
 
 
+def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    from nnbridge.files import atomic_write
+
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)
+
+
+def _output_line(item: Mapping[str, Any]) -> str:
+    """An output in one line, in two where that would be longer than a terminal's."""
+    numbers = ", ".join(f"{key} {item[key]:.6g}" for key in ("min", "max", "mean") if key in item)
+    head = f"{item['name']}: {item['type']}{item['shape']}"
+    return f"{head} {numbers}" if len(head) + len(numbers) < 80 else f"{head}\n  {numbers}"
+
+
 def _check_is_another(output: Path, model: Path) -> None:
     """InputError for an output that would take the place of its own source."""
-    from nnbridge.errors import InputError, Reason
-
     if output.exists() and model.exists() and output.samefile(model):
         raise InputError(Reason("another file than the model", str(output), operand="--output"))
 

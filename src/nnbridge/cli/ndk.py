@@ -10,7 +10,7 @@ import click
 from nnbridge.cli.common import json_option, print_json
 
 
-@click.group()
+@click.group(short_help="The C library libneuralnetworks.so for NNAPI clients.")
 def ndk() -> None:
     """The C library libneuralnetworks.so, for NNAPI clients that know nothing of nnbridge.
 
@@ -21,7 +21,7 @@ def ndk() -> None:
     """
 
 
-@ndk.command("build")
+@ndk.command("build", short_help="Compile libneuralnetworks.so and put it into a folder.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @json_option
 def ndk_build(folder: Path, as_json: bool) -> None:
@@ -41,7 +41,7 @@ def ndk_build(folder: Path, as_json: bool) -> None:
         click.echo(f"{made}\n{folder / clib.HEADER}")
 
 
-@ndk.command("env")
+@ndk.command("env", short_help="Print a client's environment for the shell to read.")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path("."))
 @json_option
 def ndk_env(folder: Path, as_json: bool) -> None:

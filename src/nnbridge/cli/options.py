@@ -152,15 +152,13 @@ def compiled_with_report(
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
     """The same, with what became of each operator of the file."""
-    from nnbridge import devices as device_list
     from nnbridge.errors import InputError, Reason
     from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.delegation import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
-    with drivers_apart():
-        chosen = [device_list.device(name.strip()) for group in devices for name in group.split(",")]
+    chosen = named_devices(devices)
     if no_fallback and not chosen:
         raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
     with working(f"Reading {path.name}"):
@@ -179,6 +177,14 @@ def compiled_with_report(
     with working("Compiling"), _of(path):
         compilation.finish()
     return compilation, mapped
+
+
+def named_devices(given: Sequence[str]) -> list[Device]:
+    """The devices of ``--device``."""
+    from nnbridge import devices as device_list
+
+    with drivers_apart():
+        return [device_list.device(name.strip()) for group in given for name in group.split(",")]
 
 
 @contextmanager

@@ -8,9 +8,12 @@ from pathlib import Path
 import click
 
 from nnbridge.cli.common import console, drivers_apart, json_option, print_json, print_tables
+from nnbridge.report_words import counted
+
+_MAX_FAILURES = 20
 
 
-@click.command()
+@click.command(short_help="Run Android's conformance cases on a device.")
 @click.argument("path", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--device", metavar="NAME", default="nnapi-reference", show_default=True, help="The device to judge.")
 @click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
@@ -62,8 +65,10 @@ def vts(
     if as_json:
         print_json(outcome.as_dict())
     else:
-        for failure in outcome.failures:
+        for failure in outcome.failures[:_MAX_FAILURES]:
             click.echo(f"{failure.suite}/{failure.spec} {failure.case}: {failure.message}")
+        if len(outcome.failures) > _MAX_FAILURES:
+            click.echo(f"{counted(len(outcome.failures) - _MAX_FAILURES, 'more failure')}: see --json")
         title = f"Conformance on {device}" + (f", {variant}" if variant else "") + (", split" if split is not None else "")
         print_tables([report.conformance_table(outcome, title)])
         if outcome.nothing_ran:

@@ -59,7 +59,7 @@ def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point:
     if is_extension(code):
         declared = TYPES.operand_type(code)
         if declared is None:
-            return Reason("an operand type of a registered extension", name)
+            return Reason("an operand type of a registered extension", TYPES.readable(code))
         if scale != 0 or zero_point != 0:
             return Reason("scale 0 and zero point 0 for an extension type", f"{scale}, {zero_point}", operand=name)
         tensor, size = declared.is_tensor, declared.byte_size

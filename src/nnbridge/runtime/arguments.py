@@ -50,16 +50,6 @@ def bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:
     return data
 
 
-def input_name(operand: Operand, index: int) -> str:
-    """The name of a model input; ``input0`` … where the file gives none."""
-    return operand.name or f"input{index}"
-
-
-def output_name(operand: Operand, index: int) -> str:
-    """The name of a model output; ``output0`` … where the file gives none."""
-    return operand.name or f"output{index}"
-
-
 def check_array(operand: Operand, value: Array, call: str) -> None:
     """BAD_DATA unless an array has the operand's element type and fits its dimensions."""
     want = operand_dtype(operand)

@@ -14,9 +14,9 @@ import numpy as np
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result, deadline_after
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Operand, known
+from nnbridge.model import Operand, input_name, known, output_name
 from nnbridge.runtime.answers import FINAL, size_of
-from nnbridge.runtime.arguments import Argument, Array, bytes_of, check_array, fill, input_name, output_name
+from nnbridge.runtime.arguments import Argument, Array, bytes_of, check_array, fill
 from nnbridge.runtime.compilation import Compilation, attribute
 from nnbridge.runtime.event import Event, wait_for
 from nnbridge.runtime.interpreting import shaped
