@@ -43,6 +43,11 @@ def NUMPY(model: Model, operation: Operation) -> bool:
     return np.bool_(model.operation_name(operation) == "ADD")  # type: ignore[return-value]  # as users write it
 
 
+@driver("fickle")
+def FICKLE(model: Model, operation: Operation) -> bool:
+    return len(model.main.operations) > 1 and model.operation_name(operation) == "ADD"
+
+
 @pytest.fixture
 def faulty(tmp_path: Path) -> str:
     """A profile's driver that takes everything and prepares nothing."""
@@ -98,6 +103,21 @@ def test_a_drivers_failure_is_told_with_its_name_operation_and_type() -> None:
     assert "1 failed" in shown
     assert "repeated on the CPU: divides: CONV_2D" in shown
     assert "found ZeroDivisionError: integer division or modulo by zero" in shown
+
+
+def test_a_step_that_fell_back_names_its_driver(faulty: str) -> None:
+    text = Path(faulty).read_text().replace("others", "ADD").replace("prepare = true", "dies_at = 1")
+    Path(faulty).write_text(text)
+    [fallback] = data(*COMPARE, "--device", faulty)["fallbacks"]
+    assert fallback == "step 1: faulty: expected a driver that is alive, found dead since execution 1"
+    assert f"Fell back: {fallback}" in told(*COMPARE, "--device", faulty)
+    assert "faulty took 1 of 11 operations" in told(*RUN, "--device", faulty)
+
+
+def test_a_driver_that_refuses_what_it_took_is_named() -> None:
+    result = CliRunner().invoke(cli, [*RUN, "--device", name("FICKLE")])
+    assert result.exit_code == 2
+    assert "fickle: expected an operation that the device takes, found ADD" in result.stderr
 
 
 def test_a_model_that_fell_back_is_no_wish_of_the_driver(faulty: str) -> None:
