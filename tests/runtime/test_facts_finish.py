@@ -365,7 +365,7 @@ def test_m57_an_operand_without_value_and_use_is_never_written() -> None:
     # Android's UnwrittenOperand.
     builder = graph(3, (FLOOR, [0], [2]))
     builder.identify_inputs_and_outputs([0], [2])
-    with pytest.raises(BadDataError, match="written"):
+    with pytest.raises(BadDataError, match="writes it"):
         builder.finish()
 
 

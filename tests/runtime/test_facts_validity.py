@@ -263,7 +263,7 @@ def test_v24_inputs_and_constants_are_not_written(output: int) -> None:
 
 
 def test_v25_nothing_is_left_without_a_writer() -> None:
-    assert "is written" in refused(with_operand(Operand(FLOAT, (2,))))
+    assert "that writes it" in refused(with_operand(Operand(FLOAT, (2,))))
 
 
 def test_v26_results_that_nobody_reads_are_no_fault() -> None:
