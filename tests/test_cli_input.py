@@ -129,3 +129,39 @@ def test_every_command_gives_the_model_by_its_path_in_json() -> None:
         found = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)
         assert found["model"] == DIGITS
         assert found.get("plan", found)["model"] == DIGITS
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("shape", "a=1"),
+        ("signature", "x"),
+        ("mapping", "delegate"),
+        ("layout", "nchw"),
+        ("float64", "narrow"),
+        ("feature-level", "3"),
+    ],
+)
+def test_conversion_options_of_a_saved_model_are_refused(option: str, value: str, saved: str) -> None:
+    message = refused("plan", saved, f"--{option}", value)
+    assert f"{saved}: expected no --{option}, which does nothing with a saved model, found" in message
+    if option != "mapping":
+        assert f"expected no --{option}" in refused("inspect", saved, f"--{option}", value)
+
+
+@pytest.mark.parametrize("command", ["plan", "inspect"])
+@pytest.mark.parametrize(
+    ("model", "option", "value", "message"),
+    [
+        (DIGITS, "--layout", "nchw", "expected no --layout, which does nothing with tflite files, found nchw"),
+        (DIGITS, "--float64", "narrow", "expected no --float64"),
+        (ONNX, "--signature", "x", "expected no --signature, which does nothing with onnx files, found x"),
+        (DIGITS, "--signature", "nope", "--signature: expected a signature of the file"),
+        (DIGITS, "--shape", "nosuch=1,2", f"--shape: expected an input ({INPUT}), found nosuch"),
+        (ONNX, "--shape", "nosuch=1,2", "--shape: expected an input (image[4 dimensions]), found nosuch=[1, 2]"),
+    ],
+)
+def test_an_option_that_does_not_fit_the_file_is_refused(command: str, model: str, option: str, value: str, message: str) -> None:
+    told = refused(command, model, option, value)
+    assert told.startswith(f"nnbridge: {model}")
+    assert message in told

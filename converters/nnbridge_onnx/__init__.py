@@ -31,5 +31,14 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     return inspect(path, options)
 
 
-CONVERTER = Converter("onnx", (".onnx",), (), _convert, _inspect, _explain, mappings=("wide", "provider"))
+CONVERTER = Converter(
+    "onnx",
+    (".onnx",),
+    (),
+    _convert,
+    _inspect,
+    _explain,
+    mappings=("wide", "provider"),
+    options=("feature_level", "mapping", "layout", "shapes", "float64"),
+)
 """Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark; its suffix tells."""

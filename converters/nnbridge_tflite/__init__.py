@@ -31,5 +31,14 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     return inspect(path, options)
 
 
-CONVERTER = Converter("tflite", (".tflite",), ((4, b"TFL3"),), _convert, _inspect, _explain, mappings=("wide", "delegate"))
+CONVERTER = Converter(
+    "tflite",
+    (".tflite",),
+    ((4, b"TFL3"),),
+    _convert,
+    _inspect,
+    _explain,
+    mappings=("wide", "delegate"),
+    options=("feature_level", "mapping", "signature", "shapes"),
+)
 """Registered under the entry point group ``nnbridge.converters``."""

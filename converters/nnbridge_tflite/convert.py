@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft
-from nnbridge.errors import ConversionError, NnapiError, Reason
+from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.inspection import Mapped
 from nnbridge.model import Model
@@ -23,6 +24,7 @@ from nnbridge_tflite.variables import Variables
 SPARE_ELEMENTS, PER_BYTE = 1 << 24, 2
 """How many elements of new constants a file may ask for: some, and as many as its weights unpack to."""
 
+LOG = logging.getLogger(__name__)
 CALLS, CALLS_PER_OPERATOR = 1000, 16
 """How many operators of called subgraphs a file may ask for, at first and for each operator that it has."""
 
@@ -38,7 +40,7 @@ def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, 
     try:
         return _Conversion(file, options).run()
     except ConversionError as error:
-        raise ConversionError(_in_file(error.reason, path)) from error
+        raise type(error)(_in_file(error.reason, path)) from error
     except NnapiError as error:
         raise ConversionError(_in_file(error.reason, path)) from error
 
@@ -52,7 +54,7 @@ def _signature(graph: Graph, key: str) -> Signature:
     found = next((s for s in graph.signatures if s.key == key), None)
     if found is None:
         keys = ", ".join(s.key for s in graph.signatures) or "no signatures"
-        raise ConversionError(Reason(f"a signature of the file ({keys})", key, operand="--signature"))
+        raise OptionError(Reason(f"a signature of the file ({keys})", key, operand="--signature"))
     return found
 
 
@@ -64,6 +66,11 @@ def _called(graph: Graph, signature: Signature | None) -> Subgraph:
     return replace(subgraph, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
 
 
+def distinct_signatures(graph: Graph) -> list[str]:
+    """The keys of signatures that call different subgraphs, the first one for each."""
+    return list({s.subgraph: s.key for s in reversed(graph.signatures)}.values())[::-1]
+
+
 class _Conversion:
     """One conversion of subgraph 0, or of the subgraph that a signature calls."""
 
@@ -73,6 +80,8 @@ class _Conversion:
         self._file = file
         self._options = options
         self._signature = _signature(file.graph, options.signature) if options.signature else None
+        if self._signature is None and len(keys := distinct_signatures(file.graph)) > 1:
+            LOG.warning("%s: the signatures %s differ; without --signature, its main graph is taken", file.path, ", ".join(keys))
         number = self._signature.subgraph if self._signature else 0
         draft = Draft(options.feature_level, SPARE_ELEMENTS + PER_BYTE * len(file.pool))
         operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
@@ -100,7 +109,7 @@ class _Conversion:
         by_name = {self._main.graph.tensors[i].name: i for i in self._main.graph.inputs}
         for name, dims in self._options.shapes.items():
             if name not in by_name:
-                raise ConversionError(Reason(f"an input ({', '.join(by_name)})", name, operand="shapes"))
+                raise OptionError(Reason(f"an input ({', '.join(by_name)})", name, operand="--shape"))
             if any(d <= 0 for d in dims):
-                raise ConversionError(Reason("dimensions above 0", str(list(dims)), operand=name))
+                raise OptionError(Reason("dimensions above 0", str(list(dims)), operand=f"--shape {name}"))
             self._main.values.value(by_name[name]).dims = tuple(dims) or (1,)

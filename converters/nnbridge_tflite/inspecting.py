@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError
+from nnbridge.errors import ConversionError, OptionError
 from nnbridge.inspection import Inspection, Mapped, SignatureInfo, TensorInfo, count_transposes, histogram
-from nnbridge_tflite.convert import convert_with_report
+from nnbridge_tflite.convert import convert_with_report, distinct_signatures
 from nnbridge_tflite.graph import Graph, Subgraph, Tensor
 from nnbridge_tflite.metadata import metadata
 from nnbridge_tflite.reader import read
@@ -24,10 +24,17 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     mappings: dict[str, tuple[Mapped, ...]] = {}
     transposes = {}
     notes = []
+    keys = distinct_signatures(graph)
+    # Each operator counts once, whichever signatures reach it.
+    called = keys if len(keys) > 1 and not options.signature else [options.signature]
     for mapping in (DELEGATE, WIDE):
         try:
-            model, mappings[mapping] = convert_with_report(path, replace(options, mapping=mapping))
-            transposes[mapping] = count_transposes(model)
+            found = [convert_with_report(path, replace(options, mapping=mapping, signature=key)) for key in called]
+            mappings[mapping] = tuple({(m.subgraph, m.index): m for _, mapped in found for m in mapped}.values())
+            between, outer = zip(*(count_transposes(model) for model, _ in found), strict=True)
+            transposes[mapping] = sum(between), sum(outer)
+        except OptionError:
+            raise
         except ConversionError as error:
             notes.append(f"not converted under the {mapping} mapping: {error}")
     if len(graph.subgraphs) > 1:

@@ -44,6 +44,10 @@ class ConversionError(NnbridgeError):
     """A model file cannot be read or converted; the message names the file and the place in it."""
 
 
+class OptionError(ConversionError):
+    """An option of the conversion does not fit the file."""
+
+
 class InputError(NnbridgeError):
     """A value given by the user does not fit: a missing input, a wrong shape or type, an unknown device."""
 

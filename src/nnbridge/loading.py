@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnbridge import storage
-from nnbridge.converters import ConversionOptions, check_mapping, converter_for
+from nnbridge.converters import ConversionOptions, check_options, converter_for
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.inspection import Inspection, Mapped, inspect_model
 from nnbridge.model import Model
@@ -22,12 +22,12 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
     path, options = Path(path), options or ConversionOptions()
     if not path.is_file():
         raise ConversionError(Reason("a model file", "a folder" if path.is_dir() else "none at this path", str(path)))
-    if is_saved(path):
+    converter = None if is_saved(path) else converter_for(path)
+    check_options(options, path, converter)
+    if converter is None:
         model = storage.load(path)
         # Clients of the C library have no name to give.
         return (model if model.name else replace(model, name=path.stem)), ()
-    converter = converter_for(path)
-    check_mapping(converter, options.mapping, path)
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
 
 
@@ -35,8 +35,9 @@ def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspe
     """Look into a model file of any format that can be loaded; ConversionError for anything that is wrong with it."""
     path, options = Path(path), options or ConversionOptions()
     if not path.is_file() or is_saved(path):
-        return inspect_model(load(path), path)
+        return inspect_model(load(path, options), path)
     converter = converter_for(path)
+    check_options(options, path, converter)
     if converter.inspect is None:
         return inspect_model(converter.convert(path, options), path)
     return converter.inspect(path, options)

@@ -65,6 +65,15 @@ def test_each_signature_runs_by_its_own_names(key: str) -> None:
     assert compare(compilation, "litert", seeded_samples(model, LiteRT(path, key), [0])).passed
 
 
+def test_without_a_signature_the_choice_is_told_and_all_of_them_are_inspected(caplog: pytest.LogCaptureFixture) -> None:
+    path = real_model("two_signature_keys")
+    assert [len(mapped) for mapped in inspect(path).mappings.values()] == [6, 6]
+    assert caplog.text == ""
+    assert len(load(path).main.operations) == 3
+    assert "the signatures model_one, model_two differ; without --signature, its main graph is taken" in caplog.text
+    assert [len(m) for m in inspect(path, ConversionOptions(signature="model_two")).mappings.values()] == [3, 3]
+
+
 def test_an_unknown_signature_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConversionError, match=r"a signature of the file \(model_one, model_two\), found three"):
         load(real_model("two_signature_keys"), ConversionOptions(signature="three"))

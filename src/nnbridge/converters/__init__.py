@@ -7,12 +7,12 @@ A converter turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 
 from nnbridge import storage
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.inspection import Inspection, Mapped
 from nnbridge.installed import installed
 from nnbridge.model import Model
@@ -58,17 +58,29 @@ class Converter:
     """Convert, and say what became of each operator; without one, that is not told."""
     mappings: tuple[str, ...] = ("wide",)
     """The mappings that it knows."""
+    options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
+    """The fields of :class:`ConversionOptions` that mean something to it."""
 
     def recognises(self, head: bytes) -> bool:
         """True if the file's first bytes carry the format's mark."""
         return any(head[offset : offset + len(mark)] == mark for offset, mark in self.magic)
 
 
-def check_mapping(converter: Converter, mapping: str, path: Path) -> None:
-    """ConversionError for a mapping that the converter does not know."""
-    if mapping not in converter.mappings:
-        rule = f"a mapping of {converter.name} files ({', '.join(converter.mappings)})"
-        raise ConversionError(Reason(rule, mapping, str(path), "--mapping"))
+def check_options(options: ConversionOptions, path: Path, converter: Converter | None) -> None:
+    """OptionError for a mapping that the converter does not know, and for options that would do nothing with its files.
+
+    Without a converter, the file is a saved model, with which no option does anything.
+    """
+    name, known = ("a saved model", ()) if converter is None else (f"{converter.name} files", converter.options)
+    standard = ConversionOptions()
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if option.name not in known and value != getattr(standard, option.name):
+            typed = "--" + option.name.replace("_", "-").removesuffix("s")
+            raise OptionError(Reason(f"no {typed}, which does nothing with {name}", str(value), str(path)))
+    if converter is not None and options.mapping not in converter.mappings:
+        rule = f"a mapping of {name} ({', '.join(converter.mappings)})"
+        raise OptionError(Reason(rule, options.mapping, str(path), "--mapping"))
 
 
 @cache
