@@ -186,6 +186,16 @@ def test_a_library_that_cannot_start_says_why_in_one_sentence_and_every_call_fai
 
 
 @compiler
+def test_a_library_that_cannot_import_nnbridge_says_so_and_every_call_fails(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ImportError('no numpy here')")
+    result = run(client(library), library, "nnapi-reference", PYTHONPATH=str(tmp_path))
+    reason, call = result.stderr.splitlines()
+    assert result.returncode == 1
+    assert reason == "libneuralnetworks.so cannot start: ImportError: no numpy here"
+    assert call.endswith("gave 5")
+
+
+@compiler
 def test_a_c_client_finds_a_driver_in_its_current_folder(library: Path, tmp_path: Path) -> None:
     driver = "from nnbridge.devices import driver\n\n@driver('my-npu')\ndef NPU(model, operation):\n    return True\n"
     (tmp_path / "my_npu_of_a_client.py").write_text(driver)
