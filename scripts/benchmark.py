@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from plainly import plainly
 from rich.console import Console
 from rich.table import Table
-from threadpoolctl import threadpool_limits
 
 from nnbridge import Compilation, Execution, load
 from nnbridge.compare import seeded_inputs
 from nnbridge.references import LiteRT
+
+with plainly():
+    from threadpoolctl import threadpool_limits
 
 
 def main() -> None:
@@ -71,4 +74,5 @@ def _median(values: list[float]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    with plainly():
+        main()

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from plainly import plainly
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -131,4 +132,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with plainly():
+        main()

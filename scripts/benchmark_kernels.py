@@ -24,15 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from plainly import plainly
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from nnbridge import load
 from nnbridge.compare import random_array
@@ -43,6 +41,10 @@ from nnbridge.operations.call import Arg, Prepared
 from nnbridge.operations.evaluate import converted, make_call, resolve, run_directly
 from nnbridge.types import operation_name
 from tests.tflite.case import I8, I32, SAME, SIGMOID, TANH, B, Bias, C, Case, F, W
+
+with plainly():
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    from threadpoolctl import threadpool_limits
 
 _SECONDS = 1e-3
 """Least time of a side in a round."""
@@ -286,4 +288,5 @@ def _time(side: Callable[[], Any], count: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    with plainly():
+        main()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from plainly import plainly
 
 from nnbridge import Compilation, Execution, ModelBuilder, OperandCode, OperationCode, clib, ndk
 
@@ -83,4 +84,5 @@ def _c(compilation: Compilation) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    main()
+    with plainly():
+        main()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from plainly import plainly
 
 from nnbridge import Compilation, Execution, load
 from nnbridge.compare import seeded_inputs
@@ -23,6 +23,9 @@ from nnbridge.devices.device import OutputBuffer, Request
 from nnbridge.errors import InputError, Reason
 from nnbridge.runtime.answers import size_of
 from nnbridge.runtime.states import States
+
+with plainly():
+    from threadpoolctl import threadpool_limits
 
 
 def main() -> None:
@@ -77,4 +80,5 @@ def _milliseconds(run: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    with plainly():
+        main()

@@ -9,11 +9,11 @@ python scripts/compare.py model.tflite --device nnapi-sample_quant --seeds 0 1 2
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from nnbridge import Compilation, NnbridgeError, load
+from nnbridge.cli.common import print_json
 from nnbridge.compare import compare, seeded_samples, stored_samples
 from nnbridge.devices import device
 from nnbridge.references import reference
@@ -41,7 +41,7 @@ def main() -> None:
     except NnbridgeError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    print(json.dumps(result.as_dict(), indent=2))
+    print_json(result.as_dict())
     sys.exit(0 if result.passed else 1)
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from plainly import plainly
 
 from nnbridge import Compilation, Execution, NnbridgeError, load
 from nnbridge.compare import (
@@ -202,4 +203,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with plainly():
+        main()

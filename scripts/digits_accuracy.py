@@ -8,10 +8,12 @@ reference gets right.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
 import numpy as np
+from plainly import plainly
 from rich.console import Console
 from rich.table import Table
 
@@ -25,6 +27,7 @@ FLOAT_VARIANTS = ("float32", "float16")
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     names = [device.name for device in drivers()]
     table = Table(title="Held-out digits classified right", padding=0)
     for column in ("model", "itself", *(name.removeprefix("nnapi-sample_") for name in names)):
@@ -59,4 +62,5 @@ def _right(outputs: np.ndarray, labels: np.ndarray) -> int:  # type: ignore[type
 
 
 if __name__ == "__main__":
-    main()
+    with plainly():
+        main()

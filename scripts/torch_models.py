@@ -34,10 +34,9 @@ import onnx.utils
 import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from plainly import plainly
 from rich.console import Console
 from rich.table import Table
-from torch_networks import NETWORKS, Network, export
-from torch_twins import PLAIN, twin
 
 from nnbridge import Compilation, Execution, Model, load
 from nnbridge.compare import RELATIVE_TO_RANGE
@@ -45,6 +44,10 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.devices import drivers
 from nnbridge.references import OnnxRuntime
 from nnbridge.types import OperationCode
+
+with plainly("torch,test"):
+    from torch_networks import NETWORKS, Network, export
+    from torch_twins import PLAIN, twin
 
 Array = npt.NDArray[Any]
 SEEDS = (100, 101, 102)

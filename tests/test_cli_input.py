@@ -165,3 +165,14 @@ def test_an_option_that_does_not_fit_the_file_is_refused(command: str, model: st
     told = refused(command, model, option, value)
     assert told.startswith(f"nnbridge: {model}")
     assert message in told
+
+
+def test_a_file_that_is_no_model_says_what_was_expected_and_found(tmp_path: Path) -> None:
+    text, empty = tmp_path / "text.txt", tmp_path / "empty.tflite"
+    text.write_bytes(b"some text")
+    empty.touch()
+    found = refused("plan", str(text))
+    assert f"{text}: expected a model file (" in found
+    assert ".nnapi), found a file that begins with b'some tex'" in found
+    assert f"{empty}: expected a readable TFLite file, found an empty file" in refused("plan", str(empty))
+    assert "missing.tflite: expected a model file, found none at this path" in refused("plan", str(tmp_path / "missing.tflite"))

@@ -1,0 +1,51 @@
+"""The scripts end with one line where something is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+SCRIPTS = REPOSITORY / "scripts"
+RUN_WITHOUT = """
+import runpy, sys
+without, script, *sys.argv[1:] = sys.argv[1:]
+sys.modules.update(dict.fromkeys(without.split(",")))
+sys.path.insert(0, script.rpartition("/")[0])
+sys.argv[0] = script
+runpy.run_path(script, run_name="__main__")
+"""
+
+
+def ended(script: str, *arguments: str, without: str = "nothing") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", RUN_WITHOUT, without, str(SCRIPTS / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=REPOSITORY)
+
+
+@pytest.mark.parametrize(
+    ("script", "without"),
+    [("benchmark.py", "threadpoolctl"), ("benchmark_kernels.py", "ai_edge_litert"), ("benchmark_runtime.py", "threadpoolctl")],
+)
+def test_a_script_without_its_extras_names_them(script: str, without: str) -> None:
+    done = ended(script, without=without)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert without in done.stderr
+    assert done.stderr.endswith("(pip install '.[dev]')\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("script", ["benchmark.py", "benchmark_runtime.py"])
+def test_a_script_without_its_file_names_it(script: str) -> None:
+    pytest.importorskip("threadpoolctl")
+    done = ended(script, "missing.tflite")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"{script}: missing.tflite: expected a model file, found none at this path\n")
+
+
+def test_the_accuracy_script_has_help() -> None:
+    done = ended("digits_accuracy.py", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage:" in done.stdout
