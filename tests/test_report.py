@@ -138,6 +138,9 @@ def test_a_run_can_be_the_reference_of_a_comparison(tmp_path: Path) -> None:
     assert narrow("run", saved, "--seed", 0, "--samples", samples).exit_code == 0
     compared = narrow("compare", saved, "--reference", samples, "--device", "nnapi-sample_float_fast", "--json")
     assert (compared.exit_code, json.loads(compared.stdout)["samples"]) == (0, 1)
+    assert narrow("run", saved, "--seed", 0, "-o", tmp_path / "outputs.npz").exit_code == 0
+    wrong = narrow("compare", saved, "--reference", tmp_path / "outputs.npz")
+    assert "expected input:x, output:y (run --samples writes such a file), found y" in wrong.stderr
     refused = narrow("run", saved, "--seed", 0, "--samples", samples, "--repeat", 2)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "--samples: expected one run" in refused.stderr

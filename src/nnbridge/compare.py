@@ -309,7 +309,8 @@ def stored_samples(model: Model, path: Path) -> Iterator[Sample]:
     wanted = [f"input:{name}" for name in names] + [f"output:{name}" for name in outputs]
     missing = [name for name in wanted if name not in arrays]
     if missing:
-        raise InputError(Reason(", ".join(missing), ", ".join(arrays) or "no arrays", operand=str(path)))
+        rule = f"{', '.join(missing)} (run --samples writes such a file)"
+        raise InputError(Reason(rule, ", ".join(arrays) or "no arrays", operand=str(path)))
     for n in range(_samples([arrays[name] for name in wanted], path)):
         inputs = {name: in_model(operand, arrays[f"input:{name}"][n]) for name, operand in zip(names, operands, strict=True)}
         for name, operand in zip(names, operands, strict=True):

@@ -26,6 +26,7 @@ class Trace:
         self._path = path
         self._lock = threading.Lock()
         self._models = 0
+        self._ended = False
         self._started = time.perf_counter()
         try:
             self._file = path.open("w", encoding="utf-8")
@@ -38,8 +39,15 @@ class Trace:
         now = time.perf_counter()
         line = {"call": name, "code": code, "at": round(began - self._started, 6), "us": round((now - began) * 1e6, 1), **more}
         with self._lock:
-            self._file.write(json.dumps(line) + "\n")
-            self._file.flush()
+            if self._ended:
+                return
+            try:
+                self._file.write(json.dumps(line) + "\n")
+                self._file.flush()
+            except OSError as error:
+                # The client's calls go on; a trace with holes would mislead.
+                self._ended = True
+                LOG.error("%s: %s cannot be written to any more: %s", VARIABLE, self._path, error.strerror or error)
 
     def model(self, model: Model) -> str:
         """Save a finished model beside the trace; the name of its file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
@@ -16,6 +17,7 @@ from nnbridge import clib, ndk
 from nnbridge.cli.commands import cli
 from nnbridge.clib.header import header
 from nnbridge.clib.signatures import SIGNATURES
+from nnbridge.trace import Trace
 from tests.conftest import REPOSITORY
 
 pytest.importorskip("cffi")
@@ -218,3 +220,21 @@ def test_devices_of_the_environment_that_are_none_are_told_in_one_line(
     (record,) = caplog.records
     assert record.getMessage().startswith("NNBRIDGE_DEVICES: ")
     assert record.exc_info is None
+
+
+def test_a_trace_that_cannot_be_written_ends_and_the_calls_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trace = Trace(tmp_path / "trace.jsonl")
+    trace.call("first", 0, 0.0)
+    trace._file = _Full()  # type: ignore[assignment]
+    trace.call("second", 0, 0.0)
+    trace.call("third", 0, 0.0)
+    (record,) = caplog.records
+    assert (
+        record.getMessage()
+        == f"NNBRIDGE_TRACE: {tmp_path / 'trace.jsonl'} cannot be written to any more: No space left on device"
+    )
+
+
+class _Full:
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

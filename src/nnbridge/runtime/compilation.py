@@ -124,7 +124,7 @@ class Share:
 
     def __str__(self) -> str:
         wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
-        return f"{self.device} took {self.operations} of {self.of} operations{wrong}"
+        return f"{self.device} took {self.operations} of {self.of} operation{'' if self.of == 1 else 's'}{wrong}"
 
 
 class Compilation:
