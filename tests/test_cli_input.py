@@ -113,6 +113,10 @@ def test_a_split_below_0_is_refused() -> None:
     assert "-1 is not in the range" in refused("vts", ".", "--split", "-1")
 
 
+def test_a_device_beside_a_split_is_refused() -> None:
+    assert "--device does nothing here" in refused("vts", ".", "--split", "1", "--device", "nnapi-sample_all")
+
+
 def test_a_reference_that_reads_other_files_is_refused(saved: str) -> None:
     for model, reference, known in (
         (saved, "litert", ""),

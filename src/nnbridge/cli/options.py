@@ -164,17 +164,16 @@ def compiled_with_report(
     with working(f"Reading {path.name}"):
         model, mapped = load_with_report(path, conversion(**options))
     mode = PartitioningMode(PARTITIONING.index(partitioning))
-    with _of(path):
-        compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
-    compilation.set_preference(PREFERENCES[preference])
-    if cache_dir is not None:
-        if _cache(chosen):
-            _make(cache_dir)
-        compilation.set_caching(cache_dir, checksum(model))
     if max_partitions is None:
         max_partitions = TFLITE_DEFAULT if options["mapping"] == "delegate" and not no_fallback else 0
-    compilation.set_max_partitions(max_partitions)
     with working("Compiling"), _of(path):
+        compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
+        compilation.set_preference(PREFERENCES[preference])
+        if cache_dir is not None:
+            if _cache(chosen):
+                _make(cache_dir)
+            compilation.set_caching(cache_dir, checksum(model))
+        compilation.set_max_partitions(max_partitions)
         compilation.finish()
     return compilation, mapped
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from nnbridge.cli.arguments import refuse_given
 from nnbridge.cli.common import console, drivers_apart, json_option, print_json, print_tables
 from nnbridge.report_words import counted
 
@@ -52,6 +53,8 @@ def vts(
     from nnbridge.conformance.run import Setting, run_all
     from nnbridge.errors import InputError, Reason
 
+    if split is not None:
+        refuse_given("--device", why="--split deals each model to three drivers of its own")
     with drivers_apart():
         device_list.device(device)
     files = spec_files(path, suites, specs)
