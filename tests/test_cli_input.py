@@ -39,10 +39,10 @@ def saved(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "--device: expected a device (`nnbridge devices` and"),
+        ("", "--device: expected a device (one of `nnbridge devices` or"),
         ("host", "--device: expected a driver or the CPU; the host takes what they leave, unasked, found host"),
         ("nnapi-sample_qant", "expected a device (such as nnapi-sample_quant or"),
-        ("nnapi-sample_qant", "`nnbridge devices --profiles` list them), found nnapi-sample_qant"),
+        ("nnapi-sample_qant", "`nnbridge devices --profiles` list all), found nnapi-sample_qant"),
     ],
 )
 def test_a_device_that_is_none_is_refused(command: tuple[str, ...], name: str, message: str) -> None:
@@ -97,7 +97,8 @@ def test_a_text_file_is_no_array(content: bytes, found: str, tmp_path: Path) -> 
         path = tmp_path / f"text{suffix}"
         path.write_bytes(content)
         message = refused(*(text.replace("%s", str(path)) for text in arguments))
-        assert f"{path}: expected a {suffix} file, found {found}" in message
+        assert f"{path}: expected a {suffix} file of numbers, found {found}" in message
+    assert f"{REFERENCE}: expected a .npy file of numbers, found" in refused(*RUN, "--input", f"{INPUT}={REFERENCE}")
 
 
 def test_seeds_and_steps_with_stored_samples_are_refused() -> None:
@@ -107,6 +108,9 @@ def test_seeds_and_steps_with_stored_samples_are_refused() -> None:
 
 def test_what_was_found_is_said_of_empty_lists() -> None:
     assert "--seeds: expected whole numbers such as 0,1,2, found ''" in refused(*BY_REFERENCE, "litert", "--seeds", "")
+    assert "or a file ending in .npz, found ''" in refused(*BY_REFERENCE, "")
+    assert f"--input: expected NAME=FILE.npy with a name of {INPUT}, found ''" in refused(*RUN, "--input", "")
+    assert "nofile.npz: expected a .npz file of numbers, found No such file or directory" in refused(*BY_REFERENCE, "nofile.npz")
 
 
 def test_a_split_below_0_is_refused() -> None:
@@ -124,7 +128,7 @@ def test_a_reference_that_reads_other_files_is_refused(saved: str) -> None:
         (ONNX, "litert", "onnxruntime, "),
     ):
         message = refused("compare", model, "--reference", reference)
-        assert f"--reference: expected {known}FILE.npz for {model}, " in message
+        assert f"--reference: expected {known}FILE.npz for {model}, a " in message
         assert message.endswith(f"found {reference}")
 
 

@@ -8,6 +8,7 @@ output's range (those of a single operation by 1e-5 + 5 ulp), 8- and 16-bit ones
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -331,43 +332,42 @@ def _samples(arrays: Sequence[Array], path: Path) -> int:
     return lengths[0]
 
 
-_MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
-"""The first bytes of NumPy's files; it takes everything else for a pickle, and says so."""
-
-
-def _check_mark(path: Path, suffix: str, operand: str) -> None:
-    with path.open("rb") as file:
-        head = file.read(8)
-    if not head.startswith(_MARKS[suffix]):
-        found = f"a file that begins with {head!r}" if head else "an empty file"
-        raise InputError(Reason(f"a {suffix} file", found, operand=operand))
-
-
 def as_samples(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
     """One run's inputs and outputs as the arrays that :func:`stored_samples` reads."""
     named = {**{f"input:{name}": array for name, array in inputs.items()}, **{f"output:{n}": a for n, a in outputs.items()}}
     return {name: np.expand_dims(array, 0) for name, array in named.items()}
 
 
+_MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
+"""The first bytes of NumPy's files; it takes everything else for a pickle, and says so."""
+
+
+@contextmanager
+def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
+    """InputError for a file that does not begin as NumPy's, and for what NumPy raises while it is read."""
+    rule = f"a {suffix} file of numbers"
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise InputError(Reason(rule, error.strerror or str(error), operand=operand)) from error
+    if not head.startswith(_MARKS[suffix]):
+        raise InputError(Reason(rule, f"a file that begins with {head!r}" if head else "an empty file", operand=operand))
+    try:
+        yield
+    except Exception as error:
+        # Damaged archives raise what zipfile, zlib and NumPy's reader of headers raise.
+        raise InputError(Reason(rule, f"{type(error).__name__}: {error}", operand=operand)) from error
+
+
 def load_arrays(path: Path) -> dict[str, Array]:
     """The arrays of an ``.npz`` file; never unpickles anything."""
-    try:
-        _check_mark(path, ".npz", str(path))
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(Reason("an .npz file with arrays", f"{type(error).__name__}: {error}", operand=str(path))) from error
+    with _numpy_file(path, ".npz", str(path)), np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
 
 
 def load_array(path: Path, option: str) -> Array:
     """The array of an ``.npy`` file that an option names; never unpickles anything."""
-    try:
-        _check_mark(path, ".npy", f"{option} {path}")
+    with _numpy_file(path, ".npy", f"{option} {path}"):
         array: Array = np.load(path, allow_pickle=False)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(Reason("a .npy file", str(error), option, str(path))) from error
     return array

@@ -139,10 +139,10 @@ def reference(name: str, path: Path, signature: str = "") -> Reference:
     """A reference runtime by name for a model file, and maybe one signature of it."""
     made = REFERENCES.get(name)
     if made is None:
-        raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", name, operand="--reference"))
-    form = "nnapi" if is_saved(path) else converter_for(path).name
+        raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="--reference"))
+    form = "saved" if is_saved(path) else converter_for(path).name
     if form != FORMATS[name]:
         known = [reference for reference, read in FORMATS.items() if read == form]
-        rule = f"{', '.join([*known, 'FILE.npz'])} for {path}, a {form} file"
+        rule = f"{', '.join([*known, 'FILE.npz'])} for {path}, a {form} model"
         raise InputError(Reason(rule, name, operand="--reference"))
     return made(path, signature)

@@ -24,7 +24,7 @@ def read_inputs(model: Model, given: Sequence[str], seed: int | None) -> dict[st
     for text in given:
         name, separator, file = text.partition("=")
         if not separator or name not in operands:
-            raise InputError(Reason(f"NAME=FILE.npy with a name of {', '.join(operands)}", text, operand="--input"))
+            raise InputError(Reason(f"NAME=FILE.npy with a name of {', '.join(operands)}", repr(text), operand="--input"))
         if name in files:
             raise InputError(Reason("each input once", f"{files[name]} and {file}", operand=f"--input {name}"))
         files[name] = file

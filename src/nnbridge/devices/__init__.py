@@ -94,8 +94,9 @@ def device(name: str) -> Device:
 def _near(name: str) -> str:
     """Where to find what could have been meant."""
     near = get_close_matches(name, [d.name for d in (*drivers(), cpu(), *shipped())], cutoff=0.5)
-    lists = "`nnbridge devices` and `nnbridge devices --profiles` list them"
-    return f"such as {' or '.join(near)}; {lists}" if near else f"{lists}; FILE.toml, module:Attribute"
+    if near:
+        return f"such as {' or '.join(near)}; `nnbridge devices` and `nnbridge devices --profiles` list all"
+    return "one of `nnbridge devices` or `nnbridge devices --profiles`, FILE.toml, module:Attribute"
 
 
 def _at_level(found: Device, level: int) -> Device:
