@@ -43,17 +43,16 @@ def quantize(call: Call) -> Function:
     scale, (low, high) = np.float32(call.out.scale), (np.float32(bound - zero_point) for bound in integer_range(call.out))
     # What is added leaves the sum with a last place of 1, and the integer, zero point included, in its low bits.
     lifting = np.float32(3 * 2**22 + zero_point)
+    # Ties go away from zero. With bits set among its last 10, a quotient below 256 moves away from zero by less than 1/64, and
+    # never as far as the next multiple of it: a tie is a tie no longer, and no other quotient comes to one. The low byte is what
+    # becomes of NaN, which keeps its bits through the sum: C++ leaves it open, here it is the zero point.
+    sticky = np.int32(0x200 | zero_point & 0xFF)
 
     def steps(x: Values) -> Values:
         quotients = x / scale
         np.clip(quotients, low, high, out=quotients)
-        if np.isnan(np.maximum.reduce(quotients, axis=None)):
-            # C++ leaves open what they become; here it is the zero point.
-            quotients[np.isnan(quotients)] = 0
-        # Ties go away from zero. With its last 10 bits set a quotient below 256 moves away from zero by less than 1/64, to no
-        # more than below the next multiple of it: a tie is a tie no longer, and no other quotient comes to one.
         bits = quotients.view(np.int32)
-        bits |= np.int32(0x3FF)
+        bits |= sticky
         quotients += lifting
         return bits.astype(dtype)
 
