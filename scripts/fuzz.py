@@ -12,6 +12,7 @@ small. Exit status 1 if a case ends in another error, takes a second of the proc
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import tempfile
 import time
@@ -30,6 +31,9 @@ from nnbridge.loading import load
 from tests.hostile import MAPPINGS, Verdict, judge, limit_room, runs
 
 BATCH = 250
+
+# What a converter tells of a file that it takes would be told thousands of times, in every worker.
+logging.disable(logging.WARNING)
 
 
 def sources(format: str, folder: Path, scratch: Path) -> list[Path]:
