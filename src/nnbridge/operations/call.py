@@ -111,13 +111,7 @@ class Arg:
     def real(self) -> npt.NDArray[np.float32]:
         """The value as real numbers in float32: ``(v - zero_point) * scale`` for quantised types."""
         data = self.data
-        if data.dtype.kind == "f":
-            return data.astype(np.float32, copy=False)
-        if self.channel_quant is not None:
-            shape = [1] * data.ndim
-            shape[self.channel_quant.channel_dim] = -1
-            return data.astype(np.float32) * np.asarray(self.channel_quant.scales, np.float32).reshape(shape)
-        return (data.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)
+        return data.astype(np.float32, copy=False) if data.dtype.kind == "f" else real_numbers(self)(data)
 
     @property
     def centred(self) -> npt.NDArray[np.int32]:
@@ -126,6 +120,24 @@ class Arg:
 
     def __repr__(self) -> str:
         return f"Arg({self.name!r}, {type_name(self.type)}{list(self.dims)})"
+
+
+def real_numbers(arg: Arg) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]]:
+    """From an operand's quantised values to the real numbers that they stand for: ``(v - zero_point) * scale`` in float32."""
+    scale, zero_point = np.asarray(arg.scale, np.float32), np.float32(arg.zero_point)
+    if arg.channel_quant is not None:
+        shape = [1] * arg.rank
+        shape[arg.channel_quant.channel_dim] = -1
+        scale = np.asarray(arg.channel_quant.scales, np.float32).reshape(shape)
+
+    def real(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        numbers = values.astype(np.float32)
+        if zero_point:
+            numbers -= zero_point
+        numbers *= scale
+        return numbers
+
+    return real
 
 
 class Call:

@@ -21,10 +21,10 @@ from nnbridge.operations.arithmetic import (
     quantize_multiplier,
     round_half_away,
 )
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import prepared, real_numbers
 from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, types, up_to
 from nnbridge.operations.shapes import broadcast, same_as_input
-from nnbridge.operations.tables import Function, Values, by_table, every_value, real_numbers
+from nnbridge.operations.tables import Function, Values, by_table, every_value
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from nnbridge.errors import Reason
 from nnbridge.operations.arithmetic import integer_range
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import prepared, real_numbers
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
 from nnbridge.operations.shapes import same_as_input
-from nnbridge.operations.tables import Function, Values, real_numbers
+from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 

@@ -1,4 +1,4 @@
-"""Functions of single 8-bit values: tables of their 256 results, and the real numbers that they stand for."""
+"""Functions of single 8-bit values, as tables of their 256 results."""
 
 from __future__ import annotations
 
@@ -43,21 +43,3 @@ def by_table(x: Arg, out: Arg, results: Values) -> Function:
     # translate looks bytes up in less time than np.take does.
     by_byte = table.tobytes()
     return lambda values: np.frombuffer(bytearray(values).translate(by_byte), dtype).reshape(values.shape)
-
-
-def real_numbers(x: Arg) -> Function:
-    """From quantised values to the real numbers that they stand for, in float32: ``(v - zero_point) * scale``."""
-    scale, zero_point = np.asarray(x.scale, np.float32), np.float32(x.zero_point)
-    if x.channel_quant is not None:
-        shape = [1] * x.rank
-        shape[x.channel_quant.channel_dim] = -1
-        scale = np.asarray(x.channel_quant.scales, np.float32).reshape(shape)
-
-    def real(values: Values) -> Values:
-        numbers: Values = values.astype(np.float32)
-        if zero_point:
-            numbers -= zero_point
-        numbers *= scale
-        return numbers
-
-    return real
