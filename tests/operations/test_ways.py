@@ -171,6 +171,26 @@ def test_sums_of_8_bit_products_are_exact_whatever_the_zero_points(seed: int, de
     np.testing.assert_array_equal(y, np.clip(want, 0, 255))
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_depthwise_filters_of_one_channel_or_more_sum_their_own_channel(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    x, w, bias = (
+        rng.integers(0, 256, (2, 4, 5, depth)),
+        rng.integers(0, 256, (1, 2, 3, 3 * depth)),
+        rng.integers(-99, 99, 3 * depth),
+    )
+    args = [
+        tensor(x, U8, scale=0.5, zero_point=9),
+        tensor(w, U8, scale=0.25, zero_point=100),
+        tensor(bias, INDEXES, scale=0.125),
+    ]
+    numbers = [scalar(n) for n in (2, 1, 1, 3, 0)]  # VALID, strides of 1, three filters for each channel
+    [y] = run(Op.DEPTHWISE_CONV_2D, [*args, *numbers], output(U8, scale=40.0, zero_point=100))
+    own = np.repeat(x - 9, 3, axis=3)
+    sums = sum(own[:, i : i + 3, j : j + 3] * (w[0, i, j] - 100) for i in range(2) for j in range(3))
+    np.testing.assert_array_equal(y, np.clip(mbqm(sums + bias, *quantize_multiplier(0.125 / 40)) + 100, 0, 255))
+
+
 @given(a=st.integers(-(2**31), 2**31 - 1), b=st.integers(-(2**31), 2**31 - 1), exponent=st.integers(0, 31))
 def test_fixed_point_arithmetic_of_numbers_is_that_of_arrays(a: int, b: int, exponent: int) -> None:
     assert srdhm(a, b) == srdhm(np.array([a]), np.array([b]))[0]

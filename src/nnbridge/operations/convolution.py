@@ -309,14 +309,18 @@ def _depthwise_shape(call: Call) -> tuple[int, ...]:
 def depthwise_conv_2d(call: Call) -> Callable[[Array], Array]:
     """Output channel c * multiplier + q sees input channel c only."""
     x, w = call["input"], operand_values(call["filter"])[0]
+    finish = epilogue(call, w.sum(axis=(0, 1), dtype=np.int64))
     multiplier = w.shape[2] // x.dims[3]
+    if x.dims[3] == 1:
+        # One channel that all filters see: a convolution like any other.
+        multiply = correlation(call, w.transpose(2, 0, 1)[..., None])
+        return lambda images: finish(multiply(images))
     rows, columns = windows(call, x.dims[1], x.dims[2], w.shape[0], w.shape[1])
     out_h, out_w = rows.positions(x.dims[1]), columns.positions(x.dims[2])
     dtype = sum_dtype(x, w.reshape(-1, w.shape[2]).T)
     weights, path = w.astype(dtype, copy=False), "bhwijc,ijc->bhwc"
     if multiplier > 1:
         weights, path = weights.reshape(rows.size, columns.size, x.dims[3], multiplier), "bhwijc,ijcm->bhwcm"
-    finish = epilogue(call, w.sum(axis=(0, 1), dtype=np.int64))
 
     def convolve(images: Array) -> Array:
         seen = patches(padded(images, rows, columns, dtype, x.zero_point), rows, columns, out_h, out_w)
