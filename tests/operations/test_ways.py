@@ -17,7 +17,7 @@ from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
-from nnbridge.operations.fixedpoint import one_over_one_plus_x
+from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, one_over_one_plus_x
 from nnbridge.types import OperandCode, OperationCode
 from tests.operations.calls import I8, U8, output, run, scalar, tensor
 
@@ -82,6 +82,23 @@ def test_8_bit_rows_are_normalised_by_blocks_each_by_its_own_length(dims: tuple[
     np.testing.assert_array_equal(together, alone)
     lengths = np.sqrt(np.square(x.astype(np.float64) - 9).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(together, np.minimum((x.astype(np.float64) - 9) / lengths * 128, 127), atol=0.6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    point=st.sampled_from([0, 32, 35, 128, 223, 255]),
+    size=st.sampled_from([1, 2, 30, 700, 20_000]),
+    spread=st.sampled_from([0, 3, 255]),
+)
+def test_8_bit_normalisation_is_androids_two_roundings(seed: int, point: int, size: int, spread: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = 255 - rng.integers(0, spread + 1, (3, size))
+    [y] = run(
+        Op.L2_NORMALIZATION, [tensor(x, U8, scale=0.1, zero_point=point), scalar(1)], output(U8, scale=1 / 128, zero_point=128)
+    )
+    want = mbqm(128 * (x - point), *inverse_sqrt_multiplier(np.square(x - point).sum(axis=1, keepdims=True))) + 128
+    np.testing.assert_array_equal(y, np.clip(want, 0, 255))
 
 
 @pytest.mark.parametrize(("code", "choose"), [(Op.ARGMAX, np.argmax), (Op.ARGMIN, np.argmin)])

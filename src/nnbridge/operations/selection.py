@@ -51,23 +51,22 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
 
     def largest(x: Values) -> Sequence[Values]:
         rows = x.reshape(-1, x.shape[-1])
-        order = _places_of_largest(rows, k)
-        values = rows[0].take(order) if len(rows) == 1 else np.take_along_axis(rows, order, axis=1)
-        return values.reshape(dims), order.reshape(dims)
+        places = _places_of_largest(rows, k)
+        return rows.reshape(-1).take(places).reshape(dims), (places % rows.shape[1]).reshape(dims)
 
     return largest
 
 
 def _places_of_largest(rows: Values, k: int) -> Values:
-    """Where the k largest values of each row stand, descending; of equal ones the last comes first."""
-    size = rows.shape[1]
+    """Where the k largest values of each row stand in all of them, descending; of equal ones the last comes first."""
+    count, size = rows.shape
     # What is not below the k-th largest is sorted alone, unless ties make it more than k. What is not a number is the largest.
     least = np.partition(rows, size - k, axis=1)[:, size - k, None]
     found = (~(rows < least)).reshape(-1).nonzero()[0]
-    if len(found) != len(rows) * k:
-        return rows.argsort(axis=1, kind="stable")[:, ::-1][:, :k]
+    if len(found) != count * k:
+        return rows.argsort(axis=1, kind="stable")[:, ::-1][:, :k] + np.arange(0, rows.size, size)[:, None]
     order = rows.reshape(-1).take(found).reshape(-1, k).argsort(axis=1, kind="stable")[:, ::-1]
-    return found.take(order[0]) if len(rows) == 1 else np.take_along_axis(found.reshape(-1, k) % size, order, axis=1)
+    return found.take(order + np.arange(0, len(found), k)[:, None] if count > 1 else order)
 
 
 def _arg_shape(call: Call) -> tuple[int, ...]:
