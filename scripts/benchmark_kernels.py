@@ -3,12 +3,13 @@
     python scripts/benchmark_kernels.py
     python scripts/benchmark_kernels.py --only CONV_2D --rounds 21
 
-Shapes are those of MobileNet-like networks. Both sides take the inputs as arrays and give the output as a new array, and
-alternate in one run; each round runs a side for at least a millisecond. ``kernel`` is the declaration's reference kernel, not a
-faster one, prepared as the executor prepares it; ``executor`` is a run of the model of this one operation, with all that
-surrounds the kernel. ``ratio`` is kernel to LiteRT, below 1 where nnbridge takes less time, and ``run`` executor to LiteRT.
-The time of LiteRT's ``invoke`` alone stands beside them, without the copies in and out. The ten slowest rows are listed last,
-and the operators whose rows take longer than LiteRT's on the whole (by the geometric mean of their ratios).
+The first table is of tensors as large as MobileNets have them, feature maps above all; the second of tensors of other networks
+and of short rows, where the calls into NumPy cost more than the work. Both sides take the inputs as arrays and give the output
+as a new array, and alternate in one run; each round runs a side for at least a millisecond. ``kernel`` is the declaration's
+reference kernel, not a faster one, prepared as the executor prepares it; ``executor`` is a run of the model of this one
+operation, with all that surrounds the kernel. ``ratio`` is kernel to LiteRT, below 1 where nnbridge takes less time, and ``run``
+executor to LiteRT. The time of LiteRT's ``invoke`` alone stands beside them, without the copies in and out. Below each table
+stand the ten slowest rows, and the operators whose rows take longer than LiteRT's on the whole (by the geometric mean).
 """
 
 from __future__ import annotations
@@ -81,7 +82,6 @@ def _products() -> list[Case]:
         depthwise(_SMALL),
         Case("TRANSPOSE_CONV", [C([1, 28, 28, 64]), W((64, 2, 2, 96)), (1, 14, 14, 96)], [(1, 28, 28, 64)], up, _BOTH),
         Case("FULLY_CONNECTED", [(1, 1280), W((1001, 1280)), Bias(1001)], [_CLASSES], _NONE, _BOTH),
-        Case("BATCH_MATMUL", [(1, 8, 196, 64), (1, 8, 64, 196)], [(1, 8, 196, 196)], {"adj_x": False, "adj_y": False}, _BOTH),
         Case("AVERAGE_POOL_2D", [_LAST], [(1, 1, 1, 1280)], wide, _BOTH, parameters=SAME),
         Case("AVERAGE_POOL_2D", [_BIG], [(1, 56, 56, 32)], _POOL, _BOTH, parameters=SAME),
         Case("MAX_POOL_2D", [_BIG], [(1, 56, 56, 32)], _POOL, _BOTH, parameters=SAME),
@@ -109,9 +109,8 @@ def _elements() -> list[Case]:
         *(_alike(name, 1, {}, (F,)) for name in ("ABS", "NEG", "EXP")),
         *(_alike(name, 1, None, (F,)) for name in ("FLOOR", "SQRT", "RSQRT", "LOG", "SIN")),
         Case("SOFTMAX", [_CLASSES], [_CLASSES], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
-        Case("SOFTMAX", [(1, 8, 196, 196)], [(1, 8, 196, 196)], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
         Case("LOG_SOFTMAX", [_CLASSES], [_CLASSES], {}),
-        *(_alike("L2_NORMALIZATION", 1, _NONE, _BOTH, dims, parameters=TANH) for dims in (_MIDDLE, (1, 49, 128))),
+        _alike("L2_NORMALIZATION", 1, _NONE, _BOTH, parameters=TANH),
         _alike("LOCAL_RESPONSE_NORMALIZATION", 1, {"radius": 5, "bias": 1.0, "alpha": 0.1, "beta": 0.75}, (F,), _SMALL),
         Case("QUANTIZE", [_MIDDLE], [(_MIDDLE, I8)], {}),
         Case("DEQUANTIZE", [_MIDDLE], [(_MIDDLE, F)], {}, (I8,)),
@@ -139,7 +138,6 @@ def _moves() -> list[Case]:
         moved("MIRROR_PAD", [_MIDDLE, C(border)], (1, 58, 58, 96), {"mode": 0}, (F,)),
         moved("SLICE", [_MIDDLE, C([0, 0, 0, 0]), C([1, 28, 28, 96])], image),
         moved("STRIDED_SLICE", [_MIDDLE, C([0, 0, 0, 0]), C([1, 56, 56, 96]), C([1, 2, 2, 1])], image, strided),
-        moved("GATHER", [(1001, 1280), C(np.arange(0, 1000, 10))], (100, 1280), {"axis": 0, "batch_dims": 0}),
         moved("REVERSE_V2", [_MIDDLE, C([2])], _MIDDLE, types=(F,)),
         moved("SPACE_TO_DEPTH", [_MIDDLE], (1, 28, 28, 384), {"block_size": 2}),
         moved("DEPTH_TO_SPACE", [_SMALL], image, {"block_size": 2}),
@@ -152,11 +150,27 @@ def _moves() -> list[Case]:
         *(moved(name, [_LAST, C([1, 2])], (1, 1280), {"keep_dims": False}, (F,)) for name in ("SUM", "REDUCE_PROD")),
         *(moved(name, [_LAST, C([1, 2])], (1, 1280), {"keep_dims": False}, (B,)) for name in ("REDUCE_ANY", "REDUCE_ALL")),
         *(Case(name, [_CLASSES, C(1)], [((1,), I32)], {"output_type": 2}, _BOTH) for name in ("ARG_MAX", "ARG_MIN")),
-        Case("ARG_MAX", [(1, 65, 65, 21), C(3)], [((1, 65, 65), I32)], {"output_type": 2}, _BOTH),
         Case("TOPK_V2", [_SMALL, C(5)], [(1, 14, 14, 5), ((1, 14, 14, 5), I32)], {}),
+    ]
+
+
+def _others() -> list[Case]:
+    turned, rows = {"adj_x": False, "adj_y": False}, {"axis": 0, "batch_dims": 0}
+    return [
+        Case("BATCH_MATMUL", [(1, 8, 196, 64), (1, 8, 64, 196)], [(1, 8, 196, 196)], turned, _BOTH),
+        Case("SOFTMAX", [(1, 8, 196, 196)], [(1, 8, 196, 196)], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
+        _alike("L2_NORMALIZATION", 1, _NONE, _BOTH, (1, 49, 128), parameters=TANH),
+        Case("ARG_MAX", [(1, 65, 65, 21), C(3)], [((1, 65, 65), I32)], {"output_type": 2}, _BOTH),
         Case("TOPK_V2", [_CLASSES, C(5)], [(1, 5), ((1, 5), I32)], {}),
+        Case("GATHER", [(1001, 1280), C(np.arange(0, 1000, 10))], [(100, 1280)], rows, _BOTH, parameters=SAME),
         Case("EMBEDDING_LOOKUP", [((64,), I32), W((1001, 128))], [(64, 128)], None),
     ]
+
+
+GROUPS = {
+    "MobileNet-sized tensors": lambda: [*_products(), *_elements(), *_moves()],
+    "tensors of other networks, and short rows": _others,
+}
 
 
 @dataclass(frozen=True)
@@ -183,45 +197,45 @@ def main() -> None:
     parser.add_argument("--only", help="this operator")
     parser.add_argument("--rounds", type=int, default=11, help="runs of each side (default 11)")
     options = parser.parse_args()
-    chosen = [
-        (case, kind)
-        for case in (*_products(), *_elements(), *_moves())
-        for kind in case.types
-        if options.only in (None, case.operator)
-    ]
-    if not chosen:
+    groups = {
+        title: [(case, kind) for case in made() for kind in case.types if options.only in (None, case.operator)]
+        for title, made in GROUPS.items()
+    }
+    if not any(groups.values()):
         parser.error(f"no operator {options.only}")
     # glibc gives freed memory back at once until a program has freed larger arrays, as networks do and one operator may not:
     # then both sides would be timed with the pages that the system has to provide for each new array.
     np.empty(31 << 20, np.uint8).fill(0)
     console, notes = Console(), Console(stderr=True)
+    console.print(f"Reference kernels, {options.rounds} alternating rounds, one thread, µs")
     # The executor runs with NumPy's warnings off; so does a kernel alone.
     with threadpool_limits(1), np.errstate(all="ignore"), tempfile.TemporaryDirectory() as folder:
-        rows = [
-            _measured(*each, Path(folder), options.rounds) for each in track(chosen, "measuring", console=notes, transient=True)
-        ]
-    title = f"Reference kernels, {options.rounds} alternating rounds, one thread, µs"
+        for title, chosen in groups.items():
+            each = track(chosen, f"measuring {title}", console=notes, transient=True)
+            rows = [_measured(case, kind, Path(folder), options.rounds) for case, kind in each]
+            if rows:
+                _print(console, title, rows)
+
+
+def _print(console: Console, title: str, rows: list[Row]) -> None:
     table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0))
     for column in ("operator", "type", "shape"):
         table.add_column(column, overflow="fold")
     for column in ("kernel", "executor", "LiteRT", "invoke", "ratio", "run"):
         table.add_column(column, justify="right", no_wrap=True)
+    ratios: dict[str, list[float]] = {}
     for row in rows:
+        ratios.setdefault(row.operator, []).append(row.ratio)
         times = [f"{value:.1f}" for value in (row.kernel, row.executor, row.litert, row.invoke)]
         shares = [f"{value / row.litert:.2f}" for value in (row.kernel, row.executor)]
         table.add_row(row.operator, row.type, row.dims.removeprefix("1x"), *times, *shares)
     console.print(table)
-    above = sum(row.ratio > 1 for row in rows)
-    console.print(
-        f"{len(rows)} rows, {above} kernels above 1, {sum(row.executor > row.litert for row in rows)} executors above 1"
-    )
-    slowest = sorted(rows, key=lambda row: -row.ratio)[:10]
-    ratios: dict[str, list[float]] = {}
-    for row in rows:
-        ratios.setdefault(row.operator, []).append(row.ratio)
+    above, runs = sum(row.ratio > 1 for row in rows), sum(row.executor > row.litert for row in rows)
+    console.print(f"rows: {len(rows)}, kernels above 1: {above}, runs above 1: {runs}")
     means = {name: statistics.geometric_mean(found) for name, found in ratios.items()}
     longer = [f"{name} {mean:.2f}" for name, mean in means.items() if mean > 1]
-    console.print(f"{len(means)} operators, longer on the whole: {', '.join(longer) or 'none'}")
+    console.print(f"operators: {len(means)}, longer on the whole: {', '.join(longer) or 'none'}")
+    slowest = sorted(rows, key=lambda row: -row.ratio)[:10]
     console.print("slowest against LiteRT: " + ", ".join(f"{r.operator} {r.type} {r.dims} {r.ratio:.2f}" for r in slowest))
 
 

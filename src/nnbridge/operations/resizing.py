@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nnbridge.operations.arithmetic import rdbp, round_half_away
 from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Layout, Output, TypeSet, like, operation, rank, types
-from nnbridge.operations.tables import Function
+from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -207,30 +207,33 @@ def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Function:
     """Weighted sums of neighbours along an axis."""
     # An image that doubles has two phases whose products are the same: they are made once, of the whole image.
     whole = [share for at, *_, share in phases if isinstance(at, slice) and at.step == 2 and at.stop > size // 2 and share]
-    shared = {float(factor) for share in whole for factor in (share, one - share)}
+    shared = {part for share in whole for part in (share, one - share)}
     spread = (-1, *[1] * (3 - axis))
 
-    def mix(data: Array) -> Array:
+    def along(places: Places) -> Any:
+        return (*[slice(None)] * axis, places)
+
+    def factor(share: Any) -> Any:
+        return share.reshape(spread) if np.ndim(share) else share
+
+    def is_shared(share: Any) -> bool:
+        return not np.ndim(share) and share in shared
+
+    sides = [[(along(lower), one - share), (along(upper), share)] for _, lower, upper, share in phases]
+    steps = [
+        (along(at), [(places, factor(share), is_shared(share)) for places, share in pair if np.ndim(share) or share != 0])
+        for (at, *_), pair in zip(phases, sides, strict=True)
+    ]
+
+    def mix(data: Values) -> Values:
         result = np.empty((*data.shape[:axis], size, *data.shape[axis + 1 :]), data.dtype)
-        made = {share: data * data.dtype.type(share) for share in shared}
-
-        def product(at: Places, share: Any) -> Array:
-            if not np.ndim(share):
-                return _along(made[share], axis, at) if share in made else _along(data, axis, at) * share
-            return _along(data, axis, at) * share.reshape(spread)
-
-        for at, lower, upper, share in phases:
-            target = _along(result, axis, at)
-            if np.ndim(share) or share != 0:
-                np.add(product(lower, one - share), product(upper, share), out=target)
+        made = {share: data * share for share in shared}
+        for at, terms in steps:
+            first, *second = [made[share][places] if ready else data[places] * share for places, share, ready in terms]
+            if second:
+                np.add(first, second[0], out=result[at])
             else:
-                np.multiply(_along(data, axis, lower), one, out=target)
+                result[at] = first
         return result
 
     return mix
-
-
-def _along(data: Array, axis: int, places: Places) -> Array:
-    """These positions of an axis."""
-    index: Any = (*[slice(None)] * axis, places)
-    return data[index]
