@@ -11,6 +11,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from plainly import plainly
@@ -45,8 +46,7 @@ def measure(path: Path, rounds: int) -> None:
     inputs = seeded_inputs(model, 0)
     contenders: dict[str, Callable[[], object]] = {"nnbridge": lambda: Execution(compilation).run(inputs)}
     for kernels in ("reference", "optimised"):
-        runtime = LiteRT(path, kernels=kernels)
-        contenders[f"LiteRT {kernels}"] = lambda runtime=runtime: runtime.run(inputs)  # type: ignore[misc]
+        contenders[f"LiteRT {kernels}"] = partial(LiteRT(path, kernels=kernels).run, inputs)
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for run in contenders.values():
         run()

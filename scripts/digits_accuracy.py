@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from plainly import plainly
 from rich.console import Console
 from rich.table import Table
@@ -57,7 +59,7 @@ def main() -> None:
     sys.exit(1 if lost else 0)
 
 
-def _right(outputs: np.ndarray, labels: np.ndarray) -> int:  # type: ignore[type-arg]
+def _right(outputs: npt.NDArray[Any], labels: npt.NDArray[Any]) -> int:
     return int((outputs.reshape(len(labels), -1).argmax(axis=1) == labels).sum())
 
 

@@ -369,7 +369,7 @@ def onnx_files(weights: Weights, data: Data) -> dict[str, bytes]:
     model = onnx_float32(weights).SerializeToString()
     images = iter(calibration_images(data).transpose(0, 3, 1, 2)[:, np.newaxis])
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no annotations
         """Training images, one by one."""
 
         def get_next(self) -> dict[str, Array] | None:
@@ -497,7 +497,7 @@ def write(path: Path, content: bytes) -> None:
 def npz(**arrays: Array) -> bytes:
     """Arrays as a compressed .npz; the same arrays give the same bytes."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # any array might be the flag allow_pickle, for all mypy knows
     return buffer.getvalue()
 
 

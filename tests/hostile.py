@@ -6,10 +6,12 @@ import contextlib
 import resource
 import signal
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -105,18 +107,32 @@ def runs(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Ver
     return Verdict("model")
 
 
-class Damaged(Protocol):
+@dataclass(frozen=True)
+class Source(ABC):
     """A file to be altered, of any format."""
 
-    @property
-    def path(self) -> Path: ...
+    path: Path
 
-    def altered(self, rng: np.random.Generator) -> bytes: ...
+    @cached_property
+    def content(self) -> bytes:
+        """Its bytes."""
+        return self.path.read_bytes()
 
-    def damaged(self, rng: np.random.Generator) -> bytes: ...
+    @cached_property
+    @abstractmethod
+    def places(self) -> np.ndarray:
+        """Positions of bytes that are not inside a large constant."""
+
+    @abstractmethod
+    def altered(self, rng: np.random.Generator) -> bytes:
+        """The file with a few fields changed."""
+
+    def damaged(self, rng: np.random.Generator) -> bytes:
+        """The file with a few bytes changed."""
+        return damaged(self.content, self.places, rng)
 
 
-def require_good(sources: Sequence[Damaged], rng: np.random.Generator, path: Path, count: int) -> None:
+def require_good(sources: Sequence[Source], rng: np.random.Generator, path: Path, count: int) -> None:
     """Damage files by bytes and by structure in turn, written to ``path``; fail unless each verdict is good."""
     for n in range(count):
         source = sources[n // 2 % len(sources)]

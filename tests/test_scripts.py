@@ -39,7 +39,6 @@ def test_a_script_without_its_extras_names_them(script: str, without: str) -> No
 
 @pytest.mark.parametrize("script", ["benchmark.py", "benchmark_runtime.py"])
 def test_a_script_without_its_file_names_it(script: str) -> None:
-    pytest.importorskip("threadpoolctl")
     done = ended(script, "missing.tflite")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(f"{script}: missing.tflite: expected a model file, found none at this path\n")

@@ -127,7 +127,7 @@ class Pool:
     @classmethod
     def of(cls, buffer: object) -> Pool:
         """A pool over anything with the buffer protocol, seen read-only."""
-        view = memoryview(buffer)  # type: ignore[arg-type]
+        view = memoryview(buffer)  # type: ignore[arg-type]  # whatever has the buffer protocol, a TypeError otherwise
         return cls(view.toreadonly().cast("B"), buffer)
 
     def __len__(self) -> int:

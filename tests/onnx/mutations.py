@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,8 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor as F
 from google.protobuf.message import Message
 
-from tests.hostile import damaged, number, real, rearranged
+from tests import hostile
+from tests.hostile import number, real, rearranged
 
 LARGE = 256
 """Bytes; the inside of larger constants is left alone, because damage there changes nothing."""
@@ -29,16 +28,8 @@ _LOCATIONS = ("weights.bin", "../weights.bin", "/etc/passwd", "", "a\0b", "x" * 
 Place = tuple[Message, Any]
 
 
-@dataclass(frozen=True)
-class Source:
-    """A file to be altered."""
-
-    path: Path
-
-    @cached_property
-    def content(self) -> bytes:
-        """Its bytes."""
-        return self.path.read_bytes()
+class Source(hostile.Source):
+    """An ONNX file to be altered."""
 
     @cached_property
     def places(self) -> np.ndarray:
@@ -49,10 +40,6 @@ class Source:
                 at = self.content.find(message.raw_data)
                 kept[at : at + len(message.raw_data)] = False
         return np.flatnonzero(kept)
-
-    def damaged(self, rng: np.random.Generator) -> bytes:
-        """The file with a few bytes changed."""
-        return damaged(self.content, self.places, rng)
 
     def altered(self, rng: np.random.Generator) -> bytes:
         """The file with a few fields changed."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import flatbuffers
@@ -14,7 +12,8 @@ import numpy as np
 from nnbridge_tflite.flat import Decoder, Span
 from nnbridge_tflite.reader import read
 from nnbridge_tflite.schema import Field, Kind, enum_names, fields
-from tests.hostile import damaged, number, real, rearranged
+from tests import hostile
+from tests.hostile import number, real, rearranged
 from tests.tflite.files import pack
 
 LARGE = 256
@@ -26,16 +25,8 @@ Tree = dict[str, Any]
 Place = tuple[Tree, Field]
 
 
-@dataclass(frozen=True)
-class Source:
-    """A file to be altered."""
-
-    path: Path
-
-    @cached_property
-    def content(self) -> bytes:
-        """Its bytes."""
-        return self.path.read_bytes()
+class Source(hostile.Source):
+    """A TFLite file to be altered."""
 
     @cached_property
     def places(self) -> np.ndarray:
@@ -50,10 +41,6 @@ class Source:
     @cached_property
     def _tree(self) -> Tree:
         return Decoder(memoryview(self.content)).root("Model")
-
-    def damaged(self, rng: np.random.Generator) -> bytes:
-        """The file with a few bytes changed."""
-        return damaged(self.content, self.places, rng)
 
     def altered(self, rng: np.random.Generator) -> bytes:
         """The file with a few fields changed."""

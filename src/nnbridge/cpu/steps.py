@@ -38,7 +38,7 @@ def prepared_step(call: Call, operation: Operation) -> Step | None:
     if not isinstance(kernel, Prepared) or not kernel.ready(call):
         return None
     try:
-        compute = kernel.prepare(call)
+        compute = kernel.first_part(call)
     except Exception:
         # Whatever it is, the kernel as a whole meets it again in the run, which tells it.
         return None
@@ -51,18 +51,15 @@ def prepared_step(call: Call, operation: Operation) -> Step | None:
                 _place(frame, i, converted(call, out, result), operation.inputs)
 
         return several
-    (target, out), first = outputs[0], sources[0]
+    target, out = outputs[0]
     dims, dtype = out.dims, out.dtype
 
-    # What small operations spend their time on: the common case calls nothing but the kernel.
+    # What small operations spend their time on.
     def one(frame: Frame) -> None:
         value: Any = compute(*[frame[i] for i in sources])
         if value.shape != dims or value.dtype != dtype or not value.flags.c_contiguous:
             value = converted(call, out, value)
-        if frame[target] is None and value.base is None and (value is not frame[first] and len(sources) == 1):
-            frame[target] = value
-        else:
-            _place(frame, target, value, operation.inputs)
+        _place(frame, target, value, operation.inputs)
 
     return one
 
@@ -104,5 +101,7 @@ def shares_memory(value: npt.NDArray[Any], frame: Frame, inputs: Sequence[int]) 
     It has to be copied then: the arena may give the input's place to another operand while the result still lives, and the
     caller may change what it gave, or what it was given.
     """
-    given = (frame[k] for k in inputs if frame[k] is not None)
-    return any(value is array or (value.base is not None and np.may_share_memory(array, value)) for array in given)
+    given = [frame[k] for k in inputs if frame[k] is not None]
+    if value.base is None:
+        return any(value is array for array in given)
+    return any(np.may_share_memory(array, value) for array in given)

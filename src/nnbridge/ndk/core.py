@@ -96,7 +96,10 @@ class _Handles:
     def remove(self, handle: Handle | None, kind: type[_Object]) -> _Object | None:
         with self._lock:
             found = self._objects.get(handle) if handle else None
-            return self._objects.pop(handle) if handle and isinstance(found, kind) else None  # type: ignore[return-value]
+            if not handle or not isinstance(found, kind):
+                return None
+            del self._objects[handle]
+            return found
 
 
 HANDLES = _Handles()

@@ -263,12 +263,12 @@ class Prepared:
     def __call__(self, call: Call) -> Array | Sequence[Array]:
         """The whole kernel."""
         fixed = (arg for arg in call.args if arg.present and arg.name not in self.data)
-        compute = call.once("prepared", lambda: self.prepare(self._without_data(call)), *fixed)
+        compute = call.once("prepared", lambda: self.first_part(call), *fixed)
         return compute(*(arg.data for _, arg in self.places(call)))
 
-    def _without_data(self, call: Call) -> Call:
-        """What ``prepare`` may look at, and the function that it makes may hold on to."""
-        return call.with_args([arg.with_value(None, arg.dims) if arg.name in self.data else arg for arg in call.args])
+    def first_part(self, call: Call) -> Compute:
+        """What ``prepare`` makes of a call. It is shown none of the data, so that what it makes holds on to none."""
+        return self.prepare(call.with_args([a.with_value(None, a.dims) if a.name in self.data else a for a in call.args]))
 
     def places(self, call: Call) -> Iterator[tuple[int, Arg]]:
         """The data among a call's arguments, with their positions."""

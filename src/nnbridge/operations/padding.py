@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -110,5 +110,5 @@ def _mirrored_shape(call: Call) -> tuple[int, ...]:
 )
 def mirror_pad(call: Call) -> Array:
     """N96."""
-    mode = "reflect" if int(call.scalar("mode")) == 0 else "symmetric"
-    return np.pad(call["input"].data, _pairs(call), mode=mode)  # type: ignore[call-overload]
+    mode: Literal["reflect", "symmetric"] = "reflect" if int(call.scalar("mode")) == 0 else "symmetric"
+    return np.pad(call["input"].data, _pairs(call), mode=mode)
