@@ -39,7 +39,7 @@ from nnbridge.cpu.executor import Executor
 from nnbridge.model import Model
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Prepared
-from nnbridge.operations.evaluate import converted, make_call, resolve, run_directly
+from nnbridge.operations.evaluate import finished, make_call, resolve, run_directly
 from nnbridge.types import operation_name
 from tests.tflite.case import I8, I32, SAME, SIGMOID, TANH, B, Bias, C, Case, F, W
 
@@ -282,10 +282,8 @@ def _kernel(model: Model, inputs: list[Any]) -> Callable[[], Any]:
     kernel = declared.kernel
     if not isinstance(kernel, Prepared) or not kernel.ready(call):
         return lambda: run_directly(call)
-    compute, data = kernel.prepare(call), [arg.data for _, arg in kernel.places(call)]
-    if not declared.outputs[-1].repeat and len(call.outs) == 1:
-        return lambda: converted(call, call.outs[0], compute(*data))
-    return lambda: [converted(call, out, result) for out, result in zip(call.outs, compute(*data), strict=True)]
+    compute, data = finished(call, kernel.first_part(call)), [arg.data for _, arg in kernel.places(call)]
+    return lambda: compute(*data)
 
 
 def _repeats(side: Callable[[], Any]) -> int:

@@ -19,7 +19,7 @@ from nnbridge.errors import OpFailedError
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, one_over_one_plus_x
 from nnbridge.types import OperandCode, OperationCode
-from tests.operations.calls import I8, U8, output, run, scalar, tensor
+from tests.operations.calls import FLOAT, I8, U8, output, run, scalar, tensor
 
 Op = OperationCode
 F32 = OperandCode.FLOAT32
@@ -134,6 +134,17 @@ def test_topk_is_a_descending_sort_that_puts_later_equals_first(
     order = [sorted(range(size), key=lambda i, row=row: (-row[i], -i))[:k] for row in x]
     assert places.tolist() == order
     np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(order), axis=1))
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("kind", [FLOAT, U8, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, OperandCode.TENSOR_INT32])
+def test_topk_finds_the_lowest_of_all_values_each_in_its_place(kind: OperandCode, rows: int) -> None:
+    dtype = tensor([], kind).dtype
+    lowest = -np.inf if dtype.kind == "f" else np.iinfo(str(dtype)).min
+    x = tensor([[lowest, 7, lowest, lowest]] * rows, kind)
+    values, places = run(Op.TOPK_V2, [x, scalar(3)], output(kind), output(INDEXES))
+    assert values.tolist() == [[7, lowest, lowest]] * rows
+    assert places.tolist() == [[1, 3, 2]] * rows
 
 
 def test_topk_takes_what_is_not_a_number_for_the_largest() -> None:

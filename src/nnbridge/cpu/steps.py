@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nnbridge.cpu.binding import Frame, Step
 from nnbridge.model import Operation
 from nnbridge.operations.call import Arg, Call, Prepared
-from nnbridge.operations.evaluate import converted, run_directly, run_kernel
+from nnbridge.operations.evaluate import finished, run_directly, run_kernel
 
 
 def reference_step(call: Call, operation: Operation, rounded: Callable[[Arg], Arg] | None) -> Step:
@@ -38,30 +38,17 @@ def prepared_step(call: Call, operation: Operation) -> Step | None:
     if not isinstance(kernel, Prepared) or not kernel.ready(call):
         return None
     try:
-        compute = kernel.first_part(call)
+        compute = finished(call, kernel.first_part(call))
     except Exception:
         # Whatever it is, the kernel as a whole meets it again in the run, which tells it.
         return None
     sources = [operation.inputs[k] for k, _ in kernel.places(call)]
-    outputs = list(zip(operation.outputs, call.outs, strict=True))
-    if len(outputs) > 1 or call.definition.outputs[-1].repeat:
 
-        def several(frame: Frame) -> None:
-            for (i, out), result in zip(outputs, compute(*[frame[i] for i in sources]), strict=True):
-                _place(frame, i, converted(call, out, result), operation.inputs)
+    def step(frame: Frame) -> None:
+        for i, value in zip(operation.outputs, compute(*[frame[i] for i in sources]), strict=True):
+            _place(frame, i, value, operation.inputs)
 
-        return several
-    target, out = outputs[0]
-    dims, dtype = out.dims, out.dtype
-
-    # What small operations spend their time on.
-    def one(frame: Frame) -> None:
-        value: Any = compute(*[frame[i] for i in sources])
-        if value.shape != dims or value.dtype != dtype or not value.flags.c_contiguous:
-            value = converted(call, out, value)
-        _place(frame, target, value, operation.inputs)
-
-    return one
+    return step
 
 
 def direct_step(call: Call, operation: Operation, slot: int) -> Step:

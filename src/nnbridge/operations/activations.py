@@ -187,12 +187,12 @@ def hard_swish(call: Call) -> Function:
 
 
 # Arrays: NumPy makes one of each number on every call.
-_THREE, _SIX = np.array(3, np.float32), np.array(6, np.float32)
+_THREE, _MINUS_THREE, _SIX = np.array(3, np.float32), np.array(-3, np.float32), np.array(6, np.float32)
 
 
 def _hard_swish(x: Values) -> Values:
     # Clamped before 3 is added: the same numbers, and one pass less that fills a new array.
-    gate: Values = x.clip(-_THREE, _THREE)
+    gate: Values = x.clip(_MINUS_THREE, _THREE)
     gate += _THREE
     gate *= x
     gate /= _SIX

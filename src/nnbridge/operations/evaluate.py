@@ -8,14 +8,14 @@ is widened unless the kernel asked for it, and results are converted to the outp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason
-from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.call import Arg, Call, Compute
 from nnbridge.operations.declaration import DATA_DEPENDENT, OperationDef
 from nnbridge.operations.matching import match
 from nnbridge.types import OperandCode, type_name
@@ -139,6 +139,36 @@ def converted(call: Call, out: Arg, result: npt.NDArray[Any]) -> npt.NDArray[Any
     if result.dtype != dtype:
         result = result.astype(dtype)
     return result if result.flags.c_contiguous else np.ascontiguousarray(result)
+
+
+def finished(call: Call, compute: Compute) -> Callable[..., Sequence[npt.NDArray[Any]]]:
+    """The second part of a prepared kernel, with its results as :func:`converted` makes them. Small operations spend their time
+    here: what results should be is looked up once, and those that are so are passed on.
+    """
+    wanted = [(out.dims, out.dtype) for out in call.outs]
+    if len(wanted) == 1 and not call.definition.outputs[-1].repeat:
+        return _finished_one(call, compute)
+
+    def several(*data: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
+        results: Any = compute(*data)
+        for result, (dims, dtype) in zip(results, wanted, strict=True):
+            if result.shape != dims or result.dtype != dtype or not result.flags.c_contiguous:
+                return [converted(call, out, result) for out, result in zip(call.outs, results, strict=True)]
+        return results
+
+    return several
+
+
+def _finished_one(call: Call, compute: Compute) -> Callable[..., Sequence[npt.NDArray[Any]]]:
+    dims, dtype = call.out.dims, call.out.dtype
+
+    def one(*data: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
+        result: Any = compute(*data)
+        if result.shape != dims or result.dtype != dtype or not result.flags.c_contiguous:
+            result = converted(call, call.out, result)
+        return (result,)
+
+    return one
 
 
 def _fits(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
