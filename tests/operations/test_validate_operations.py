@@ -31,39 +31,51 @@ TENSORS = {
     "m": OperandCode.TENSOR_QUANT16_SYMM,
     "y": OperandCode.TENSOR_QUANT8_SYMM,
 }
-SCALARS = {"I": OperandCode.INT32, "F": OperandCode.FLOAT32, "H": OperandCode.FLOAT16, "B": OperandCode.BOOL}
-CODES = {**TENSORS, **SCALARS}
+SCALARS = {
+    "I": OperandCode.INT32,
+    "F": OperandCode.FLOAT32,
+    "H": OperandCode.FLOAT16,
+    "B": OperandCode.BOOL,
+    "u": OperandCode.UINT32,
+}
+# Types that no signature has.
+ELSEWHERE = {"o": OperandCode.TENSOR_OEM_BYTE}
+CODES = {**TENSORS, **SCALARS, **ELSEWHERE}
+EVERY = "".join(CODES)
 QUANTISED = "qsamy"
 SCALE = 1 / 256
 
 # What Android's tests do not try, because it is another valid signature: operation -> input -> types.
 ALSO_VALID: dict[str, dict[int, str]] = {
-    "LSH_PROJECTION": {1: "fhiqsbpamyIFHB"},
-    "DEPTHWISE_CONV_2D": {1: "qsp", 8: "IB"},
+    "LSH_PROJECTION": {1: EVERY},
     "ARGMIN": {0: "fhiqs"},
     "ARGMAX": {0: "fhiqs"},
-    "TRANSPOSE_CONV_2D": {1: "qsp"},
-    "CONV_2D": {1: "qsp", 7: "IB"},
-    "GROUPED_CONV_2D": {1: "qsp"},
     "CAST": {0: "fhiqs"},
     "DEQUANTIZE": {0: "qsyp"},
     "RANDOM_MULTINOMIAL": {0: "fh"},
     "AXIS_ALIGNED_BBOX_TRANSFORM": {1: "qs"},
     "QUANTIZE": {0: "fh"},
-    "RANK": {0: "fhiqsbpamy"},
+    "RANK": {0: "".join(TENSORS) + "o"},
 }
 ALSO_VALID_OUTPUT: dict[str, str] = {"CAST": "fhiq", "DEQUANTIZE": "fh", "QUANTIZE": "qs"}
 
-# One operand more is another valid signature.
-MORE_INPUTS = ("CONCATENATION", "PACK")
-MORE_OUTPUTS = (
-    "SPLIT",
-    "UNIDIRECTIONAL_SEQUENCE_RNN",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM",
-    "BIDIRECTIONAL_SEQUENCE_RNN",
-    "BIDIRECTIONAL_SEQUENCE_LSTM",
-)
-"""Operations whose state may be given back, and SPLIT."""
+# Convolutions, whose filter may be quantised as the input or per channel. Android's tests of CONV_2D and GROUPED_CONV_2D leave
+# the parameters of the one at the other, and so have it refused for these.
+CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "GROUPED_CONV_2D", "TRANSPOSE_CONV_2D")
+# In the form of this many inputs, this one is the layout or a padding.
+LAYOUT_OR_PADDING = {"CONV_2D": (10, 7), "DEPTHWISE_CONV_2D": (11, 8)}
+
+# How many operands more Android's tests try, and how many of them may be valid: an LSTM with 4 more is one with layer norm;
+# states may be given back; SPLIT has as many outputs as an input's value says.
+INPUTS_MORE, OUTPUTS_MORE = 5, 6
+TRIED = {"LSTM": 3}
+STATES = {
+    "SPLIT": OUTPUTS_MORE,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": 1,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": 3,
+    "BIDIRECTIONAL_SEQUENCE_RNN": 3,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": 5,
+}
 
 
 @dataclass(frozen=True)
@@ -96,7 +108,7 @@ def accepted(operation: str, inputs: list[Operand], outputs: list[Operand]) -> b
 
 def add(builder: ModelBuilder, operand: Operand) -> int:
     """The operand in a builder."""
-    dims = operand.dims if operand.letter in TENSORS else ()
+    dims = () if operand.letter in SCALARS else operand.dims
     index = builder.add_operand(CODES[operand.letter], dims, scale=SCALE if operand.letter in QUANTISED else 0.0)
     if operand.letter == "p":
         axis = 3 if len(dims) == 4 and dims[0] == 1 else 0
@@ -106,30 +118,39 @@ def add(builder: ModelBuilder, operand: Operand) -> int:
 
 def retyped(operand: Operand, letter: str) -> Operand:
     """The operand with another type; a scalar that becomes a tensor gets one dimension."""
-    return Operand(letter, operand.dims or ((1,) if letter in TENSORS else ()))
+    return Operand(letter, operand.dims or (() if letter in SCALARS else (1,)))
 
 
 def input_types(signature: Signature) -> Iterator[tuple[int, str]]:
     """Every other type of every input that must be refused."""
     for i, text in enumerate(signature.inputs):
         allowed = ALSO_VALID.get(signature.operation, {}).get(i, "")
+        if signature.operation in CONVOLUTIONS and i == 1:
+            allowed = {"q": "p", "s": "p", "p": signature.inputs[0][0]}.get(text[0], "")
+        if LAYOUT_OR_PADDING.get(signature.operation) == (len(signature.inputs), i):
+            allowed = "IB"
         yield from ((i, letter) for letter in CODES if letter != text[0] and letter not in allowed)
 
 
-def ranks(signature: Signature) -> Iterator[tuple[tuple[int, ...], int, bool]]:
-    """Inputs, a rank that they get, and whether it is valid."""
-    for rule in signature.ranks.split():
-        found = re.fullmatch(r"([\d,]+)(<=|>=|=)(\d+)(?:-(\d+))?", rule)
-        assert found is not None, rule
-        positions = tuple(map(int, found.group(1).split(",")))
-        first, last = int(found.group(3)), int(found.group(4) or found.group(3))
-        low = {"<=": 1, ">=": first, "=": first}[found.group(2)]
-        high = None if found.group(2) == ">=" else last
-        yield from ((positions, rank, True) for rank in {low, low + 1 if high is None else high})
-        if high is not None:
-            yield positions, high + 1, False
-        if low > 1:
-            yield positions, low - 1, False
+def ranks(rule: str, inputs: list[Operand]) -> Iterator[tuple[list[Operand], bool]]:
+    """The inputs with the ranks at the ends of a rule and beyond them, and whether those are valid."""
+    found = re.fullmatch(r"([\d,]+)(<=|>=|=)(\d+)(?:-(\d+))?", rule)
+    assert found is not None, rule
+    positions = tuple(map(int, found.group(1).split(",")))
+    first, last = int(found.group(3)), int(found.group(4) or found.group(3))
+    low = {"<=": 1, ">=": first, "=": first}[found.group(2)]
+    high = None if found.group(2) == ">=" else last
+    if low == high:
+        assert all(len(inputs[i].dims) == low for i in positions), f"{rule}: the signature itself has other ranks"
+
+    def moved(rank: int) -> list[Operand]:
+        return [ranked(operand, rank) if i in positions else operand for i, operand in enumerate(inputs)]
+
+    yield from ((moved(rank), True) for rank in sorted({low, low + 1 if high is None else high}))
+    if high is not None:
+        yield moved(high + 1), False
+    if low > 1:
+        yield moved(low - 1), False
 
 
 def ranked(operand: Operand, rank: int) -> Operand:
@@ -176,24 +197,63 @@ def test_another_type_of_an_output_is_refused(signature: Signature) -> None:
 
 
 @pytest.mark.parametrize("signature", CASES)
-def test_one_operand_more_is_refused(signature: Signature) -> None:
-    inputs, outputs = operands(signature)
-    if signature.operation not in MORE_INPUTS:
-        assert not accepted(signature.operation, [*inputs, inputs[0]], outputs)
-    if signature.operation not in MORE_OUTPUTS:
-        assert not accepted(signature.operation, inputs, [*outputs, outputs[0]])
-    assert not accepted(signature.operation, [], outputs)
-    assert not accepted(signature.operation, inputs, [])
+def test_more_operands_and_none_are_refused(signature: Signature) -> None:
+    operation, (inputs, outputs) = signature.operation, operands(signature)
+    for more in range(1, TRIED.get(operation, INPUTS_MORE) + 1):
+        assert not accepted(operation, inputs + inputs[:1] * more, outputs), f"{more} inputs more"
+    for more in range(STATES.get(operation, 0) + 1, OUTPUTS_MORE + 1):
+        assert not accepted(operation, inputs, outputs + outputs[:1] * more), f"{more} outputs more"
+    assert not accepted(operation, [], outputs)
+    assert not accepted(operation, inputs, [])
 
 
 @pytest.mark.parametrize("signature", [case for case in CASES if case.values[0].ranks])
 def test_ranks(signature: Signature) -> None:
     inputs, outputs = operands(signature)
-    for positions, rank, valid in ranks(signature):
-        moved = [ranked(o, rank) if i in positions else o for i, o in enumerate(inputs)]
-        if any(o.letter == "p" for i, o in enumerate(moved) if i in positions):
-            continue
-        assert accepted(signature.operation, moved, outputs) == valid, (positions, rank, valid)
+    for rule in signature.ranks.split():
+        for moved, valid in ranks(rule, inputs):
+            # Without its dimension of channels a filter cannot be quantised by them.
+            if valid or not any(was.letter == "p" and is_ != was for was, is_ in zip(inputs, moved, strict=True)):
+                assert accepted(signature.operation, moved, outputs) == valid, (rule, moved)
+
+
+RANKS = [
+    ("ExactlyWillReturnSameInputAsValidMutation", "0=3", True, [(2, 2, 2)]),
+    ("ExactlyWillReturnTwoInvalidMutationsWithLowerAndHigherRank", "0=3", False, [(2, 2, 2, 1), (2, 2)]),
+    ("AtLeastWillReturnTwoValidMutationsAboveThreshold", "0>=1", True, [(2,), (2, 2)]),
+    ("AtLeastWillReturnOneInvalidMutationsBelowThreshold", "0>=2", False, [(2,)]),
+    ("AtLeastWillReturnNoInvalidMutationsIfThresholdIs1", "0>=1", False, []),
+    ("UpToWillReturnUpToTwoValidMutationsBelowThreshold", "0<=3", True, [(2,), (2, 2, 2)]),
+    ("UpToWillReturnOneInvalidMutationsAboveThreshold", "0<=3", False, [(2, 2, 2, 1)]),
+    ("BetweenWillReturnTwoValidMutationsOnRangeBoundaries", "0=2-4", True, [(2, 2), (2, 2, 2, 1)]),
+    ("BetweenWillReturnTwoInvValidMutationsAdjacentToRangeBoundaries", "0=2-4", False, [(2, 2, 2, 1, 1), (2,)]),
+    ("BetweenWillReturnOneInvalidMutationsOnlyIfLowerBoundIs1", "0=1-4", False, [(2, 2, 2, 1, 1)]),
+]
+APPLIES = [
+    ("AppliesConstraintToInputsAtGivenInputsToGenerateValidMutations", True, [((0, 0), (2, 2)), ((0, 0, 1), (2, 2, 1))]),
+    ("AppliesConstraintToInputsAtGivenInputsToGenerateInvalidMutations", False, [((0,), (2,))]),
+]
+
+
+@pytest.mark.parametrize(("rule", "valid", "expected"), [pytest.param(*rest, id=name) for name, *rest in RANKS])
+def test_a_rule_of_ranks_is_tried_at_its_ends_and_beyond(rule: str, valid: bool, expected: list[tuple[int, ...]]) -> None:
+    tried = [moved[0].dims for moved, fits in ranks(rule, [Operand("i", (2, 2, 2))]) if fits == valid]
+    assert tried == expected
+
+
+def test_ExactlyWillFailIfValidInputHasInvalidSize() -> None:
+    with pytest.raises(AssertionError, match="0=3: the signature itself has other ranks"):
+        list(ranks("0=3", [Operand("i", (2, 2))]))
+
+
+@pytest.mark.parametrize(("valid", "expected"), [pytest.param(*rest, id=name) for name, *rest in APPLIES])
+def test_a_rule_of_several_inputs_gives_all_of_them_the_rank_and_leaves_the_others(
+    valid: bool, expected: list[tuple[tuple[int, ...], tuple[int, ...]]]
+) -> None:
+    inputs = [Operand("i", (0, 0)), Operand("i", (1,)), Operand("i", (2, 2))]
+    tried = [moved for moved, fits in ranks("0,2>=2", inputs) if fits == valid]
+    assert [(first.dims, last.dims) for first, _, last in tried] == expected
+    assert [middle for _, middle, _ in tried] == [inputs[1]] * len(expected)
 
 
 # -- tests of their own ------------------------------------------------------------------------------------------------
@@ -387,7 +447,7 @@ REVERSE_int32 REVERSE_quant8_bad_none REVERSE_quant8_bad_zeroPoint REVERSE_quant
 REVERSE_quant8_signed_bad_zeroPoint REVERSE_quant8_signed_bad_scale REVERSE_float32_rank_good REVERSE_float32_rank_lo
 REVERSE_float32_rank_hi
 """
-# The names of Android's tests, less 13 that test its own generator of ranks.
+# The names of Android's tests of operations; 13 more test the generator of ranks.
 OWN = {"MUL_quant8_bad_output_scale", "IF", "WHILE"}
 OWN |= {str(case.id) for case in BAD_PARAMETERS}
 OWN |= {f"{operation}_{rest}" for operation in ("PACK", "REVERSE") for rest in ("quant8_bad_none", "float32_rank_good")}
@@ -396,4 +456,5 @@ OWN |= {f"{operation}_float32_rank_{end}" for operation in ("PACK", "REVERSE") f
 
 def test_each_of_androids_tests_has_a_counterpart() -> None:
     assert {row.test for row in ROWS} | OWN == set(ANDROIDS.split())
-    assert len(set(ANDROIDS.split())) == 319 - 13
+    generator = {name for name, *_ in (*RANKS, *APPLIES)} | {"ExactlyWillFailIfValidInputHasInvalidSize"}
+    assert len(set(ANDROIDS.split())) + len(generator) == 319
