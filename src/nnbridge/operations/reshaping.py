@@ -333,7 +333,7 @@ def split(call: Call) -> Callable[[Array], Sequence[Array]]:
     axis = call.axis("axis", len(dims))
     size = dims[axis] // len(call.outs)
     parts = [(*[slice(None)] * axis, slice(start, start + size)) for start in range(0, dims[axis], size)]
-    return lambda x: [x[part] for part in parts]
+    return lambda x: [x[part].copy() for part in parts]
 
 
 # -- TILE, FILL, RANK, REVERSE, CHANNEL_SHUFFLE ----------------------------------------------------------------------
