@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,7 +153,7 @@ def resize_bilinear(call: Call) -> Function:
     def resize(images: Array) -> Array:
         data = images.astype(one.dtype, copy=False)
         for mix in mixers:
-            data = mix(data)
+            data = mix(data, data is not images)
         return rdbp(data, 20) if signed else data
 
     return resize
@@ -203,37 +205,69 @@ def _spaced(positions: npt.NDArray[np.int64]) -> Places:
     return slice(int(positions[0]), int(positions[-1]) + 1, step)
 
 
-def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Function:
-    """Weighted sums of neighbours along an axis."""
-    # An image that doubles has two phases whose products are the same: they are made once, of the whole image.
-    whole = [share for at, *_, share in phases if isinstance(at, slice) and at.step == 2 and at.stop > size // 2 and share]
-    shared = {part for share in whole for part in (share, one - share)}
-    spread = (-1, *[1] * (3 - axis))
+Terms = list[tuple[Places, Any]]
+"""Of one or two neighbours: their positions and their share."""
 
-    def along(places: Places) -> Any:
-        return (*[slice(None)] * axis, places)
 
-    def factor(share: Any) -> Any:
-        return share.reshape(spread) if np.ndim(share) else share
-
-    def is_shared(share: Any) -> bool:
-        return not np.ndim(share) and share in shared
-
-    sides = [[(along(lower), one - share), (along(upper), share)] for _, lower, upper, share in phases]
-    steps = [
-        (along(at), [(places, factor(share), is_shared(share)) for places, share in pair if np.ndim(share) or share != 0])
-        for (at, *_), pair in zip(phases, sides, strict=True)
+def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Values, bool], Values]:
+    """Weighted sums of neighbours along an axis, of data that may be written over if it is ``ours``."""
+    steps: list[tuple[Places, Terms]] = [
+        (at, [(places, part) for places, part in ((lower, one - share), (upper, share)) if np.ndim(part) or part != 0])
+        for at, lower, upper, share in phases
     ]
+    # An image that doubles has two phases whose products are the same: they are made once, of the whole image.
+    doubled = [(at, terms) for at, terms in steps if _is_half(at, terms, size)]
+    others = [(at, terms) for at, terms in steps if not _is_half(at, terms, size)]
+    shares = sorted({share for _, terms in doubled for _, share in terms})
 
-    def mix(data: Values) -> Values:
-        result = np.empty((*data.shape[:axis], size, *data.shape[axis + 1 :]), data.dtype)
-        made = {share: data * share for share in shared}
-        for at, terms in steps:
-            first, *second = [made[share][places] if ready else data[places] * share for places, share, ready in terms]
+    def mix(data: Values, ours: bool) -> Values:
+        # What lies behind the axis is one piece, what lies before it one axis.
+        before, behind = data.shape[:axis], data.shape[axis + 1 :]
+        pieces = data.reshape(math.prod(before), -1, math.prod(behind))
+        result = np.empty((*before, size, *behind), data.dtype)
+        target = result.reshape(len(pieces), size, -1)
+        for at, terms in others:
+            first, *second = [_weighted(pieces[:, places], share) for places, share in terms]
             if second:
-                np.add(first, second[0], out=result[at])
+                np.add(first, second[0], out=target[:, at])
             else:
-                result[at] = first
+                target[:, at] = first
+        made = {share: np.multiply(pieces, share, out=pieces if ours and share == shares[-1] else None) for share in shares}
+        for at, terms in doubled:
+            _add_to(target[:, at], [(made[share], places) for places, share in terms])
         return result
 
     return mix
+
+
+def _is_half(at: Places, terms: Terms, size: int) -> bool:
+    """True for every second position of an image, each between two neighbours."""
+    between = len(terms) == 2 and all(isinstance(places, slice) for places, _ in terms)
+    return between and isinstance(at, slice) and at.step == 2 and at.stop > size // 2
+
+
+def _weighted(pieces: Values, share: Any) -> Values:
+    if np.ndim(share):
+        return pieces * share.reshape(-1, 1)
+    return pieces if share == 1 else pieces * share
+
+
+_SHORT = 1024
+"""Shorter pieces take less time when all of them are added as one, and then put in their places."""
+
+
+def _add_to(target: Values, terms: list[tuple[Values, Any]]) -> None:
+    """Puts into ``target`` the sums of two arrays of pieces, each at its own positions, slices of step 1."""
+    (one, here), (other, there) = terms
+    count, size = target.shape[1:]
+    if size >= _SHORT:
+        np.add(one[:, here], other[:, there], out=target)
+        return
+    # Added as the values that they are in memory, one of them shifted: sums of pieces that do not belong together lie behind
+    # the last position.
+    total = np.empty(one.shape, one.dtype)
+    reach = one.size - size * max(here.start, there.start)
+    first, second = (made.reshape(-1)[size * places.start :][:reach] for made, places in terms)
+    np.add(first, second, out=total.reshape(-1)[:reach])
+    piece = np.dtype((np.void, size * one.itemsize))
+    target.view(piece)[...] = total[:, :count].view(piece)
