@@ -130,6 +130,7 @@ def test_topk_is_a_descending_sort_that_puts_later_equals_first(
     x = (rng.integers(0, 4, (rows, size)) if ties else rng.permuted(np.tile(np.arange(size), (rows, 1)), axis=1)).astype(
         np.float32
     )
+    x[x == 0] = -np.inf
     values, places = run(Op.TOPK_V2, [tensor(x), scalar(k)], output(), output(INDEXES))
     order = [sorted(range(size), key=lambda i, row=row: (-row[i], -i))[:k] for row in x]
     assert places.tolist() == order
@@ -141,10 +142,11 @@ def test_topk_is_a_descending_sort_that_puts_later_equals_first(
 def test_topk_finds_the_lowest_of_all_values_each_in_its_place(kind: OperandCode, rows: int) -> None:
     dtype = tensor([], kind).dtype
     lowest = -np.inf if dtype.kind == "f" else np.iinfo(str(dtype)).min
-    x = tensor([[lowest, 7, lowest, lowest]] * rows, kind)
-    values, places = run(Op.TOPK_V2, [x, scalar(3)], output(kind), output(INDEXES))
-    assert values.tolist() == [[7, lowest, lowest]] * rows
-    assert places.tolist() == [[1, 3, 2]] * rows
+    for last in (lowest, 5):
+        x = tensor([[lowest, 7, 9, last]] * rows, kind)
+        values, places = run(Op.TOPK_V2, [x, scalar(4)], output(kind), output(INDEXES))
+        assert values.tolist() == [[9, 7, last, lowest]] * rows
+        assert places.tolist() == [[2, 1, 3, 0]] * rows
 
 
 def test_topk_takes_what_is_not_a_number_for_the_largest() -> None:

@@ -57,7 +57,7 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
     # Each maximum that was found makes way to the next one by becoming the lowest value. One that is the lowest itself could
     # have been found before. Backwards, because the first of equal values is found and the last is wanted.
     lowest: Any = -math.inf if x.dtype.kind == "f" else integer_range(x)[0]
-    picks, last, rows, empty = range(k), size - 1, np.arange(count), np.empty
+    picks, last, rows, empty = range(k - 1), size - 1, np.arange(count), np.empty
 
     def pick_of_one(x: Values) -> Sequence[Values]:
         row, places = x.ravel(), empty(dims, _PLACE)
@@ -66,8 +66,9 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
             place = rest.argmax()
             rest[place] = lowest
             found[i] = last - place
-        values = row[places]
-        return (values, places.astype(_INDEX)) if values.item(-1) != lowest else sort(x)
+        place = rest.argmax()
+        found[-1] = last - place
+        return (row[places], places.astype(_INDEX)) if rest.item(place) != lowest else sort(x)
 
     def pick_of_each(x: Values) -> Sequence[Values]:
         places = empty((count, k), _PLACE)
@@ -76,8 +77,12 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
             place = rest.argmax(axis=1)
             rest[rows, place] = lowest
             np.subtract(last, place, out=places[:, i])
+        place = rest.argmax(axis=1)
+        if (rest[rows, place] == lowest).any():
+            return sort(x)
+        np.subtract(last, place, out=places[:, -1])
         values = np.take_along_axis(x.reshape(count, size), places, axis=1)
-        return sort(x) if (values[:, -1] == lowest).any() else (values.reshape(dims), places.astype(_INDEX).reshape(dims))
+        return values.reshape(dims), places.astype(_INDEX).reshape(dims)
 
     return pick_of_one if count == 1 else pick_of_each
 
