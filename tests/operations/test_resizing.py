@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nnbridge.errors import OpFailedError
@@ -31,6 +31,12 @@ def resized(code: OperationCode, image: Arg, width: float, *, corners: bool = Fa
     flags = [scalar(flag, BOOL) for flag in (False, corners, centres)]
     [y] = run(code, [image, scalar(width), scalar(1), *flags], output(kind, scale=image.scale))
     return y.reshape(-1)
+
+
+# A size of an image and the wanted one: any two, or two in proportion, whose positions repeat.
+_SIZES = st.tuples(st.integers(1, 14), st.integers(1, 14)) | st.tuples(*[st.integers(1, 4)] * 3).map(
+    lambda sizes: (4 * sizes[0] * sizes[1], 4 * sizes[0] * sizes[2])
+)
 
 
 def test_bilinear_weights_follow_the_distance() -> None:
@@ -110,6 +116,40 @@ def test_nchw_images_are_resized_over_their_last_dimensions() -> None:
 def test_no_images_give_no_images() -> None:
     [y] = run(Op.RESIZE_NEAREST_NEIGHBOR, [tensor(np.ones((0, 2, 2, 1))), scalar(3), scalar(3), scalar(False, BOOL)])
     assert y.shape == (0, 3, 3, 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    vertical=_SIZES,
+    horizontal=_SIZES,
+    channels=st.sampled_from([1, 3]),
+    placing=st.sampled_from(["", "corners", "centres"]),
+    seed=st.integers(0, 2**32),
+)
+@example((12, 8), (12, 8), 3, "", 0)
+def test_pixels_are_mixed_of_four_wherever_they_lie(
+    vertical: tuple[int, int], horizontal: tuple[int, int], channels: int, placing: str, seed: int
+) -> None:
+    image = np.random.default_rng(seed).integers(-128, 128, (2, vertical[0], horizontal[0], channels))
+    flags = [scalar(flag, BOOL) for flag in (False, placing == "corners", placing == "centres")]
+    arguments = [scalar(horizontal[1]), scalar(vertical[1]), *flags]
+    [real] = run(Op.RESIZE_BILINEAR, [tensor(image), *arguments])
+    np.testing.assert_allclose(real, _mixed(image, vertical, horizontal, placing), rtol=1e-4, atol=1e-3)
+    [signed] = run(Op.RESIZE_BILINEAR, [tensor(image, I8, scale=1.0), *arguments], output(I8, scale=1.0))
+    # Its steps are only good to half of 1/1024 each, 64 of them down and across, of a difference of 255.
+    assert np.abs(signed - real).max() <= 0.5 + 64 * 255 / 1024
+
+
+def _mixed(image: npt.NDArray[Any], vertical: tuple[int, int], horizontal: tuple[int, int], placing: str) -> npt.NDArray[Any]:
+    """Rows, then columns of an image, each mixed of its two neighbours."""
+    for axis, (size, wanted) in ((1, vertical), (2, horizontal)):
+        step = (size - 1) / (wanted - 1) if placing == "corners" and wanted > 1 else size / wanted
+        places = [(i + 0.5) * step - 0.5 if placing == "centres" else i * step for i in range(wanted)]
+        inside = np.clip(places, 0, size - 1)
+        lower = np.floor(inside).astype(int)
+        share = np.reshape(inside - lower, [-1 if k == axis else 1 for k in range(4)])
+        image = image.take(lower, axis) * (1 - share) + image.take(np.minimum(lower + 1, size - 1), axis) * share
+    return image
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=6), st.integers(1, 9), st.sampled_from(["", "corners", "centres"]))

@@ -242,7 +242,7 @@ def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Val
 
 def _is_half(at: Places, terms: Terms, size: int) -> bool:
     """True for every second position of an image, each between two neighbours."""
-    between = len(terms) == 2 and all(isinstance(places, slice) for places, _ in terms)
+    between = len(terms) == 2 and all(isinstance(places, slice) and places.step == 1 for places, _ in terms)
     return between and isinstance(at, slice) and at.step == 2 and at.stop > size // 2
 
 
