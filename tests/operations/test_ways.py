@@ -285,9 +285,15 @@ def test_large_inputs_may_lie_apart_in_memory() -> None:
     np.testing.assert_array_equal(got.data, want.data)
 
 
+def test_a_product_of_scales_that_no_float_holds_is_refused_by_name() -> None:
+    x = tensor([[1, 2]], U8, scale=1e30)
+    with pytest.raises(OpFailedError, match="PRELU: expected parameters whose products floats hold"):
+        run(Op.PRELU, [x, tensor([1, 2], U8, scale=1e30)], output(U8, scale=1.0))
+
+
 def test_scales_beyond_computing_are_told_by_the_run() -> None:
     executor = unary(Op.RELU1, (4,), 1e-45, 1e-45)
-    with pytest.raises(OverflowError):
+    with pytest.raises(OpFailedError, match="RELU1: expected parameters whose products floats hold"):
         executor.run([np.zeros(4, np.uint8)])
 
 

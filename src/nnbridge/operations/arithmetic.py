@@ -131,8 +131,9 @@ def saturate(x: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def product_scale(a: float, b: float) -> np.float32:
-    """The product of two scales as Android keeps it: rounded to float32."""
-    return np.float32(np.float32(a) * np.float32(b))
+    """The product of two scales as Android keeps it: rounded to float32, which may be infinite."""
+    with np.errstate(over="ignore"):
+        return np.float32(np.float32(a) * np.float32(b))
 
 
 def product_multiplier(input_scale: float, filter_scale: float, output_scale: float) -> float:

@@ -104,7 +104,7 @@ def run_kernel(call: Call) -> list[Arg]:
     inner = _to_nhwc(call)
     if call.definition.half == "widen":
         inner = _widen(inner)
-    answer = call.definition.kernel(inner)
+    answer = _answer(inner)
     results: list[npt.NDArray[Any]] = [answer] if isinstance(answer, np.ndarray) else list(answer)
     if inner.definition.layout is not None and _is_nchw(call):
         for i in inner.definition.layout.outputs:
@@ -120,10 +120,18 @@ def runs_directly(call: Call) -> bool:
 
 def run_directly(call: Call) -> list[npt.NDArray[Any]]:
     """The results of :func:`run_kernel` for a call that :func:`runs_directly`."""
-    answer = call.definition.kernel(call)
+    answer = _answer(call)
     if isinstance(answer, np.ndarray):
         return [converted(call, call.outs[0], answer)]
     return [converted(call, out, result) for out, result in zip(call.outs, answer, strict=True)]
+
+
+def _answer(call: Call) -> Any:
+    """What the kernel makes of a call; OP_FAILED where parameters, such as products of scales, exceed what floats hold."""
+    try:
+        return call.definition.kernel(call)
+    except OverflowError as error:
+        raise OpFailedError(Reason("parameters whose products floats hold", str(error), call.definition.name)) from error
 
 
 def _finish(call: Call, out: Arg, result: npt.NDArray[Any]) -> Arg:
