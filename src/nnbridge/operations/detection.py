@@ -5,14 +5,16 @@ Quantised forms are computed on real numbers and quantised at the end, as Androi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.operations.arithmetic import quantise
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import DATA_DEPENDENT, Input, Layout, Output, like, operation, rank, types
 from nnbridge.operations.regions import BOXES_FIXED, TYPES, check_boxes, check_corners
 from nnbridge.types import OperandCode as T
@@ -40,58 +42,54 @@ def transformed(boxes: Values, deltas: Values, image: Values) -> Values:
     return np.concatenate(corners, axis=-1).astype(np.float32)
 
 
-def overlaps(box: Values, boxes: Values) -> Values:
-    """N152: intersection over union of one box [4] with others [n, 4]; no overlap where both are empty."""
-    low, high = np.maximum(box[:2], boxes[:, :2]), np.minimum(box[2:], boxes[:, 2:])
-    common = np.prod(np.maximum(high - low, 0), axis=1)
-    area = np.prod(box[2:] - box[:2])
-    union = area + np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) - common
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return common / union
+Suppress: TypeAlias = Callable[[Values, Values], Values]
+"""From the overlaps of boxes with a pick and their scores, which it may lower in place, to the boxes that are out."""
 
 
-def hard_nms(boxes: Values, scores: Values, threshold: float, limit: int) -> list[int]:
-    """N153: indexes of boxes picked by falling score; whatever overlaps a pick by the threshold or more is out."""
-    alive = np.arange(len(scores))
-    picked: list[int] = []
-    while len(alive) and (limit < 0 or len(picked) < limit):
-        best = int(np.argmax(scores[alive]))
-        chosen = int(alive[best])
-        picked.append(chosen)
-        # The list is Android's: the pick changes places with the head, what falls out is replaced from the end.
-        alive[best] = alive[0]
-        alive = _compacted(alive[1:], ~(overlaps(boxes[chosen], boxes[alive[1:]]) >= threshold))
-    return picked
+def suppression(corners: Values, scores: Values, suppress: Suppress) -> Iterator[tuple[int, float]]:
+    """N152: boxes, given as rows of corners [4, n], by falling score; each pick ends others. Gives indexes and scores.
+
+    The order of what is left is Android's, for it decides between equal scores: a pick changes places with the head of the
+    list, what falls out is replaced from the end. Nothing is computed before it is asked for.
+    """
+    indexes = np.arange(len(scores))
+    left = np.empty((6, len(scores)), np.float32)
+    left[:4], left[5] = corners, scores
+    np.multiply(left[2] - left[0], left[3] - left[1], out=left[4])
+    while len(indexes):
+        best = int(left[5].argmax())
+        pick = left[:, best, None].copy()
+        yield int(indexes[best]), float(pick[5, 0])
+        left[:, best], indexes[best] = left[:, 0], indexes[0]
+        left, indexes = left[:, 1:], indexes[1:]
+        sides = np.minimum(left[2:4], pick[2:4])
+        sides -= np.maximum(left[:2], pick[:2])
+        down, across = np.maximum(sides, 0, out=sides)
+        common = np.multiply(down, across, out=down)
+        union = pick[4] + left[4]
+        union -= common
+        # Nothing by nothing, of two empty boxes, is not above any threshold.
+        out = suppress(np.divide(common, union, out=common), left[5])
+        count = len(indexes) - int(np.count_nonzero(out))
+        if count < len(indexes):
+            gaps, fillers = out[:count].nonzero()[0], count + (~out[count:]).nonzero()[0][::-1]
+            left[:, gaps], indexes[gaps] = left[:, fillers], indexes[fillers]
+            left, indexes = left[:, :count], indexes[:count]
 
 
-def _compacted(items: Values, keep: Values) -> Values:
-    """Items without those to drop, each gap filled with the last item that stays."""
-    count = int(keep.sum())
-    gaps = np.flatnonzero(~keep[:count])
-    fillers = count + np.flatnonzero(keep[count:])[::-1]
-    result = items[:count].copy()
-    result[gaps] = items[fillers]
-    return result
+def hard(threshold: float) -> Suppress:
+    """N153: whatever overlaps a pick by the threshold or more is out."""
+    return lambda overlap, scores: overlap >= threshold
 
 
-def soft_nms(
-    boxes: Values, scores: Values, kernel: int, threshold: float, sigma: float, floor: float, limit: int
-) -> tuple[list[int], list[float]]:
-    """N154: picks by falling score; the others' scores are lowered by their overlap with each pick."""
-    alive, scores = np.arange(len(scores)), scores.copy()
-    picked: list[int] = []
-    lowered: list[float] = []
-    while len(alive) and (limit < 0 or len(picked) < limit):
-        best = int(np.argmax(scores[alive]))
-        chosen = int(alive[best])
-        picked.append(chosen)
-        lowered.append(float(scores[chosen]))
-        alive[best] = alive[0]
-        rest = alive[1:]
-        overlap = overlaps(boxes[chosen], boxes[rest])
-        scores[rest] *= _KERNELS[kernel](overlap, threshold, sigma).astype(np.float32)
-        alive = _compacted(rest, ~(scores[rest] < floor))
-    return picked, lowered
+def soft(kernel: int, threshold: float, sigma: float, floor: float) -> Suppress:
+    """N154: scores are lowered by the overlap with each pick, and are out below the floor."""
+
+    def suppress(overlap: Values, scores: Values) -> Values:
+        scores *= _KERNELS[kernel](overlap, threshold, sigma).astype(np.float32)
+        return scores < floor
+
+    return suppress
 
 
 _KERNELS = (
@@ -99,6 +97,20 @@ _KERNELS = (
     lambda overlap, threshold, sigma: np.where(overlap < threshold, 1, 1 - overlap),
     lambda overlap, threshold, sigma: np.exp(-np.square(overlap) / sigma),
 )
+
+Detection: TypeAlias = tuple[int, int, float]
+"""A box's index, its class and its score."""
+
+
+def _of_class(label: int, candidates: Values, found: Iterator[tuple[int, float]]) -> Iterator[Detection]:
+    """What suppression found among a class's candidates."""
+    return ((int(candidates[k]), label, score) for k, score in found)
+
+
+def _best(streams: Iterable[Iterator[Detection]], limit: int) -> list[Detection]:
+    """The best detections of several classes, each by falling score; all of them if the limit is negative."""
+    merged = heapq.merge(*streams, key=lambda detection: -detection[2])
+    return list(merged if limit < 0 else islice(merged, limit))
 
 
 # -- AXIS_ALIGNED_BBOX_TRANSFORM -------------------------------------------------------------------------------------
@@ -193,16 +205,15 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
     limit, kernel = int(call.scalar("max_detections")), int(call.scalar("nms_kernel"))
     names = ("score_threshold", "iou_threshold", "sigma", "nms_score_threshold")
     threshold, overlap, sigma, floor = (np.float32(call.scalar(name)) for name in names)
-    kept: list[tuple[int, int, float]] = []
+    suppress = soft(kernel, overlap, sigma, floor)
+    kept: list[Detection] = []
     bounds = [*np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)), count] if count else []
     for first, last in pairwise(bounds):
-        found: list[tuple[int, int, float]] = []
+        streams = []
         for label in range(1, classes):
-            candidates = first + np.flatnonzero(scores[first:last, label] > threshold)
-            picks, lowered = soft_nms(boxes[candidates, label], scores[candidates, label], kernel, overlap, sigma, floor, limit)
-            found += [(int(candidates[p]), label, s) for p, s in zip(picks, lowered, strict=True)]
-        found.sort(key=lambda item: -item[2])
-        kept += sorted(found if limit < 0 else found[:limit], key=lambda item: (item[1], -item[2]))
+            found = first + np.flatnonzero(scores[first:last, label] > threshold)
+            streams.append(_of_class(label, found, suppression(boxes[found, label].T, scores[found, label], suppress)))
+        kept += sorted(_best(streams, limit), key=lambda item: (item[1], -item[2]))
     index = np.array([box for box, _, _ in kept], np.int64)
     labels = np.array([label for _, label, _ in kept], np.int64)
     best = np.array([score for _, _, score in kept], np.float32)
@@ -275,7 +286,8 @@ def generate_proposals(call: Call) -> Sequence[Array]:
         size, centre = boxes[:, 2:] - boxes[:, :2], (boxes[:, 2:] + boxes[:, :2]) / 2
         sound = (size > smallest).all(axis=1) & (centre < info[image][::-1]).all(axis=1)
         boxes, score = boxes[sound], score[order][sound]
-        picks = hard_nms(boxes, score, float(overlap), after)
+        found = suppression(boxes.T, score, hard(float(overlap)))
+        picks = [pick for pick, _ in (found if after < 0 else islice(found, after))]
         kept.append((score[picks], boxes[picks], np.full(len(picks), image)))
     best, boxes, images = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     return _as_declared(best, call.outs[0]), _as_declared(boxes, call.outs[1]), images
@@ -331,49 +343,75 @@ def _postprocessing_shape(call: Call) -> list[tuple[int, ...]]:
     ],
     shape=_postprocessing_shape,
 )
-def detection_postprocessing(call: Call) -> Sequence[Array]:
+@prepared("scores", "deltas")
+def detection_postprocessing(call: Call) -> Callable[[Values, Values], Sequence[Values]]:
     """N158 to N160."""
-    scores, deltas, anchors = (call[name].data for name in ("scores", "deltas", "anchors"))
-    sy, sx, sh, sw = (np.float32(call.scalar(f"scale_{axis}")) for axis in "yxhw")
-    size = anchors[:, 2:]
-    centre = anchors[:, :2] + deltas[..., :2] / np.array([sy, sx]) * size
-    half = np.exp(deltas[..., 2:4] / np.array([sh, sw])) * size / 2
-    boxes = np.concatenate([centre - half, centre + half], axis=-1).astype(np.float32)
-    results = [np.zeros(out.dims, np.float32 if k < 2 else np.int32) for k, out in enumerate(call.outs)]
-    pick = _regular if call.scalar("regular_nms") else _fast
-    for image in range(len(scores)):
-        found = pick(call, boxes[image], scores[image])
-        for k, (box, label, score) in enumerate(found):
-            results[0][image, k], results[1][image, k], results[2][image, k] = score, boxes[image, box], label
-        results[3][image] = len(found)
-    return results
+    anchors = [np.ascontiguousarray(column) for column in call["anchors"].data.T]
+    scales = np.array([[call.scalar(f"scale_{axis}")] for axis in "yxhw"], np.float32)
+    outs, first_label = [out.dims for out in call.outs], 0 if call.scalar("background_in_labels") else 1
+    pick = _by_class(call) if call.scalar("regular_nms") else _by_box(call)
+
+    def postprocess(scores: Values, deltas: Values) -> Sequence[Values]:
+        results = [np.zeros(dims, np.float32 if k < 2 else np.int32) for k, dims in enumerate(outs)]
+        for image, (by_label, columns) in enumerate(zip(scores.swapaxes(1, 2), deltas.swapaxes(1, 2), strict=True)):
+            corners = _corners(anchors, np.divide(columns[:4], scales, order="C"))
+            found = pick(corners, by_label)
+            if found:
+                boxes, labels, best = zip(*found, strict=True)
+                parts = best, corners.T[list(boxes)], np.subtract(labels, first_label)
+                for result, part in zip(results, parts, strict=False):
+                    result[image, : len(found)] = part
+                results[3][image] = len(found)
+        return results
+
+    return postprocess
 
 
-def _label(call: Call, label: int) -> int:
-    return label if call.scalar("background_in_labels") else label - 1
+def _corners(anchors: Sequence[Values], deltas: Values) -> Values:
+    """N158: y1, x1, y2, x2 of anchors moved and scaled, one row each."""
+    dy, dx, dh, dw = deltas
+    y, x, height, width = anchors
+    centre = y + dy * height, x + dx * width
+    half = np.exp(dh) * height / 2, np.exp(dw) * width / 2
+    return np.array([centre[0] - half[0], centre[1] - half[1], centre[0] + half[0], centre[1] + half[1]], np.float32)
 
 
-def _regular(call: Call, boxes: Values, scores: Values) -> list[tuple[int, int, float]]:
+Pick: TypeAlias = Callable[[Values, Values], list[Detection]]
+"""From the corners [4, boxes] and scores [classes, boxes] of an image to its detections."""
+
+
+def _by_class(call: Call) -> Pick:
     """Suppression by class, then the best of all (N159)."""
-    found: list[tuple[int, int, float]] = []
-    for label in range(1, scores.shape[1]):
-        candidates = np.flatnonzero(scores[:, label] > np.float32(call.scalar("score_threshold")))
-        limit = int(call.scalar("max_detections_per_class"))
-        picks = hard_nms(boxes[candidates], scores[candidates, label], call.scalar("iou_threshold"), limit)
-        found += [(int(candidates[p]), _label(call, label), float(scores[candidates[p], label])) for p in picks]
-    found.sort(key=lambda item: -item[2])
-    return found[: int(call.scalar("max_detections"))]
+    threshold, suppress = np.float32(call.scalar("score_threshold")), hard(call.scalar("iou_threshold"))
+    each, limit = int(call.scalar("max_detections_per_class")), int(call.scalar("max_detections"))
+
+    def pick(corners: Values, scores: Values) -> list[Detection]:
+        streams = []
+        for label in range(1, len(scores)):
+            found = np.flatnonzero(scores[label] > threshold)
+            if len(found):
+                picked = suppression(corners[:, found], scores[label, found], suppress)
+                streams.append(_of_class(label, found, islice(picked, each)))
+        return _best(streams, limit)
+
+    return pick
 
 
-def _fast(call: Call, boxes: Values, scores: Values) -> list[tuple[int, int, float]]:
+def _by_box(call: Call) -> Pick:
     """Suppression by each box's best class, then its best classes (N160)."""
-    best = scores[:, 1:].max(axis=1)
-    candidates = np.flatnonzero(best > np.float32(call.scalar("score_threshold")))
-    limit = int(call.scalar("max_detections"))
-    picks = hard_nms(boxes[candidates], best[candidates], call.scalar("iou_threshold"), limit)
-    classes = min(scores.shape[1] - 1, int(call.scalar("max_classes_per_detection")))
-    found: list[tuple[int, int, float]] = []
-    for box in candidates[picks]:
-        order = np.argsort(-scores[box, 1:], kind="stable")[:classes] + 1
-        found += [(int(box), _label(call, int(label)), float(scores[box, label])) for label in order]
-    return found
+    threshold, suppress = np.float32(call.scalar("score_threshold")), hard(call.scalar("iou_threshold"))
+    limit, classes = int(call.scalar("max_detections")), int(call.scalar("max_classes_per_detection"))
+
+    def pick(corners: Values, scores: Values) -> list[Detection]:
+        foreground = scores[1:]
+        first = foreground.argmax(axis=0)
+        best = foreground[first, np.arange(len(first))]
+        candidates = np.flatnonzero(best > threshold)
+        found: list[Detection] = []
+        for k, _ in islice(suppression(corners[:, candidates], best[candidates], suppress), limit):
+            box = int(candidates[k])
+            order = first[box, None] if classes == 1 else np.argsort(-foreground[:, box], kind="stable")[:classes]
+            found += [(box, label + 1, float(foreground[label, box])) for label in order.tolist()]
+        return found
+
+    return pick

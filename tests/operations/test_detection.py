@@ -1,0 +1,127 @@
+"""Suppression of overlapping boxes, against Android's lists worked one box at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnbridge.operations.detection import hard, soft, suppression
+from nnbridge.types import OperandCode, OperationCode
+from tests.operations.calls import output, run, scalar, tensor
+
+Boxes = npt.NDArray[np.float32]
+F32, BOOL, INTS = OperandCode.FLOAT32, OperandCode.BOOL, OperandCode.TENSOR_INT32
+LINEAR = 1
+
+
+def some_boxes(seed: int, count: int) -> tuple[Boxes, Boxes]:
+    """Boxes that often overlap, some of them empty, and scores that are often equal."""
+    rng = np.random.default_rng(seed)
+    low = rng.integers(0, 6, (count, 2))
+    boxes = np.concatenate([low, low + rng.integers(0, 5, (count, 2))], axis=1).astype(np.float32)
+    return boxes, (rng.integers(1, 8, count) / 8).astype(np.float32)
+
+
+def overlap(a: Boxes, b: Boxes) -> Any:
+    sides = [max(min(a[k + 2], b[k + 2]) - max(a[k], b[k]), np.float32(0)) for k in (0, 1)]
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    with np.errstate(invalid="ignore"):
+        return sides[0] * sides[1] / (areas[0] + areas[1] - sides[0] * sides[1])
+
+
+def picks(boxes: Boxes, scores: Boxes, out: Callable[[Any, int], bool]) -> list[int]:
+    """The first best score of the list is picked and gives its place to the head; the last box takes that of one that is out."""
+    left = list(range(len(scores)))
+    found = []
+    while left:
+        best = max(range(len(left)), key=lambda k: scores[left[k]])
+        pick = left[best]
+        found.append(pick)
+        left[best] = left[0]
+        del left[0]
+        k = 0
+        while k < len(left):
+            if out(overlap(boxes[pick], boxes[left[k]]), left[k]):
+                left[k] = left[-1]
+                del left[-1]
+            else:
+                k += 1
+    return found
+
+
+CASES = given(seed=st.integers(0, 2**32), count=st.integers(0, 30), threshold=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+
+
+@settings(max_examples=150, deadline=None)
+@CASES
+def test_a_pick_ends_what_overlaps_it_in_the_order_of_androids_list(seed: int, count: int, threshold: float) -> None:
+    boxes, scores = some_boxes(seed, count)
+    found = suppression(boxes.T, scores, hard(threshold))
+    with np.errstate(all="ignore"):
+        assert [index for index, _ in found] == picks(boxes, scores, lambda shared, _: bool(shared >= threshold))
+
+
+@settings(max_examples=150, deadline=None)
+@CASES
+def test_soft_suppression_lowers_scores_by_their_overlap(seed: int, count: int, threshold: float) -> None:
+    boxes, scores = some_boxes(seed, count)
+    lowered = scores.copy()
+
+    def out(shared: Any, index: int) -> bool:
+        lowered[index] *= np.float32(1 if shared < threshold else 1 - shared)
+        return bool(lowered[index] < np.float32(0.1))
+
+    # No empty boxes: nothing by nothing is not a number, and a score that is none has no order.
+    boxes[:, 2:] += 1
+    found = list(suppression(boxes.T, scores, soft(LINEAR, threshold, 0.5, np.float32(0.1))))
+    assert [index for index, _ in found] == picks(boxes, lowered, out)
+    assert [score for _, score in found] == [float(lowered[index]) for index, _ in found]
+
+
+@pytest.mark.parametrize("regular", [True, False])
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), limit=st.integers(1, 12), each=st.integers(1, 3), labels=st.booleans())
+def test_detections_are_the_best_of_what_suppression_leaves(
+    regular: bool, seed: int, limit: int, each: int, labels: bool
+) -> None:
+    boxes, _ = some_boxes(seed, 20)
+    rng = np.random.default_rng(seed)
+    scores = (rng.integers(0, 9, (1, 20, 4)) / 8).astype(np.float32)
+    anchors = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1)
+    # Without deltas a box lies around the middle of its anchor.
+    boxes = np.concatenate([anchors[:, :2] - anchors[:, 2:] / 2, anchors[:, :2] + anchors[:, 2:] / 2], axis=1)
+    expected = (_by_class if regular else _by_box)(boxes, scores[0], limit, each)
+    numbers = [*[scalar(1.0, F32)] * 4, scalar(regular, BOOL), scalar(limit), scalar(each), scalar(each)]
+    tail = [scalar(0.3, F32), scalar(0.5, F32), scalar(labels, BOOL)]
+    inputs = [tensor(scores), tensor(np.zeros((1, 20, 4))), tensor(anchors), *numbers, *tail]
+    best, where, classes, count = run(
+        OperationCode.DETECTION_POSTPROCESSING, inputs, output(), output(), output(INTS), output(INTS)
+    )
+    assert count.tolist() == [len(expected)]
+    assert classes[0, : len(expected)].tolist() == [label if labels else label - 1 for _, label in expected]
+    np.testing.assert_array_equal(where[0, : len(expected)], [boxes[box] for box, _ in expected] or np.empty((0, 4)))
+    np.testing.assert_array_equal(best[0, : len(expected)], [scores[0, box, label] for box, label in expected])
+    assert not best[0, len(expected) :].any()
+
+
+def _suppressed(boxes: Boxes, scores: Boxes, limit: int) -> list[int]:
+    over = np.flatnonzero(scores > np.float32(0.3))
+    found = picks(boxes[over], scores[over], lambda shared, _: bool(shared >= 0.5))
+    return [int(over[k]) for k in islice(found, limit)]
+
+
+def _by_class(boxes: Boxes, scores: Boxes, limit: int, each: int) -> list[tuple[int, int]]:
+    found = [(box, label) for label in (1, 2, 3) for box in _suppressed(boxes, scores[:, label], each)]
+    return sorted(found, key=lambda detection: -scores[detection])[:limit]
+
+
+def _by_box(boxes: Boxes, scores: Boxes, limit: int, each: int) -> list[tuple[int, int]]:
+    found = _suppressed(boxes, scores[:, 1:].max(axis=1), limit)
+    return [(box, int(label) + 1) for box in found for label in np.argsort(-scores[box, 1:], kind="stable")[:each]]
