@@ -19,12 +19,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from flatbuffers import flexbuffers
 from plainly import plainly
 from rich.box import SIMPLE
 from rich.console import Console
@@ -36,16 +37,28 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nnbridge import load
 from nnbridge.compare import random_array
 from nnbridge.cpu.executor import Executor
-from nnbridge.model import Model
+from nnbridge.model import Model, Operand
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Prepared
 from nnbridge.operations.evaluate import finished, make_call, resolve, run_directly
-from nnbridge.types import operation_name
+from nnbridge.types import TYPE_FACTS, Lifetime, OperationCode, operation_name
 from tests.tflite.case import I8, I32, SAME, SIGMOID, TANH, B, Bias, C, Case, F, W
+from tests.tflite.files import TfliteBuilder
 
 with plainly():
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
     from threadpoolctl import threadpool_limits
+
+
+class Timed(Protocol):
+    """An operator to time, and how its file is written for an element type."""
+
+    @property
+    def operator(self) -> str: ...
+    @property
+    def types(self) -> Sequence[str]: ...
+    def write(self, folder: Path, type: str) -> Path: ...
+
 
 _SECONDS = 1e-3
 """Least time of a side in a round."""
@@ -155,7 +168,7 @@ def _moves() -> list[Case]:
     ]
 
 
-def _others() -> list[Case]:
+def _others() -> list[Timed]:
     turned, rows = {"adj_x": False, "adj_y": False}, {"axis": 0, "batch_dims": 0}
     return [
         Case("BATCH_MATMUL", [(1, 8, 196, 64), (1, 8, 64, 196)], [(1, 8, 196, 196)], turned, _BOTH),
@@ -164,10 +177,88 @@ def _others() -> list[Case]:
         Case("ARG_MAX", [(1, 65, 65, 21), C(3)], [((1, 65, 65), I32)], {"output_type": 2}, _BOTH),
         Case("GATHER", [(1001, 1280), C(np.arange(0, 1000, 10))], [(100, 1280)], rows, _BOTH, parameters=SAME),
         Case("EMBEDDING_LOOKUP", [((64,), I32), W((1001, 128))], [(64, 128)], None),
+        Recurrent("RNN", 1, 128, 256),
+        Recurrent("UNIDIRECTIONAL_SEQUENCE_RNN", 28, 28, 64),
+        Recurrent("BIDIRECTIONAL_SEQUENCE_RNN", 28, 28, 64),
+        Recurrent("LSTM", 1, 128, 256),
+        Recurrent("UNIDIRECTIONAL_SEQUENCE_LSTM", 28, 28, 64),
+        Recurrent("BIDIRECTIONAL_SEQUENCE_LSTM", 28, 28, 64),
+        Recurrent("SVDF", 1, 400, 64),
+        Detections(regular=False),
+        Detections(regular=True),
     ]
 
 
-GROUPS = {
+@dataclass(frozen=True)
+class Recurrent:
+    """A recurrent operator of one image's rows, or of one step; its states are variables."""
+
+    operator: str
+    steps: int
+    size: int
+    cells: int
+    types: tuple[str, ...] = (F,)
+
+    def write(self, folder: Path, type: str) -> Path:
+        """The file."""
+        builder, rng = TfliteBuilder(), np.random.default_rng(7)
+        twice, cells = self.operator.startswith("BIDIRECTIONAL"), self.cells
+
+        def weights(*shape: int) -> int:
+            return builder.constant(rng.standard_normal(shape) / 10, type)
+
+        def states(*sizes: int) -> list[int]:
+            return [builder.tensor((1, size), is_variable=True) for size in sizes]
+
+        options: dict[str, Any] = {"fused_activation_function": 4}
+        if self.operator == "SVDF":
+            rank, memory = 2, 8
+            options["rank"] = rank
+            inputs = [weights(cells * rank, self.size), weights(cells * rank, memory), weights(cells)]
+            inputs += states(memory * cells * rank)
+        elif "RNN" in self.operator:
+            one = [[weights(cells, self.size), weights(cells, cells), weights(cells), *states(cells)] for _ in range(1 + twice)]
+            inputs = [i for inputs in one for i in inputs] + [-1] * 3 * twice
+        else:
+            options |= {"cell_clip": 0.0, "proj_clip": 0.0}
+            inputs = []
+            for _ in range(1 + twice):
+                inputs += [weights(cells, size) for size in (self.size, cells) for _ in range(4)]
+                inputs += [-1, -1, -1, *(weights(cells) for _ in range(4)), -1, -1]
+            inputs += [*states(*[cells] * (2 + 2 * twice)), *[-1] * 9 * twice]
+        lead = (self.steps, 1) if "SEQUENCE" in self.operator else (1,)
+        if lead != (1,):
+            options["time_major"] = True
+        if twice:
+            options["merge_outputs"] = False
+        data, outputs = builder.tensor((*lead, self.size)), [builder.tensor((*lead, cells)) for _ in range(1 + twice)]
+        builder.operator(self.operator, [data, *inputs], outputs, options)
+        return builder.write(folder / f"{self.operator}.tflite", [data], outputs)
+
+
+@dataclass(frozen=True)
+class Detections:
+    """The end of an SSD MobileNet: 1,917 anchors, 90 classes and the background."""
+
+    regular: bool
+    operator: str = "TFLite_Detection_PostProcess"
+    types: tuple[str, ...] = (F,)
+
+    def write(self, folder: Path, type: str) -> Path:
+        """The file."""
+        builder, rng, count = TfliteBuilder(), np.random.default_rng(7), 1917
+        anchors = builder.constant(np.concatenate([rng.random((count, 2)), rng.uniform(0.02, 0.5, (count, 2))], axis=1), type)
+        data = [builder.tensor((1, count, 4)), builder.tensor((1, count, 91))]
+        outputs = [builder.tensor(dims) for dims in ((1, 10, 4), (1, 10), (1, 10), (1,))]
+        # The scores that are drawn are half of a normal distribution: one in eighty is above 2.5.
+        options = {"use_regular_nms": self.regular, "nms_score_threshold": 2.5, "nms_iou_threshold": 0.6, "num_classes": 90}
+        options |= {"max_detections": 10, "max_classes_per_detection": 1, "detections_per_class": 100}
+        options |= {"y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0}
+        builder.operator(self.operator, [*data, anchors], outputs, custom=bytes(flexbuffers.Dumps(options)))
+        return builder.write(folder / "detections.tflite", data, outputs)
+
+
+GROUPS: dict[str, Callable[[], Sequence[Timed]]] = {
     "MobileNet-sized tensors": lambda: [*_products(), *_elements(), *_moves()],
     "tensors of other networks": _others,
 }
@@ -239,11 +330,13 @@ def _print(console: Console, title: str, rows: list[Row]) -> None:
     console.print("slowest against LiteRT: " + ", ".join(f"{r.operator} {r.type} {r.dims} {r.ratio:.2f}" for r in slowest))
 
 
-def _measured(case: Case, kind: str, folder: Path, rounds: int) -> Row:
+def _measured(case: Timed, kind: str, folder: Path, rounds: int) -> Row:
     path = case.write(folder, kind)
     model = load(path)
-    found = [operation_name(operation.type) for operation in model.main.operations]
-    if len(found) != 1 or definition(model.main.operations[0].type) is None:
+    # Detections end as floats, which NNAPI's integers are cast to; these are part of a run, not of the kernel.
+    first, *others = [operation.type for operation in model.main.operations]
+    if definition(first) is None or any(other != OperationCode.CAST for other in others):
+        found = [operation_name(code) for code in (first, *others)]
         sys.exit(f"{case.operator} {kind} becomes {', '.join(found)}: there is no reference kernel of its own to time")
     rng = np.random.default_rng(0)
     runtime = Interpreter(model_path=str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF, num_threads=1)
@@ -259,8 +352,9 @@ def _measured(case: Case, kind: str, folder: Path, rounds: int) -> Row:
         runtime.invoke()
         return [runtime.get_tensor(target) for target in targets]
 
-    executor = Executor(model, kernels="reference")
-    sides = (_kernel(model, inputs), lambda: executor.run(inputs), answer, runtime.invoke)
+    executor, drawn, kept = Executor(model, kernels="reference"), iter(inputs), {state.input for state in model.states}
+    given = [_zeros(model.main.operands[i]) if i in kept else next(drawn) for i in model.main.inputs]
+    sides = (_kernel(model, given), lambda: executor.run(given), answer, runtime.invoke)
     repeats = [_repeats(side) for side in sides]
     times: tuple[list[float], ...] = tuple([] for _ in sides)
     for _ in range(rounds):
@@ -270,11 +364,19 @@ def _measured(case: Case, kind: str, folder: Path, rounds: int) -> Row:
     return Row(case.operator, kind, dims, *(statistics.median(taken) for taken in times))
 
 
+def _zeros(operand: Operand) -> Any:
+    """A state at its start."""
+    return np.zeros(operand.dims, TYPE_FACTS[operand.type].dtype)
+
+
 def _kernel(model: Model, inputs: list[Any]) -> Callable[[], Any]:
-    """The reference kernel of a model's only operation, with all that is decided before a run decided."""
+    """The reference kernel of a model's first operation, with all that is decided before a run decided."""
     operation, values = model.main.operations[0], dict(zip(model.main.inputs, inputs, strict=True))
     operands = model.main.operands
-    args = [Arg.of(operands[i], values.get(i, model.value(operands[i]))) for i in operation.inputs]
+    args = [
+        Arg.of(operands[i], values.get(i, model.value(operands[i])), present=operands[i].lifetime is not Lifetime.NO_VALUE)
+        for i in operation.inputs
+    ]
     declared = definition(operation.type)
     assert declared is not None
     call = make_call(declared, args, [Arg.of(operands[i]) for i in operation.outputs])

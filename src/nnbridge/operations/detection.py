@@ -6,7 +6,7 @@ Quantised forms are computed on real numbers and quantised at the end, as Androi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -102,15 +102,40 @@ Detection: TypeAlias = tuple[int, int, float]
 """A box's index, its class and its score."""
 
 
-def _of_class(label: int, candidates: Values, found: Iterator[tuple[int, float]]) -> Iterator[Detection]:
-    """What suppression found among a class's candidates."""
-    return ((int(candidates[k]), label, score) for k, score in found)
+def _of_class(label: int, corners: Values, scores: Values, threshold: np.float32, suppress: Suppress) -> Iterator[Detection]:
+    """A class's detections among boxes [4, n] that score more than the threshold."""
+    found = np.flatnonzero(scores > threshold)
+    for k, score in suppression(corners[:, found], scores[found], suppress):
+        yield int(found[k]), label, score
 
 
-def _best(streams: Iterable[Iterator[Detection]], limit: int) -> list[Detection]:
-    """The best detections of several classes, each by falling score; all of them if the limit is negative."""
-    merged = heapq.merge(*streams, key=lambda detection: -detection[2])
-    return list(merged if limit < 0 else islice(merged, limit))
+def _best(scores: Values, threshold: np.float32, start: Callable[[int], Iterator[Detection]]) -> Iterator[Detection]:
+    """The detections of all classes but the background by falling score; of equal ones the lower class comes first.
+
+    ``start`` begins those of a class, when its turn comes: its best score among all [classes, boxes] says when.
+    """
+    bests = enumerate(np.fmax.reduce(scores, axis=1).tolist())
+    heap: list[tuple[float, int, Detection | None]] = [
+        (-best, label, None) for label, best in bests if label and best > threshold
+    ]
+    heapq.heapify(heap)
+    classes: dict[int, Iterator[Detection]] = {}
+    while heap:
+        _, label, detection = heap[0]
+        if detection is None:
+            classes[label] = start(label)
+            detection = next(classes[label])
+        yield detection
+        following = next(classes[label], None)
+        if following is None:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (-following[2], label, following))
+
+
+def _limited(found: Iterator[Any], limit: int) -> Iterator[Any]:
+    """As many as the limit, all if it is negative."""
+    return found if limit < 0 else islice(found, limit)
 
 
 # -- AXIS_ALIGNED_BBOX_TRANSFORM -------------------------------------------------------------------------------------
@@ -209,11 +234,13 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
     kept: list[Detection] = []
     bounds = [*np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)), count] if count else []
     for first, last in pairwise(bounds):
-        streams = []
-        for label in range(1, classes):
-            found = first + np.flatnonzero(scores[first:last, label] > threshold)
-            streams.append(_of_class(label, found, suppression(boxes[found, label].T, scores[found, label], suppress)))
-        kept += sorted(_best(streams, limit), key=lambda item: (item[1], -item[2]))
+        corners, by_label = boxes[first:last].transpose(1, 2, 0), scores[first:last].T
+
+        def start(label: int, corners: Values = corners, by_label: Values = by_label) -> Iterator[Detection]:
+            return _of_class(label, corners[label], by_label[label], threshold, suppress)
+
+        found = [(first + box, label, score) for box, label, score in _limited(_best(by_label, threshold, start), limit)]
+        kept += sorted(found, key=lambda detection: (detection[1], -detection[2]))
     index = np.array([box for box, _, _ in kept], np.int64)
     labels = np.array([label for _, label, _ in kept], np.int64)
     best = np.array([score for _, _, score in kept], np.float32)
@@ -286,8 +313,7 @@ def generate_proposals(call: Call) -> Sequence[Array]:
         size, centre = boxes[:, 2:] - boxes[:, :2], (boxes[:, 2:] + boxes[:, :2]) / 2
         sound = (size > smallest).all(axis=1) & (centre < info[image][::-1]).all(axis=1)
         boxes, score = boxes[sound], score[order][sound]
-        found = suppression(boxes.T, score, hard(float(overlap)))
-        picks = [pick for pick, _ in (found if after < 0 else islice(found, after))]
+        picks = [pick for pick, _ in _limited(suppression(boxes.T, score, hard(float(overlap))), after)]
         kept.append((score[picks], boxes[picks], np.full(len(picks), image)))
     best, boxes, images = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     return _as_declared(best, call.outs[0]), _as_declared(boxes, call.outs[1]), images
@@ -386,13 +412,10 @@ def _by_class(call: Call) -> Pick:
     each, limit = int(call.scalar("max_detections_per_class")), int(call.scalar("max_detections"))
 
     def pick(corners: Values, scores: Values) -> list[Detection]:
-        streams = []
-        for label in range(1, len(scores)):
-            found = np.flatnonzero(scores[label] > threshold)
-            if len(found):
-                picked = suppression(corners[:, found], scores[label, found], suppress)
-                streams.append(_of_class(label, found, islice(picked, each)))
-        return _best(streams, limit)
+        def start(label: int) -> Iterator[Detection]:
+            return islice(_of_class(label, corners, scores[label], threshold, suppress), each)
+
+        return list(islice(_best(scores, threshold, start), limit))
 
     return pick
 
