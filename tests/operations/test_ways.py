@@ -17,7 +17,9 @@ from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
+from nnbridge.operations.convolution import depthwise_sums
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, one_over_one_plus_x
+from nnbridge.operations.shapes import Window
 from nnbridge.types import OperandCode, OperationCode
 from tests.operations.calls import FLOAT, I8, U8, output, run, scalar, tensor
 
@@ -99,6 +101,31 @@ def test_8_bit_normalisation_is_androids_two_roundings(seed: int, point: int, si
     )
     want = mbqm(128 * (x - point), *inverse_sqrt_multiplier(np.square(x - point).sum(axis=1, keepdims=True))) + 128
     np.testing.assert_array_equal(y, np.clip(want, 0, 255))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    sizes=st.tuples(*[st.integers(1, 4)] * 2),
+    strides=st.tuples(*[st.integers(1, 3)] * 2),
+    dilations=st.tuples(*[st.integers(1, 3)] * 2),
+    outputs=st.tuples(*[st.integers(1, 9)] * 2),
+)
+def test_depthwise_sums_tap_by_tap_are_those_window_by_window(
+    seed: int, sizes: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int], outputs: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows, columns = (Window(*window, 0, 0) for window in zip(sizes, strides, dilations, strict=True))
+    reach = ((out - 1) * window.stride + window.extent for out, window in zip(outputs, (rows, columns), strict=True))
+    # What lies behind the last window is left over.
+    images = rng.normal(size=(2, *(length + int(rng.integers(3)) for length in reach), 3)).astype(np.float32)
+    weights = rng.normal(size=(*sizes, 3)).astype(np.float32)
+    made = []
+    for repeats in (1, 200):
+        sums = np.empty((2, *outputs, 3 * repeats), np.float32)
+        depthwise_sums(np.tile(weights, repeats), rows, columns, *outputs)(np.tile(images, repeats), sums)
+        made.append(sums[..., :3])
+    np.testing.assert_array_equal(*made)
 
 
 @pytest.mark.parametrize(("code", "choose"), [(Op.ARGMAX, np.argmax), (Op.ARGMIN, np.argmin)])

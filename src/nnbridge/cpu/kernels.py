@@ -20,14 +20,11 @@ from nnbridge.operations.arithmetic import (
     is_quant8,
 )
 from nnbridge.operations.call import Call
-from nnbridge.operations.convolution import check_bias_scale, multipliers, operand_values, patches, sum_dtype
+from nnbridge.operations.convolution import check_bias_scale, depthwise_sums, multipliers, operand_values, patches, sum_dtype
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
 Values: TypeAlias = "npt.NDArray[Any]"
-
-_einsum: Callable[..., Values] = np.einsum
-"""``np.einsum``, whose annotations do not know arrays of any element type."""
 
 _BLOCK = 1 << 14
 """Elements that a rescaling works on at a time: about what stays in a core's cache."""
@@ -213,7 +210,7 @@ def _padder(binding: Binding, rows: Window, columns: Window, dtype: Any) -> Call
 
 @faster(OperationCode.DEPTHWISE_CONV_2D)
 def depthwise_conv_2d(binding: Binding) -> Step | None:
-    """Products summed over a view of all windows; one filter for each channel."""
+    """One filter for each channel."""
     call = binding.call
     x, w, out = call["input"], call["filter"], call.out
     if not _ready(call, "filter", "bias") or w.dims[3] != x.dims[3]:
@@ -221,7 +218,7 @@ def depthwise_conv_2d(binding: Binding) -> Step | None:
     columns = operand_values(w)[0]
     rows, cols = windows(call, x.dims[1], x.dims[2], w.dims[1], w.dims[2])
     dtype = sum_dtype(x, columns.reshape(-1, w.dims[3]).T)
-    weights: Values = np.ascontiguousarray(columns, dtype)
+    add_up = depthwise_sums(np.ascontiguousarray(columns, dtype), rows, cols, out.dims[1], out.dims[2])
     pad = _padder(binding, rows, cols, dtype)
     source_count, units = math.prod(out.dims[:3]), out.dims[3]
     target = binding.outputs[0]
@@ -229,8 +226,7 @@ def depthwise_conv_2d(binding: Binding) -> Step | None:
         finish = _float_epilogue(call, units)
 
         def plain(frame: Frame) -> None:
-            seen = patches(pad(frame), rows, cols, out.dims[1], out.dims[2])
-            _einsum("bhwijc,ijc->bhwc", seen, weights, out=frame[target])
+            add_up(pad(frame), frame[target])
             finish(frame[target].reshape(source_count, units))
 
         return plain
@@ -239,8 +235,7 @@ def depthwise_conv_2d(binding: Binding) -> Step | None:
     sums = binding.scratch(out.dims, dtype)
 
     def quantised(frame: Frame) -> None:
-        seen = patches(pad(frame), rows, cols, out.dims[1], out.dims[2])
-        _einsum("bhwijc,ijc->bhwc", seen, weights, out=frame[sums])
+        add_up(pad(frame), frame[sums])
         rescale(frame, frame[sums].reshape(source_count, units), frame[target].reshape(source_count, units))
 
     return quantised

@@ -7,7 +7,8 @@ below the mantissa; see :func:`exact_dtype`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -214,6 +215,59 @@ def patches(x: npt.NDArray[Any], rows: Window, columns: Window, out_h: int, out_
     return as_strided(x, shape, strides, writeable=False)
 
 
+Sum: TypeAlias = Callable[[Values, Values], None]
+"""From padded images to sums of products, which are written to the second array [batch, out_h, out_w, depth]."""
+_NARROW, _NARROW_APART = 160, 64
+"""Up to so many channels a filter is taken tap by tap; with a stride the columns have to be put side by side first."""
+_MOST_WEIGHTS = 1 << 19
+"""Weights of all taps, each repeated for a row of outputs, beyond which they are not worth their memory."""
+_TAP_BLOCK = 1 << 15
+"""Values that a tap works on at a time: what stays in a core's cache with what it is added to."""
+
+
+def depthwise_sums(weights: Values, rows: Window, columns: Window, out_h: int, out_w: int) -> Sum:
+    """Sums of products with one filter for each channel, ``weights`` [h, w, depth]. Both ways add in the same order."""
+    depth = weights.shape[2]
+    if depth <= (_NARROW if columns.stride == 1 else _NARROW_APART) and out_w * weights.size <= _MOST_WEIGHTS:
+        return _by_taps(weights, rows, columns, out_h, out_w)
+
+    def by_windows(images: Values, sums: Values) -> None:
+        np.einsum("bhwijc,ijc->bhwc", patches(images, rows, columns, out_h, out_w), weights, out=sums)
+
+    return by_windows
+
+
+def _by_taps(weights: Values, rows: Window, columns: Window, out_h: int, out_w: int) -> Sum:
+    """Each of the filter's taps times all that it meets, in rows of outputs: what a window's columns have in common lies in one
+    piece once columns that are a stride apart stand side by side.
+    """
+    depth, stride = weights.shape[2], columns.stride
+    run = out_w * depth
+    block = max(1, _TAP_BLOCK // run)
+    taps = [
+        (i * rows.dilation, *divmod(j * columns.dilation, stride), np.tile(weights[i, j], out_w))
+        for i, j in product(range(rows.size), range(columns.size))
+    ]
+
+    def by_taps(images: Values, sums: Values) -> None:
+        batch, height = images.shape[:2]
+        sides = [images[:, :, phase::stride].reshape(batch, height, -1) for phase in range(min(stride, images.shape[2]))]
+        target = sums.reshape(batch, out_h, run)
+        room = np.empty((min(block, out_h), run), sums.dtype)
+        for image, first in product(range(batch), range(0, out_h, block)):
+            part = target[image, first : first + block]
+            work = part
+            for down, across, phase, tap in taps:
+                start = first * rows.stride + down
+                met = slice(start, start + (len(part) - 1) * rows.stride + 1, rows.stride)
+                np.multiply(sides[phase][image, met, across * depth : across * depth + run], tap, out=work)
+                if work is not part:
+                    np.add(part, work, out=part)
+                work = room[: len(part)]
+
+    return by_taps
+
+
 def correlation(call: Call, w: Values) -> Callable[[Values], Values]:
     """From images to sums of products [batch, out_h, out_w, depth_out] with filters [depth_out, h, w, depth_in].
 
@@ -318,16 +372,28 @@ def depthwise_conv_2d(call: Call) -> Callable[[Array], Array]:
     rows, columns = windows(call, x.dims[1], x.dims[2], w.shape[0], w.shape[1])
     out_h, out_w = rows.positions(x.dims[1]), columns.positions(x.dims[2])
     dtype = sum_dtype(x, w.reshape(-1, w.shape[2]).T)
-    weights, path = w.astype(dtype, copy=False), "bhwijc,ijc->bhwc"
-    if multiplier > 1:
-        weights, path = weights.reshape(rows.size, columns.size, x.dims[3], multiplier), "bhwijc,ijcm->bhwcm"
+    weights = w.astype(dtype, copy=False)
+    add_up = (
+        _multiplied(weights, x.dims[3], rows, columns) if multiplier > 1 else depthwise_sums(weights, rows, columns, out_h, out_w)
+    )
 
     def convolve(images: Array) -> Array:
-        seen = patches(padded(images, rows, columns, dtype, x.zero_point), rows, columns, out_h, out_w)
-        sums = np.asarray(np.einsum(path, seen, weights))
-        return finish(sums.reshape(len(images), out_h, out_w, w.shape[2]))
+        sums = np.empty((len(images), out_h, out_w, w.shape[2]), dtype)
+        add_up(padded(images, rows, columns, dtype, x.zero_point), sums)
+        return finish(sums)
 
     return convolve
+
+
+def _multiplied(weights: Values, depth: int, rows: Window, columns: Window) -> Sum:
+    """Sums of products with several filters for each channel."""
+    filters = weights.reshape(rows.size, columns.size, depth, -1)
+
+    def add_up(images: Values, sums: Values) -> None:
+        seen = patches(images, rows, columns, *sums.shape[1:3])
+        np.einsum("bhwijc,ijcm->bhwcm", seen, filters, out=sums.reshape(*sums.shape[:3], depth, -1))
+
+    return add_up
 
 
 # -- GROUPED_CONV_2D -------------------------------------------------------------------------------------------------
