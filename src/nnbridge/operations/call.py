@@ -271,8 +271,8 @@ class Prepared:
         return self.prepare(call.with_args([a.with_value(None, a.dims) if a.name in self.data else a for a in call.args]))
 
     def places(self, call: Call) -> Iterator[tuple[int, Arg]]:
-        """The data among a call's arguments, with their positions."""
-        return ((i, arg) for i, arg in enumerate(call.args) if arg.name in self.data)
+        """The data that is there among a call's arguments, with their positions."""
+        return ((i, arg) for i, arg in enumerate(call.args) if arg.present and arg.name in self.data)
 
     def ready(self, call: Call) -> bool:
         """True if all but the data is known before a run."""

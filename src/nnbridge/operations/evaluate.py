@@ -154,7 +154,7 @@ def finished(call: Call, compute: Compute) -> Callable[..., Sequence[npt.NDArray
     here: what results should be is looked up once, and those that are so are passed on.
     """
     wanted = [(out.dims, out.dtype) for out in call.outs]
-    if len(wanted) == 1 and not call.definition.outputs[-1].repeat:
+    if len(call.definition.outputs) == 1 and not call.definition.outputs[-1].repeat:
         return _finished_one(call, compute)
 
     def several(*data: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:

@@ -1,51 +1,132 @@
 """Float LSTMs: LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM.
 
-One step function serves all three. Sequences multiply the inputs of all time steps at once and loop over time for the
-recurrent part alone.
+One cell serves all three. The inputs of all time steps are multiplied at once, and the loop over time is left with the
+recurrent part. There the members of a batch are columns, so that a gate's values are one block of memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
     from nnbridge.model import Array
-    from nnbridge.operations.call import Arg, Call
+    from nnbridge.operations.call import Call, Compute
 
 Values = npt.NDArray[Any]
 
 GATES = ("input", "forget", "cell", "output")
 
 
-def sigmoid(x: Values) -> Values:
+# -- what recurrent operations compute with ---------------------------------------------------------------------------
+
+Activation: TypeAlias = Callable[[Values, Values], Values]
+"""From values, and where the results go (maybe their own place), to the results."""
+
+# NumPy takes an array without dimensions in half the time that it takes a number of Python's.
+_ONE = np.array(1, np.float32)
+
+
+def _sigmoid_of_negated(x: Values, out: Values) -> Values:
+    """1 / (1 + exp(x))."""
+    np.exp(x, out)
+    np.add(out, _ONE, out)
+    return np.reciprocal(out, out)
+
+
+def _sigmoid(x: Values, out: Values) -> Values:
     """1 / (1 + exp(-x))."""
-    return 1 / (1 + np.exp(-x))
+    return _sigmoid_of_negated(np.negative(x, out), out)
 
 
-_ACTIVATIONS = {
-    0: lambda x: x,
-    1: lambda x: np.maximum(x, 0),
-    2: lambda x: np.clip(x, -1, 1),
-    3: lambda x: np.clip(x, 0, 6),
+def _limited(low: float, high: float) -> Activation:
+    """Values kept between two limits."""
+    lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
+    return lambda x, out: np.minimum(np.maximum(x, lowest, out=out), highest, out=out)
+
+
+_ACTIVATIONS: dict[int, Activation] = {
+    0: np.positive,
+    1: _limited(0, np.inf),
+    2: _limited(-1, 1),
+    3: _limited(0, 6),
     4: np.tanh,
-    6: sigmoid,
+    6: _sigmoid,
 }
 
 
-def recurrent_activation(call: Call) -> Any:
+def recurrent_activation(call: Call) -> Activation:
     """The function behind the activation input: 0 none, 1 RELU, 2 RELU1, 3 RELU6, 4 TANH, 6 SIGMOID."""
     code = int(call.scalar("activation"))
     call.require(code in _ACTIVATIONS, "an activation of 0, 1, 2, 3, 4 or 6", code, "activation")
     return _ACTIVATIONS[code]
+
+
+_SMALL = 1 << 15
+"""Weights that are so few multiply a single column faster if they are turned around."""
+
+
+def times(weights: Values, columns: int) -> Callable[..., Values]:
+    """From values [size, columns], and maybe where the result goes, to weights [rows, size] times them."""
+    return turned(weights, columns).T.dot
+
+
+def turned(weights: Values, columns: int) -> Values:
+    """Weights [rows, size] as [size, rows], for values [columns, size] to be multiplied with."""
+    return np.ascontiguousarray(weights.T) if columns == 1 and weights.size <= _SMALL else weights.T
+
+
+def products_of_steps(weights: Sequence[Values], bias: Values | None, columns: int, time_major: bool) -> Callable[..., Values]:
+    """From one sequence for each matrix of weights [rows, size] to the sum of their products [time, rows, batch].
+
+    A sequence has so many columns in all its time steps and batches.
+    """
+    matrices = [turned(w, columns) for w in weights]
+    rows, axes = len(weights[0]), (0, 2, 1) if time_major else (1, 2, 0)
+
+    def multiply(*sequences: Values) -> Values:
+        sums, *others = [x.reshape(columns, len(w)).dot(w) for x, w in zip(sequences, matrices, strict=True)]
+        if bias is not None:
+            sums += bias
+        for other in others:
+            sums += other
+        first, second, _ = sequences[0].shape
+        return np.ascontiguousarray(sums.reshape(first, second, rows).transpose(axes))
+
+    return multiply
+
+
+def output_rows(call: Call, sizes: Sequence[int], merged: bool = False) -> Callable[[], tuple[list[Values], list[Values]]]:
+    """Makes room for output sequences of these sizes: as the client sees it, and as [time, size, batch] for each of them."""
+    steps, batch, _ = sequence_dims(call)
+    wholes = [sum(sizes)] if merged else sizes
+    parts = [slice(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(len(sizes))]
+    seen, computed = [in_order(call, steps, batch, size) for size in wholes], [(steps, size, batch) for size in wholes]
+    axes = (0, 2, 1) if call.scalar("time_major") else (2, 0, 1)
+
+    def make() -> tuple[list[Values], list[Values]]:
+        if batch == 1:
+            outputs = [np.empty(shape, np.float32) for shape in seen]
+            made = [output.reshape(shape) for output, shape in zip(outputs, computed, strict=True)]
+        else:
+            made = [np.empty(shape, np.float32) for shape in computed]
+            outputs = [rows.transpose(axes) for rows in made]
+        return outputs, [made[0][:, part] for part in parts] if merged else made
+
+    return make
+
+
+READS = {"none": ([0], [0]), "parallel": ([0], [1]), "cross": ([0, 1], [0, 1])}
+"""Which of input and auxiliary input the forward and the backward cell read, by how the auxiliary input is used."""
 
 
 # -- declarations ----------------------------------------------------------------------------------------------------
@@ -106,6 +187,7 @@ class Structure:
     cifg: bool
     peephole: bool
     normalised: bool
+    projected: bool
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -154,75 +236,134 @@ def structure(call: Call, prefix: str, inputs: int, cell_bias: str = "cell_bias"
     check_dims(call, f"{prefix}projection_bias", outputs)
     projected = call.get(f"{prefix}projection_weights") is not None
     call.require(projected or units == outputs, f"{units} outputs without a projection", outputs, f"{prefix}projection_weights")
-    return Structure(units, outputs, not has_input, peephole, normalised)
+    return Structure(units, outputs, not has_input, peephole, normalised, projected)
+
+
+_ORDER = ("output", "forget", "input", "cell")
+"""How a cell's gates follow each other, in blocks of rows."""
+
+
+_STATE = 3
+"""The place of the cell state in what a cell leaves over."""
 
 
 class _Cell:
-    """The weights of one float cell, ready to step."""
+    """One float cell over sequences of so many time steps and batches.
 
-    def __init__(self, call: Call, prefix: str, form: Structure) -> None:
-        self.form = form
-        self.activation = recurrent_activation(call)
-        self.cell_clip, self.proj_clip = (np.float32(call.scalar(name)) for name in ("cell_clip", "proj_clip"))
+    The weights of all gates but the last are negated, so that their sums are what :func:`_sigmoid_of_negated` takes.
+    """
 
-        def stacked(pattern: str) -> Values:
-            return np.concatenate([call[prefix + pattern.format(gate)].data for gate in form.gates]).T
+    def __init__(
+        self, call: Call, prefix: str, form: Structure, steps: int, batch: int, *, time_major: bool = True, aux: bool = False
+    ) -> None:
+        gates = [gate for gate in _ORDER if gate in form.gates]
 
-        self.input_weights = stacked("input_to_{}_weights")
-        self.recurrent_weights = stacked("recurrent_to_{}_weights")
-        self.bias = {g: call[f"{prefix}{'cell_bias' if g == 'cell' else g + '_gate_bias'}"].data for g in form.gates}
-        self.peephole = {g: _value(call.get(f"{prefix}cell_to_{g}_weights")) for g in form.gates}
-        self.norm = {g: _value(call.get(f"{prefix}{g}_layer_norm_weights")) for g in form.gates}
-        self.projection = _value(call.get(f"{prefix}projection_weights"))
-        self.projection_bias = _value(call.get(f"{prefix}projection_bias"))
+        def stacked(pattern: str, names: Sequence[str] = gates) -> Values:
+            blocks = [(gate, call[prefix + pattern.format(gate)].data) for gate in names]
+            return np.concatenate([block if gate == "cell" else -block for gate, block in blocks])
 
-    def step(self, products: Values, hidden: Values, cell: Values) -> tuple[Values, Values, dict[str, Values]]:
-        """One time step (N110 to N116): hidden state, cell state and the gates' values."""
-        sums = products + hidden @ self.recurrent_weights
-        raw = dict(zip(self.form.gates, np.split(sums, len(self.form.gates), axis=-1), strict=True))
-        forget = sigmoid(self._finished("forget", raw, cell))
-        gate = 1 - forget if self.form.cifg else sigmoid(self._finished("input", raw, cell))
-        candidate = self.activation(self._finished("cell", raw, None))
-        cell = forget * cell + gate * candidate
-        if self.cell_clip > 0:
-            cell = np.clip(cell, -self.cell_clip, self.cell_clip)
-        opening = sigmoid(self._finished("output", raw, cell))
-        hidden = opening * self.activation(cell)
-        if self.projection is not None:
-            hidden = hidden @ self.projection.T
-            if self.projection_bias is not None:
-                hidden = hidden + self.projection_bias
-            if self.proj_clip > 0:
-                hidden = np.clip(hidden, -self.proj_clip, self.proj_clip)
-        return hidden, cell, {"input": gate, "cell": candidate, "forget": forget, "output": opening}
+        def columns(values: Values) -> Values:
+            return values.reshape(-1, form.units, 1)
 
-    def _finished(self, gate: str, raw: dict[str, Values], cell: Values | None) -> Values:
-        """A gate's sum with peephole, layer norm and bias."""
-        x, peephole, norm = raw[gate], self.peephole.get(gate), self.norm[gate]
-        if cell is not None and peephole is not None:
-            x = x + peephole * cell
-        if norm is not None:
-            centred = x - x.mean(axis=-1, keepdims=True)
-            x = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(1e-8)) * norm
-        return x + self.bias[gate]
+        bias = np.concatenate([stacked("{}_gate_bias", gates[:-1]), stacked("{}_bias", gates[-1:])])
+        weights = [stacked(pattern) for pattern in ("input_to_{}_weights", *(["aux_input_to_{}_weights"] if aux else []))]
+        self._form = form
+        self._backward = prefix == "bw_"
+        self._products = products_of_steps(weights, None if form.normalised else bias, steps * batch, time_major)
+        self._recurrent = times(stacked("recurrent_to_{}_weights"), batch)
+        self._peephole = columns(stacked("cell_to_{}_weights", gates[:-1])) if form.peephole else None
+        self._bias = columns(bias)
+        self._norm = None
+        if form.normalised:
+            self._norm = columns(np.concatenate([call[f"{prefix}{gate}_layer_norm_weights"].data for gate in gates]))
+        self._activation = recurrent_activation(call)
+        self._cell_limit = _limit(call, "cell_clip")
+        self._projection = _projection(call, prefix, batch) if form.projected else None
 
-    def sequence(
-        self, steps: Values, hidden: Values, cell: Values, *, backward: bool = False, extra: Values | None = None
-    ) -> tuple[Values, Values, Values]:
-        """Steps [time, batch, size]: outputs [time, batch, outputs] and the last states. ``extra`` adds to the sums."""
-        products = steps @ self.input_weights
-        if extra is not None:
-            products = products + extra
-        outputs = np.empty((*products.shape[:2], self.form.outputs), np.float32)
-        order = range(len(products))
-        for t in reversed(order) if backward else order:
-            hidden, cell, _ = self.step(products[t], hidden, cell)
-            outputs[t] = hidden
-        return outputs, hidden, cell
+    def run(self, sequences: Sequence[Values], outputs: Values, hidden: Values, cell: Values) -> tuple[Values, Values]:
+        """All time steps (N110 to N116), from states [batch, n] to outputs [time, outputs, batch].
+
+        What is left over: the last hidden state, and of the last step output, forget and input gate, cell state and candidate
+        [5, units, batch].
+        """
+        units, batch = self._form.units, len(cell)
+        late, cifg, activation = self._form.peephole, self._form.cifg, self._activation
+        recurrent, cell_limit, project = self._recurrent, self._cell_limit, self._projection
+        finished = late or self._form.normalised
+
+        sums = np.empty((len(self._form.gates) * units, batch), np.float32)
+        left = np.empty((5, units, batch), np.float32)
+        parts = np.empty((2 * units, batch), np.float32)
+        raw = np.empty((units, batch), np.float32)
+        opening, forget, entering, state, candidate = left
+        made = left.reshape(5 * units, batch)
+        candidate_sums, open_sums = sums[-units:], sums[:units]
+        # The output gate's peephole looks at the new state: that gate has to wait.
+        first = units if late else 0
+        early_sums = sums[first:-units]
+        early = made[first : first + len(early_sums)]
+        factors, pairs = made[units : 3 * units], made[3 * units :]
+        kept, added = parts[:units], parts[units:]
+        order = slice(None, None, -1 if self._backward else 1)
+
+        state[...] = cell.T
+        hidden = hidden.T
+        for step, y in zip(self._products(*sequences)[order], outputs[order], strict=True):
+            recurrent(hidden, sums)
+            np.add(sums, step, sums)
+            if finished:
+                self._finish(sums, slice(1 if late else 0, None), state)
+            _sigmoid_of_negated(early_sums, early)
+            if cifg:
+                np.subtract(_ONE, forget, entering)
+            activation(candidate_sums, candidate)
+            np.multiply(factors, pairs, parts)
+            np.add(kept, added, state)
+            if cell_limit is not None:
+                cell_limit(state, state)
+            if late:
+                self._finish(sums, slice(1), state)
+                _sigmoid_of_negated(open_sums, opening)
+            target = y if project is None else raw
+            activation(state, target)
+            np.multiply(opening, target, target)
+            if project is not None:
+                project(raw, y)
+            hidden = y
+        return hidden.T.copy(), left
+
+    def _finish(self, sums: Values, gates: slice, state: Values) -> None:
+        """Add peepholes to gates' sums and normalise them, in place."""
+        blocks = sums.reshape(-1, *state.shape)[gates]
+        if self._peephole is not None:
+            peephole = self._peephole[gates]
+            blocks[: len(peephole)] += peephole * state
+        if self._norm is not None:
+            blocks -= blocks.mean(axis=1, keepdims=True)
+            blocks /= np.sqrt(np.square(blocks).mean(axis=1, keepdims=True) + np.float32(1e-8))
+            blocks *= self._norm[gates]
+            blocks += self._bias[gates]
 
 
-def _value(arg: Arg | None) -> Values | None:
-    return None if arg is None else arg.data
+def _limit(call: Call, name: str) -> Activation | None:
+    """The clip behind a scalar; 0 is for none."""
+    clip = float(call.scalar(name))
+    return _limited(-clip, clip) if clip > 0 else None
+
+
+def _projection(call: Call, prefix: str, batch: int) -> Activation:
+    """From rows of units to rows of outputs."""
+    project = times(call[f"{prefix}projection_weights"].data, batch)
+    bias, limit = call.get(f"{prefix}projection_bias"), _limit(call, "proj_clip")
+    column = None if bias is None else bias.data[:, None]
+
+    def projected(x: Values, out: Values) -> Values:
+        project(x, out)
+        if column is not None:
+            np.add(out, column, out)
+        return out if limit is None else limit(out, out)
+
+    return projected
 
 
 # -- LSTM ------------------------------------------------------------------------------------------------------------
@@ -261,23 +402,25 @@ def _lstm_shape(call: Call) -> list[tuple[int, ...]]:
     shape=_lstm_shape,
     zero_sized=True,
 )
-def lstm(call: Call) -> Sequence[Array]:
+@prepared("input", "output_state_in", "cell_state_in")
+def lstm(call: Call) -> Compute:
     """The states are the client's to carry from step to step."""
-    x = call["input"].data
-    cell = _Cell(call, "", structure(call, "", x.shape[1]))
-    hidden, state, gates = cell.step(x @ cell.input_weights, call["output_state_in"].data, call["cell_state_in"].data)
-    order = ("cell", "forget", "output") if cell.form.cifg else ("input", "cell", "forget", "output")
-    return np.concatenate([gates[g] for g in order], axis=-1), hidden, state, hidden
+    batch, size = call["input"].dims
+    form = structure(call, "", size)
+    cell = _Cell(call, "", form, 1, batch)
+    order = [4, 1, 0] if form.cifg else [2, 4, 1, 0]
+
+    def compute(x: Values, hidden: Values, state: Values) -> Sequence[Array]:
+        outputs = np.empty((1, form.outputs, batch), np.float32)
+        last, left = cell.run([x[None]], outputs, hidden, state)
+        return left[order].reshape(-1, batch).T.copy(), last, left[_STATE].T.copy(), last.copy()
+
+    return compute
 
 
 # -- UNIDIRECTIONAL_SEQUENCE_LSTM ------------------------------------------------------------------------------------
 
 TIME_MAJOR = Input("time_major", T.BOOL, "true: [time, batch, size], false: [batch, time, size]")
-
-
-def time_first(call: Call, x: Values) -> Values:
-    """A sequence as [time, batch, size], or back."""
-    return x if call.scalar("time_major") else x.swapaxes(0, 1)
 
 
 def sequence_dims(call: Call) -> tuple[int, int, int]:
@@ -314,17 +457,26 @@ def _sequence_shape(call: Call) -> list[tuple[int, ...]]:
     output_counts={1: 3, 3: 4},
     shape=_sequence_shape,
 )
-def unidirectional_sequence_lstm(call: Call) -> Sequence[Array]:
+@prepared("input", "output_state_in", "cell_state_in")
+def unidirectional_sequence_lstm(call: Call) -> Compute:
     """Forward over time."""
-    steps = time_first(call, call["input"].data)
-    cell = _Cell(call, "", structure(call, "", steps.shape[2]))
-    outputs, hidden, state = cell.sequence(steps, call["output_state_in"].data, call["cell_state_in"].data)
-    return [time_first(call, outputs), hidden, state][: len(call.outs)]
+    steps, batch, size = sequence_dims(call)
+    form = structure(call, "", size)
+    cell = _Cell(call, "", form, steps, batch, time_major=bool(call.scalar("time_major")))
+    make, count = output_rows(call, [form.outputs]), len(call.outs)
+
+    def compute(x: Values, hidden: Values, state: Values) -> Sequence[Array]:
+        outputs, [rows] = make()
+        last, left = cell.run([x], rows, hidden, state)
+        return [*outputs, last, left[_STATE].T.copy()][:count]
+
+    return compute
 
 
 # -- BIDIRECTIONAL_SEQUENCE_LSTM -------------------------------------------------------------------------------------
 
 _DIRECTIONS = ("fw_", "bw_")
+_BOTH_STATES = [f"{prefix}{kind}_state" for prefix in _DIRECTIONS for kind in ("activation", "cell")]
 
 
 def _aux_weights(prefix: str) -> list[Input]:
@@ -379,7 +531,7 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
         tensor("input", "T", 3),
         *cell_inputs("fw_", "T", "T", "T"),
         *cell_inputs("bw_", "T", "T", "T"),
-        *(tensor(f"{p}{kind}_state", "T", 2) for p in _DIRECTIONS for kind in ("activation", "cell")),
+        *(tensor(name, "T", 2) for name in _BOTH_STATES),
         tensor("aux_input", "T", 3, optional=True),
         *_aux_weights("fw_"),
         *_aux_weights("bw_"),
@@ -392,29 +544,32 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
     outputs=[
         Output("fw_output", "T", "forward outputs, or both if merged"),
         Output("bw_output", "T", "backward outputs; absent if merged"),
-        *(Output(f"{p}{kind}_state_out", "T", "last state") for p in _DIRECTIONS for kind in ("activation", "cell")),
+        *(Output(f"{name}_out", "T", "last state") for name in _BOTH_STATES),
     ],
     output_counts={1: 3, 2: 3, 5: 4, 6: 4},
     shape=_bidirectional_shape,
     zero_sized=True,
 )
-def bidirectional_sequence_lstm(call: Call) -> Sequence[Array]:
+@prepared("input", *_BOTH_STATES, "aux_input")
+def bidirectional_sequence_lstm(call: Call) -> Compute:
     """Each direction's outputs stand at their own time index (N118 to N120)."""
-    steps, linking = time_first(call, call["input"].data), _linking(call)
-    aux = time_first(call, call["aux_input"].data) if linking != "none" else None
-    outputs, states = [], []
-    for prefix in _DIRECTIONS:
-        backward = prefix == "bw_"
-        source = aux if backward and linking == "parallel" and aux is not None else steps
-        cell = _Cell(call, prefix, structure(call, prefix, source.shape[2]))
-        extra = None
-        if linking == "cross" and aux is not None:
-            names = (f"{prefix}aux_input_to_{gate}_weights" for gate in cell.form.gates)
-            extra = aux @ np.concatenate([call[name].data for name in names]).T
-        first = call[f"{prefix}activation_state"].data, call[f"{prefix}cell_state"].data
-        made, *last = cell.sequence(source, *first, backward=backward, extra=extra)
-        outputs.append(made)
-        states.extend(last)
-    if call.scalar("merge_outputs"):
-        outputs = [np.concatenate(outputs, axis=-1)]
-    return [*(time_first(call, made) for made in outputs), *states][: len(call.outs)]
+    steps, batch, size = sequence_dims(call)
+    linking, time_major = _linking(call), bool(call.scalar("time_major"))
+    sizes = size, _backward_size(call, linking, size)
+    forms = [structure(call, prefix, n) for prefix, n in zip(_DIRECTIONS, sizes, strict=True)]
+    cells = [
+        _Cell(call, prefix, form, steps, batch, time_major=time_major, aux=linking == "cross")
+        for prefix, form in zip(_DIRECTIONS, forms, strict=True)
+    ]
+    make = output_rows(call, [form.outputs for form in forms], bool(call.scalar("merge_outputs")))
+    reads, count = READS[linking], len(call.outs)
+
+    def compute(x: Values, *others: Values) -> Sequence[Array]:
+        sequences = x, *others[4:]
+        outputs, rows = make()
+        for k, cell in enumerate(cells):
+            last, left = cell.run([sequences[i] for i in reads[k]], rows[k], *others[2 * k : 2 * k + 2])
+            outputs += [last, left[_STATE].T.copy()]
+        return outputs[:count]
+
+    return compute

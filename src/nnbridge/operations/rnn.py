@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, operation, types
 from nnbridge.operations.recurrent import (
+    READS,
     check_dims,
     in_order,
+    output_rows,
+    products_of_steps,
     recurrent_activation,
     sequence_dims,
     tensor,
-    time_first,
+    times,
     together,
+    turned,
 )
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
     from nnbridge.model import Array
-    from nnbridge.operations.call import Call
+    from nnbridge.operations.call import Call, Compute
 
 Values = npt.NDArray[Any]
 
@@ -50,20 +55,26 @@ def _check_cell(call: Call, prefix: str, state: str, batch: int, size: int) -> i
     return units
 
 
-def _sequence(call: Call, prefix: str, state: str, steps: Values, extra: Values | None, backward: bool) -> tuple[Values, Values]:
-    """Steps [time, batch, size]: outputs and the last state (N121)."""
+Cell = Callable[[Sequence[Values], Values, Values], Values]
+
+
+def _cell(call: Call, prefix: str, steps: int, batch: int, *, time_major: bool = True, aux: bool = False) -> Cell:
+    """From sequences and the state [batch, units] to outputs [time, units, batch], which it fills, and the last state (N121)."""
     activation = recurrent_activation(call)
-    recurrent = call[f"{prefix}recurrent_weights"].data.T
-    products = call[f"{prefix}bias"].data + steps @ call[f"{prefix}weights"].data.T
-    if extra is not None:
-        products = products + extra
-    hidden = call[prefix + state].data
-    outputs = np.empty(products.shape, np.float32)
-    order = range(len(products))
-    for t in reversed(order) if backward else order:
-        hidden = activation(products[t] + hidden @ recurrent)
-        outputs[t] = hidden
-    return outputs, hidden
+    recurrent = times(call[f"{prefix}recurrent_weights"].data, batch)
+    weights = [call[f"{prefix}{name}"].data for name in ("weights", *(["aux_weights"] if aux else []))]
+    products = products_of_steps(weights, call[f"{prefix}bias"].data, steps * batch, time_major)
+    order = slice(None, None, -1 if prefix == "bw_" else 1)
+
+    def run(sequences: Sequence[Values], outputs: Values, hidden: Values) -> Values:
+        hidden = hidden.T
+        for step, y in zip(products(*sequences)[order], outputs[order], strict=True):
+            recurrent(hidden, y)
+            np.add(step, y, y)
+            hidden = activation(y, y)
+        return hidden.T.copy()
+
+    return run
 
 
 def _rnn_shape(call: Call) -> list[tuple[int, ...]]:
@@ -86,10 +97,18 @@ def _rnn_shape(call: Call) -> list[tuple[int, ...]]:
     shape=_rnn_shape,
     handled="executor",
 )
-def rnn(call: Call) -> Sequence[Array]:
+@prepared("input", "hidden_state_in")
+def rnn(call: Call) -> Compute:
     """activation(bias + W x + R h)."""
-    outputs, hidden = _sequence(call, "", "hidden_state_in", call["input"].data[None], None, False)
-    return hidden, outputs[0]
+    batch, _ = call["input"].dims
+    cell, shape = _cell(call, "", 1, batch), (1, call["weights"].dims[0], batch)
+
+    def compute(x: Values, hidden: Values) -> Sequence[Array]:
+        outputs = np.empty(shape, np.float32)
+        last = cell([x[None]], outputs, hidden)
+        return last, last.copy()
+
+    return compute
 
 
 def _unidirectional_shape(call: Call) -> list[tuple[int, ...]]:
@@ -116,11 +135,18 @@ def _unidirectional_shape(call: Call) -> list[tuple[int, ...]]:
     output_counts={1: 3, 2: 4},
     shape=_unidirectional_shape,
 )
-def unidirectional_sequence_rnn(call: Call) -> Sequence[Array]:
+@prepared("input", "hidden_state")
+def unidirectional_sequence_rnn(call: Call) -> Compute:
     """Forward over time."""
-    steps = time_first(call, call["input"].data)
-    outputs, hidden = _sequence(call, "", "hidden_state", steps, None, False)
-    return [time_first(call, outputs), hidden][: len(call.outs)]
+    steps, batch, _ = sequence_dims(call)
+    cell = _cell(call, "", steps, batch, time_major=bool(call.scalar("time_major")))
+    make, count = output_rows(call, [call["weights"].dims[0]]), len(call.outs)
+
+    def compute(x: Values, hidden: Values) -> Sequence[Array]:
+        outputs, [rows] = make()
+        return [*outputs, cell([x], rows, hidden)][:count]
+
+    return compute
 
 
 def _linking(call: Call) -> str:
@@ -177,26 +203,31 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
     output_counts={1: 3, 2: 3, 3: 4, 4: 4},
     shape=_bidirectional_shape,
 )
-def bidirectional_sequence_rnn(call: Call) -> Sequence[Array]:
+@prepared("input", "fw_hidden_state", "bw_hidden_state", "aux_input")
+def bidirectional_sequence_rnn(call: Call) -> Compute:
     """Each direction's outputs stand at their own time index."""
-    steps, linking = time_first(call, call["input"].data), _linking(call)
-    aux = time_first(call, call["aux_input"].data) if linking != "none" else None
-    outputs, states = [], []
-    for prefix, backward in (("fw_", False), ("bw_", True)):
-        source = aux if backward and linking == "parallel" and aux is not None else steps
-        extra = aux @ call[f"{prefix}aux_weights"].data.T if linking == "cross" and aux is not None else None
-        made, last = _sequence(call, prefix, "hidden_state", source, extra, backward)
-        outputs.append(made)
-        states.append(last)
-    if call.scalar("merge_outputs"):
-        outputs = [np.concatenate(outputs, axis=-1)]
-    return [*(time_first(call, made) for made in outputs), *states][: len(call.outs)]
+    steps, batch, _ = sequence_dims(call)
+    linking, time_major = _linking(call), bool(call.scalar("time_major"))
+    cells = [_cell(call, prefix, steps, batch, time_major=time_major, aux=linking == "cross") for prefix in ("fw_", "bw_")]
+    sizes = [call[f"{prefix}weights"].dims[0] for prefix in ("fw_", "bw_")]
+    make, count = output_rows(call, sizes, bool(call.scalar("merge_outputs"))), len(call.outs)
+    reads = READS[linking]
+
+    def compute(x: Values, forward: Values, backward: Values, *aux: Values) -> Sequence[Array]:
+        sequences = x, *aux
+        outputs, rows = make()
+        for k, (cell, hidden) in enumerate(zip(cells, (forward, backward), strict=True)):
+            outputs.append(cell([sequences[i] for i in reads[k]], rows[k], hidden))
+        return outputs[:count]
+
+    return compute
 
 
 def _svdf_shape(call: Call) -> list[tuple[int, ...]]:
     batch, size = call["input"].dims
     filters, memory = call["weights_time"].dims
     group = int(call.scalar("rank"))
+    call.require(memory > 0, "a memory of at least 1", memory, "weights_time")
     call.require(group > 0 and filters % group == 0, f"a rank that divides {filters} filters", group, "rank")
     check_dims(call, "weights_feature", filters, size)
     check_dims(call, "bias", filters // group)
@@ -226,16 +257,26 @@ def _svdf_shape(call: Call) -> list[tuple[int, ...]]:
     shape=_svdf_shape,
     zero_sized=True,
 )
-def svdf(call: Call) -> Sequence[Array]:
+@prepared("input", "state_in")
+def svdf(call: Call) -> Compute:
     """N123, N124: the state is memory * filters wide, and its last column is free on the way out."""
-    x, bias = call["input"].data, call.get("bias")
-    filters, memory = call["weights_time"].dims
-    state = call["state_in"].data.reshape(len(x), filters, memory).copy()
-    state[:, :, -1] = x @ call["weights_feature"].data.T
-    values = (state * call["weights_time"].data).sum(axis=-1)
-    units = values.reshape(len(x), -1, int(call.scalar("rank"))).sum(axis=-1)
-    if bias is not None:
-        units = units + bias.data
-    moved = np.zeros_like(state)
-    moved[:, :, :-1] = state[:, :, 1:]
-    return moved.reshape(len(x), -1), recurrent_activation(call)(units)
+    batch, (filters, memory) = call["input"].dims[0], call["weights_time"].dims
+    units, length = filters // int(call.scalar("rank")), batch * filters * memory
+    features = turned(call["weights_feature"].data, batch)
+    # The filters of a unit follow each other: what they add up to is one sum.
+    in_time, bias, activation = call["weights_time"].data.reshape(units, -1), call.get("bias"), recurrent_activation(call)
+    added = None if bias is None else bias.data
+
+    def compute(x: Values, state: Values) -> Sequence[Array]:
+        # The state that moved on by one step is the state as it stands one place later.
+        line = np.empty(length + 1, np.float32)
+        now, moved = line[:-1], line[1:]
+        now[...] = state.reshape(-1)
+        now[memory - 1 :: memory] = x.dot(features).reshape(-1)
+        sums = np.einsum("buk,uk->bu", now.reshape(batch, units, -1), in_time)
+        if added is not None:
+            sums += added
+        moved[memory - 1 :: memory] = 0
+        return moved.reshape(state.shape).copy(), activation(sums, sums)
+
+    return compute
