@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,29 +18,51 @@ from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, satu
 from nnbridge.operations.fixedpoint import logistic16, tanh16
 from nnbridge_tflite.kernels import STATES, Array, Options, Tensors, given, kernel
 
-GATES = ("input", "forget", "cell", "output")
+GATES = ("input", "forget", "output", "cell")
+"""The gates with a sigmoid, then the one with a tanh."""
 GATE_SCALE = 2.0**-12
 """Scale of a gate's sum before its sigmoid or tanh."""
 
+_WEIGHTS = {"input": 1, "forget": 2, "cell": 3, "output": 4}
+"""Where a gate's input weights stand; its recurrent weights stand 4 further, its bias 11 further."""
 _OUTPUT_STATE, _CELL_STATE, _PROJECTION, _PROJECTION_BIAS = 18, 19, 16, 17
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What one gate adds up from one kind of input: centred weights, bias, multiplier."""
+    """What gates add up from one kind of input: centred weights [rows, n], and of each row its bias and multiplier."""
 
     weights: Array
-    bias: Array | int
-    multiplier: tuple[int, int]
+    bias: Array
+    multiplier: Array
+    shift: Array
 
-    def add(self, total: Array, values: Array) -> Array:
-        """The 16-bit sum with this source's products."""
-        products = (values.astype(np.float64) @ self.weights.T).astype(np.int64) + self.bias
-        return _sat16(total + mbqm(products, *self.multiplier))
+    @classmethod
+    def of(cls, weights: HostTensor, activations: HostTensor, bias: HostTensor | None, scale: float) -> _Source:
+        """The source of one gate, whose sums have a scale."""
+        rows = len(given(weights))
+        factor = float(np.float32(weights.scale) * np.float32(activations.scale) / np.float32(scale))
+        multiplier, shift = (np.full(rows, number) for number in quantize_multiplier(factor))
+        added = np.zeros(rows, np.int64) if bias is None else given(bias).astype(np.int64)
+        return cls(_centred(weights).astype(np.float64), added, multiplier, shift)
+
+    @classmethod
+    def joined(cls, sources: Sequence[_Source]) -> _Source:
+        """The rows of several gates."""
+        return cls(*(np.concatenate([getattr(source, field.name) for source in sources]) for field in fields(cls)))
+
+    def products(self, values: Array) -> Array:
+        """The rescaled products with centred values [..., n]."""
+        sums = (values.astype(np.float64) @ self.weights.T).astype(np.int64) + self.bias
+        return mbqm(sums, self.multiplier, self.shift)
+
+
+# Arrays: NumPy makes one of each number on every call, and checks it against the values' type.
+_LOW, _HIGH = np.array(-32768), np.array(32767)
 
 
 def _sat16(values: Array) -> Array:
-    return np.clip(values, -32768, 32767)
+    return values.clip(_LOW, _HIGH)
 
 
 def _present(inputs: Tensors, i: int) -> HostTensor | None:
@@ -51,18 +73,12 @@ def _centred(tensor: HostTensor) -> Array:
     return given(tensor).astype(np.int64) - tensor.zero_point
 
 
-def _source(weights: HostTensor, activations: HostTensor, bias: HostTensor | None, scale: float) -> _Source:
-    factor = float(np.float32(weights.scale) * np.float32(activations.scale) / np.float32(scale))
-    return _Source(_centred(weights).astype(np.float64), 0 if bias is None else given(bias), quantize_multiplier(factor))
-
-
 @kernel("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def sequence_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """The whole sequence; states start as given."""
     cell = _integer_cell(inputs, outputs, options)
     data = _centred(inputs[0])
-    steps = data if options.get("time_major") else np.swapaxes(data, 0, 1)
-    made = np.stack([cell.step(values) for values in steps])
+    made = cell.run(data if options.get("time_major") else np.swapaxes(data, 0, 1))
     return [made if options.get("time_major") else np.swapaxes(made, 0, 1), *cell.states()]
 
 
@@ -83,45 +99,45 @@ class _Cell:
         self._output = _centred(previous)
         self._state = given(state).astype(np.int64)
         self._exponent = round(math.log2(state.scale))
-        self._direct: dict[str, _Source] = {}
-        self._recurrent: dict[str, _Source] = {}
-        for i, gate in enumerate(GATES):
-            own, again = _present(inputs, 1 + i), _present(inputs, 5 + i)
-            if own is not None and again is not None:
-                self._direct[gate] = _source(own, data, _present(inputs, 12 + i), GATE_SCALE)
-                self._recurrent[gate] = _source(again, previous, None, GATE_SCALE)
+        gates = [_WEIGHTS[gate] for gate in GATES if _present(inputs, _WEIGHTS[gate]) is not None]
+        self._direct = _Source.joined([_Source.of(inputs[i], data, _present(inputs, i + 11), GATE_SCALE) for i in gates])
+        self._recurrent = _Source.joined([_Source.of(inputs[i + 4], previous, None, GATE_SCALE) for i in gates])
         clip = options.get("cell_clip") or 0.0
         self._clip = int(min(max(clip / state.scale, -32768), 32767)) if clip > 0 else 0
         hidden = (options.get("intermediates") or [{}] * 5)[4]
-        self._hidden_scale = float(hidden.get("scale") or previous.scale)
+        hidden_scale = float(hidden.get("scale") or previous.scale)
+        self._hidden_factor = quantize_multiplier(float(np.float32(2.0**-30 / np.float32(hidden_scale))))
         self._hidden_point = int(hidden.get("zero_point") or 0)
         projection = _present(inputs, _PROJECTION)
         self._projection: _Source | None = None
         if projection is not None:
-            like = HostTensor(None, (), np.dtype("i1"), self._hidden_scale, self._hidden_point)
-            self._projection = _source(projection, like, _present(inputs, _PROJECTION_BIAS), previous.scale)
+            like = HostTensor(None, (), np.dtype("i1"), hidden_scale, self._hidden_point)
+            self._projection = _Source.of(projection, like, _present(inputs, _PROJECTION_BIAS), previous.scale)
         self._previous = previous
 
-    def _gate(self, gate: str, values: Array) -> Array:
-        total = self._direct[gate].add(np.zeros(1, np.int64), values)
-        return self._recurrent[gate].add(total, self._output)
+    def run(self, data: Array) -> Array:
+        """The outputs [steps, batch, units] in their element type, of centred inputs [steps, batch, size]."""
+        sums = _sat16(self._direct.products(data))
+        outputs = np.stack([self._step(of_step) for of_step in sums])
+        return saturate(outputs + self._out.zero_point, self._out.dtype)
 
-    def step(self, values: Array) -> Array:
-        """One time step: the output in its element type."""
-        kept = logistic16(self._gate("forget", values)).astype(np.int64)
-        opened = logistic16(self._gate("input", values)).astype(np.int64) if "input" in self._direct else 32767 - kept
-        candidate = tanh16(self._gate("cell", values)).astype(np.int64)
-        released = logistic16(self._gate("output", values)).astype(np.int64)
-        state = _sat16(rdbp(kept * self._state, 15) + rdbp(opened * candidate, 30 + self._exponent))
+    def _step(self, sums: Array) -> Array:
+        """One time step: the output less its zero point."""
+        sums = _sat16(sums + self._recurrent.products(self._output))
+        units = self._state.shape[-1]
+        sigmoids = logistic16(sums[..., :-units]).astype(np.int64)
+        kept, released = sigmoids[..., -2 * units : -units], sigmoids[..., -units:]
+        taken = sigmoids[..., :units] if sigmoids.shape[-1] > 2 * units else 32767 - kept
+        candidate = tanh16(sums[..., -units:])
+        state = _sat16(rdbp(kept * self._state, 15) + rdbp(taken * candidate, 30 + self._exponent))
         self._state = np.clip(state, -self._clip, self._clip) if self._clip else state
         shown = released * tanh16(self._state, 15 + self._exponent)
-        factor = quantize_multiplier(float(np.float32(2.0**-30 / np.float32(self._hidden_scale))))
-        hidden = np.clip(mbqm(shown, *factor) + self._hidden_point, -128, 127)
+        hidden = np.clip(mbqm(shown, *self._hidden_factor) + self._hidden_point, -128, 127)
         if self._projection is not None:
-            sums = self._projection.add(np.zeros(1, np.int64), hidden + self._hidden_point)
-            hidden = np.clip(sums + self._signed_point(), -128, 127)
+            projected = _sat16(self._projection.products(hidden + self._hidden_point))
+            hidden = np.clip(projected + self._signed_point(), -128, 127)
         self._output = hidden - self._signed_point()
-        return saturate(self._output + self._out.zero_point, self._out.dtype)
+        return self._output
 
     def states(self) -> list[Array]:
         """The output and cell state in their element types."""
@@ -143,7 +159,7 @@ def one_step(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Ar
     if options.get("kernel_type") == BASIC:
         return _basic(inputs, outputs, options)
     cell = _integer_cell(inputs, outputs, options)
-    return [cell.step(_centred(inputs[0])), *cell.states()]
+    return [cell.run(_centred(inputs[0])[None])[0], *cell.states()]
 
 
 def _basic(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:

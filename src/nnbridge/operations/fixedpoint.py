@@ -6,6 +6,8 @@ arrays, the 16-bit ones on int32 arrays, so that nothing overflows on the way.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -121,12 +123,21 @@ def tanh(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
 
 def logistic16(raw: npt.ArrayLike, integer_bits: int = 3) -> Ints:
     """:func:`logistic` on 16-bit raws."""
-    return logistic(raw, integer_bits, 16)
+    return _table16(logistic, integer_bits)[np.asarray(raw)]
 
 
 def tanh16(raw: npt.ArrayLike, integer_bits: int = 3) -> Ints:
     """:func:`tanh` on 16-bit raws."""
-    return tanh(raw, integer_bits, 16)
+    return _table16(tanh, integer_bits)[np.asarray(raw)]
+
+
+@functools.cache
+def _table16(function: Callable[[npt.ArrayLike, int, int], Ints], integer_bits: int) -> Ints:
+    """A function of every 16-bit raw; as in Python, those of negative raws are counted from the end."""
+    raws = np.arange(1 << 16).astype(np.uint16).view(np.int16)
+    results = np.asarray(function(raws, integer_bits, 16))
+    results.flags.writeable = False
+    return results
 
 
 def _high(a: Ints, b: Ints | int) -> Ints:
