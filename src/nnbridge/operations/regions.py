@@ -160,12 +160,17 @@ def _bins(start: float, end: float, count: int, size: int) -> tuple[Values, Valu
     return np.clip(low, 0, size), np.clip(high, 0, size)
 
 
+def _reach(low: Values, high: Values, size: int) -> slice:
+    """The cells that any bin takes, at least one."""
+    first = min(int(low.min()), size - 1)
+    return slice(first, max(int(high.max()), first + 1))
+
+
 def _maxima(x: Values, low: Values, high: Values) -> Values:
-    """Maximum of x[low:high] along the first axis, for every pair."""
-    # A row behind the end lets a range reach the last row; an empty range takes a value that the caller drops.
-    guarded = np.concatenate([x, x[-1:]])
-    pairs = np.stack([low, np.maximum(high, low + 1).clip(max=len(x))], axis=1).reshape(-1)
-    return np.maximum.reduceat(guarded, np.minimum(pairs, len(x)), axis=0)[::2]
+    """Maximum of x[low:high] along the first axis, for every pair; of an empty range a value that the caller drops."""
+    reach = np.arange(max(1, int((high - low).max())))
+    places = np.minimum(low[:, None] + reach, np.maximum(low, high - 1)[:, None])
+    return np.asarray(np.maximum.reduce(x[places.clip(0, len(x) - 1)], axis=1))
 
 
 @operation(
@@ -186,8 +191,9 @@ def roi_pooling(call: Call) -> Array:
     for k, ((x1, y1, x2, y2), image) in enumerate(zip(regions, batches, strict=True)):
         top, bottom = _bins(y1, y2, height, x.dims[1])
         left, right = _bins(x1, x2, width, x.dims[2])
-        rows = _maxima(x.data[image], top, bottom)
-        cells = _maxima(rows.swapaxes(0, 1), left, right).swapaxes(0, 1)
+        down, across = _reach(top, bottom, x.dims[1]), _reach(left, right, x.dims[2])
+        rows = _maxima(x.data[image, down, across], top - down.start, bottom - down.start)
+        cells = _maxima(rows.swapaxes(0, 1), left - across.start, right - across.start).swapaxes(0, 1)
         empty = (top >= bottom)[:, None] | (left >= right)[None, :]
         result[k] = np.where(empty[..., None], x.data.dtype.type(x.zero_point), cells)
     return result
