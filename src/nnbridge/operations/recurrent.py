@@ -36,16 +36,12 @@ Activation: TypeAlias = Callable[[Values, Values], Values]
 _ONE = np.array(1, np.float32)
 
 
-def _sigmoid_of_negated(x: Values, out: Values) -> Values:
-    """1 / (1 + exp(x))."""
-    np.exp(x, out)
-    np.add(out, _ONE, out)
-    return np.reciprocal(out, out)
-
-
 def _sigmoid(x: Values, out: Values) -> Values:
     """1 / (1 + exp(-x))."""
-    return _sigmoid_of_negated(np.negative(x, out), out)
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, _ONE, out)
+    return np.reciprocal(out, out)
 
 
 def _limited(low: float, high: float) -> Activation:
@@ -75,34 +71,40 @@ _SMALL = 1 << 15
 """Weights that are so few multiply a single column faster if they are turned around."""
 
 
-def times(weights: Values, columns: int) -> Callable[..., Values]:
-    """From values [size, columns], and maybe where the result goes, to weights [rows, size] times them."""
-    return turned(weights, columns).T.dot
-
-
 def turned(weights: Values, columns: int) -> Values:
     """Weights [rows, size] as [size, rows], for values [columns, size] to be multiplied with."""
     return np.ascontiguousarray(weights.T) if columns == 1 and weights.size <= _SMALL else weights.T
 
 
-def products_of_steps(weights: Sequence[Values], bias: Values | None, columns: int, time_major: bool) -> Callable[..., Values]:
-    """From one sequence for each matrix of weights [rows, size] to the sum of their products [time, rows, batch].
+def times(weights: Values, columns: int) -> Callable[..., Values]:
+    """From values [size, columns], and maybe where the result goes, to weights [rows, size] times them."""
+    return turned(weights, columns).T.dot
 
-    A sequence has so many columns in all its time steps and batches.
-    """
+
+Begin: TypeAlias = Callable[[Values, Sequence[Values]], "tuple[Values, Values]"]
+"""From the state [batch, n] and sequences to what is added to each step's product [time, rows, batch], and the first factor."""
+
+
+def steps_of(
+    recurrent: Values, weights: Sequence[Values], bias: Values, steps: int, batch: int, time_major: bool
+) -> tuple[Callable[..., Values], Begin]:
+    """The recurrent product of a step, and how a run begins. There is one matrix of weights [rows, size] for each sequence."""
+    if steps == 1:
+        column = bias.reshape(1, -1, 1)
+        together = times(np.concatenate([recurrent, *weights], axis=1), batch)
+        return together, lambda hidden, x: (column, np.concatenate([hidden, *(s.reshape(batch, -1) for s in x)], axis=1).T)
+    columns, rows, axes = steps * batch, len(recurrent), (0, 2, 1) if time_major else (1, 2, 0)
+    shape = (steps, batch, rows) if time_major else (batch, steps, rows)
     matrices = [turned(w, columns) for w in weights]
-    rows, axes = len(weights[0]), (0, 2, 1) if time_major else (1, 2, 0)
 
-    def multiply(*sequences: Values) -> Values:
+    def begin(hidden: Values, sequences: Sequence[Values]) -> tuple[Values, Values]:
         sums, *others = [x.reshape(columns, len(w)).dot(w) for x, w in zip(sequences, matrices, strict=True)]
-        if bias is not None:
-            sums += bias
+        sums += bias
         for other in others:
             sums += other
-        first, second, _ = sequences[0].shape
-        return np.ascontiguousarray(sums.reshape(first, second, rows).transpose(axes))
+        return np.ascontiguousarray(sums.reshape(shape).transpose(axes)), hidden.T
 
-    return multiply
+    return times(recurrent, batch), begin
 
 
 def output_rows(call: Call, sizes: Sequence[int], merged: bool = False) -> Callable[[], tuple[list[Values], list[Values]]]:
@@ -250,7 +252,7 @@ _STATE = 3
 class _Cell:
     """One float cell over sequences of so many time steps and batches.
 
-    The weights of all gates but the last are negated, so that their sums are what :func:`_sigmoid_of_negated` takes.
+    All gates but the last are sigmoids. Their weights are negated, so that 1 + exp of their sums is what divides by them.
     """
 
     def __init__(
@@ -269,8 +271,9 @@ class _Cell:
         weights = [stacked(pattern) for pattern in ("input_to_{}_weights", *(["aux_input_to_{}_weights"] if aux else []))]
         self._form = form
         self._backward = prefix == "bw_"
-        self._products = products_of_steps(weights, None if form.normalised else bias, steps * batch, time_major)
-        self._recurrent = times(stacked("recurrent_to_{}_weights"), batch)
+        # Behind layer norm, biases come last.
+        first = np.zeros_like(bias) if form.normalised else bias
+        self._recurrent, self._begin = steps_of(stacked("recurrent_to_{}_weights"), weights, first, steps, batch, time_major)
         self._peephole = columns(stacked("cell_to_{}_weights", gates[:-1])) if form.peephole else None
         self._bias = columns(bias)
         self._norm = None
@@ -283,8 +286,8 @@ class _Cell:
     def run(self, sequences: Sequence[Values], outputs: Values, hidden: Values, cell: Values) -> tuple[Values, Values]:
         """All time steps (N110 to N116), from states [batch, n] to outputs [time, outputs, batch].
 
-        What is left over: the last hidden state, and of the last step output, forget and input gate, cell state and candidate
-        [5, units, batch].
+        What is left over: the last hidden state, and of the last step what divides by the output gate, what divides by the forget
+        and the input gate (with CIFG these gates themselves), cell state and candidate [5, units, batch].
         """
         units, batch = self._form.units, len(cell)
         late, cifg, activation = self._form.peephole, self._form.cifg, self._activation
@@ -293,42 +296,45 @@ class _Cell:
 
         sums = np.empty((len(self._form.gates) * units, batch), np.float32)
         left = np.empty((5, units, batch), np.float32)
-        parts = np.empty((2 * units, batch), np.float32)
-        raw = np.empty((units, batch), np.float32)
         opening, forget, entering, state, candidate = left
         made = left.reshape(5 * units, batch)
-        candidate_sums, open_sums = sums[-units:], sums[:units]
+        gates, pairs = made[units : 3 * units], made[3 * units :]
         # The output gate's peephole looks at the new state: that gate has to wait.
         first = units if late else 0
-        early_sums = sums[first:-units]
+        open_sums, early_sums, candidate_sums = sums[:units], sums[first:-units], sums[-units:]
         early = made[first : first + len(early_sums)]
-        factors, pairs = made[units : 3 * units], made[3 * units :]
-        kept, added = parts[:units], parts[units:]
+        # Where the sums of other gates have been: they were looked at by then.
+        parts = sums[units : 3 * units]
+        kept, new = parts[:units], parts[units:]
         order = slice(None, None, -1 if self._backward else 1)
+        apply = np.multiply if cifg else np.divide
 
         state[...] = cell.T
-        hidden = hidden.T
-        for step, y in zip(self._products(*sequences)[order], outputs[order], strict=True):
+        added, hidden = self._begin(hidden, sequences)
+        for step, y in zip(added[order], outputs[order], strict=True):
             recurrent(hidden, sums)
             np.add(sums, step, sums)
             if finished:
                 self._finish(sums, slice(1 if late else 0, None), state)
-            _sigmoid_of_negated(early_sums, early)
+            np.exp(early_sums, early)
+            np.add(early, _ONE, early)
             if cifg:
+                np.reciprocal(forget, forget)
                 np.subtract(_ONE, forget, entering)
             activation(candidate_sums, candidate)
-            np.multiply(factors, pairs, parts)
-            np.add(kept, added, state)
+            apply(pairs, gates, parts)
+            np.add(kept, new, state)
             if cell_limit is not None:
                 cell_limit(state, state)
             if late:
                 self._finish(sums, slice(1), state)
-                _sigmoid_of_negated(open_sums, opening)
-            target = y if project is None else raw
+                np.exp(open_sums, opening)
+                np.add(opening, _ONE, opening)
+            target = y if project is None else open_sums
             activation(state, target)
-            np.multiply(opening, target, target)
+            np.divide(target, opening, target)
             if project is not None:
-                project(raw, y)
+                project(target, y)
             hidden = y
         return hidden.T.copy(), left
 
@@ -408,11 +414,13 @@ def lstm(call: Call) -> Compute:
     batch, size = call["input"].dims
     form = structure(call, "", size)
     cell = _Cell(call, "", form, 1, batch)
-    order = [4, 1, 0] if form.cifg else [2, 4, 1, 0]
+    # Of what a cell leaves over, what divides by gates, and candidate and gates as they come out.
+    sigmoids, order = (slice(1), [4, 1, 0]) if form.cifg else (slice(3), [2, 4, 1, 0])
 
     def compute(x: Values, hidden: Values, state: Values) -> Sequence[Array]:
         outputs = np.empty((1, form.outputs, batch), np.float32)
         last, left = cell.run([x[None]], outputs, hidden, state)
+        np.reciprocal(left[sigmoids], left[sigmoids])
         return left[order].reshape(-1, batch).T.copy(), last, left[_STATE].T.copy(), last.copy()
 
     return compute

@@ -15,11 +15,10 @@ from nnbridge.operations.recurrent import (
     check_dims,
     in_order,
     output_rows,
-    products_of_steps,
     recurrent_activation,
     sequence_dims,
+    steps_of,
     tensor,
-    times,
     together,
     turned,
 )
@@ -61,14 +60,14 @@ Cell = Callable[[Sequence[Values], Values, Values], Values]
 def _cell(call: Call, prefix: str, steps: int, batch: int, *, time_major: bool = True, aux: bool = False) -> Cell:
     """From sequences and the state [batch, units] to outputs [time, units, batch], which it fills, and the last state (N121)."""
     activation = recurrent_activation(call)
-    recurrent = times(call[f"{prefix}recurrent_weights"].data, batch)
     weights = [call[f"{prefix}{name}"].data for name in ("weights", *(["aux_weights"] if aux else []))]
-    products = products_of_steps(weights, call[f"{prefix}bias"].data, steps * batch, time_major)
+    own, bias = call[f"{prefix}recurrent_weights"].data, call[f"{prefix}bias"].data
+    recurrent, begin = steps_of(own, weights, bias, steps, batch, time_major)
     order = slice(None, None, -1 if prefix == "bw_" else 1)
 
     def run(sequences: Sequence[Values], outputs: Values, hidden: Values) -> Values:
-        hidden = hidden.T
-        for step, y in zip(products(*sequences)[order], outputs[order], strict=True):
+        added, hidden = begin(hidden, sequences)
+        for step, y in zip(added[order], outputs[order], strict=True):
             recurrent(hidden, y)
             np.add(step, y, y)
             hidden = activation(y, y)
@@ -264,7 +263,9 @@ def svdf(call: Call) -> Compute:
     units, length = filters // int(call.scalar("rank")), batch * filters * memory
     features = turned(call["weights_feature"].data, batch)
     # The filters of a unit follow each other: what they add up to is one sum.
-    in_time, bias, activation = call["weights_time"].data.reshape(units, -1), call.get("bias"), recurrent_activation(call)
+    in_time = np.tile(call["weights_time"].data.reshape(units, -1), (batch, 1))
+    ones, shape = np.ones(in_time.shape[1], np.float32), (batch, units)
+    activation, bias = recurrent_activation(call), call.get("bias")
     added = None if bias is None else bias.data
 
     def compute(x: Values, state: Values) -> Sequence[Array]:
@@ -273,7 +274,8 @@ def svdf(call: Call) -> Compute:
         now, moved = line[:-1], line[1:]
         now[...] = state.reshape(-1)
         now[memory - 1 :: memory] = x.dot(features).reshape(-1)
-        sums = np.einsum("buk,uk->bu", now.reshape(batch, units, -1), in_time)
+        sums = np.empty(shape, np.float32)
+        (now.reshape(in_time.shape) * in_time).dot(ones, sums.reshape(-1))
         if added is not None:
             sums += added
         moved[memory - 1 :: memory] = 0
