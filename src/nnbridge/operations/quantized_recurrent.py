@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate, srdhm16
+from nnbridge.operations.call import prepared
 from nnbridge.operations.convolution import exact_dtype
 from nnbridge.operations.declaration import Input, Output, like, operation, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, logistic16, tanh16
@@ -28,7 +29,7 @@ from nnbridge.types import OperationCode
 
 if TYPE_CHECKING:
     from nnbridge.model import Array
-    from nnbridge.operations.call import Call
+    from nnbridge.operations.call import Arg, Call, Compute
 
 Ints = npt.NDArray[Any]
 
@@ -37,10 +38,11 @@ def _sat16(x: Ints) -> Ints:
     return np.clip(x, -32768, 32767)
 
 
-def _products(values: Ints, weights: Ints) -> Ints:
-    """Exact integer products of 8-bit values [batch, n] and weights [units, n]."""
-    dtype = exact_dtype(values.shape[-1])
-    return (values.astype(dtype) @ weights.astype(dtype).T).astype(np.int64)
+def _times(weights: Ints) -> Callable[[Ints], Ints]:
+    """From 8-bit differences [batch, n] to their exact products with weights [rows, n]."""
+    dtype = exact_dtype(weights.shape[1])
+    turned = weights.astype(dtype).T
+    return lambda values: values.astype(dtype).dot(turned).astype(np.int64)
 
 
 # -- QUANTIZED_16BIT_LSTM --------------------------------------------------------------------------------------------
@@ -86,20 +88,25 @@ def _16bit_shape(call: Call) -> list[tuple[int, ...]]:
     shape=_16bit_shape,
     handled="executor",
 )
-def quantized_16bit_lstm(call: Call) -> Sequence[Array]:
+@prepared("input", "prev_cell_state", "prev_output")
+def quantized_16bit_lstm(call: Call) -> Compute:
     """N125 to N128. Android multiplies [input, output] by [recurrent, input] weights, and its cases hold it to that."""
-    row = np.concatenate([call["input"].data, call["prev_output"].data], axis=1).astype(np.int32) - 128
+    order = ("input", "forget", "output", "cell")
+    kinds = ("recurrent", "input")
+    times = _times(np.block([[call[f"{kind}_to_{gate}_weights"].centred for kind in kinds] for gate in order]))
+    bias = np.concatenate([call[f"{gate}_gate_bias"].data for gate in order])
     multiplier = quantize_multiplier(4096 * float(np.float32(call["input_gate_bias"].scale)))
-    gates = {}
-    for gate in GATES:
-        recurrent, direct = call[f"recurrent_to_{gate}_weights"], call[f"input_to_{gate}_weights"]
-        sums = _products(row, np.concatenate([recurrent.centred, direct.centred], axis=1))
-        gates[gate] = _sat16(mbqm(sums + call[f"{gate}_gate_bias"].data, *multiplier)).astype(np.int32)
-    opened, kept, out = (logistic16(gates[g]) for g in ("input", "forget", "output"))
-    new = rdbp(srdhm16(opened, tanh16(gates["cell"])), 4) + srdhm16(kept, call["prev_cell_state"].data)
-    state = _sat16(new)
-    output = rdbp(srdhm16(out, tanh16(_sat16(state << 1))), 8)
-    return state, np.clip(output, -128, 127) + 128
+
+    def compute(x: Ints, state: Ints, hidden: Ints) -> Sequence[Array]:
+        sums = times(np.concatenate([x, hidden], axis=1).astype(np.int16) - 128)
+        sums += bias
+        *sigmoids, candidate = np.split(_sat16(mbqm(sums, *multiplier)), len(order), axis=1)
+        opened, kept, out = (logistic16(gate) for gate in sigmoids)
+        new = _sat16(rdbp(srdhm16(opened, tanh16(candidate)), 4) + srdhm16(kept, state))
+        output = rdbp(srdhm16(out, tanh16(_sat16(new << 1))), 8)
+        return new, np.clip(output, -128, 127) + 128
+
+    return compute
 
 
 # -- QUANTIZED_LSTM --------------------------------------------------------------------------------------------------
@@ -132,20 +139,43 @@ def _float32(*factors: float, over: float) -> float:
     return float(np.float32(product / np.float32(over)))
 
 
-def _gate(call: Call, gate: str, peephole: Ints | None, exponent: int, normalised: bool) -> Ints:
-    """A gate's 16-bit sum (N129 to N132). Biases act with layer norm only, as in Android."""
-    x, prev, scale = call["input"], call["prev_output"], call.scalar(f"{gate}_intermediate_scale")
-    total: Ints = np.zeros(1, np.int64)
-    for source, kind in ((x, "input"), (prev, "recurrent")):
-        weights = call[f"{kind}_to_{gate}_weights"]
-        sums = _products(source.data.astype(np.int32) - source.zero_point, weights.data)
-        multiplier = quantize_multiplier(_float32(weights.scale, source.scale, over=scale))
-        total = _sat16(total + mbqm(sums, *multiplier))
-    own = call.get(f"cell_to_{gate}_weights")
-    if peephole is not None and own is not None:
-        multiplier = quantize_multiplier(float(np.ldexp(_float32(own.scale, over=scale), exponent)))
-        total = _sat16(total + mbqm(own.data.astype(np.int64) * peephole, *multiplier))
-    return _layer_norm(call, gate, total) if normalised else total
+def _sums(call: Call, gates: Sequence[str]) -> Callable[[Ints, Ints], Ints]:
+    """From input and previous output to the gates' 16-bit sums [batch, gates, units] (N129, N130)."""
+    x, prev = call["input"], call["prev_output"]
+    scales = [call.scalar(f"{gate}_intermediate_scale") for gate in gates]
+
+    def part(source: Arg, kind: str) -> Callable[[Ints], Ints]:
+        weights = [call[f"{kind}_to_{gate}_weights"] for gate in gates]
+        times, zero_point = _times(np.concatenate([w.data for w in weights])), np.int16(source.zero_point)
+        found = [quantize_multiplier(_float32(w.scale, source.scale, over=s)) for w, s in zip(weights, scales, strict=True)]
+        multipliers, shifts = (np.reshape(numbers, (-1, 1)) for numbers in zip(*found, strict=True))
+
+        def products(values: Ints) -> Ints:
+            sums = times(values.astype(np.int16) - zero_point)
+            return mbqm(sums.reshape(len(values), len(gates), -1), multipliers, shifts)
+
+        return products
+
+    direct, recurrent = part(x, "input"), part(prev, "recurrent")
+    return lambda values, hidden: _sat16(_sat16(direct(values)) + recurrent(hidden))
+
+
+def _finish(call: Call, gate: str, exponent: int, form: Structure) -> Callable[[Ints, Ints], Ints]:
+    """From a gate's sums and the state that it looks at to its value (N131, N132). Biases act with layer norm only, as in
+    Android."""
+    own = call.get(f"cell_to_{gate}_weights") if form.peephole else None
+    norm = _layer_norm(call, gate) if form.normalised else None
+    if own is not None:
+        peephole = own.data.astype(np.int64)
+        scale = _float32(own.scale, over=call.scalar(f"{gate}_intermediate_scale"))
+        multiplier = quantize_multiplier(float(np.ldexp(scale, exponent)))
+
+    def finish(total: Ints, looking: Ints) -> Ints:
+        if own is not None:
+            total = _sat16(total + mbqm(peephole * looking, *multiplier))
+        return total if norm is None else norm(total)
+
+    return finish
 
 
 def _truncated(numerator: Ints, denominator: int) -> Ints:
@@ -153,22 +183,27 @@ def _truncated(numerator: Ints, denominator: int) -> Ints:
     return np.sign(numerator) * (np.abs(numerator) // denominator)
 
 
-def _layer_norm(call: Call, gate: str, v: Ints) -> Ints:
+def _layer_norm(call: Call, gate: str) -> Callable[[Ints], Ints]:
     """N132, with 10 fractional bits for the mean and the normalised values."""
     weights = call[f"{gate}_layer_norm_weights"]
+    factors, least = weights.data.astype(np.int64), min(1, int(10000 * weights.scale))
     bias = call[_CELL_BIAS if gate == "cell" else f"{gate}_gate_bias"].data.astype(np.int64)
-    v = v.astype(np.int64)
-    count = v.shape[-1]
-    mean = _truncated(v.sum(axis=-1, keepdims=True) * 1024, count)
-    spread = np.square(v).sum(axis=-1, keepdims=True) * ((1 << 20) // count) - mean * mean
-    variance = _truncated(spread, 1 << 20)
-    variance = np.where(variance < 1, min(1, int(10000 * weights.scale)), variance)
-    multiplier, shift = inverse_sqrt_multiplier(variance)
-    normal = mbqm(1024 * v - mean, multiplier, shift)
-    scaled = normal * weights.data.astype(np.int64) + bias
-    scaled = _truncated(scaled + np.where(scaled > 0, 512, -512), 1024)
     own, exponent = quantize_multiplier(float(np.float32(weights.scale)))
-    return _sat16(mbqm(scaled, own, exponent + 12))
+    count = len(factors)
+
+    def normalise(v: Ints) -> Ints:
+        v = v.astype(np.int64)
+        mean = _truncated(v.sum(axis=-1, keepdims=True) * 1024, count)
+        spread = np.square(v).sum(axis=-1, keepdims=True) * ((1 << 20) // count) - mean * mean
+        variance = _truncated(spread, 1 << 20)
+        variance = np.where(variance < 1, least, variance)
+        multiplier, shift = inverse_sqrt_multiplier(variance)
+        normal = mbqm(1024 * v - mean, multiplier, shift)
+        scaled = normal * factors + bias
+        scaled = _truncated(scaled + np.where(scaled > 0, 512, -512), 1024)
+        return _sat16(mbqm(scaled, own, exponent + 12))
+
+    return normalise
 
 
 def _clip(call: Call, name: str, scale: float, bits: int) -> int:
@@ -202,39 +237,52 @@ def _clip(call: Call, name: str, scale: float, bits: int) -> int:
     ],
     shape=_quantized_shape,
 )
-def quantized_lstm(call: Call) -> Sequence[Array]:
+@prepared("input", "prev_output", "prev_cell_state")
+def quantized_lstm(call: Call) -> Compute:
     """N129 to N137.
 
     Android's input and forget peepholes read the cell state's output buffer before it is written; here they read the
     previous state, as the contract says.
     """
     form: Structure = structure(call, "", call["input"].dims[1], _CELL_BIAS)
-    k = _state_exponent(call)
-    state = call["prev_cell_state"].data.astype(np.int64)
-    peephole = state if form.peephole else None
-    kept = logistic16(_gate(call, "forget", peephole, k, form.normalised))
-    opened = 32767 - kept if form.cifg else logistic16(_gate(call, "input", peephole, k, form.normalised))
-    candidate = tanh16(_gate(call, "cell", None, k, form.normalised))
-    new = rdbp(kept.astype(np.int64) * state, 15) + rdbp(opened.astype(np.int64) * candidate, 30 + k)
-    new = _sat16(new)
+    k, gates = _state_exponent(call), form.gates
+    places = {gate: place for place, gate in enumerate(gates)}
+    gate_sums, finish = _sums(call, gates), {gate: _finish(call, gate, k, form) for gate in gates}
     cell_clip = _clip(call, "cell_clip", call["prev_cell_state"].scale, 16)
-    if cell_clip:
-        new = np.clip(new, -cell_clip, cell_clip)
-    out = logistic16(_gate(call, "output", new if form.peephole else None, k, form.normalised))
     hidden_scale, hidden_point = call.scalar("hidden_state_scale"), int(call.scalar("hidden_state_zero_point"))
-    product = out.astype(np.int64) * tanh16(new, 15 + k)
     multiplier = quantize_multiplier(float(np.float32(2.0**-30 / np.float32(hidden_scale))))
-    hidden = saturate(mbqm(product, *multiplier) - hidden_point, np.int8)
-    projection = call.get("projection_weights")
-    output: Ints = hidden
-    if projection is not None:
-        prev, bias = call["prev_output"], call.get("projection_bias")
-        sums = _products(hidden.astype(np.int32), projection.data)
-        sums = sums + hidden_point * projection.data.astype(np.int64).sum(axis=1)
-        sums = sums + (0 if bias is None else bias.data)
-        multiplier = quantize_multiplier(_float32(projection.scale, hidden_scale, over=prev.scale))
-        output = saturate(mbqm(sums, *multiplier) + prev.zero_point, np.int8)
-        proj_clip = _clip(call, "proj_clip", projection.scale, 8)
-        if proj_clip:
-            output = np.clip(output, -proj_clip, proj_clip)
-    return output, new, output
+    project = _projection(call, hidden_scale, hidden_point) if form.projected else None
+
+    def compute(x: Ints, prev: Ints, state: Ints) -> Sequence[Array]:
+        sums, state = gate_sums(x, prev), state.astype(np.int64)
+
+        def gate(name: str, looking: Ints) -> Ints:
+            return finish[name](sums[:, places[name]], looking)
+
+        kept = logistic16(gate("forget", state))
+        opened = 32767 - kept if form.cifg else logistic16(gate("input", state))
+        candidate = tanh16(gate("cell", state))
+        new = _sat16(rdbp(kept.astype(np.int64) * state, 15) + rdbp(opened.astype(np.int64) * candidate, 30 + k))
+        if cell_clip:
+            new = np.clip(new, -cell_clip, cell_clip)
+        out = logistic16(gate("output", new))
+        product = out.astype(np.int64) * tanh16(new, 15 + k)
+        hidden = saturate(mbqm(product, *multiplier) - hidden_point, np.int8)
+        output = hidden if project is None else project(hidden)
+        return output, new, output.copy()
+
+    return compute
+
+
+def _projection(call: Call, hidden_scale: float, hidden_point: int) -> Callable[[Ints], Ints]:
+    """From the 8-bit hidden state to the output."""
+    projection, bias, prev = call["projection_weights"], call.get("projection_bias"), call["prev_output"]
+    times, limit = _times(projection.data), _clip(call, "proj_clip", projection.scale, 8)
+    added = hidden_point * projection.data.astype(np.int64).sum(axis=1) + (0 if bias is None else bias.data)
+    multiplier = quantize_multiplier(_float32(projection.scale, hidden_scale, over=prev.scale))
+
+    def project(hidden: Ints) -> Ints:
+        output = saturate(mbqm(times(hidden) + added, *multiplier) + prev.zero_point, np.int8)
+        return np.clip(output, -limit, limit) if limit else output
+
+    return project

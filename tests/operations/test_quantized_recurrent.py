@@ -1,0 +1,115 @@
+"""Integer LSTMs: gates that are multiplied together are those that are multiplied one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnbridge.operations import definitions
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm16
+from nnbridge.operations.call import Arg
+from nnbridge.operations.evaluate import evaluate, make_call
+from nnbridge.operations.fixedpoint import logistic16, tanh16
+from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
+from tests.operations.calls import I8, U8, omitted, output, scalar, tensor
+
+Op = OperationCode
+S16, S8, I32 = OperandCode.TENSOR_QUANT16_SYMM, OperandCode.TENSOR_QUANT8_SYMM, OperandCode.TENSOR_INT32
+Ints = npt.NDArray[Any]
+GATES = ("input", "forget", "cell", "output")
+SIZES, SEEDS = st.tuples(st.integers(1, 4), st.sampled_from([1, 5, 300]), st.sampled_from([1, 6])), st.integers(0, 2**32 - 1)
+
+
+def results(code: OperationCode, args: list[Arg], *outputs: Arg) -> list[Ints]:
+    """An operation's outputs, which a second run leaves alone and gives again."""
+    call = make_call(definitions()[code], args, outputs)
+    first = [result.data for result in evaluate(call)]
+    kept = [result.copy() for result in first]
+    second = [result.data for result in evaluate(call)]
+    for a, b, c in zip(first, kept, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(b, c)
+    return first
+
+
+def numbers(rng: np.random.Generator, kind: OperandCode, *dims: int, scale: float, zero_point: int = 0) -> Arg:
+    """A tensor of any values of its type; biases are small."""
+    dtype = TYPE_FACTS[kind].dtype
+    assert dtype is not None
+    limits = np.iinfo(np.int16 if kind == I32 else np.dtype(dtype).name)
+    return tensor(rng.integers(limits.min, limits.max, dims, endpoint=True), kind, scale=scale, zero_point=zero_point)
+
+
+@given(SIZES, st.integers(0, 255), st.booleans(), SEEDS)
+def test_a_16_bit_lstm_is_the_one_of_its_gates(sizes: tuple[int, int, int], zero_point: int, constant: bool, seed: int) -> None:
+    rng, (batch, size, units) = np.random.default_rng(seed), sizes
+    scale = float(np.float32(rng.uniform(0.001, 0.02)))
+    weights = [[numbers(rng, U8, units, n, scale=scale, zero_point=zero_point) for _ in GATES] for n in (size, units)]
+    biases = [numbers(rng, I32, units, scale=scale / 128) for _ in GATES]
+    x, state = numbers(rng, U8, batch, size, scale=1 / 128, zero_point=128), numbers(rng, S16, batch, units, scale=1 / 2048)
+    hidden = numbers(rng, U8, batch, units, scale=1 / 128, zero_point=128)
+    for arg in (*weights[0], *weights[1], *biases):
+        arg.constant = constant
+    args = [x, *weights[0], *weights[1], *biases, state, hidden]
+    found = results(Op.QUANTIZED_16BIT_LSTM, args, output(S16, scale=1 / 2048), output(U8, scale=1 / 128, zero_point=128))
+
+    row = np.concatenate([x.data, hidden.data], axis=1).astype(np.int64) - 128
+    multiplier, gates = quantize_multiplier(4096 * float(np.float32(biases[0].scale))), {}
+    for gate, direct, recurrent, bias in zip(GATES, *weights, biases, strict=True):
+        sums = (
+            row @ np.concatenate([recurrent.data, direct.data], axis=1).astype(np.int64).T - zero_point * row.sum(axis=1)[:, None]
+        )
+        gates[gate] = np.clip(mbqm(sums + bias.data, *multiplier), -32768, 32767)
+    opened, kept, out = (logistic16(gates[gate]) for gate in ("input", "forget", "output"))
+    new = np.clip(rdbp(srdhm16(opened, tanh16(gates["cell"])), 4) + srdhm16(kept, state.data), -32768, 32767)
+    y = rdbp(srdhm16(out, tanh16(np.clip(new << 1, -32768, 32767))), 8)
+    np.testing.assert_array_equal(found[0], new)
+    np.testing.assert_array_equal(found[1], np.clip(y, -128, 127) + 128)
+
+
+@given(SIZES, st.tuples(*[st.booleans()] * 4), st.booleans(), SEEDS)
+def test_batches_of_an_8_bit_lstm_do_not_see_each_other(
+    sizes: tuple[int, int, int], form: tuple[bool, bool, bool, bool], constant: bool, seed: int
+) -> None:
+    rng, (batch, size, units), (cifg, peephole, projection, norm) = np.random.default_rng(seed), sizes, form
+    outputs = 3 if projection else units
+
+    def weights(there: bool, kind: OperandCode, *dims: int) -> Arg:
+        return numbers(rng, kind, *dims, scale=float(np.float32(rng.uniform(0.002, 0.02)))) if there else omitted(kind)
+
+    def gates(kind: OperandCode, *dims: int, there: bool = True) -> list[Arg]:
+        return [weights(there and not (cifg and gate == "input"), kind, *dims) for gate in GATES]
+
+    constants = [
+        *gates(S8, units, size),
+        *gates(S8, units, outputs),
+        *(weights(peephole and not (cifg and gate == "input"), S16, units) for gate in ("input", "forget", "output")),
+        *gates(I32, units),
+        weights(projection, S8, outputs, units),
+        weights(projection, I32, outputs),
+    ]
+    norms = gates(S16, units, there=norm)
+    real = OperandCode.FLOAT32
+    scales = [scalar(rng.uniform(1e-4, 1e-3), real) for _ in GATES]
+    tail = [*norms, scalar(1.5, real), scalar(0.5, real), *scales, scalar(-3), scalar(0.007, real)]
+    for arg in (*constants, *tail):
+        arg.constant = constant
+    data = {
+        "x": numbers(rng, I8, batch, size, scale=0.02, zero_point=3),
+        "hidden": numbers(rng, I8, batch, outputs, scale=1 / 128, zero_point=-5),
+        "state": numbers(rng, S16, batch, units, scale=2.0**-11),
+    }
+
+    def run(rows: slice) -> list[Ints]:
+        x, hidden, state = (arg.with_value(arg.data[rows], arg.data[rows].shape) for arg in data.values())
+        like_hidden = [output(I8, scale=1 / 128, zero_point=-5) for _ in range(2)]
+        args = [x, *constants, hidden, state, *tail]
+        return results(Op.QUANTIZED_LSTM, args, like_hidden[0], output(S16, scale=2.0**-11), like_hidden[1])
+
+    alone = [run(slice(k, k + 1)) for k in range(batch)]
+    for whole, *rows in zip(run(slice(None)), *alone, strict=True):
+        np.testing.assert_array_equal(whole, np.concatenate(rows))
