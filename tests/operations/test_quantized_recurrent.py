@@ -60,10 +60,8 @@ def test_a_16_bit_lstm_is_the_one_of_its_gates(sizes: tuple[int, int, int], zero
     row = np.concatenate([x.data, hidden.data], axis=1).astype(np.int64) - 128
     multiplier, gates = quantize_multiplier(4096 * float(np.float32(biases[0].scale))), {}
     for gate, direct, recurrent, bias in zip(GATES, *weights, biases, strict=True):
-        sums = (
-            row @ np.concatenate([recurrent.data, direct.data], axis=1).astype(np.int64).T - zero_point * row.sum(axis=1)[:, None]
-        )
-        gates[gate] = np.clip(mbqm(sums + bias.data, *multiplier), -32768, 32767)
+        weight = np.concatenate([recurrent.data, direct.data], axis=1).astype(np.int64) - zero_point
+        gates[gate] = np.clip(mbqm(row @ weight.T + bias.data, *multiplier), -32768, 32767)
     opened, kept, out = (logistic16(gates[gate]) for gate in ("input", "forget", "output"))
     new = np.clip(rdbp(srdhm16(opened, tanh16(gates["cell"])), 4) + srdhm16(kept, state.data), -32768, 32767)
     y = rdbp(srdhm16(out, tanh16(np.clip(new << 1, -32768, 32767))), 8)

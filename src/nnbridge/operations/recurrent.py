@@ -33,7 +33,7 @@ Activation: TypeAlias = Callable[[Values, Values], Values]
 """From values, and where the results go (maybe their own place), to the results."""
 
 # NumPy takes an array without dimensions in half the time that it takes a number of Python's.
-_ONE = np.array(1, np.float32)
+_ONE, _TINY = np.array(1, np.float32), np.array(1e-8, np.float32)
 
 
 def _sigmoid(x: Values, out: Values) -> Values:
@@ -93,16 +93,19 @@ def steps_of(
         column = bias.reshape(1, -1, 1)
         together = times(np.concatenate([recurrent, *weights], axis=1), batch)
         return together, lambda hidden, x: (column, np.concatenate([hidden, *(s.reshape(batch, -1) for s in x)], axis=1).T)
-    columns, rows, axes = steps * batch, len(recurrent), (0, 2, 1) if time_major else (1, 2, 0)
-    shape = (steps, batch, rows) if time_major else (batch, steps, rows)
-    matrices = [turned(w, columns) for w in weights]
+    axes, column = (0, 2, 1) if time_major else (1, 2, 0), bias[:, None]
+
+    def product(w: Values, x: Values) -> Values:
+        if batch > 1:
+            return np.matmul(w, x.transpose(axes))
+        return x.reshape(steps, w.shape[1]).dot(w.T)[..., None]
 
     def begin(hidden: Values, sequences: Sequence[Values]) -> tuple[Values, Values]:
-        sums, *others = [x.reshape(columns, len(w)).dot(w) for x, w in zip(sequences, matrices, strict=True)]
-        sums += bias
+        sums, *others = [product(w, x) for w, x in zip(weights, sequences, strict=True)]
+        sums += column
         for other in others:
             sums += other
-        return np.ascontiguousarray(sums.reshape(shape).transpose(axes)), hidden.T
+        return sums, hidden.T
 
     return times(recurrent, batch), begin
 
@@ -244,7 +247,6 @@ def structure(call: Call, prefix: str, inputs: int, cell_bias: str = "cell_bias"
 _ORDER = ("output", "forget", "input", "cell")
 """How a cell's gates follow each other, in blocks of rows."""
 
-
 _STATE = 3
 """The place of the cell state in what a cell leaves over."""
 
@@ -261,11 +263,13 @@ class _Cell:
         gates = [gate for gate in _ORDER if gate in form.gates]
 
         def stacked(pattern: str, names: Sequence[str] = gates) -> Values:
-            blocks = [(gate, call[prefix + pattern.format(gate)].data) for gate in names]
-            return np.concatenate([block if gate == "cell" else -block for gate, block in blocks])
+            made = np.concatenate([call[prefix + pattern.format(gate)].data for gate in names])
+            sigmoids = made[: form.units * sum(gate != "cell" for gate in names)]
+            np.negative(sigmoids, sigmoids)
+            return made
 
         def columns(values: Values) -> Values:
-            return values.reshape(-1, form.units, 1)
+            return np.repeat(values.reshape(-1, form.units, 1), batch, axis=2)
 
         bias = np.concatenate([stacked("{}_gate_bias", gates[:-1]), stacked("{}_bias", gates[-1:])])
         weights = [stacked(pattern) for pattern in ("input_to_{}_weights", *(["aux_input_to_{}_weights"] if aux else []))]
@@ -292,7 +296,6 @@ class _Cell:
         units, batch = self._form.units, len(cell)
         late, cifg, activation = self._form.peephole, self._form.cifg, self._activation
         recurrent, cell_limit, project = self._recurrent, self._cell_limit, self._projection
-        finished = late or self._form.normalised
 
         sums = np.empty((len(self._form.gates) * units, batch), np.float32)
         left = np.empty((5, units, batch), np.float32)
@@ -308,14 +311,16 @@ class _Cell:
         kept, new = parts[:units], parts[units:]
         order = slice(None, None, -1 if self._backward else 1)
         apply = np.multiply if cifg else np.divide
+        finish_late = self._finishing(sums, slice(1), state) if late else []
+        finish_early = self._finishing(sums, slice(1 if late else 0, None), state)
 
         state[...] = cell.T
         added, hidden = self._begin(hidden, sequences)
         for step, y in zip(added[order], outputs[order], strict=True):
             recurrent(hidden, sums)
             np.add(sums, step, sums)
-            if finished:
-                self._finish(sums, slice(1 if late else 0, None), state)
+            for finish in finish_early:
+                finish()
             np.exp(early_sums, early)
             np.add(early, _ONE, early)
             if cifg:
@@ -327,7 +332,8 @@ class _Cell:
             if cell_limit is not None:
                 cell_limit(state, state)
             if late:
-                self._finish(sums, slice(1), state)
+                for finish in finish_late:
+                    finish()
                 np.exp(open_sums, opening)
                 np.add(opening, _ONE, opening)
             target = y if project is None else open_sums
@@ -338,17 +344,43 @@ class _Cell:
             hidden = y
         return hidden.T.copy(), left
 
-    def _finish(self, sums: Values, gates: slice, state: Values) -> None:
-        """Add peepholes to gates' sums and normalise them, in place."""
-        blocks = sums.reshape(-1, *state.shape)[gates]
+    def _finishing(self, sums: Values, gates: slice, state: Values) -> list[Callable[[], None]]:
+        """What is to be done to these gates' sums, in place, before their activations."""
+        blocks, steps = sums.reshape(-1, *state.shape)[gates], []
         if self._peephole is not None:
-            peephole = self._peephole[gates]
-            blocks[: len(peephole)] += peephole * state
+            steps.append(_looking(blocks, self._peephole[gates], state))
         if self._norm is not None:
-            blocks -= blocks.mean(axis=1, keepdims=True)
-            blocks /= np.sqrt(np.square(blocks).mean(axis=1, keepdims=True) + np.float32(1e-8))
-            blocks *= self._norm[gates]
-            blocks += self._bias[gates]
+            steps.append(_normalising(blocks, self._norm[gates], self._bias[gates]))
+        return steps
+
+
+def _looking(blocks: Values, peephole: Values, state: Values) -> Callable[[], None]:
+    """Adds peepholes to the first blocks."""
+    x, room = blocks[: len(peephole)], np.empty_like(peephole)
+
+    def look() -> None:
+        np.multiply(peephole, state, room)
+        np.add(x, room, x)
+
+    return look
+
+
+def _normalising(x: Values, norm: Values, bias: Values) -> Callable[[], None]:
+    """Layer norm over each block's rows."""
+    room, count = np.empty_like(x), x.shape[1]
+
+    def normalise() -> None:
+        mean = np.add.reduce(x, 1, keepdims=True)
+        mean /= count
+        np.subtract(x, mean, x)
+        spread = np.add.reduce(np.square(x, room), 1, keepdims=True)
+        spread /= count
+        np.add(spread, _TINY, spread)
+        np.divide(x, np.sqrt(spread, spread), x)
+        np.multiply(x, norm, x)
+        np.add(x, bias, x)
+
+    return normalise
 
 
 def _limit(call: Call, name: str) -> Activation | None:
@@ -361,7 +393,7 @@ def _projection(call: Call, prefix: str, batch: int) -> Activation:
     """From rows of units to rows of outputs."""
     project = times(call[f"{prefix}projection_weights"].data, batch)
     bias, limit = call.get(f"{prefix}projection_bias"), _limit(call, "proj_clip")
-    column = None if bias is None else bias.data[:, None]
+    column = None if bias is None else np.repeat(bias.data[:, None], batch, axis=1)
 
     def projected(x: Values, out: Values) -> Values:
         project(x, out)
