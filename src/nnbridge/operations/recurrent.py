@@ -1,20 +1,32 @@
 """Float LSTMs: LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM.
 
 One cell serves all three. The inputs of all time steps are multiplied at once, and the loop over time is left with the
-recurrent part. There the members of a batch are columns, so that a gate's values are one block of memory.
+recurrent part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, types
+from nnbridge.operations.recurrence import (
+    ONE,
+    READS,
+    Activation,
+    in_order,
+    limited,
+    output_rows,
+    recurrent_activation,
+    sequence_dims,
+    steps_of,
+    times,
+)
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -24,114 +36,8 @@ if TYPE_CHECKING:
 
 Values = npt.NDArray[Any]
 
+_TINY = np.array(1e-8, np.float32)
 GATES = ("input", "forget", "cell", "output")
-
-
-# -- what recurrent operations compute with ---------------------------------------------------------------------------
-
-Activation: TypeAlias = Callable[[Values, Values], Values]
-"""From values, and where the results go (maybe their own place), to the results."""
-
-# NumPy takes an array without dimensions in half the time that it takes a number of Python's.
-_ONE, _TINY = np.array(1, np.float32), np.array(1e-8, np.float32)
-
-
-def _sigmoid(x: Values, out: Values) -> Values:
-    """1 / (1 + exp(-x))."""
-    np.negative(x, out)
-    np.exp(out, out)
-    np.add(out, _ONE, out)
-    return np.reciprocal(out, out)
-
-
-def _limited(low: float, high: float) -> Activation:
-    """Values kept between two limits."""
-    lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
-    return lambda x, out: np.minimum(np.maximum(x, lowest, out=out), highest, out=out)
-
-
-_ACTIVATIONS: dict[int, Activation] = {
-    0: np.positive,
-    1: _limited(0, np.inf),
-    2: _limited(-1, 1),
-    3: _limited(0, 6),
-    4: np.tanh,
-    6: _sigmoid,
-}
-
-
-def recurrent_activation(call: Call) -> Activation:
-    """The function behind the activation input: 0 none, 1 RELU, 2 RELU1, 3 RELU6, 4 TANH, 6 SIGMOID."""
-    code = int(call.scalar("activation"))
-    call.require(code in _ACTIVATIONS, "an activation of 0, 1, 2, 3, 4 or 6", code, "activation")
-    return _ACTIVATIONS[code]
-
-
-_SMALL = 1 << 15
-"""Weights that are so few multiply a single column faster if they are turned around."""
-
-
-def turned(weights: Values, columns: int) -> Values:
-    """Weights [rows, size] as [size, rows], for values [columns, size] to be multiplied with."""
-    return np.ascontiguousarray(weights.T) if columns == 1 and weights.size <= _SMALL else weights.T
-
-
-def times(weights: Values, columns: int) -> Callable[..., Values]:
-    """From values [size, columns], and maybe where the result goes, to weights [rows, size] times them."""
-    return turned(weights, columns).T.dot
-
-
-Begin: TypeAlias = Callable[[Values, Sequence[Values]], "tuple[Values, Values]"]
-"""From the state [batch, n] and sequences to what is added to each step's product [time, rows, batch], and the first factor."""
-
-
-def steps_of(
-    recurrent: Values, weights: Sequence[Values], bias: Values, steps: int, batch: int, time_major: bool
-) -> tuple[Callable[..., Values], Begin]:
-    """The recurrent product of a step, and how a run begins. There is one matrix of weights [rows, size] for each sequence."""
-    if steps == 1:
-        column = bias.reshape(1, -1, 1)
-        together = times(np.concatenate([recurrent, *weights], axis=1), batch)
-        return together, lambda hidden, x: (column, np.concatenate([hidden, *(s.reshape(batch, -1) for s in x)], axis=1).T)
-    axes, column = (0, 2, 1) if time_major else (1, 2, 0), bias[:, None]
-
-    def product(w: Values, x: Values) -> Values:
-        if batch > 1:
-            return np.matmul(w, x.transpose(axes))
-        return x.reshape(steps, w.shape[1]).dot(w.T)[..., None]
-
-    def begin(hidden: Values, sequences: Sequence[Values]) -> tuple[Values, Values]:
-        sums, *others = [product(w, x) for w, x in zip(weights, sequences, strict=True)]
-        sums += column
-        for other in others:
-            sums += other
-        return sums, hidden.T
-
-    return times(recurrent, batch), begin
-
-
-def output_rows(call: Call, sizes: Sequence[int], merged: bool = False) -> Callable[[], tuple[list[Values], list[Values]]]:
-    """Makes room for output sequences of these sizes: as the client sees it, and as [time, size, batch] for each of them."""
-    steps, batch, _ = sequence_dims(call)
-    wholes = [sum(sizes)] if merged else sizes
-    parts = [slice(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(len(sizes))]
-    seen, computed = [in_order(call, steps, batch, size) for size in wholes], [(steps, size, batch) for size in wholes]
-    axes = (0, 2, 1) if call.scalar("time_major") else (2, 0, 1)
-
-    def make() -> tuple[list[Values], list[Values]]:
-        if batch == 1:
-            outputs = [np.empty(shape, np.float32) for shape in seen]
-            made = [output.reshape(shape) for output, shape in zip(outputs, computed, strict=True)]
-        else:
-            made = [np.empty(shape, np.float32) for shape in computed]
-            outputs = [rows.transpose(axes) for rows in made]
-        return outputs, [made[0][:, part] for part in parts] if merged else made
-
-    return make
-
-
-READS = {"none": ([0], [0]), "parallel": ([0], [1]), "cross": ([0, 1], [0, 1])}
-"""Which of input and auxiliary input the forward and the backward cell read, by how the auxiliary input is used."""
 
 
 # -- declarations ----------------------------------------------------------------------------------------------------
@@ -322,10 +228,10 @@ class _Cell:
             for finish in finish_early:
                 finish()
             np.exp(early_sums, early)
-            np.add(early, _ONE, early)
+            np.add(early, ONE, early)
             if cifg:
                 np.reciprocal(forget, forget)
-                np.subtract(_ONE, forget, entering)
+                np.subtract(ONE, forget, entering)
             activation(candidate_sums, candidate)
             apply(pairs, gates, parts)
             np.add(kept, new, state)
@@ -335,7 +241,7 @@ class _Cell:
                 for finish in finish_late:
                     finish()
                 np.exp(open_sums, opening)
-                np.add(opening, _ONE, opening)
+                np.add(opening, ONE, opening)
             target = y if project is None else open_sums
             activation(state, target)
             np.divide(target, opening, target)
@@ -386,7 +292,7 @@ def _normalising(x: Values, norm: Values, bias: Values) -> Callable[[], None]:
 def _limit(call: Call, name: str) -> Activation | None:
     """The clip behind a scalar; 0 is for none."""
     clip = float(call.scalar(name))
-    return _limited(-clip, clip) if clip > 0 else None
+    return limited(-clip, clip) if clip > 0 else None
 
 
 def _projection(call: Call, prefix: str, batch: int) -> Activation:
@@ -461,17 +367,6 @@ def lstm(call: Call) -> Compute:
 # -- UNIDIRECTIONAL_SEQUENCE_LSTM ------------------------------------------------------------------------------------
 
 TIME_MAJOR = Input("time_major", T.BOOL, "true: [time, batch, size], false: [batch, time, size]")
-
-
-def sequence_dims(call: Call) -> tuple[int, int, int]:
-    """Time steps, batches and the size of one step."""
-    first, second, size = call["input"].dims
-    return (first, second, size) if call.scalar("time_major") else (second, first, size)
-
-
-def in_order(call: Call, steps: int, batch: int, size: int) -> tuple[int, int, int]:
-    """Dimensions of a sequence in the client's order."""
-    return (steps, batch, size) if call.scalar("time_major") else (batch, steps, size)
 
 
 def _sequence_shape(call: Call) -> list[tuple[int, ...]]:

@@ -10,18 +10,16 @@ import numpy.typing as npt
 
 from nnbridge.operations.call import prepared
 from nnbridge.operations.declaration import Input, Output, operation, types
-from nnbridge.operations.recurrent import (
+from nnbridge.operations.recurrence import (
     READS,
-    check_dims,
     in_order,
     output_rows,
     recurrent_activation,
     sequence_dims,
     steps_of,
-    tensor,
-    together,
     turned,
 )
+from nnbridge.operations.recurrent import check_dims, tensor, together
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
