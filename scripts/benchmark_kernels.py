@@ -70,6 +70,7 @@ _NONE = {"fused_activation_function": 0}
 _CONV = {**_NONE, "padding": 0, "stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
 _POOL = {**_NONE, "padding": 0, "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
 _HALVES = {"stride_w": 2, "stride_h": 2}
+_COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 
 
 def _alike(name: str, count: int, options: Any, types: tuple[str, ...], dims: tuple[int, ...] = _MIDDLE, **more: Any) -> Case:
@@ -91,6 +92,7 @@ def _products() -> list[Case]:
         convolution(_BIG, (16, 1, 1, 32), (1, 112, 112, 16)),
         convolution(_SMALL, (64, 1, 1, 384), (1, 14, 14, 64)),
         convolution((1, 7, 7, 320), (1280, 1, 1, 320), _LAST),
+        convolution(_SMALL, (384, 3, 3, 48), _SMALL),
         depthwise(_BIG),
         depthwise(_SMALL),
         Case("TRANSPOSE_CONV", [C([1, 28, 28, 64]), W((64, 2, 2, 96)), (1, 14, 14, 96)], [(1, 28, 28, 64)], up, _BOTH),
@@ -110,7 +112,7 @@ def _elements() -> list[Case]:
         _alike("DIV", 2, _NONE, (F,)),
         _alike("POW", 2, {}, (F,), _SMALL),
         *(_alike(name, 2, {}, _BOTH, parameters=SAME) for name in ("MAXIMUM", "MINIMUM")),
-        *(Case(name, [_MIDDLE, _MIDDLE], [(_MIDDLE, B)], {}, _BOTH) for name in ("EQUAL", "LESS", "GREATER_EQUAL")),
+        *(Case(name, [_MIDDLE, _MIDDLE], [(_MIDDLE, B)], {}, _BOTH) for name in _COMPARISONS),
         *(_alike(name, 2, {}, (B,)) for name in ("LOGICAL_AND", "LOGICAL_OR")),
         _alike("LOGICAL_NOT", 1, {}, (B,)),
         Case("SELECT", [(_MIDDLE, B), _MIDDLE, _MIDDLE], [_MIDDLE], {}, _BOTH, parameters=SAME),
