@@ -114,6 +114,11 @@ def test_writing_to_a_pipe_leaves_it_a_pipe(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_saving_tells_the_length_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "saved.nnapi"
+    assert storage.save(constant_add(np.ones(100, np.float32)), path) == path.stat().st_size
+
+
 def test_writing_keeps_the_files_permissions(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"before")

@@ -37,10 +37,10 @@ def schema() -> Schema:
     return parse_schema(files("nnbridge").joinpath("nnapi_model.fbs").read_text(encoding="utf-8"))
 
 
-def save(model: Model, path: Path) -> None:
-    """Write a model's file, which appears whole or not at all."""
+def save(model: Model, path: Path) -> int:
+    """Write a model's file, which appears whole or not at all; gives its length in bytes."""
     with atomic_write(path) as file:
-        write_model(model, file)
+        return write_model(model, file)
 
 
 class _Sink(Protocol):
@@ -65,8 +65,11 @@ def checksum(model: Model) -> bytes:
     return found.digest()
 
 
-def write_model(model: Model, file: _Sink) -> None:
-    """Write a model; constants are written once each, 64-byte aligned. BAD_DATA for codes of extensions that it does not name."""
+def write_model(model: Model, file: _Sink) -> int:
+    """Write a model and give the number of bytes; constants are written once each, 64-byte aligned.
+
+    BAD_DATA for codes of extensions that it does not name.
+    """
     names = list(model.extensions)
     chunks: dict[tuple[int, int, int], int] = {}
     length = 0
@@ -99,6 +102,7 @@ def write_model(model: Model, file: _Sink) -> None:
     for (pool, start, count), _ in sorted(chunks.items(), key=lambda item: item[1]):
         file.write(model.pools[pool].data[start : start + count])
         file.write(bytes(-count % POOL_ALIGNMENT))
+    return offset + length
 
 
 def load(path: Path) -> Model:

@@ -46,12 +46,12 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     _check_is_another(output, model)
     loaded = load_model(model, **options)
     with working("Writing"):
-        storage.save(loaded, output)
+        size = storage.save(loaded, output)
     level = int(required_level(loaded))
     summary: dict[str, Any] = {
         "model": str(model),
         "output": str(output),
-        "bytes": output.stat().st_size,
+        "bytes": size,
         "operations": len(loaded.main.operations),
         "operands": len(loaded.main.operands),
         "feature_level": level,

@@ -159,7 +159,7 @@ def sealed_size(descriptor: int, seals: int = _READ_ONLY) -> int:
     return os.fstat(descriptor).st_size
 
 
-def _read_only_memory(name: str, fill: Callable[[IO[bytes]], None]) -> int:
+def _read_only_memory(name: str, fill: Callable[[IO[bytes]], object]) -> int:
     """The descriptor of memory that nobody can change any more once it is filled."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
