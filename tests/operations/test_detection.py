@@ -12,13 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnbridge.builder import ModelBuilder
+from nnbridge.cpu.executor import Executor
+from nnbridge.errors import OpFailedError
+from nnbridge.operations.call import Arg
 from nnbridge.operations.detection import hard, soft, suppression
 from nnbridge.types import OperandCode, OperationCode
 from tests.operations.calls import output, run, scalar, tensor
 
 Boxes = npt.NDArray[np.float32]
 F32, BOOL, INTS = OperandCode.FLOAT32, OperandCode.BOOL, OperandCode.TENSOR_INT32
-LINEAR = 1
+LINEAR, GAUSSIAN = 1, 2
 
 
 def some_boxes(seed: int, count: int) -> tuple[Boxes, Boxes]:
@@ -75,14 +79,59 @@ def test_soft_suppression_lowers_scores_by_their_overlap(seed: int, count: int, 
     lowered = scores.copy()
 
     def out(shared: Any, index: int) -> bool:
-        lowered[index] *= np.float32(1 if shared < threshold else 1 - shared)
+        # Two empty boxes share nothing by nothing, which is not a number and lowers nothing.
+        lowered[index] *= np.float32(1 - shared if shared >= threshold else 1)
         return bool(lowered[index] < np.float32(0.1))
 
-    # No empty boxes: nothing by nothing is not a number, and a score that is none has no order.
-    boxes[:, 2:] += 1
-    found = list(suppression(boxes.T, scores, soft(LINEAR, threshold, 0.5, np.float32(0.1))))
+    with np.errstate(all="ignore"):
+        found = list(suppression(boxes.T, scores, soft(LINEAR, threshold, 0.5, np.float32(0.1))))
     assert [index for index, _ in found] == picks(boxes, lowered, out)
     assert [score for _, score in found] == [float(lowered[index]) for index, _ in found]
+
+
+def limited(scores: Any, boxes: Any, kernel: int, *, threshold: float = 0.0, sigma: float = 0.5, limit: int = -1) -> list[Arg]:
+    """The inputs of BOX_WITH_NMS_LIMIT for one image; each class has the same boxes."""
+    wide, floor = np.tile(boxes, np.shape(scores)[1]), -9.0
+    numbers = [scalar(threshold, F32), scalar(limit), scalar(kernel), *(scalar(n, F32) for n in (0.5, sigma, floor))]
+    return [tensor(scores), tensor(wide), tensor(np.zeros(len(wide)), INTS), *numbers]
+
+
+LIMITED = OperationCode.BOX_WITH_NMS_LIMIT
+FOUND = output(), output(), output(INTS), output(INTS)
+
+
+@pytest.mark.parametrize("kernel", [LINEAR, GAUSSIAN])
+def test_empty_boxes_at_one_place_keep_their_scores(kernel: int) -> None:
+    scores = [[0, 0.9, 0.3], [0, 0.8, 0.2], [0, 0.7, 0.1]]
+    best, _, classes, _ = run(LIMITED, limited(scores, [[4, 4, 4, 4]] * 3, kernel, limit=4), *FOUND)
+    np.testing.assert_array_equal(best, np.array([0.9, 0.8, 0.7, 0.3], np.float32))
+    assert classes.tolist() == [1, 1, 1, 2]
+
+
+def test_negative_scores_rank_by_what_the_kernel_makes_of_them() -> None:
+    # The second box of class 1 rises from -1 to 0: above the first one, and above class 2.
+    scores, boxes = [[0, -0.5, -0.2], [0, -1, -3]], [[0, 0, 4, 4]] * 2
+    best, _, classes, _ = run(LIMITED, limited(scores, boxes, LINEAR, threshold=-2.0, limit=2), *FOUND)
+    np.testing.assert_array_equal(best, np.array([0, -0.2], np.float32))
+    assert classes.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0])
+def test_a_gaussian_kernel_has_a_width(sigma: float) -> None:
+    with pytest.raises(OpFailedError, match="a sigma above 0 for the gaussian kernel"):
+        run(LIMITED, limited([[0, 1]], [[0, 0, 4, 4]], GAUSSIAN, sigma=sigma), *FOUND)
+
+
+def test_a_declared_count_that_the_data_contradicts_is_refused() -> None:
+    builder, inputs = ModelBuilder(), limited([[0, 1], [0, 0.5]], [[0, 0, 4, 4], [9, 9, 10, 10]], LINEAR)
+    operands = [builder.add_operand(arg.type, arg.dims) for arg in inputs]
+    for operand, arg in list(zip(operands, inputs, strict=True))[1:]:
+        builder.set_operand_value(operand, arg.data)
+    outputs = [builder.add_operand(out.type, dims) for out, dims in zip(FOUND, [(1,), (1, 4), (1,), (1,)], strict=True)]
+    builder.add_operation(LIMITED, operands, outputs)
+    builder.identify_inputs_and_outputs(operands[:1], outputs)
+    with pytest.raises(OpFailedError, match=r"an output of \[1\], found \[2\]"):
+        Executor(builder.finish()).run([inputs[0].data])
 
 
 @pytest.mark.parametrize("regular", [True, False])

@@ -83,10 +83,14 @@ def hard(threshold: float) -> Suppress:
 
 
 def soft(kernel: int, threshold: float, sigma: float, floor: float) -> Suppress:
-    """N154: scores are lowered by the overlap with each pick, and are out below the floor."""
+    """N154: scores are lowered by the overlap with each pick, and are out below the floor. Of empty boxes, whose overlap is not a
+    number, only the hard kernel takes anything.
+    """
 
     def suppress(overlap: Values, scores: Values) -> Values:
-        scores *= _KERNELS[kernel](overlap, threshold, sigma).astype(np.float32)
+        factor = _KERNELS[kernel](overlap, threshold, sigma).astype(np.float32)
+        np.copyto(factor, 1, where=np.isnan(factor))
+        scores *= factor
         return scores < floor
 
     return suppress
@@ -131,6 +135,14 @@ def _best(scores: Values, threshold: np.float32, start: Callable[[int], Iterator
             heapq.heappop(heap)
         else:
             heapq.heapreplace(heap, (-following[2], label, following))
+
+
+def _best_of_all(scores: Values, start: Callable[[int], Iterator[Detection]], limit: int) -> list[Detection]:
+    """What :func:`_best` gives, where scores may be negative: those rise when they are lowered, so that a class has to be known
+    as a whole.
+    """
+    found = [detection for label in range(1, len(scores)) for detection in _limited(start(label), limit)]
+    return list(_limited(iter(sorted(found, key=lambda detection: -detection[2])), limit))
 
 
 def _limited(found: Iterator[Any], limit: int) -> Iterator[Any]:
@@ -193,6 +205,9 @@ def _nms_shape(call: Call) -> list[tuple[int, ...]]:
     call.require(call["batches"].dims == (count,), f"{count} image numbers", call["batches"].dims, "batches")
     kernel = int(call.scalar("nms_kernel"))
     call.require(kernel in (0, 1, 2), "a kernel of 0 (hard), 1 (linear) or 2 (gaussian)", kernel, "nms_kernel")
+    call.require(
+        kernel != 2 or call.scalar("sigma") > 0, "a sigma above 0 for the gaussian kernel", call.scalar("sigma"), "sigma"
+    )
     return [(DATA_DEPENDENT,), (DATA_DEPENDENT, 4), (DATA_DEPENDENT,), (DATA_DEPENDENT,)]
 
 
@@ -239,7 +254,11 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
         def start(label: int, corners: Values = corners, by_label: Values = by_label) -> Iterator[Detection]:
             return _of_class(label, corners[label], by_label[label], threshold, suppress)
 
-        found = [(first + box, label, score) for box, label, score in _limited(_best(by_label, threshold, start), limit)]
+        if threshold < 0:
+            picks = _best_of_all(by_label, start, limit)
+        else:
+            picks = list(_limited(_best(by_label, threshold, start), limit))
+        found = [(first + box, label, score) for box, label, score in picks]
         kept += sorted(found, key=lambda detection: (detection[1], -detection[2]))
     index = np.array([box for box, _, _ in kept], np.int64)
     labels = np.array([label for _, label, _ in kept], np.int64)

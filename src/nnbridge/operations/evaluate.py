@@ -142,7 +142,8 @@ def _finish(call: Call, out: Arg, result: npt.NDArray[Any]) -> Arg:
 def converted(call: Call, out: Arg, result: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Check a kernel's result against the resolved output and convert it to the output's element type."""
     if result.shape != out.dims and not _fits(out.dims, result.shape):
-        raise AssertionError(f"{call.definition.name}: the kernel made {result.shape}, its shape rule said {out.dims}")
+        # Declared dimensions of what depends on the data may be wrong.
+        raise OpFailedError(Reason(f"an output of {list(out.dims)}", str(list(result.shape)), call.definition.name))
     dtype = out.dtype
     if result.dtype != dtype:
         result = result.astype(dtype)
