@@ -237,6 +237,17 @@ def test_a_sequence_without_steps_leaves_the_states_of_both_directions() -> None
     assert found[0].shape[:2] == (0, 2)
 
 
+@pytest.mark.parametrize("cifg", [True, False])
+def test_a_cell_without_units_gives_its_projection_s_bias(cifg: bool) -> None:
+    make, sizes = Numbers(1), iter([0, 3])
+    make.size = lambda: next(sizes)  # type: ignore[method-assign]
+    values, _, _ = lstm_weights(make, "", 2, dict.fromkeys(("peephole", "projection", "bias", "norm"), True) | {"cifg": cifg})
+    values |= {"input": make(2, 2), "output_state_in": make(2, 3), "cell_state_in": make(2, 0)}
+    _, y, cell, _ = results(Op.LSTM, values, {"activation": 4, "cell_clip": 0.0, "proj_clip": 0.0}, 4, {"input"})
+    np.testing.assert_array_equal(y, [values["projection_bias"]] * 2)
+    assert cell.shape == (2, 0)
+
+
 # -- simple cells ----------------------------------------------------------------------------------------------------
 
 

@@ -174,8 +174,8 @@ class _Cell:
             np.negative(sigmoids, sigmoids)
             return made
 
-        def columns(values: Values) -> Values:
-            return np.repeat(values.reshape(-1, form.units, 1), batch, axis=2)
+        def columns(values: Values, names: Sequence[str] = gates) -> Values:
+            return np.repeat(values.reshape(len(names), form.units, 1), batch, axis=2)
 
         bias = np.concatenate([stacked("{}_gate_bias", gates[:-1]), stacked("{}_bias", gates[-1:])])
         weights = [stacked(pattern) for pattern in ("input_to_{}_weights", *(["aux_input_to_{}_weights"] if aux else []))]
@@ -184,7 +184,7 @@ class _Cell:
         # Behind layer norm, biases come last.
         first = np.zeros_like(bias) if form.normalised else bias
         self._recurrent, self._begin = steps_of(stacked("recurrent_to_{}_weights"), weights, first, steps, batch, time_major)
-        self._peephole = columns(stacked("cell_to_{}_weights", gates[:-1])) if form.peephole else None
+        self._peephole = columns(stacked("cell_to_{}_weights", gates[:-1]), gates[:-1]) if form.peephole else None
         self._bias = columns(bias)
         self._norm = None
         if form.normalised:
@@ -252,7 +252,7 @@ class _Cell:
 
     def _finishing(self, sums: Values, gates: slice, state: Values) -> list[Callable[[], None]]:
         """What is to be done to these gates' sums, in place, before their activations."""
-        blocks, steps = sums.reshape(-1, *state.shape)[gates], []
+        blocks, steps = sums.reshape(len(self._form.gates), *state.shape)[gates], []
         if self._peephole is not None:
             steps.append(_looking(blocks, self._peephole[gates], state))
         if self._norm is not None:
