@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
+from nnbridge.operations import convolution
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
-from nnbridge.operations.convolution import depthwise_sums
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, one_over_one_plus_x
 from nnbridge.operations.shapes import Window
 from nnbridge.types import OperandCode, OperationCode
@@ -110,21 +110,22 @@ def test_8_bit_normalisation_is_androids_two_roundings(seed: int, point: int, si
     strides=st.tuples(*[st.integers(1, 3)] * 2),
     dilations=st.tuples(*[st.integers(1, 3)] * 2),
     outputs=st.tuples(*[st.integers(1, 9)] * 2),
+    block=st.sampled_from([1, 60, 1 << 15]),
 )
 def test_depthwise_sums_tap_by_tap_are_those_window_by_window(
-    seed: int, sizes: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int], outputs: tuple[int, int]
+    seed: int, sizes: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int], outputs: tuple[int, int], block: int
 ) -> None:
     rng = np.random.default_rng(seed)
     rows, columns = (Window(*window, 0, 0) for window in zip(sizes, strides, dilations, strict=True))
     reach = ((out - 1) * window.stride + window.extent for out, window in zip(outputs, (rows, columns), strict=True))
     # What lies behind the last window is left over.
-    images = rng.normal(size=(2, *(length + int(rng.integers(3)) for length in reach), 3)).astype(np.float32)
+    images = rng.normal(size=(3, *(length + int(rng.integers(3)) for length in reach), 3)).astype(np.float32)
     weights = rng.normal(size=(*sizes, 3)).astype(np.float32)
-    made = []
-    for repeats in (1, 200):
-        sums = np.empty((2, *outputs, 3 * repeats), np.float32)
-        depthwise_sums(np.tile(weights, repeats), rows, columns, *outputs)(np.tile(images, repeats), sums)
-        made.append(sums[..., :3])
+    made = np.empty((2, 3, *outputs, 3), np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(convolution, "_TAP_BLOCK", block)
+        for sums, way in zip(made, (convolution.by_taps, convolution.by_windows), strict=True):
+            way(weights, rows, columns, *outputs)(images, sums)
     np.testing.assert_array_equal(*made)
 
 

@@ -218,7 +218,7 @@ def depthwise_conv_2d(binding: Binding) -> Step | None:
     columns = operand_values(w)[0]
     rows, cols = windows(call, x.dims[1], x.dims[2], w.dims[1], w.dims[2])
     dtype = sum_dtype(x, columns.reshape(-1, w.dims[3]).T)
-    add_up = depthwise_sums(np.ascontiguousarray(columns, dtype), rows, cols, out.dims[1], out.dims[2])
+    add_up = depthwise_sums(np.ascontiguousarray(columns, dtype), rows, cols, *out.dims[:3])
     pad = _padder(binding, rows, cols, dtype)
     source_count, units = math.prod(out.dims[:3]), out.dims[3]
     target = binding.outputs[0]

@@ -217,55 +217,67 @@ def patches(x: npt.NDArray[Any], rows: Window, columns: Window, out_h: int, out_
 
 Sum: TypeAlias = Callable[[Values, Values], None]
 """From padded images to sums of products, which are written to the second array [batch, out_h, out_w, depth]."""
-_NARROW, _NARROW_APART = 160, 64
-"""Up to so many channels a filter is taken tap by tap; with a stride the columns have to be put side by side first."""
+_FEW, _FEW_OF_ONE = 128, 900
+"""Outputs for each channel, and 8 more for every channel, from which a filter is taken tap by tap; of a single channel it takes
+more of them, because its windows are summed in longer loops."""
+_NARROW, _NARROW_APART, _WIDE = 160, 64, 28
+"""Up to so many channels this is done: fewer of them where rows are short or, with a stride, columns have to be put side by
+side first."""
 _MOST_WEIGHTS = 1 << 19
 """Weights of all taps, each repeated for a row of outputs, beyond which they are not worth their memory."""
 _TAP_BLOCK = 1 << 15
 """Values that a tap works on at a time: what stays in a core's cache with what it is added to."""
 
 
-def depthwise_sums(weights: Values, rows: Window, columns: Window, out_h: int, out_w: int) -> Sum:
+def depthwise_sums(weights: Values, rows: Window, columns: Window, batch: int, out_h: int, out_w: int) -> Sum:
     """Sums of products with one filter for each channel, ``weights`` [h, w, depth]. Both ways add in the same order."""
     depth = weights.shape[2]
-    if depth <= (_NARROW if columns.stride == 1 else _NARROW_APART) and out_w * weights.size <= _MOST_WEIGHTS:
-        return _by_taps(weights, rows, columns, out_h, out_w)
+    many = batch * out_h * out_w >= (_FEW + 8 * depth if depth > 1 else _FEW_OF_ONE) and out_w > 1
+    narrow = depth <= (_NARROW if columns.stride == 1 and out_w >= _WIDE else _NARROW_APART)
+    way = by_taps if many and narrow and out_w * weights.size <= _MOST_WEIGHTS else by_windows
+    return way(weights, rows, columns, out_h, out_w)
 
-    def by_windows(images: Values, sums: Values) -> None:
+
+def by_windows(weights: Values, rows: Window, columns: Window, out_h: int, out_w: int) -> Sum:
+    """A view of all windows times the filter."""
+
+    def add_up(images: Values, sums: Values) -> None:
         np.einsum("bhwijc,ijc->bhwc", patches(images, rows, columns, out_h, out_w), weights, out=sums)
 
-    return by_windows
+    return add_up
 
 
-def _by_taps(weights: Values, rows: Window, columns: Window, out_h: int, out_w: int) -> Sum:
+def by_taps(weights: Values, rows: Window, columns: Window, out_h: int, out_w: int) -> Sum:
     """Each of the filter's taps times all that it meets, in rows of outputs: what a window's columns have in common lies in one
     piece once columns that are a stride apart stand side by side.
     """
     depth, stride = weights.shape[2], columns.stride
     run = out_w * depth
     block = max(1, _TAP_BLOCK // run)
+    together = max(1, _TAP_BLOCK // (run * out_h))
     taps = [
         (i * rows.dilation, *divmod(j * columns.dilation, stride), np.tile(weights[i, j], out_w))
         for i, j in product(range(rows.size), range(columns.size))
     ]
 
-    def by_taps(images: Values, sums: Values) -> None:
+    def add_up(images: Values, sums: Values) -> None:
         batch, height = images.shape[:2]
         sides = [images[:, :, phase::stride].reshape(batch, height, -1) for phase in range(min(stride, images.shape[2]))]
         target = sums.reshape(batch, out_h, run)
-        room = np.empty((min(block, out_h), run), sums.dtype)
-        for image, first in product(range(batch), range(0, out_h, block)):
-            part = target[image, first : first + block]
+        room = np.empty((min(together, batch), min(block, out_h), run), sums.dtype)
+        for image, first in product(range(0, batch, together), range(0, out_h, block)):
+            some = slice(image, image + together)
+            part = target[some, first : first + block]
             work = part
             for down, across, phase, tap in taps:
                 start = first * rows.stride + down
-                met = slice(start, start + (len(part) - 1) * rows.stride + 1, rows.stride)
-                np.multiply(sides[phase][image, met, across * depth : across * depth + run], tap, out=work)
+                met = slice(start, start + (part.shape[1] - 1) * rows.stride + 1, rows.stride)
+                np.multiply(sides[phase][some, met, across * depth : across * depth + run], tap, out=work)
                 if work is not part:
                     np.add(part, work, out=part)
-                work = room[: len(part)]
+                work = room[: len(part), : part.shape[1]]
 
-    return by_taps
+    return add_up
 
 
 def correlation(call: Call, w: Values) -> Callable[[Values], Values]:
@@ -373,9 +385,10 @@ def depthwise_conv_2d(call: Call) -> Callable[[Array], Array]:
     out_h, out_w = rows.positions(x.dims[1]), columns.positions(x.dims[2])
     dtype = sum_dtype(x, w.reshape(-1, w.shape[2]).T)
     weights = w.astype(dtype, copy=False)
-    add_up = (
-        _multiplied(weights, x.dims[3], rows, columns) if multiplier > 1 else depthwise_sums(weights, rows, columns, out_h, out_w)
-    )
+    if multiplier > 1:
+        add_up = _multiplied(weights, x.dims[3], rows, columns)
+    else:
+        add_up = depthwise_sums(weights, rows, columns, x.dims[0], out_h, out_w)
 
     def convolve(images: Array) -> Array:
         sums = np.empty((len(images), out_h, out_w, w.shape[2]), dtype)
