@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
-from nnbridge.operations import convolution
+from nnbridge.operations import convolution, selection
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, one_over_one_plus_x
 from nnbridge.operations.shapes import Window
@@ -148,10 +148,23 @@ def test_what_is_not_a_number_does_not_lead_argmax_outside() -> None:
     assert not y[:7].any()
 
 
+def pick_from_all_rows(patch: pytest.MonkeyPatch) -> None:
+    """Few values are picked one after the other however short and few the rows."""
+    patch.setattr(selection, "_LONG", 0)
+    patch.setattr(selection, "_MANY", 0)
+
+
 @settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**32), rows=st.integers(1, 4), size=st.integers(1, 40), ties=st.booleans(), data=st.data())
+@given(
+    picked=st.booleans(),
+    seed=st.integers(0, 2**32),
+    rows=st.integers(1, 4),
+    size=st.integers(1, 40),
+    ties=st.booleans(),
+    data=st.data(),
+)
 def test_topk_is_a_descending_sort_that_puts_later_equals_first(
-    seed: int, rows: int, size: int, ties: bool, data: st.DataObject
+    picked: bool, seed: int, rows: int, size: int, ties: bool, data: st.DataObject
 ) -> None:
     k = data.draw(st.integers(1, size))
     rng = np.random.default_rng(seed)
@@ -159,7 +172,10 @@ def test_topk_is_a_descending_sort_that_puts_later_equals_first(
         np.float32
     )
     x[x == 0] = -np.inf
-    values, places = run(Op.TOPK_V2, [tensor(x), scalar(k)], output(), output(INDEXES))
+    with pytest.MonkeyPatch.context() as patch:
+        if picked:
+            pick_from_all_rows(patch)
+        values, places = run(Op.TOPK_V2, [tensor(x), scalar(k)], output(), output(INDEXES))
     order = [sorted(range(size), key=lambda i, row=row: (-row[i], -i))[:k] for row in x]
     assert places.tolist() == order
     np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(order), axis=1))
@@ -167,7 +183,10 @@ def test_topk_is_a_descending_sort_that_puts_later_equals_first(
 
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("kind", [FLOAT, U8, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, OperandCode.TENSOR_INT32])
-def test_topk_finds_the_lowest_of_all_values_each_in_its_place(kind: OperandCode, rows: int) -> None:
+def test_topk_finds_the_lowest_of_all_values_each_in_its_place(
+    kind: OperandCode, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pick_from_all_rows(monkeypatch)
     dtype = tensor([], kind).dtype
     lowest = -np.inf if dtype.kind == "f" else np.iinfo(str(dtype)).min
     for last in (lowest, 5):
@@ -177,7 +196,10 @@ def test_topk_finds_the_lowest_of_all_values_each_in_its_place(kind: OperandCode
         assert places.tolist() == [[2, 1, 3, 0]] * rows
 
 
-def test_topk_takes_what_is_not_a_number_for_the_largest() -> None:
+@pytest.mark.parametrize("picked", [True, False])
+def test_topk_takes_what_is_not_a_number_for_the_largest(picked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if picked:
+        pick_from_all_rows(monkeypatch)
     x = tensor([[np.nan, 7, 2, 1], [5, 5, 5, 1]])
     values, places = run(Op.TOPK_V2, [x, scalar(2)], output(), output(INDEXES))
     np.testing.assert_array_equal(values, [[np.nan, 7], [5, 5]])

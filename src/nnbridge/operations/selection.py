@@ -52,7 +52,7 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
         places = _places_of_largest(x.reshape(count, size), k)
         return x.reshape(-1).take(places).reshape(dims), (places % size).astype(_INDEX).reshape(dims)
 
-    if k > _FEW:
+    if k > _FEW or (count > 1 and (size < _LONG * (k - 1) or count * size < _MANY * k**2)):
         return sort
     # Each maximum that was found makes way to the next one by becoming the lowest value. One that is the lowest itself could
     # have been found before. Backwards, because the first of equal values is found and the last is wanted.
@@ -87,8 +87,9 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
     return pick_of_one if count == 1 else pick_of_each
 
 
-_FEW = 8
-"""Up to as many values take less time when they are picked one after the other."""
+_FEW, _LONG, _MANY = 8, 25, 500
+"""Up to as many values take less time when they are picked one after the other: those of one row, or of rows so long for each
+further value and, together, so many for the square of their number."""
 _PLACE, _INDEX = np.dtype(np.intp), np.dtype(np.int32)
 
 
