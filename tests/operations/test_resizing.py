@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nnbridge.errors import OpFailedError
+from nnbridge.operations import resizing
 from nnbridge.operations.call import Arg
 from nnbridge.types import OperandCode, OperationCode
 from tests.operations.calls import FLOAT, I8, U8, output, run, scalar, tensor
@@ -161,3 +162,18 @@ def test_mixed_values_lie_between_their_neighbours(values: list[int], width: int
     assert np.abs(unsigned - (signed + 128)).max() <= 2
     assert min(values) - 1 <= unsigned.min()
     assert unsigned.max() <= max(values)
+
+
+@pytest.mark.parametrize("centres", [True, False])
+@pytest.mark.parametrize("kind", [FLOAT, I8])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_doubled_images_are_the_same_whether_pieces_are_added_as_one_or_each(
+    depth: int, kind: OperandCode, centres: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = tensor(np.random.default_rng(depth).integers(-128, 128, (2, 5, 6, depth)), kind, scale=0.0 if kind == FLOAT else 1.0)
+    flags = [scalar(flag, BOOL) for flag in (False, False, centres)]
+    made = []
+    for many in (0, 1 << 30):
+        monkeypatch.setattr(resizing, "_MANY", many)
+        made += run(Op.RESIZE_BILINEAR, [image, scalar(12), scalar(10), *flags], output(kind, scale=image.scale))
+    np.testing.assert_array_equal(*made)

@@ -252,15 +252,16 @@ def _weighted(pieces: Values, share: Any) -> Values:
     return pieces if share == 1 else pieces * share
 
 
-_SHORT = 1024
-"""Shorter pieces take less time when all of them are added as one, and then put in their places."""
+_SHORT, _MANY = 96, 256
+"""So many pieces that are shorter take less time when all of them are added as one, and then put in their places; single values
+never do."""
 
 
 def _add_to(target: Values, terms: list[tuple[Values, Any]]) -> None:
     """Puts into ``target`` the sums of two arrays of pieces, each at its own positions, slices of step 1."""
     (one, here), (other, there) = terms
     count, size = target.shape[1:]
-    if size >= _SHORT:
+    if not 1 < size < _SHORT or len(target) * count < _MANY:
         np.add(one[:, here], other[:, there], out=target)
         return
     # Added as the values that they are in memory, one of them shifted: sums of pieces that do not belong together lie behind
