@@ -252,16 +252,17 @@ def _weighted(pieces: Values, share: Any) -> Values:
     return pieces if share == 1 else pieces * share
 
 
-_SHORT, _MANY = 96, 256
-"""So many pieces that are shorter take less time when all of them are added as one, and then put in their places; single values
-never do."""
+_MANY, _SHORT, _SHORT_OF_SMALL, _SMALL = 256, 64, 128, 1 << 17
+"""So many pieces take less time when all of them are added as one, and then put in their places, if they are short, or not much
+longer and an image small enough for a core's cache; single values never do."""
 
 
 def _add_to(target: Values, terms: list[tuple[Values, Any]]) -> None:
     """Puts into ``target`` the sums of two arrays of pieces, each at its own positions, slices of step 1."""
     (one, here), (other, there) = terms
     count, size = target.shape[1:]
-    if not 1 < size < _SHORT or len(target) * count < _MANY:
+    short = 1 < size <= (_SHORT_OF_SMALL if one.size <= _SMALL else _SHORT)
+    if not short or len(target) * count < _MANY:
         np.add(one[:, here], other[:, there], out=target)
         return
     # Added as the values that they are in memory, one of them shifted: sums of pieces that do not belong together lie behind
