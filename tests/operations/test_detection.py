@@ -116,10 +116,13 @@ def test_negative_scores_rank_by_what_the_kernel_makes_of_them() -> None:
     assert classes.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("sigma", [0.0, -1.0])
-def test_a_gaussian_kernel_has_a_width(sigma: float) -> None:
-    with pytest.raises(OpFailedError, match="a sigma above 0 for the gaussian kernel"):
-        run(LIMITED, limited([[0, 1]], [[0, 0, 4, 4]], GAUSSIAN, sigma=sigma), *FOUND)
+@pytest.mark.parametrize(("sigma", "expected"), [(0.0, [1, 0.25, 0]), (-1.0, [np.float32(0.5) * np.exp(np.float32(1)), 1, 0.25])])
+def test_a_gaussian_kernel_without_width_ends_all_overlaps_and_one_of_negative_width_rewards_them(
+    sigma: float, expected: list[float]
+) -> None:
+    boxes = [[0, 0, 4, 4], [0, 0, 4, 4], [9, 9, 10, 10]]
+    best, *_ = run(LIMITED, limited([[0, 1], [0, 0.5], [0, 0.25]], boxes, GAUSSIAN, sigma=sigma), *FOUND)
+    np.testing.assert_allclose(best, expected, rtol=1e-6)
 
 
 def test_a_declared_count_that_the_data_contradicts_is_refused() -> None:

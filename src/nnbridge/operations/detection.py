@@ -138,8 +138,8 @@ def _best(scores: Values, threshold: np.float32, start: Callable[[int], Iterator
 
 
 def _best_of_all(scores: Values, start: Callable[[int], Iterator[Detection]], limit: int) -> list[Detection]:
-    """What :func:`_best` gives, where scores may be negative: those rise when they are lowered, so that a class has to be known
-    as a whole.
+    """What :func:`_best` gives, where a class has to be known as a whole, because scores rise when they are lowered: negative
+    ones, or all where a width is.
     """
     found = [detection for label in range(1, len(scores)) for detection in _limited(start(label), limit)]
     return list(_limited(iter(sorted(found, key=lambda detection: -detection[2])), limit))
@@ -205,9 +205,6 @@ def _nms_shape(call: Call) -> list[tuple[int, ...]]:
     call.require(call["batches"].dims == (count,), f"{count} image numbers", call["batches"].dims, "batches")
     kernel = int(call.scalar("nms_kernel"))
     call.require(kernel in (0, 1, 2), "a kernel of 0 (hard), 1 (linear) or 2 (gaussian)", kernel, "nms_kernel")
-    call.require(
-        kernel != 2 or call.scalar("sigma") > 0, "a sigma above 0 for the gaussian kernel", call.scalar("sigma"), "sigma"
-    )
     return [(DATA_DEPENDENT,), (DATA_DEPENDENT, 4), (DATA_DEPENDENT,), (DATA_DEPENDENT,)]
 
 
@@ -254,7 +251,7 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
         def start(label: int, corners: Values = corners, by_label: Values = by_label) -> Iterator[Detection]:
             return _of_class(label, corners[label], by_label[label], threshold, suppress)
 
-        if threshold < 0:
+        if threshold < 0 or sigma < 0:
             picks = _best_of_all(by_label, start, limit)
         else:
             picks = list(_limited(_best(by_label, threshold, start), limit))
