@@ -69,8 +69,8 @@ class Executor:
     def run(self, inputs: Arrays, outputs: Arrays | None = None, limits: Limits = NO_LIMITS) -> list[Arg]:
         """Compute. ``inputs`` in model-input order, None for an omitted one, each of its true shape.
 
-        ``outputs`` may hold arrays of exactly the output's shape and type to be written in place. Gives the outputs
-        with their true dimensions; ``value`` is the given array where it was used.
+        ``outputs`` may hold arrays of exactly the output's shape and type to be written in place, if they are contiguous.
+        Gives the outputs with their true dimensions; ``value`` is the given array where it was used.
         """
         limits.check()
         key = tuple([None if x is None else x.shape for x in inputs])
@@ -167,7 +167,8 @@ class _Bound:
             for i, array in zip(self.subgraph.inputs, inputs, strict=True):
                 frame[i] = array
             for i, array in zip(self.subgraph.outputs, outputs or self._no_outputs, strict=True):
-                if array is not None and i not in self._dynamic:
+                # Kernels write through reshaped views.
+                if array is not None and i not in self._dynamic and array.flags.c_contiguous:
                     frame[i] = array
                 elif i in self._buffers:
                     frame[i] = np.empty(*self._buffers[i])
