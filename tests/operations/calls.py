@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nnbridge.model import ChannelQuant
 from nnbridge.operations import definition
-from nnbridge.operations.call import Arg
+from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
 
@@ -50,6 +50,17 @@ def omitted(kind: OperandCode = FLOAT) -> Arg:
 def output(kind: OperandCode = FLOAT, *, scale: float = 0.0, zero_point: int = 0) -> Arg:
     """An output of unknown dimensions."""
     return Arg(kind, (), scale, zero_point)
+
+
+def twice(call: Call) -> tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]]:
+    """The outputs' values of two runs; the second one leaves the first one's alone and gives the same."""
+    first = [result.data for result in evaluate(call)]
+    kept = [result.copy() for result in first]
+    second = [result.data for result in evaluate(call)]
+    for a, b, c in zip(first, kept, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(b, c)
+    return first, second
 
 
 def run(code: OperationCode, inputs: Sequence[Arg], *outputs: Arg) -> list[npt.NDArray[Any]]:

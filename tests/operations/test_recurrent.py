@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from nnbridge.errors import OpFailedError
 from nnbridge.operations import definitions
-from nnbridge.operations.evaluate import evaluate, make_call
+from nnbridge.operations.evaluate import make_call
 from nnbridge.types import OperandCode, OperationCode
-from tests.operations.calls import omitted, output, run, scalar, tensor
+from tests.operations.calls import omitted, output, run, scalar, tensor, twice
 
 Op = OperationCode
 Values = npt.NDArray[Any]
@@ -52,6 +52,13 @@ class Numbers:
         return int(self._rng.choice([1, 3, 8]))
 
 
+def linked(make: Numbers, lead: tuple[int, int], major: bool, link: str) -> tuple[Named, Named]:
+    """The input and the auxiliary input, if there is one: as the operation gets them, and [time, batch, size]."""
+    names = ["input"] if link == "none" else ["input", "aux_input"]
+    sequences = {name: make(*(lead if major else lead[::-1]), make.size()) for name in names}
+    return sequences, {name: x if major else x.swapaxes(0, 1) for name, x in sequences.items()}
+
+
 def results(code: OperationCode, values: Named, scalars: Mapping[str, float], outputs: int, data: set[str]) -> list[Values]:
     """An operation's outputs. What has no value by its name is omitted, and all but the data is constant.
 
@@ -63,12 +70,7 @@ def results(code: OperationCode, values: Named, scalars: Mapping[str, float], ou
     for name, arg in given.items():
         arg.constant = name not in data
     call = make_call(definitions()[code], args, [output() for _ in range(outputs)])
-    first = [result.data for result in evaluate(call)]
-    kept = [result.copy() for result in first]
-    second = [result.data for result in evaluate(call)]
-    for a, b, c in zip(first, kept, second, strict=True):
-        np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(b, c)
+    first, second = twice(call)
     for name, value in values.items():
         np.testing.assert_array_equal(call[name].data, value)
     everything = [*first, *second, *(call[name].data for name in values)]
@@ -194,11 +196,7 @@ def test_lstms_over_a_sequence_in_both_directions(
     seed: int,
 ) -> None:
     make, (batch, steps), (major, merged, stateful) = Numbers(seed), lead, flags
-    outer = (steps, batch) if major else (batch, steps)
-    sequences = {"input": make(*outer, make.size())}
-    if link != "none":
-        sequences["aux_input"] = make(*outer, make.size())
-    by_time = {name: x if major else x.swapaxes(0, 1) for name, x in sequences.items()}
+    sequences, by_time = linked(make, (steps, batch), major, link)
     values, states, ys, lasts = dict(sequences), [], [], []
     for prefix, form in zip(("fw_", "bw_"), forms, strict=True):
         backward = prefix == "bw_"
@@ -303,11 +301,7 @@ def test_simple_cells_over_a_sequence_in_both_directions(
     lead: tuple[int, int], code: int, flags: tuple[bool, bool, bool], link: str, seed: int
 ) -> None:
     make, (batch, steps), (major, merged, stateful) = Numbers(seed), lead, flags
-    outer = (steps, batch) if major else (batch, steps)
-    sequences = {"input": make(*outer, make.size())}
-    if link != "none":
-        sequences["aux_input"] = make(*outer, make.size())
-    by_time = {name: x if major else x.swapaxes(0, 1) for name, x in sequences.items()}
+    sequences, by_time = linked(make, (steps, batch), major, link)
     values, ys, lasts = dict(sequences), [], []
     for prefix in ("fw_", "bw_"):
         backward = prefix == "bw_"
