@@ -6,8 +6,11 @@ written down here, others are passed over.
 
 from __future__ import annotations
 
+import lzma
 import zipfile
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,17 +90,31 @@ def metadata(file: TfliteFile) -> dict[str, Any]:
 
 
 def associated_files(path: Path) -> dict[str, int]:
-    """Files in the archive behind a model: name → bytes."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {entry.filename: entry.file_size for entry in archive.infolist()}
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+    """Files in the archive behind a model, if there is one: name → bytes. ConversionError for an archive that is damaged."""
+    if not zipfile.is_zipfile(path):
         return {}
+    with _opened(path, "archive") as archive:
+        return {entry.filename: entry.file_size for entry in archive.infolist()}
 
 
 def _labels(path: Path, name: str) -> list[str]:
-    with zipfile.ZipFile(path) as archive, archive.open(name) as lines:
+    with _opened(path, f"archive {name}") as archive, archive.open(name) as lines:
         return lines.read(MAX_LABELS_BYTES).decode("utf-8", "replace").splitlines()
+
+
+# What reading an archive raises: RuntimeError if it is encrypted or, as NotImplementedError, of a version or compression that
+# Python does not know; the last three if a file in it is damaged.
+_UNREADABLE = (zipfile.BadZipFile, RuntimeError, OSError, ValueError, EOFError, zlib.error, lzma.LZMAError)
+
+
+@contextmanager
+def _opened(path: Path, place: str) -> Iterator[zipfile.ZipFile]:
+    """The archive behind a model; ConversionError with the place for what cannot be read of it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except _UNREADABLE as error:
+        raise ConversionError(Reason("an archive that can be read", str(error), str(path), place)) from error
 
 
 def _label_files(found: Mapping[str, Any]) -> list[str]:

@@ -131,6 +131,29 @@ def test_metadata_tells_normalisation_and_labels(tmp_path: Path) -> None:
     assert found["labels"] == {"labels.txt": ["zero", "one"]}
 
 
+# Where a field stands in an archive's directory, and a value that cannot be read.
+DAMAGES = {
+    "a version that is not known": (6, b"\xff\x00", "archive: expected an archive that can be read, found zip file version 25.5"),
+    "encryption": (8, b"\x01\x00", "archive labels.txt: expected an archive that can be read, found File .* is encrypted"),
+    "a compression that is not known": (10, b"\x63\x00", "archive labels.txt: .* found That compression method is not supported"),
+    "a wrong checksum": (16, b"\x01\x02\x03\x04", "archive labels.txt: .* found Bad CRC-32"),
+    "a place outside": (42, b"\xff\xff\xff\x00", "archive labels.txt: .* found Truncated file header"),
+}
+
+
+@pytest.mark.parametrize(("at", "value", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_an_archive_of_labels_that_cannot_be_read_is_refused_with_its_place(
+    at: int, value: bytes, message: str, tmp_path: Path
+) -> None:
+    path = labelled(tmp_path)
+    content = bytearray(path.read_bytes())
+    at += content.rindex(b"PK\x01\x02")
+    content[at : at + len(value)] = value
+    path.write_bytes(content)
+    with pytest.raises(ConversionError, match=message):
+        inspect(path)
+
+
 def test_damaged_metadata_is_refused_with_its_place(tmp_path: Path) -> None:
     path = labelled(tmp_path)
     content = path.read_bytes()
