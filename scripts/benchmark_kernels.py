@@ -186,8 +186,6 @@ def _others() -> list[Timed]:
         Recurrent("UNIDIRECTIONAL_SEQUENCE_LSTM", 28, 28, 64),
         Recurrent("BIDIRECTIONAL_SEQUENCE_LSTM", 28, 28, 64),
         Recurrent("SVDF", 1, 400, 64),
-        Detections(regular=False),
-        Detections(regular=True),
     ]
 
 
@@ -261,7 +259,7 @@ class Detections:
 
 
 GROUPS: dict[str, Callable[[], Sequence[Timed]]] = {
-    "MobileNet-sized tensors": lambda: [*_products(), *_elements(), *_moves()],
+    "MobileNet-sized tensors": lambda: [*_products(), *_elements(), *_moves(), Detections(False), Detections(True)],
     "tensors of other networks": _others,
 }
 

@@ -56,17 +56,21 @@ def suppression(corners: Values, scores: Values, suppress: Suppress) -> Iterator
     left = np.empty((6, len(scores)), np.float32)
     left[:4], left[5] = corners, scores
     np.multiply(left[2] - left[0], left[3] - left[1], out=left[4])
+    # NumPy finds minima and maxima of two arrays in half the time that an array and a number take.
+    picks, nothing = np.empty((4, len(scores)), np.float32), np.zeros((2, len(scores)), np.float32)
     while len(indexes):
         best = int(left[5].argmax())
         pick = left[:, best, None].copy()
         yield int(indexes[best]), float(pick[5, 0])
         left[:, best], indexes[best] = left[:, 0], indexes[0]
         left, indexes = left[:, 1:], indexes[1:]
-        sides = np.minimum(left[2:4], pick[2:4])
-        sides -= np.maximum(left[:2], pick[:2])
-        down, across = np.maximum(sides, 0, out=sides)
+        picks, nothing = picks[:, : len(indexes)], nothing[:, : len(indexes)]
+        picks[...] = pick[:4]
+        sides = np.minimum(left[2:4], picks[2:])
+        sides -= np.maximum(left[:2], picks[:2])
+        down, across = np.maximum(sides, nothing, out=sides)
         common = np.multiply(down, across, out=down)
-        union = pick[4] + left[4]
+        union = left[4] + pick[4, 0]
         union -= common
         # Nothing by nothing, of two empty boxes, is not above any threshold.
         out = suppress(np.divide(common, union, out=common), left[5])
