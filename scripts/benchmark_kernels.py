@@ -3,13 +3,13 @@
     python scripts/benchmark_kernels.py
     python scripts/benchmark_kernels.py --only CONV_2D --rounds 21
 
-The first table is of tensors as MobileNets have them, from the first feature map to the row of classes; the second of tensors of
-other networks. Both sides take the inputs as arrays and give the output
-as a new array, and alternate in one run; each round runs a side for at least a millisecond. ``kernel`` is the declaration's
-reference kernel, not a faster one, prepared as the executor prepares it; ``executor`` is a run of the model of this one
-operation, with all that surrounds the kernel. ``ratio`` is kernel to LiteRT, below 1 where nnbridge takes less time, and ``run``
-executor to LiteRT. The time of LiteRT's ``invoke`` alone stands beside them, without the copies in and out. Below each table
-stand the ten slowest rows, and the operators whose rows take longer than LiteRT's on the whole (by the geometric mean).
+The first table is of tensors as MobileNets have them, from the first feature map to the row of classes and SSD's detections; the
+second of tensors of other networks. Both sides take the inputs as arrays and give the output as a new array, and alternate in
+one run; each round runs a side for at least a millisecond. ``kernel`` is the declaration's reference kernel, not a faster one,
+prepared as the executor prepares it; ``executor`` is a run of the model of this one operation, with all that surrounds the
+kernel. ``ratio`` is kernel to LiteRT, below 1 where nnbridge takes less time, and ``run`` executor to LiteRT. The time of
+LiteRT's ``invoke`` alone stands beside them, without the copies in and out. Below each table stand the ten slowest rows, and the
+operators whose rows take longer than LiteRT's on the whole (by the geometric mean).
 """
 
 from __future__ import annotations
