@@ -13,8 +13,6 @@ from nnbridge_tflite.lowering import FLOAT32, FLOATS, INT32, QUANT8, Lowerer, lo
 PADDINGS = (PaddingCode.SAME, PaddingCode.VALID)
 """TFLite's paddings by code."""
 
-_PER_CHANNEL = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
-
 
 def padding(x: Lowerer) -> Value:
     """The operator's padding as NNAPI's scheme."""

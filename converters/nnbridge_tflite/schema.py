@@ -29,7 +29,6 @@ UNION_ENUMS = {
 
 _NOT_FIELDS = re.compile(r"Init|GetRootAs.*|.*BufferHasIdentifier|.+(AsNumpy|Length|IsNone)")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_ENUM_SUFFIX = re.compile(r"[A-Z]\w*|_\w+")
 
 
 class Kind(Enum):
