@@ -16,7 +16,7 @@ from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
 from nnbridge.operations.call import Arg
-from nnbridge.operations.detection import hard, soft, suppression
+from nnbridge.operations.detection import first_picks, hard, soft, suppression
 from nnbridge.types import OperandCode, OperationCode
 from tests.operations.calls import output, run, scalar, tensor
 
@@ -89,6 +89,12 @@ def test_soft_suppression_lowers_scores_by_their_overlap(seed: int, count: int, 
     assert [score for _, score in found] == [float(lowered[index]) for index, _ in found]
 
 
+def test_boxes_behind_the_foremost_are_picked_if_those_are_one_upon_another() -> None:
+    boxes, scores = np.tile(np.float32([[0, 0, 4, 4]]), (100, 1)), np.linspace(1, 0.5, 100).astype(np.float32)
+    boxes[99] += 9
+    assert first_picks(lambda chosen: boxes[chosen].T, scores, np.float32(0.1), 0.5, 2) == [0, 99]
+
+
 def limited(scores: Any, boxes: Any, kernel: int, *, threshold: float = 0.0, sigma: float = 0.5, limit: int = -1) -> list[Arg]:
     """The inputs of BOX_WITH_NMS_LIMIT for one image; each class has the same boxes."""
     wide, floor = np.tile(boxes, np.shape(scores)[1]), -9.0
@@ -139,24 +145,31 @@ def test_a_declared_count_that_the_data_contradicts_is_refused() -> None:
 
 @pytest.mark.parametrize("regular", [True, False])
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), limit=st.integers(1, 12), each=st.integers(1, 3), labels=st.booleans())
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.sampled_from([20, 150]),
+    ties=st.booleans(),
+    limit=st.integers(1, 18),
+    each=st.integers(1, 3),
+    labels=st.booleans(),
+)
 def test_detections_are_the_best_of_what_suppression_leaves(
-    regular: bool, seed: int, limit: int, each: int, labels: bool
+    regular: bool, seed: int, count: int, ties: bool, limit: int, each: int, labels: bool
 ) -> None:
-    boxes, _ = some_boxes(seed, 20)
+    boxes, _ = some_boxes(seed, count)
     rng = np.random.default_rng(seed)
-    scores = (rng.integers(0, 9, (1, 20, 4)) / 8).astype(np.float32)
+    scores = (rng.integers(0, 9, (1, count, 4)) / 8 if ties else rng.random((1, count, 4))).astype(np.float32)
     anchors = np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1)
     # Without deltas a box lies around the middle of its anchor.
     boxes = np.concatenate([anchors[:, :2] - anchors[:, 2:] / 2, anchors[:, :2] + anchors[:, 2:] / 2], axis=1)
     expected = (_by_class if regular else _by_box)(boxes, scores[0], limit, each)
     numbers = [*[scalar(1.0, F32)] * 4, scalar(regular, BOOL), scalar(limit), scalar(each), scalar(each)]
     tail = [scalar(0.3, F32), scalar(0.5, F32), scalar(labels, BOOL)]
-    inputs = [tensor(scores), tensor(np.zeros((1, 20, 4))), tensor(anchors), *numbers, *tail]
-    best, where, classes, count = run(
+    inputs = [tensor(scores), tensor(np.zeros((1, count, 4))), tensor(anchors), *numbers, *tail]
+    best, where, classes, found = run(
         OperationCode.DETECTION_POSTPROCESSING, inputs, output(), output(), output(INTS), output(INTS)
     )
-    assert count.tolist() == [len(expected)]
+    assert found.tolist() == [len(expected)]
     assert classes[0, : len(expected)].tolist() == [label if labels else label - 1 for _, label in expected]
     np.testing.assert_array_equal(where[0, : len(expected)], [boxes[box] for box, _ in expected] or np.empty((0, 4)))
     np.testing.assert_array_equal(best[0, : len(expected)], [scores[0, box, label] for box, label in expected])
