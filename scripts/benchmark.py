@@ -20,7 +20,7 @@ from rich.table import Table
 
 from nnbridge import Compilation, Execution, load
 from nnbridge.compare import seeded_inputs
-from nnbridge.references import LiteRT
+from nnbridge.compare.references import LiteRT
 
 with plainly():
     from threadpoolctl import threadpool_limits

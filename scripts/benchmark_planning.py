@@ -24,8 +24,8 @@ from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Operation
-from nnbridge.runtime.partition import place
-from nnbridge.runtime.steps import make_steps
+from nnbridge.runtime.partitioner import make_steps
+from nnbridge.runtime.placement import place
 from nnbridge.types import OperandCode, OperationCode, PreferenceCode
 
 RELU, EXP, ADD = OperationCode.RELU, OperationCode.EXP, OperationCode.ADD

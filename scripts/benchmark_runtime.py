@@ -21,7 +21,7 @@ from nnbridge import Compilation, Execution, load
 from nnbridge.compare import seeded_inputs
 from nnbridge.devices.device import OutputBuffer, Request
 from nnbridge.errors import InputError, Reason
-from nnbridge.runtime.answers import size_of
+from nnbridge.runtime.driver_calls import size_of
 from nnbridge.runtime.states import States
 
 with plainly():

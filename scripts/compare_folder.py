@@ -36,15 +36,15 @@ from nnbridge.compare import (
     new_comparisons,
     seeded_samples,
 )
+from nnbridge.compare.references import reference
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.inspection import TensorInfo
 from nnbridge.devices import Device, cpu, device
 from nnbridge.devices.device import Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import InputError
-from nnbridge.inspection import TensorInfo
 from nnbridge.loading import inspect
 from nnbridge.model import Model
-from nnbridge.references import reference
 
 RUNTIMES = {".tflite": "litert", ".onnx": "onnxruntime"}
 DRIVERS = [f"nnapi-sample_{name}" for name in ("float_fast", "float_slow", "minimal", "quant", "full")]

@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from nnbridge import Compilation, NnbridgeError, load
 from nnbridge.compare import RELATIVE_TO_RANGE, Comparison, compare, seeded_samples
+from nnbridge.compare.references import reference
 from nnbridge.loading import inspect
-from nnbridge.references import reference
 
 NETWORKS = (
     "mobilenet_v3",

@@ -40,9 +40,9 @@ from rich.table import Table
 
 from nnbridge import Compilation, Execution, Model, load
 from nnbridge.compare import RELATIVE_TO_RANGE
+from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import drivers
-from nnbridge.references import OnnxRuntime
 from nnbridge.types import OperationCode
 
 with plainly("torch,test"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnbridge.installed import installed
+from nnbridge.entry_points import installed
 
 
 @pytest.mark.parametrize("room", ["storage", "loading", "devices", "runtime.execution", "extensions", "operations", "ndk"])

@@ -11,6 +11,7 @@ import pytest
 
 from nnbridge import storage
 from nnbridge.compare import compare, fallbacks_of, seeded_inputs, seeded_samples
+from nnbridge.compare.references import reference
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import Device, device
 from nnbridge.devices.device import Performance, uniform_capabilities
@@ -18,7 +19,6 @@ from nnbridge.devices.samples import SAMPLE_DRIVERS, SampleDriver
 from nnbridge.errors import ConversionError, InputError
 from nnbridge.loading import load
 from nnbridge.model import Location, Model, Operand
-from nnbridge.references import reference
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from tests.conftest import shared_folder

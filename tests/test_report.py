@@ -16,10 +16,10 @@ from rich.table import Table
 from nnbridge import storage
 from nnbridge.cli.commands import cli
 from nnbridge.cli.models import _output_line
-from nnbridge.inspection import Inspection
+from nnbridge.converters.inspection import Inspection
 from nnbridge.model import Model
-from nnbridge.report_inspection import inspection_tables
-from nnbridge.report_words import Names, counted
+from nnbridge.report.inspection import inspection_tables
+from nnbridge.report.wording import Names, counted
 from tests.conftest import MODELS
 from tests.graphs import constant_add
 from tests.tflite.shared import real_model

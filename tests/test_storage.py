@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from nnbridge import storage
 from nnbridge.errors import ConversionError, InputError, NnbridgeError
-from nnbridge.files import atomic_write
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.storage.atomic import atomic_write
 from nnbridge.types import OperationCode
 from tests.graphs import add_then, constant_add
 from tests.runtime.planning import nested

@@ -7,7 +7,7 @@ from dataclasses import replace
 from nnbridge.builder import ModelBuilder
 from nnbridge.errors import Reason
 from nnbridge.operations.validation import validate_model, validate_operation
-from nnbridge.runtime.partition import required_level
+from nnbridge.runtime.placement import required_level
 from nnbridge.types import OperandCode, OperationCode
 from tests.graphs import unary_chain
 

@@ -14,9 +14,9 @@ import numpy as np
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import Assembly, live_steps
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
+from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import TYPES
-from nnbridge.inspection import Mapped
 from nnbridge.model import Model
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_onnx import families

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.inspection import Inspection, Mapped, TensorInfo, count_transposes, histogram
 from nnbridge.errors import ConversionError
-from nnbridge.inspection import Inspection, Mapped, TensorInfo, count_transposes, histogram
 from nnbridge_onnx.convert import PROVIDER, WIDE, convert_with_report
 from nnbridge_onnx.extension import ELEMENT_TYPES
 from nnbridge_onnx.graph import Graph, Tensor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
-    from nnbridge.inspection import Inspection, Mapped
+    from nnbridge.converters.inspection import Inspection, Mapped
     from nnbridge.model import Model
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnbridge.converters.draft import Step, Unmappable, Value
+from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, NnapiError, Reason
-from nnbridge.inspection import Mapped
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.assemble import body
 from nnbridge_tflite.evaluation import element_type, evaluated

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft
+from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason
 from nnbridge.extensions import TYPES
-from nnbridge.inspection import Mapped
 from nnbridge.model import Model
 from nnbridge_tflite import control_flow as _control_flow  # noqa: F401 - registers its operators
 from nnbridge_tflite import families

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, TensorInfo, count_transposes, histogram
 from nnbridge.errors import ConversionError, OptionError
-from nnbridge.inspection import Inspection, Mapped, SignatureInfo, TensorInfo, count_transposes, histogram
 from nnbridge_tflite.convert import convert_with_report, distinct_signatures
 from nnbridge_tflite.graph import Graph, Subgraph, Tensor
 from nnbridge_tflite.metadata import metadata

@@ -12,8 +12,8 @@ import numpy as np
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
+from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.inspection import Mapped
 from nnbridge_tflite import families
 from nnbridge_tflite.arity import check_arity
 from nnbridge_tflite.checks import check_activation, check_semantics

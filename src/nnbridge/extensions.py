@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from nnbridge.allowlist import process_may_use_extensions
+from nnbridge.entry_points import installed
 from nnbridge.errors import BadDataError, Reason
-from nnbridge.installed import installed
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code, type_name
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nnbridge import storage
 from nnbridge.converters import ConversionOptions, check_options, converter_for
+from nnbridge.converters.inspection import Inspection, Mapped, inspect_model
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.inspection import Inspection, Mapped, inspect_model
 from nnbridge.model import Model
 
 

@@ -17,7 +17,7 @@ from nnbridge import clib, ndk
 from nnbridge.cli.commands import cli
 from nnbridge.clib.header import header
 from nnbridge.clib.signatures import SIGNATURES
-from nnbridge.trace import Trace
+from nnbridge.ndk.trace import Trace
 from tests.conftest import REPOSITORY
 
 pytest.importorskip("cffi")

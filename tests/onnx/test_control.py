@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnbridge.compare.references import OnnxRuntime
 from nnbridge.loading import load_with_report
-from nnbridge.references import OnnxRuntime
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode as C

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from nnbridge.compare import compare, seeded_samples
+from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.inspection import count_transposes
 from nnbridge.devices import device
 from nnbridge.errors import ConversionError
-from nnbridge.inspection import count_transposes
 from nnbridge.loading import load
-from nnbridge.references import OnnxRuntime
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode

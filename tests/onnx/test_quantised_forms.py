@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nnbridge.compare import compare, seeded_samples
+from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.loading import load_with_report
-from nnbridge.references import OnnxRuntime
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import OperationCode as C
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnbridge.compare.references import OnnxRuntime
 from nnbridge.errors import NnapiError
 from nnbridge.loading import load_with_report
-from nnbridge.references import OnnxRuntime
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 

@@ -14,7 +14,7 @@ from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import PreparedModel, Request, Result, Support
 from nnbridge.model import Model, Operation
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
-from nnbridge.runtime.steps import GotoStep, IfStep, Step
+from nnbridge.runtime.partitioner import GotoStep, IfStep, Step
 from nnbridge.types import OperandCode, OperationCode
 from tests.runtime.drivers import Driver
 

@@ -14,7 +14,7 @@ from nnbridge.devices.device import Capabilities, Performance, Result, uniform_c
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, OutputInsufficientSizeError
 from nnbridge.extensions import TYPES
 from nnbridge.model import Location, Model, Subgraph
-from nnbridge.runtime import steps
+from nnbridge.runtime import partitioner as steps
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import Lifetime, OperandCode, OperationCode, ResultCode

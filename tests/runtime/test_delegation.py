@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from nnbridge.errors import BadDataError
 from nnbridge.model import Model, Subgraph
 from nnbridge.runtime.compilation import Compilation
-from nnbridge.runtime.delegation import delegated_partitions
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.types import OperationCode
 from tests.graphs import unary_chain
 from tests.runtime.drivers import Driver

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.model import Model
-from nnbridge.runtime.slicing import Slices, requirements, slice_model
+from nnbridge.runtime.feature_level_slices import Slices, requirements, slice_model
 from nnbridge.types import Lifetime, OperandCode, OperationCode
 from tests.graphs import FLOAT, unary_chain
 from tests.runtime.drivers import Driver

@@ -12,7 +12,7 @@ import pytest
 from nnbridge import devices
 from nnbridge.compare import seeded_inputs
 from nnbridge.converters import ConversionOptions
-from nnbridge.inspection import Mapped
+from nnbridge.converters.inspection import Mapped
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

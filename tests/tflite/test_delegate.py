@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnbridge.inspection import Mapped
+from nnbridge.converters.inspection import Mapped
 from nnbridge.types import OperationCode
 from tests.tflite.agreement import converted, differences
 from tests.tflite.files import TfliteBuilder

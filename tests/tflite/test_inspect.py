@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from nnbridge.compare import compare, seeded_samples
+from nnbridge.compare.references import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge.loading import inspect, load
-from nnbridge.references import LiteRT
 from nnbridge.runtime.compilation import Compilation
 from nnbridge_tflite.delegate import RULES
 from nnbridge_tflite.host import HOST

@@ -9,11 +9,11 @@ import pytest
 
 from nnbridge import devices, storage
 from nnbridge.compare import compare, seeded_samples, stored_samples, turned
+from nnbridge.compare.references import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import InputError
 from nnbridge.loading import load
 from nnbridge.model import Model, Operand
-from nnbridge.references import LiteRT
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import OperandCode
 from tests.tflite.files import TfliteBuilder

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from nnbridge import devices, storage
 from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_inputs, seeded_samples
+from nnbridge.compare.references import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError
 from nnbridge.loading import load
 from nnbridge.model import Model, State
-from nnbridge.references import LiteRT
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nnbridge.cli.common import drivers_apart, json_option, print_json, print_tables
-from nnbridge.report_words import counted
+from nnbridge.report.wording import counted
 
 if TYPE_CHECKING:
     from nnbridge.devices.profiles import ProfileDevice

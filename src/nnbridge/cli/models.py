@@ -25,7 +25,7 @@ from nnbridge.cli.options import (
     named_devices,
 )
 from nnbridge.errors import InputError, Reason
-from nnbridge.report_words import counted
+from nnbridge.report.wording import counted
 
 
 @click.command()
@@ -41,7 +41,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
       nnbridge convert model.tflite -o model.nnapi
     """
     from nnbridge import storage
-    from nnbridge.runtime.partition import required_level
+    from nnbridge.runtime.placement import required_level
 
     _check_is_another(output, model)
     loaded = load_model(model, **options)
@@ -86,7 +86,7 @@ def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any
       nnbridge inspect traced.model1.nnapi --device my_npu:NPU
     """
     from nnbridge.loading import inspect as look_into
-    from nnbridge.report_inspection import inspection_tables
+    from nnbridge.report.inspection import inspection_tables
 
     named_devices(devices)
     with working(f"Reading {model.name}"):
@@ -112,8 +112,8 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
       nnbridge plan model.tflite --device nnapi-sample_float_fast,nnapi-sample_minimal --preference low-power
     """
     from nnbridge import report
-    from nnbridge.inspection import mapped_as_dict
-    from nnbridge.report_inspection import host_reasons
+    from nnbridge.converters.inspection import mapped_as_dict
+    from nnbridge.report.inspection import host_reasons
 
     mapping = options["mapping"]
     compilation, mapped = compiled_with_report(model, **options)
@@ -233,7 +233,7 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
     """
     from nnbridge import compare as comparing
     from nnbridge import report
-    from nnbridge.references import reference as find_reference
+    from nnbridge.compare.references import reference as find_reference
 
     numbers = parse_seeds(seeds)
     stored = reference.endswith(".npz")
@@ -264,7 +264,7 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
 def _write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     import numpy as np
 
-    from nnbridge.files import atomic_write
+    from nnbridge.storage.atomic import atomic_write
 
     with atomic_write(path) as file:
         np.savez(file, **arrays)

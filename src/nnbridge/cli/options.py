@@ -15,8 +15,8 @@ from nnbridge.cli.common import Command, drivers_apart, working
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
+    from nnbridge.converters.inspection import Mapped
     from nnbridge.devices.device import Device
-    from nnbridge.inspection import Mapped
     from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
 
@@ -155,7 +155,7 @@ def compiled_with_report(
     from nnbridge.errors import InputError, Reason
     from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
-    from nnbridge.runtime.delegation import TFLITE_DEFAULT
+    from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
     chosen = named_devices(devices)

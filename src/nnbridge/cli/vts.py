@@ -9,7 +9,7 @@ import click
 
 from nnbridge.cli.arguments import refuse_given
 from nnbridge.cli.common import console, drivers_apart, json_option, print_json, print_tables
-from nnbridge.report_words import counted
+from nnbridge.report.wording import counted
 
 _MAX_FAILURES = 20
 

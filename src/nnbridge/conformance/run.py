@@ -22,8 +22,8 @@ from nnbridge.errors import NnapiError, Reason
 from nnbridge.model import Model, Operation
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.runtime.partition import place
-from nnbridge.runtime.slicing import CONTROL_FLOW
+from nnbridge.runtime.feature_level_slices import CONTROL_FLOW
+from nnbridge.runtime.placement import place
 from nnbridge.types import PreferenceCode
 
 INFINITE_LOOP_TIMEOUT_NS = 20_000_000

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from nnbridge import storage
+from nnbridge.converters.inspection import Inspection, Mapped
+from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
-from nnbridge.inspection import Inspection, Mapped
-from nnbridge.installed import installed
 from nnbridge.model import Model
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 

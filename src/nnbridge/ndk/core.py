@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from nnbridge.builder import ModelBuilder
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeError, Reason, UnexpectedNullError
 from nnbridge.model import Model
+from nnbridge.ndk.trace import from_environment
 from nnbridge.runtime.compilation import Compilation
-from nnbridge.trace import from_environment
 from nnbridge.types import ResultCode
 
 LOG = logging.getLogger("nnbridge.ndk")

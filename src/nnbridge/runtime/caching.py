@@ -16,8 +16,8 @@ from pathlib import Path
 
 from nnbridge.devices.device import CacheFiles, Device, PreparedModel, PrepareModelConfig, cache_files_needed
 from nnbridge.errors import InputError, NnapiError, Reason
-from nnbridge.files import atomic_write
 from nnbridge.model import Model
+from nnbridge.storage.atomic import atomic_write
 
 LOG = logging.getLogger("nnbridge.cache")
 FORMAT_VERSION = 1

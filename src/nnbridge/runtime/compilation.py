@@ -16,12 +16,12 @@ from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, d
 from nnbridge.devices.host_bodies import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.model import Model, Operation, Subgraph, known
-from nnbridge.runtime.answers import prepared_by
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
-from nnbridge.runtime.delegation import limit_partitions
-from nnbridge.runtime.partition import Placement, ask, place
-from nnbridge.runtime.slicing import Slices
-from nnbridge.runtime.steps import Partition, Step, check_step, make_steps
+from nnbridge.runtime.driver_calls import prepared_by
+from nnbridge.runtime.feature_level_slices import Slices
+from nnbridge.runtime.partition_limits import limit_partitions
+from nnbridge.runtime.partitioner import Partition, Step, check_step, make_steps
+from nnbridge.runtime.placement import Placement, ask, place
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     FeatureLevel,
@@ -195,7 +195,7 @@ class Compilation:
         """Limit on the partitions that go to drivers, as TFLite's NNAPI delegate has it; 0 for none, the default.
 
         What is given up goes to the CPU. BAD_DATA for a negative limit, and without the CPU among the devices. TFLite's own
-        default is :data:`nnbridge.runtime.delegation.TFLITE_DEFAULT`.
+        default is :data:`nnbridge.runtime.partition_limits.TFLITE_DEFAULT`.
         """
         self._require_open("set_max_partitions")
         if limit < 0:

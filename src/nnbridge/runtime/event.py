@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason, UnexpectedNullError
-from nnbridge.runtime.answers import AS_IN_DRIVERS
+from nnbridge.runtime.driver_calls import AS_IN_DRIVERS
 from nnbridge.types import ResultCode
 
 

@@ -15,13 +15,13 @@ from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result, 
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, input_name, known, output_name
-from nnbridge.runtime.answers import FINAL, size_of
 from nnbridge.runtime.arguments import Argument, Array, bytes_of, check_array, fill
 from nnbridge.runtime.compilation import Compilation, attribute
+from nnbridge.runtime.control_flow import shaped
+from nnbridge.runtime.driver_calls import FINAL, size_of
 from nnbridge.runtime.event import Event, wait_for
-from nnbridge.runtime.interpreting import shaped
 from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
-from nnbridge.runtime.running import GROWTH_LIMIT, PlanRunner, RunReport
+from nnbridge.runtime.plan_runner import GROWTH_LIMIT, PlanRunner, RunReport
 from nnbridge.runtime.states import States
 from nnbridge.types import DurationCode, OperandCode, ResultCode
 

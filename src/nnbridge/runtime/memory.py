@@ -23,12 +23,12 @@ from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedErr
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, Pool, known
 from nnbridge.operations.validation import MAX_TENSOR_BYTES
-from nnbridge.runtime.answers import called
+from nnbridge.runtime.driver_calls import called
 from nnbridge.types import FeatureLevel, is_extension
 
 if TYPE_CHECKING:
     from nnbridge.runtime.compilation import Compilation
-    from nnbridge.runtime.steps import StepRole
+    from nnbridge.runtime.partitioner import StepRole
 
 Bytes = npt.NDArray[np.uint8]
 INPUT, OUTPUT = "input", "output"

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nnbridge.converters.inspection import count_transposes, transposes_as_dict
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.extensions import readable_operation
-from nnbridge.inspection import count_transposes, transposes_as_dict
 from nnbridge.model import Model, Operation
-from nnbridge.report_words import Names, counted
+from nnbridge.report.wording import Names, counted
 from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.compilation import INTERPRETER, Compilation, Plan
-from nnbridge.runtime.partition import Placement
-from nnbridge.runtime.steps import GotoStep, IfStep, LogicalStep, Step, WhileStep
+from nnbridge.runtime.partitioner import GotoStep, IfStep, LogicalStep, Step, WhileStep
+from nnbridge.runtime.placement import Placement
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,8 +15,8 @@ from nnbridge.devices.device import UNLISTED, Capabilities, Device, Support
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
-from nnbridge.runtime.answers import checked_support
-from nnbridge.runtime.slicing import CONTROL_FLOW, Slices, requirements
+from nnbridge.runtime.driver_calls import checked_support
+from nnbridge.runtime.feature_level_slices import CONTROL_FLOW, Slices, requirements
 from nnbridge.types import (
     FeatureLevel,
     OperationCode,

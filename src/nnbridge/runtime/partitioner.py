@@ -20,8 +20,8 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import is_tensor
 from nnbridge.model import Model, Operand, Operation, Subgraph, known
-from nnbridge.runtime.partition import Placement, place
-from nnbridge.runtime.slicing import WRITTEN
+from nnbridge.runtime.feature_level_slices import WRITTEN
+from nnbridge.runtime.placement import Placement, place
 from nnbridge.types import FeatureLevel, Lifetime, OperationCode
 
 MAX_BODIES = 10_000

@@ -22,7 +22,7 @@ from nnbridge.operations.validation import byte_size
 from nnbridge.types import ResultCode
 
 if TYPE_CHECKING:
-    from nnbridge.runtime.steps import Step
+    from nnbridge.runtime.partitioner import Step
 
 AS_IN_DRIVERS = {
     ResultCode.OUT_OF_MEMORY: ResultCode.OP_FAILED,

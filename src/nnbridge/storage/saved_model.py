@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from nnbridge.errors import BadDataError, ConversionError, Reason
 from nnbridge.extensions import TYPES, operand_dtype
-from nnbridge.files import atomic_write
-from nnbridge.flatfile import Schema, parse_schema, put, read, write
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, State, Subgraph
 from nnbridge.operations.validation import validate_model
+from nnbridge.storage.atomic import atomic_write
+from nnbridge.storage.flatbuffer import Schema, parse_schema, put, read, write
 from nnbridge.types import (
     EXTENSION_PREFIX_SHIFT,
     POOL_ALIGNMENT,
@@ -34,7 +34,7 @@ MAGIC = b"NNBM"
 @cache
 def schema() -> Schema:
     """The file format."""
-    return parse_schema(files("nnbridge").joinpath("nnapi_model.fbs").read_text(encoding="utf-8"))
+    return parse_schema(files("nnbridge.storage").joinpath("nnapi_model.fbs").read_text(encoding="utf-8"))
 
 
 def save(model: Model, path: Path) -> int:

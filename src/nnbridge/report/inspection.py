@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.inspection import Inspection, Mapped, TensorInfo
-from nnbridge.report_words import Names, counted
+from nnbridge.converters.inspection import Inspection, Mapped, TensorInfo
+from nnbridge.report.wording import Names, counted
 
 if TYPE_CHECKING:
     from rich.table import Table

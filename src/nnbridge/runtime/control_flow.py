@@ -18,7 +18,7 @@ from nnbridge.devices.device import OutputBuffer, OutputShape, Request
 from nnbridge.errors import Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand
-from nnbridge.runtime.steps import GotoStep, IfStep, Partition, SourceOperand, Step, WhileStep
+from nnbridge.runtime.partitioner import GotoStep, IfStep, Partition, SourceOperand, Step, WhileStep
 from nnbridge.types import Lifetime, OperandCode, ResultCode
 
 Array = npt.NDArray[Any]

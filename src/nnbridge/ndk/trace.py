@@ -16,7 +16,7 @@ from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 
 VARIABLE = "NNBRIDGE_TRACE"
-LOG = logging.getLogger("nnbridge.trace")
+LOG = logging.getLogger("nnbridge.ndk.trace")
 
 
 class Trace:

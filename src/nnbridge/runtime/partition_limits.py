@@ -16,8 +16,8 @@ from dataclasses import replace
 from nnbridge.devices.device import Device
 from nnbridge.errors import Reason
 from nnbridge.model import Operation, Subgraph
-from nnbridge.runtime.partition import Answer, Placement
-from nnbridge.runtime.slicing import WRITTEN
+from nnbridge.runtime.feature_level_slices import WRITTEN
+from nnbridge.runtime.placement import Answer, Placement
 
 TFLITE_DEFAULT = 3
 """Partitions that TFLite's NNAPI delegate keeps if nothing else is said."""

@@ -15,10 +15,10 @@ from nnbridge.errors import Reason
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
-from nnbridge.runtime.answers import FINAL, executed, named, size_of
 from nnbridge.runtime.compilation import ALIGNMENT, Compilation, Plan
-from nnbridge.runtime.interpreting import ControlFlowError, Interpretation, Slot, shaped
-from nnbridge.runtime.steps import Step
+from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, Slot, shaped
+from nnbridge.runtime.driver_calls import FINAL, executed, named, size_of
+from nnbridge.runtime.partitioner import Step
 from nnbridge.types import FeatureLevel, ResultCode
 
 GROWTH_LIMIT = 2**31

@@ -1,0 +1,43 @@
+"""Outputs beside a reference's: samples, tolerances, verdicts."""
+
+from nnbridge.compare.comparison import (
+    RELATIVE_TO_RANGE,
+    Comparison,
+    OutputComparison,
+    Reference,
+    Sample,
+    add_sample,
+    as_samples,
+    compare,
+    fallbacks_of,
+    in_model,
+    load_array,
+    load_arrays,
+    new_comparisons,
+    random_array,
+    seeded_inputs,
+    seeded_samples,
+    stored_samples,
+    turned,
+)
+
+__all__ = [
+    "RELATIVE_TO_RANGE",
+    "Comparison",
+    "OutputComparison",
+    "Reference",
+    "Sample",
+    "add_sample",
+    "as_samples",
+    "compare",
+    "fallbacks_of",
+    "in_model",
+    "load_array",
+    "load_arrays",
+    "new_comparisons",
+    "random_array",
+    "seeded_inputs",
+    "seeded_samples",
+    "stored_samples",
+    "turned",
+]
