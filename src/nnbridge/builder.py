@@ -17,7 +17,7 @@ import numpy as np
 from nnbridge.device_view import device_view, pad, small_alignment
 from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullError
 from nnbridge.extensions import TYPES
-from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Subgraph
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.validation import (
     byte_size,
@@ -193,7 +193,14 @@ class ModelBuilder:
     # -- operations and interface -----------------------------------------------------------------------------------
 
     def add_operation(
-        self, type: int, inputs: Sequence[int], outputs: Sequence[int], *, name: str = "", mapping: str = ""
+        self,
+        type: int,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        *,
+        name: str = "",
+        mapping: str = "",
+        source: Source | None = None,
     ) -> int:
         """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature."""
         self.require_open("addOperation")
@@ -205,7 +212,7 @@ class ModelBuilder:
             raise BadDataError(Reason("a known operation", operation_name(type), "addOperation"))
         for index in (*inputs, *outputs):
             self._operand(index, f"addOperation({operation_name(type)})")
-        operation = Operation(type, tuple(inputs), tuple(outputs), name, mapping)
+        operation = Operation(type, tuple(inputs), tuple(outputs), name, mapping, source)
         model, subgraph = (None, None)
         if type in (OperationCode.IF, OperationCode.WHILE):
             model = self._assemble(self._operands, (operation,), ())

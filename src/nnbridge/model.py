@@ -69,6 +69,20 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """The operator of the source file that an operation was converted from. Equal for all operations of one operator."""
+
+    index: int
+    """The operator's index in its subgraph (TFLite) or graph (ONNX)."""
+    operator: str
+    """The operator's name in the file's format, such as ``CONV_2D`` or ``Conv``."""
+    subgraph: int = 0
+    """The subgraph that the operator stands in."""
+    callers: tuple[int, ...] = ()
+    """Indexes of the calling operators, outermost first, where the subgraph was inlined."""
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One operation: its code, operand indexes, and where it came from."""
 
@@ -79,6 +93,8 @@ class Operation:
     """The operation's place in the source file, such as ``3: CONV_2D conv/Relu6``; for reports only."""
     mapping: str = ""
     """How a converter came to this operation (``delegate``, ``wide``, ``host``); for reports only."""
+    source: Source | None = None
+    """The source file's operator, by which operations belong together; None where there is no file."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class Assembly:
                 [self._operand(v) for v in step.outputs],
                 name=step.name,
                 mapping=step.mapping,
+                source=step.source,
             )
         self._builder.identify_inputs_and_outputs(interface[: len(inputs)], interface[len(inputs) :])
         return self._builder.finish()

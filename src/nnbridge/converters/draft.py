@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
-from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Subgraph
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
@@ -105,6 +105,7 @@ class Step:
     outputs: tuple[Value, ...]
     name: str = ""
     mapping: str = ""
+    source: Source | None = None
 
 
 class Draft:
