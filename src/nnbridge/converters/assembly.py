@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.converters.draft import Step, Value
+from nnbridge.errors import Reason
 from nnbridge.model import Model
 from nnbridge.types import MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES
+
+Node = TypeVar("Node")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def live_steps(steps: Sequence[Step], outputs: Sequence[Value]) -> list[Step]:
@@ -21,6 +27,38 @@ def live_steps(steps: Sequence[Step], outputs: Sequence[Value]) -> list[Step]:
             live.append(step)
             wanted.update(map(id, step.inputs))
     return live[::-1]
+
+
+def own_outputs(outputs: Sequence[Value], inputs: Sequence[Value], copy: Callable[[Value], Value]) -> list[Value]:
+    """One written value for each output: inputs, constants and outputs that are listed twice are copied by ``copy``."""
+    used = set(map(id, inputs))
+    own = []
+    for value in outputs:
+        value = copy(value) if id(value) in used or value.constant or value.omitted else value
+        used.add(id(value))
+        own.append(value)
+    return own
+
+
+def needed(
+    nodes: Sequence[Node],
+    outputs: Iterable[Key],
+    reads: Callable[[Node], Iterable[Key]],
+    writes: Callable[[Node], Iterable[Key]],
+    lasting: Callable[[Node], bool] = lambda node: False,
+) -> list[Node]:
+    """The operators of a file that an output depends on, in run order; ``lasting`` ones always belong to them."""
+    alive, found = set(outputs), []
+    for node in reversed(nodes):
+        if lasting(node) or not alive.isdisjoint(writes(node)):
+            found.append(node)
+            alive.update(reads(node))
+    return found[::-1]
+
+
+def in_file(reason: Reason, source: object) -> Reason:
+    """A reason with the file's name before the place in it."""
+    return replace(reason, operation=f"{source} {reason.operation}".rstrip())
 
 
 class Assembly:
