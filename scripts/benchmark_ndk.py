@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from plainly import plainly
+from script_support import one_line_errors
 
 from nnbridge import Compilation, Execution, ModelBuilder, OperandCode, OperationCode, clib, ndk
 
@@ -84,5 +84,5 @@ def _c(compilation: Compilation) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    with plainly():
+    with one_line_errors():
         main()

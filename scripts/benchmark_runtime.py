@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from plainly import plainly
+from script_support import one_line_errors
 
 from nnbridge import Compilation, Execution, load
 from nnbridge.compare import seeded_inputs
@@ -24,7 +24,7 @@ from nnbridge.errors import InputError, Reason
 from nnbridge.runtime.driver_calls import size_of
 from nnbridge.runtime.states import States
 
-with plainly():
+with one_line_errors():
     from threadpoolctl import threadpool_limits
 
 
@@ -80,5 +80,5 @@ def _milliseconds(run: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    with plainly():
+    with one_line_errors():
         main()
