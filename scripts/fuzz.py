@@ -26,7 +26,7 @@ from script_support import argument_parser, one_line_errors
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.loading import load
-from tests.hostile import MAPPINGS, Verdict, judge, limit_room, runs
+from tests.hostile import MAPPINGS, Verdict, check_conversion, check_run, limit_address_space
 
 BATCH = 250
 
@@ -66,7 +66,7 @@ def batch(
     format: str, files: list[Path], first: int, count: int, seed: int, run: bool, keep: Path | None
 ) -> list[tuple[int, str, Verdict]]:
     """Convert some damaged files; their numbers, sources and verdicts."""
-    limit_room()
+    limit_address_space()
     if format == "tflite":
         from tests.tflite.mutations import Source
     else:
@@ -81,9 +81,9 @@ def batch(
             content = (opened[origin].altered if n % 2 else opened[origin].damaged)(rng)
             path.write_bytes(content)
             options = ConversionOptions(mapping=MAPPINGS[format][n // 2 % 2], feature_level=int(rng.integers(1, 9)))
-            verdict = judge(path, options)
+            verdict = check_conversion(path, options)
             if run and verdict.outcome == "model" and verdict.good:
-                after = runs(path, options)
+                after = check_run(path, options)
                 verdict = verdict if after.good else after
             if not verdict.good and keep is not None:
                 (keep / f"{seed}-{n}-{origin.stem}.{format}").write_bytes(content)

@@ -28,7 +28,7 @@ MAPPINGS = {"tflite": ("wide", "delegate"), "onnx": ("wide", "provider")}
 """The mappings that damaged files of a format are converted with."""
 HANGS = 10
 """Seconds of the processor after which a case is ended."""
-ROOM = 8 * 2**30
+ADDRESS_SPACE = 8 * 2**30
 """Address space of a process that judges files, so that a wild allocation is an error and not the machine's end."""
 
 EXTREMES = (
@@ -75,7 +75,7 @@ class Verdict:
         return self.outcome in ("model", "refused", "untried") and self.seconds < SECONDS and self.bytes < BYTES
 
 
-def judge(path: Path, options: ConversionOptions) -> Verdict:
+def check_conversion(path: Path, options: ConversionOptions) -> Verdict:
     """Convert a file and make a plan for it; time and memory are those of both."""
     before = _start()
     started = time.process_time()
@@ -90,7 +90,7 @@ def judge(path: Path, options: ConversionOptions) -> Verdict:
     return Verdict(outcome, message, time.process_time() - started, _peak() - before)
 
 
-def runs(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
+def check_run(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
     """Run a file that converts, if its tensors are small: answers, or one of our errors."""
     try:
         with _alarm():
@@ -138,10 +138,10 @@ def require_good(sources: Sequence[Source], rng: np.random.Generator, path: Path
         source = sources[n // 2 % len(sources)]
         path.write_bytes(source.altered(rng) if n % 2 else source.damaged(rng))
         options = ConversionOptions(mapping=MAPPINGS[path.suffix[1:]][n // 2 % 2], feature_level=1 + n % 8)
-        verdict = judge(path, options)
+        verdict = check_conversion(path, options)
         assert verdict.good, (n, source.path.name, verdict)
         if n % 10 == 0:
-            ran = runs(path, options)
+            ran = check_run(path, options)
             assert ran.good, (n, source.path.name, ran)
 
 
@@ -163,9 +163,9 @@ def _alarm() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def limit_room() -> None:
+def limit_address_space() -> None:
     """Bound this process's address space."""
-    resource.setrlimit(resource.RLIMIT_AS, (ROOM, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def _start() -> int:
