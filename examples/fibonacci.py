@@ -1,7 +1,7 @@
 """The Fibonacci extension: a vendor extension with its driver, after AOSP's example.
 
-``com.example.fibonacci`` has a scalar and a tensor type of its own and one operation, which gives the first n Fibonacci
-numbers. The runtime knows the types' sizes and nothing else of all this: the driver validates what it is given.
+``com.example.fibonacci`` defines a scalar type, a tensor type and one operation, which returns the first n Fibonacci numbers. The
+runtime knows the sizes of the types and nothing else: the driver validates operands and operation.
 
     nnbridge plan model.nnapi --device examples.fibonacci:FIBONACCI
 """
@@ -46,7 +46,7 @@ MAX_N = 92
 
 
 class FibonacciDriver(Device):
-    """Takes EXAMPLE_FIBONACCI and nothing else."""
+    """Supports EXAMPLE_FIBONACCI and nothing else."""
 
     name = "fibonacci-driver"
     version = "JUST_AN_EXAMPLE"
@@ -54,7 +54,7 @@ class FibonacciDriver(Device):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Nobody else has the operation: figures do not matter."""
+        """No other device has the operation: its performance does not matter."""
         return Capabilities({OperandCode.TENSOR_FLOAT32: Performance(1.0, 1.0)})
 
     def supported_extensions(self) -> Sequence[Extension]:
@@ -62,7 +62,7 @@ class FibonacciDriver(Device):
         return (EXTENSION,)
 
     def supported_operations(self, model: Model) -> Sequence[Support]:
-        """True, or what is wrong with the operation."""
+        """True, or the reason of the refusal, for each operation."""
         return [_refused(model, operation) or True for operation in model.main.operations]
 
     def prepare_model(
@@ -72,7 +72,7 @@ class FibonacciDriver(Device):
         priority: int = PriorityCode.MEDIUM,
         deadline: int | None = None,
     ) -> PreparedModel:
-        """BAD_DATA for a model of which it cannot do everything."""
+        """BAD_DATA for a model with other operations."""
         check_deadline(deadline)
         for operation in model.main.operations:
             refused = _refused(model, operation)
@@ -82,7 +82,7 @@ class FibonacciDriver(Device):
 
 
 def _refused(model: Model, operation: Operation) -> Reason | None:
-    """The validation that the runtime leaves to the driver. Names are found through the model's own prefixes."""
+    """The validation that the runtime leaves to the driver. The model's own prefixes resolve the names."""
     name = model.operation_name(operation)
     if model.extension_of(operation.type) != (NAME, EXAMPLE_FIBONACCI):
         return Reason(f"{NAME}#{EXAMPLE_FIBONACCI}", name, name)

@@ -18,15 +18,12 @@ import mmap
 import subprocess
 import sys
 import tempfile
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from plainly import plainly
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from script_support import argument_parser, milliseconds, one_line_errors
 
 from nnbridge import load
 from tests.tflite.files import TfliteBuilder
@@ -77,18 +74,12 @@ def measure(path: Path) -> dict[str, float]:
     before = _anonymous()
     model = load(path)
     resident = _anonymous() - before
-    reading, converting = (min(_timed(work) for _ in range(ROUNDS)) for work in (path.read_bytes, lambda: load(path)))
+    reading, converting = (min(milliseconds(work) for _ in range(ROUNDS)) / 1e3 for work in (path.read_bytes, lambda: load(path)))
     tracemalloc.start()
     load(path)
     allocated = tracemalloc.get_traced_memory()[1]
     made = len(model.operand_values) + sum(len(pool) for pool in model.pools if not isinstance(pool.owner, mmap.mmap))
     return {"read": reading, "convert": converting, "allocated": allocated, "resident": resident, "made": made}
-
-
-def _timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def _anonymous() -> int:
@@ -109,7 +100,7 @@ def row(path: Path, judged: bool) -> tuple[str, bool]:
 
 def main() -> None:
     """Make the files, measure, print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser()
     parser.add_argument("files", nargs="*", type=Path, help="measured beside the made ones")
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
@@ -132,5 +123,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with plainly():
+    with one_line_errors():
         main()

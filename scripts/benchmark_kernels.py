@@ -26,11 +26,11 @@ from typing import Any, Protocol
 
 import numpy as np
 from flatbuffers import flexbuffers
-from plainly import plainly
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from script_support import one_line_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -45,7 +45,7 @@ from nnbridge.types import TYPE_FACTS, Lifetime, OperationCode, operation_name
 from tests.tflite.case import I8, I32, SAME, SIGMOID, TANH, B, Bias, C, Case, F, W
 from tests.tflite.files import TfliteBuilder
 
-with plainly():
+with one_line_errors():
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
     from threadpoolctl import threadpool_limits
 
@@ -402,5 +402,5 @@ def _time(side: Callable[[], Any], count: int) -> float:
 
 
 if __name__ == "__main__":
-    with plainly():
+    with one_line_errors():
         main()

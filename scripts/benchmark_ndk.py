@@ -1,22 +1,20 @@
-"""What the C border costs: one execution of a one-operation model through libneuralnetworks.so beside the Python API.
+"""The cost of the C interface: one execution of a one-operation model through libneuralnetworks.so and the Python API.
 
     python scripts/benchmark_ndk.py
 
-Both sides make an execution, set its input and output, compute and free it; they alternate in one run. The difference is the
-border's: C calls into Python, arguments turned over, handles looked up.
+Both sides create an execution, set its input and output, compute and free it; they alternate in one run. The difference is the C
+interface's: calls from C into Python, conversion of arguments, look-up of handles.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from plainly import plainly
+from script_support import alternating, medians, one_line_errors
 
 from nnbridge import Compilation, Execution, ModelBuilder, OperandCode, OperationCode, clib, ndk
 
@@ -36,17 +34,19 @@ def main() -> None:
     compilation = Compilation.create(builder.finish(), [])
     compilation.finish()
     sides = {"Python API": _python(compilation), "C library": _c(compilation)}
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(options.rounds):
-        for name, side in sides.items():
-            start = time.perf_counter()
-            for _ in range(INNER):
-                side()
-            times[name].append((time.perf_counter() - start) / INNER * 1e6)
-    medians = {name: statistics.median(taken) for name, taken in times.items()}
-    for name, median in medians.items():
-        print(f"{name}: {median:.1f} us an execution")
-    print(f"the border: {medians['C library'] - medians['Python API']:.1f} us")
+    times = medians(alternating({name: _repeated(side) for name, side in sides.items()}, options.rounds))
+    times = {name: time / INNER * 1e3 for name, time in times.items()}
+    for name, time in times.items():
+        print(f"{name}: {time:.1f} us an execution")
+    print(f"the C interface: {times['C library'] - times['Python API']:.1f} us")
+
+
+def _repeated(side: Callable[[], Any]) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(INNER):
+            side()
+
+    return run
 
 
 def _python(compilation: Compilation) -> Callable[[], Any]:
@@ -84,5 +84,5 @@ def _c(compilation: Compilation) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    with plainly():
+    with one_line_errors():
         main()

@@ -3,19 +3,16 @@
     python scripts/benchmark_runtime.py mobilenet_v2_1.0_224_quant.tflite --rounds 15
 
 Both sides compute the same model on NNAPI's CPU from the same buffers into the same buffers, on one thread; the second one
-makes an execution, sets its inputs and outputs and computes. The difference is the runtime's.
+creates an execution, sets its inputs and outputs and computes. The difference is the runtime's.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from plainly import plainly
+from script_support import alternating, medians, one_line_errors
 
 from nnbridge import Compilation, Execution, load
 from nnbridge.compare import seeded_inputs
@@ -24,7 +21,7 @@ from nnbridge.errors import InputError, Reason
 from nnbridge.runtime.driver_calls import size_of
 from nnbridge.runtime.states import States
 
-with plainly():
+with one_line_errors():
     from threadpoolctl import threadpool_limits
 
 
@@ -66,19 +63,10 @@ def measure(path: Path, rounds: int) -> tuple[float, float]:
             execution.set_output(i, data)
         execution.compute()
 
-    sides = (driver, runtime)
-    for side in sides:
-        side()
-    times = [[_milliseconds(side) for side in sides] for _ in range(rounds)]
-    return statistics.median(pair[0] for pair in times), statistics.median(pair[1] for pair in times)
-
-
-def _milliseconds(run: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    run()
-    return (time.perf_counter() - start) * 1e3
+    times = medians(alternating({"driver": driver, "runtime": runtime}, rounds))
+    return times["driver"], times["runtime"]
 
 
 if __name__ == "__main__":
-    with plainly():
+    with one_line_errors():
         main()

@@ -1,4 +1,4 @@
-"""Compare every TFLite and ONNX file of a folder with the runtime that it is made for, on NNAPI's CPU and on each driver.
+"""Compare every TFLite and ONNX file of a folder with its own runtime, on NNAPI's CPU and on each driver.
 
 python scripts/compare_folder.py models
 python scripts/compare_folder.py models --devices nnapi-sample_minimal nnapi-sample_full --seeds 0 1 2 3 4
@@ -6,16 +6,15 @@ python scripts/compare_folder.py folder --shape vad:input=1,512 --shape vad:stat
 
 One row for each file and device: operations on the driver, NNAPI's CPU and the host, steps, the largest difference (as a
 share of the reference's range, or in steps of integers), and the share of elements that are not equal to the reference's.
-The drivers are offered the model first, NNAPI's CPU and the host take the rest; ``--favoured`` gives AOSP's sample drivers
-better figures than the CPU's, so that they get all that they claim. ``alike`` tells whether the answers are bit for bit
-those of NNAPI's CPU and the host alone. A file that is refused passes if its own runtime refuses it or its inputs too.
+Drivers are offered the model first; NNAPI's CPU and the host run the rest. ``--favoured`` sets the relative execution times of
+AOSP's sample drivers below the CPU's, so that they run all that they claim. ``alike`` states whether the answers are bit for bit
+those of NNAPI's CPU and the host alone. A file that nnbridge refuses passes if its own runtime refuses it or its inputs too.
 Exit status 0 only if every row passes: of models/, digits_dynamic.tflite and digits_qdq.onnx do not, and should not
 (docs/comparisons.md).
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,30 +22,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from plainly import plainly
-
-from nnbridge import Compilation, Execution, NnbridgeError, load
-from nnbridge.compare import (
-    RELATIVE_TO_RANGE,
+from script_support import (
+    RUNTIMES,
     Array,
-    OutputComparison,
-    Sample,
-    add_sample,
-    fallbacks_of,
-    new_comparisons,
-    seeded_samples,
+    argument_parser,
+    failures,
+    finished,
+    largest_difference,
+    one_line_errors,
+    operations_by_place,
+    share_unequal,
+    verdict,
+    zero_inputs,
 )
+
+from nnbridge import Execution, NnbridgeError, load
+from nnbridge.compare import Sample, add_sample, fallbacks_of, new_comparisons, seeded_samples
 from nnbridge.compare.references import reference
 from nnbridge.converters import ConversionOptions
-from nnbridge.converters.inspection import TensorInfo
 from nnbridge.devices import Device, cpu, device
 from nnbridge.devices.device import Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
 from nnbridge.errors import InputError
-from nnbridge.loading import inspect
 from nnbridge.model import Model
 
-RUNTIMES = {".tflite": "litert", ".onnx": "onnxruntime"}
 DRIVERS = [f"nnapi-sample_{name}" for name in ("float_fast", "float_slow", "minimal", "quant", "full")]
 HEAD = f"{'file':<42} {'devices':<28} {'ops':<14} {'steps':>5} {'max diff':>14} {'off':>7}  alike  verdict"
 
@@ -63,7 +62,7 @@ class Row:
     """Operations on the driver, NNAPI's CPU and the host."""
     steps: int = 0
     largest: str = ""
-    """Largest difference, as :func:`largest` writes it."""
+    """As :func:`script_support.largest_difference` writes it."""
     off: float = 0.0
     """Share of elements that are not equal to the reference's."""
     alike: bool | None = None
@@ -99,8 +98,7 @@ def rows(path: Path, drivers: Sequence[Device], seeds: Sequence[int], shapes: Ma
 def _row(
     path: Path, model: Model, drivers: Sequence[Device], samples: Sequence[Sample], expected: list[dict[str, Array]] | None
 ) -> tuple[Row, list[dict[str, Array]]]:
-    compilation = Compilation.create(model, drivers)
-    plan = compilation.finish()
+    compilation = finished(model, drivers)
     outputs, answers, fallbacks = new_comparisons(model), [], []
     for sample in samples:
         execution = Execution(compilation)
@@ -108,17 +106,17 @@ def _row(
         add_sample(model, outputs, answers[-1], sample.outputs)
         fallbacks += fallbacks_of(execution)
     alike = None if expected is None else all(map(_equal, answers, expected))
-    problems = _problems(outputs) + fallbacks + ["another answer than NNAPI's CPU and the host alone"] * (alike is False)
-    kinds = [plan.device_of(i).kind for i in range(len(model.main.operations))]
+    problems = failures(outputs) + fallbacks + ["another answer than NNAPI's CPU and the host alone"] * (alike is False)
+    counts = operations_by_place(compilation)
     row = Row(
         path.name,
         _names(drivers),
-        f"FAIL: {'; '.join(problems)}" if problems else "pass",
+        verdict(problems),
         not problems,
-        "/".join(str(kinds.count(kind)) for kind in ("device", "cpu", "host")),
-        len(plan.steps),
-        largest(outputs),
-        sum(o.mismatches for o in outputs) / max(1, sum(o.elements for o in outputs)),
+        "/".join(str(counts[kind]) for kind in ("device", "cpu", "host")),
+        len(compilation.plan.steps),
+        largest_difference(outputs),
+        share_unequal(outputs),
         alike,
     )
     return row, answers
@@ -129,19 +127,8 @@ def _names(drivers: Sequence[Device]) -> str:
 
 
 def _favoured(driver: Device) -> Device:
-    better = uniform_capabilities(Performance(0.5, 0.5))
-    return replace(driver, figures=better) if isinstance(driver, SampleDriver) else driver
-
-
-def _problems(outputs: Sequence[OutputComparison]) -> list[str]:
-    return [f"{o.name}: {o.problem or f'{o.beyond} of {o.elements} beyond {o.atol:.3g}'}" for o in outputs if not o.passed]
-
-
-def largest(outputs: Sequence[OutputComparison]) -> str:
-    """The largest difference of floating outputs, as a share of the reference's range, and of integer ones in steps."""
-    floats = [o.max_abs_diff / (o.atol / RELATIVE_TO_RANGE or 1.0) for o in outputs if o.max_quant_diff is None]
-    steps = [o.max_quant_diff for o in outputs if o.max_quant_diff is not None]
-    return ", ".join([f"{max(v):.1e}" for v in (floats,) if v] + [f"{max(v)} st" for v in (steps,) if v])
+    faster = uniform_capabilities(Performance(0.5, 0.5))
+    return replace(driver, figures=faster) if isinstance(driver, SampleDriver) else driver
 
 
 def _equal(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
@@ -150,15 +137,10 @@ def _equal(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
 
 def _refused(path: Path, error: NnbridgeError) -> Row:
     try:
-        runtime = reference(RUNTIMES[path.suffix], path)
-        runtime.run({info.name: _zeros(info) for info in inspect(path).inputs})
+        reference(RUNTIMES[path.suffix], path).run(zero_inputs(path))
     except InputError as other:
         return Row(path.name, "", f"pass: refused, as by its runtime: {error}; {_first_line(other)}", True)
     return Row(path.name, "", f"FAIL: refused: {_first_line(error)}", False)
-
-
-def _zeros(info: TensorInfo) -> Array:
-    return np.zeros([max(d, 1) for d in info.shape or ()], {"FLOAT": "float32"}.get(info.type, info.type.lower()))
 
 
 def _first_line(error: NnbridgeError) -> str:
@@ -177,14 +159,14 @@ def _shapes(texts: Sequence[str]) -> dict[str, dict[str, tuple[int, ...]]]:
 
 def main() -> None:
     """Print a row for each file and device; exit with 1 if one fails, 2 if there is no file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="looked through with everything below it")
+    parser = argument_parser()
+    parser.add_argument("folder", type=Path, help="searched with everything below it")
     parser.add_argument("--devices", nargs="*", default=DRIVERS, help="default: AOSP's sample drivers")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument(
         "--shape", action="append", default=[], metavar="STEM:INPUT=1,2", help="dimensions of an input; repeatable"
     )
-    parser.add_argument("--favoured", action="store_true", help="figures better than the CPU's for sample drivers")
+    parser.add_argument("--favoured", action="store_true", help="sample drivers faster than the CPU")
     options = parser.parse_args()
     files = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES)
     if not files:
@@ -194,8 +176,8 @@ def main() -> None:
     started, failed, count = time.monotonic(), 0, 0
     print(HEAD)
     for path in files:
-        wanted = next((v for stem, v in shapes.items() if path.name.startswith(stem)), {})
-        for row in rows(path, drivers, options.seeds, wanted):
+        dimensions = next((v for stem, v in shapes.items() if path.name.startswith(stem)), {})
+        for row in rows(path, drivers, options.seeds, dimensions):
             print(row, flush=True)
             count, failed = count + 1, failed + (not row.passed)
     print(f"{len(files)} files, {count} rows, {failed} failed, {time.monotonic() - started:.0f} s")
@@ -203,5 +185,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with plainly():
+    with one_line_errors():
         main()

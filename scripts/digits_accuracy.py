@@ -1,4 +1,4 @@
-"""Accuracy of every digit classifier in models/ on every sample driver, beside what LiteRT or ONNX Runtime (itself) gets right.
+"""Accuracy of every digit classifier in models/ on every sample driver, and of LiteRT or ONNX Runtime (column "itself").
 
     python scripts/digits_accuracy.py
 
@@ -8,36 +8,30 @@ reference gets right.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from plainly import plainly
 from rich.console import Console
 from rich.table import Table
+from script_support import MODELS, RUNTIMES, Array, argument_parser, finished, one_line_errors
 
-from nnbridge import Compilation, ConversionError, Execution, load
+from nnbridge import ConversionError, Execution, load
 from nnbridge.compare import load_arrays, stored_samples
 from nnbridge.devices import drivers
 
-MODELS = Path(__file__).resolve().parents[1] / "models"
 FLOAT_VARIANTS = ("float32", "float16")
 
 
 def main() -> None:
     """Print the table."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argument_parser().parse_args()
     names = [device.name for device in drivers()]
     table = Table(title="Held-out digits classified right", padding=0)
     for column in ("model", "itself", *(name.removeprefix("nnapi-sample_") for name in names)):
         table.add_column(column, justify="left" if column == "model" else "right", no_wrap=True)
     lost = False
     for path in sorted([*MODELS.glob("digits_*.tflite"), *MODELS.glob("digits_*.onnx")]):
-        runtime = "onnxruntime" if path.suffix == ".onnx" else "litert"
-        stored = MODELS / f"{path.stem}.{runtime}.npz"
+        stored = MODELS / f"{path.stem}.{RUNTIMES[path.suffix]}.npz"
         labels = load_arrays(stored)["labels"]
         try:
             model = load(path)
@@ -48,8 +42,7 @@ def main() -> None:
         best = _right(np.stack(expected), labels)
         scores = []
         for device in drivers():
-            compilation = Compilation.create(model, [device])
-            compilation.finish()
+            compilation = finished(model, [device])
             answers = [next(iter(Execution(compilation).run(s.inputs).values())) for s in stored_samples(model, stored)]
             scores.append(_right(np.stack(answers), labels))
             lost |= scores[-1] < best and any(variant in path.stem for variant in FLOAT_VARIANTS)
@@ -59,10 +52,10 @@ def main() -> None:
     sys.exit(1 if lost else 0)
 
 
-def _right(outputs: npt.NDArray[Any], labels: npt.NDArray[Any]) -> int:
+def _right(outputs: Array, labels: Array) -> int:
     return int((outputs.reshape(len(labels), -1).argmax(axis=1) == labels).sum())
 
 
 if __name__ == "__main__":
-    with plainly():
+    with one_line_errors():
         main()

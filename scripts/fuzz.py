@@ -5,13 +5,12 @@
 
 Half of the cases have bytes changed, the other half fields of the structure: indexes, dimensions, types, options, constants,
 whole tables. Sources are the files of the folder and single operators: those of the tests for TFLite, of ONNX's own suite for
-ONNX. A case is converted at a feature level and mapping of its own and planned; ``--run`` also runs what converts, if it is
-small. Exit status 1 if a case ends in another error, takes a second of the processor or 200 MB, or hangs.
+ONNX. Each case has its own feature level and mapping; it is converted and planned. ``--run`` also runs what converts, if it is
+small. Exit status 1 if a case ends in another error, takes a second of processor time or 200 MB, or hangs.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 import tempfile
@@ -22,17 +21,16 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from script_support import argument_parser, one_line_errors
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.loading import load
-from tests.hostile import MAPPINGS, Verdict, judge, limit_room, runs
+from tests.hostile import MAPPINGS, Verdict, check_conversion, check_run, limit_address_space
 
 BATCH = 250
 
-# What a converter tells of a file that it takes would be told thousands of times, in every worker.
+# Warnings about accepted files would appear thousands of times, from every worker.
 logging.disable(logging.WARNING)
 
 
@@ -67,8 +65,8 @@ def _converts(path: Path) -> bool:
 def batch(
     format: str, files: list[Path], first: int, count: int, seed: int, run: bool, keep: Path | None
 ) -> list[tuple[int, str, Verdict]]:
-    """Judge some cases; their numbers, sources and verdicts."""
-    limit_room()
+    """Convert some damaged files; their numbers, sources and verdicts."""
+    limit_address_space()
     if format == "tflite":
         from tests.tflite.mutations import Source
     else:
@@ -83,9 +81,9 @@ def batch(
             content = (opened[origin].altered if n % 2 else opened[origin].damaged)(rng)
             path.write_bytes(content)
             options = ConversionOptions(mapping=MAPPINGS[format][n // 2 % 2], feature_level=int(rng.integers(1, 9)))
-            verdict = judge(path, options)
+            verdict = check_conversion(path, options)
             if run and verdict.outcome == "model" and verdict.good:
-                after = runs(path, options)
+                after = check_run(path, options)
                 verdict = verdict if after.good else after
             if not verdict.good and keep is not None:
                 (keep / f"{seed}-{n}-{origin.stem}.{format}").write_bytes(content)
@@ -94,15 +92,15 @@ def batch(
 
 
 def main() -> None:
-    """Judge the cases in parallel; print what is wrong and the worst of what is right."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="intact files")
+    """Run the cases in parallel; print the failures, and the slowest and largest cases."""
+    parser = argument_parser()
+    parser.add_argument("folder", type=Path, help="a folder of intact files")
     parser.add_argument("--format", choices=("tflite", "onnx"), default="tflite")
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--run", action="store_true", help="run what converts")
-    parser.add_argument("--keep", type=Path, help="a folder for the files that are judged wrong")
+    parser.add_argument("--keep", type=Path, help="a folder for the files that fail")
     options = parser.parse_args()
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
@@ -131,4 +129,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors():
+        main()

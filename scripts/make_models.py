@@ -1,5 +1,11 @@
-#!/usr/bin/env python3
-"""Make the small models committed in ``models/``: a digit classifier as TFLite and ONNX, with reference outputs.
+"""Make the small models in ``models/`` again: a digit classifier as TFLite and ONNX, with reference outputs.
+
+    python scripts/make_models.py                                       make everything in models/
+    python scripts/make_models.py --output build/models --epochs 120    make it elsewhere, with longer training
+    python scripts/make_models.py --check                               describe the files and run them again
+
+``--check`` compares the stored reference outputs with those of the runtimes installed; it needs neither TensorFlow nor
+scikit-learn.
 
 One convolutional network of about 3,000 parameters is trained on scikit-learn's bundled digits (1,797 real images of
 8x8 pixels, of which 360 are held out) and written from the same weights as
@@ -10,46 +16,45 @@ One convolutional network of about 3,000 parameters is trained on scikit-learn's
 Beside each model go the outputs of its reference runtime for 64 held-out images: LiteRT's reference kernels for TFLite,
 ONNX Runtime's CPU provider for ONNX. ``models/README.md`` describes the files.
 
-The packages it needs are not those of nnbridge itself; give them an environment of their own::
+It needs packages that nnbridge does not; give them an environment of their own::
 
     python3 -m venv make-models
-    make-models/bin/pip install tensorflow-cpu scikit-learn onnx onnxruntime ai-edge-litert tflite numpy
+    make-models/bin/pip install tensorflow-cpu scikit-learn -e '.[onnx,litert,onnxruntime]'
     make-models/bin/python scripts/make_models.py
 
 Seeds are fixed and TensorFlow's operations deterministic, so the same package versions on the same kind of processor
-give the same files; elsewhere, weights may differ in their last bits and the files with them. Every file is written
-whole or not at all.
+give the same files; elsewhere, weights may differ in their last bits. Every file is written whole or not at all.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import io
 import os
-import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from script_support import MODELS, RUNTIMES, Array, argument_parser, one_line_errors
+
+from nnbridge.compare import load_arrays
+from nnbridge.compare.references import reference
+from nnbridge.converters.inspection import TensorInfo
+from nnbridge.loading import inspect
+from nnbridge.storage.atomic import atomic_write
 
 # Read by TensorFlow when it is imported, which is inside the functions that need it.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
-Array = npt.NDArray[Any]
 Weights = dict[str, Array]
 Ranges = dict[str, tuple[float, float]]
 Observe = Callable[[str, Any], Any]
 
-MODELS = Path(__file__).resolve().parent.parent / "models"
 HELD_OUT = 360
 REFERENCED = 64
 CALIBRATION = 300
@@ -65,17 +70,6 @@ SHAPES: dict[str, tuple[int, ...]] = {
 }
 """The trained layers, in TensorFlow's layout; each has a bias as well, named ``<layer>_bias``."""
 
-EXAMPLES = """\
-examples:
-  make everything in models/ again:
-      python scripts/make_models.py
-  make it somewhere else, training for longer with another seed:
-      python scripts/make_models.py --output build/models --epochs 120 --seed 7
-  only look: print the table for the files that are there, and compare the stored reference
-  outputs with those of the runtimes installed now (needs neither TensorFlow nor scikit-learn):
-      python scripts/make_models.py --check
-"""
-
 
 @dataclass(frozen=True)
 class Data:
@@ -85,30 +79,6 @@ class Data:
     train_labels: Array
     test_images: Array
     test_labels: Array
-
-
-@dataclass(frozen=True)
-class Port:
-    """A model's input or output as the runtime gives it: name, shape, element type, and scale and zero point if quantised."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: npt.DTypeLike
-    scale: float = 0.0
-    zero_point: int = 0
-
-    def quantise(self, values: Array) -> Array:
-        """Real values as this port takes them."""
-        if not self.scale:
-            return values.astype(self.dtype)
-        limits = np.iinfo(np.dtype(self.dtype))
-        whole = np.rint(values.astype(np.float64) / self.scale) + self.zero_point
-        taken: Array = np.clip(whole, limits.min, limits.max).astype(self.dtype)
-        return taken
-
-    def __str__(self) -> str:
-        text = f"{np.dtype(self.dtype)} [{', '.join(map(str, self.shape))}]"
-        return f"{text} (scale {self.scale:.9g}, zero point {self.zero_point})" if self.scale else text
 
 
 # --- Data and training -------------------------------------------------------------------------------------------------
@@ -128,13 +98,13 @@ def load_data(seed: int) -> Data:
 
 
 def scaled(images: Array) -> Array:
-    """Images as the network takes them: float32 from 0 to 1, shape [n, 8, 8, 1]."""
+    """Images as the network reads them: float32 from 0 to 1, shape [n, 8, 8, 1]."""
     values: Array = images[..., np.newaxis].astype(np.float32) / np.float32(BRIGHTEST)
     return values
 
 
 def same(name: str, value: Any) -> Any:
-    """The observer that leaves everything as it is."""
+    """The observer that changes nothing."""
     return value
 
 
@@ -161,7 +131,7 @@ def logits(weights: dict[str, Any], image: Any, observe: Observe = same) -> Any:
     total = observe("add", tf.nn.relu(tf.add(first, deep)))
     highest = tf.nn.max_pool2d(total, 2, 2, "VALID")
     average = tf.nn.avg_pool2d(total, 2, 2, "VALID")
-    # Pooling and concatenation keep their inputs' range, so that quantised models need no rescaling here.
+    # Pooling and concatenation retain their inputs' range, so that quantised models need no rescaling here.
     both = observe("concat", tf.concat([highest, average], 3))
     mixed = observe("mix", tf.nn.relu(biased("mix", tf.nn.conv2d(both, kernel("mix"), 1, "SAME"))))
     flat = tf.reshape(mixed, [image.shape[0] or -1, SHAPES["classify"][0]])
@@ -217,7 +187,7 @@ def train(data: Data, seed: int, epochs: int, batch: int = 32, rate: float = 4e-
 
 
 def calibration_images(data: Data) -> Array:
-    """Training images that quantisation takes its ranges from."""
+    """Training images for the ranges of quantisation."""
     return scaled(data.train_images[:CALIBRATION])
 
 
@@ -231,7 +201,7 @@ def tflite_files(weights: Weights, data: Data) -> dict[str, bytes]:
 
     signature = [tf.TensorSpec([1, 8, 8, 1], tf.float32, name=INPUT)]
     network = tf.function(predict, input_signature=signature).get_concrete_function()
-    holder = tf.Module()  # What the converter saves; the network has its weights as constants.
+    holder = tf.Module()  # The converter saves it; the network has its weights as constants.
 
     def samples() -> Iterator[list[Array]]:
         for image in calibration_images(data):
@@ -246,7 +216,7 @@ def tflite_files(weights: Weights, data: Data) -> dict[str, bytes]:
         return model
 
     def dynamic(converter: Any) -> None:
-        """Optimize.DEFAULT alone: large enough kernels as int8, activations quantised as the model runs."""
+        """Optimize.DEFAULT alone: large kernels as int8, activations quantised at run time."""
 
     def float16(converter: Any) -> None:
         converter.target_spec.supported_types = [tf.float16]
@@ -255,7 +225,7 @@ def tflite_files(weights: Weights, data: Data) -> dict[str, bytes]:
         converter.representative_dataset = samples
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.inference_input_type = converter.inference_output_type = tf.int8
-        # NNAPI's convolutions take a scale per channel, its FULLY_CONNECTED does not.
+        # NNAPI's convolutions may have a scale per channel, its FULLY_CONNECTED may not.
         converter._experimental_disable_per_channel_quantization_for_dense_layers = True
 
     return {
@@ -327,8 +297,8 @@ def onnx_float32(weights: Weights) -> Any:
     def node(kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> Any:
         return helper.make_node(kind, list(inputs), [output], name=f"{output}_node", **attributes)
 
-    def conv(name: str, given: str, output: str, size: int, **attributes: Any) -> Any:
-        inputs = [given, f"{name}_kernel", f"{name}_bias"]
+    def conv(name: str, source: str, output: str, size: int, **attributes: Any) -> Any:
+        inputs = [source, f"{name}_kernel", f"{name}_bias"]
         return node("Conv", inputs, output, kernel_shape=[size, size], pads=[size // 2] * 4, **attributes)
 
     halve = {"kernel_shape": [2, 2], "strides": [2, 2]}
@@ -377,121 +347,59 @@ def onnx_files(weights: Weights, data: Data) -> dict[str, bytes]:
             return None if image is None else {INPUT: image}
 
     with tempfile.TemporaryDirectory() as folder:
-        given, made = Path(folder) / "float32.onnx", Path(folder) / "qdq.onnx"
-        given.write_bytes(model)
+        source, target = Path(folder) / "float32.onnx", Path(folder) / "qdq.onnx"
+        source.write_bytes(model)
         quantize_static(
-            given,
-            made,
+            source,
+            target,
             Reader(),
             quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QInt8,
             weight_type=QuantType.QInt8,
             per_channel=False,
         )
-        quantised = made.read_bytes()
-    return {"digits_float32.onnx": model, "digits_qdq.onnx": quantised}
+        return {"digits_float32.onnx": model, "digits_qdq.onnx": target.read_bytes()}
 
 
 # --- Reference runtimes ------------------------------------------------------------------------------------------------
 
 
-class LiteRT:
-    """A TFLite model on LiteRT's reference kernels, one thread."""
-
-    runtime = "litert"
-
-    def __init__(self, path: Path) -> None:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-        self._interpreter = Interpreter(
-            model_path=str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF, num_threads=1
-        )
-        self._interpreter.allocate_tensors()
-        self.input = self._port(self._interpreter.get_input_details())
-        self.output = self._port(self._interpreter.get_output_details())
-
-    @staticmethod
-    def _port(details: Sequence[dict[str, Any]]) -> Port:
-        (detail,) = details
-        scale, zero_point = detail["quantization"]
-        return Port(detail["name"], tuple(map(int, detail["shape"])), detail["dtype"], float(scale), int(zero_point))
-
-    def run(self, value: Array) -> Array:
-        self._interpreter.set_tensor(self._interpreter.get_input_details()[0]["index"], value)
-        self._interpreter.invoke()
-        return np.array(self._interpreter.get_tensor(self._interpreter.get_output_details()[0]["index"]))
+def model_inputs(path: Path, images: Array) -> Array:
+    """Images (0 to 16) as a model reads them, one sample after another: [n, *input shape]."""
+    (port,) = inspect(path).inputs
+    values = scaled(images).reshape(len(images), *(port.shape or ()))
+    if not port.scale:
+        return values
+    dtype = np.dtype(port.type.lower())
+    limits = np.iinfo(dtype)
+    whole = np.rint(values.astype(np.float64) / port.scale) + port.zero_point
+    return np.clip(whole, limits.min, limits.max).astype(dtype)
 
 
-class OnnxRuntime:
-    """An ONNX model on ONNX Runtime's CPU provider, one thread."""
-
-    runtime = "onnxruntime"
-
-    def __init__(self, path: Path) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        (given,), (made,) = self._session.get_inputs(), self._session.get_outputs()
-        self.input = Port(given.name, tuple(given.shape), np.float32)
-        self.output = Port(made.name, tuple(made.shape), np.float32)
-
-    def run(self, value: Array) -> Array:
-        return np.asarray(self._session.run(None, {self.input.name: value})[0])
+def reference_outputs(path: Path, inputs: Array) -> Array:
+    """The reference runtime's output for every input: [n, *output shape]."""
+    (port,) = inspect(path).inputs
+    runtime = reference(RUNTIMES[path.suffix], path)
+    outputs = []
+    for value in inputs:
+        (output,) = runtime.run({port.name: value})
+        outputs.append(output)
+    return np.stack(outputs)
 
 
-def reference(path: Path) -> LiteRT | OnnxRuntime:
-    """The reference runtime for a model file."""
-    return LiteRT(path) if path.suffix == ".tflite" else OnnxRuntime(path)
-
-
-def model_inputs(port: Port, images: Array) -> Array:
-    """Images (0 to 16) exactly as a model takes them, one sample after another: [n, *input shape]."""
-    return port.quantise(scaled(images).reshape(len(images), *port.shape))
-
-
-def answers(model: LiteRT | OnnxRuntime, inputs: Array) -> Array:
-    """A model's output for every input: [n, *output shape]."""
-    return np.stack([model.run(value) for value in inputs])
-
-
-def reference_path(path: Path, model: LiteRT | OnnxRuntime) -> Path:
-    """Where a model's reference outputs are stored."""
-    return path.with_name(f"{path.stem}.{model.runtime}.npz")
-
-
-def operators(path: Path) -> list[str]:
-    """Names of a model's operators, in the file's order."""
-    if path.suffix == ".onnx":
-        import onnx
-
-        return [node.op_type for node in onnx.load(path).graph.node]
-    import tflite
-
-    names = {value: name for name, value in vars(tflite.BuiltinOperator).items() if isinstance(value, int)}
-    model = tflite.Model.GetRootAs(path.read_bytes(), 0)
-    graph = model.Subgraphs(0)
-    codes = [model.OperatorCodes(graph.Operators(k).OpcodeIndex()) for k in range(graph.OperatorsLength())]
-    return [names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())] for code in codes]
+def reference_path(path: Path) -> Path:
+    """The file of a model's stored reference outputs."""
+    return path.with_name(f"{path.stem}.{RUNTIMES[path.suffix]}.npz")
 
 
 # --- Files and the table -----------------------------------------------------------------------------------------------
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file whole: under another name first, then renamed."""
+    """Write a file whole, or leave what was there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    with atomic_write(path, 0o644) as file:
+        file.write(content)
 
 
 def npz(**arrays: Array) -> bytes:
@@ -501,37 +409,45 @@ def npz(**arrays: Array) -> bytes:
     return buffer.getvalue()
 
 
+def described(port: TensorInfo) -> str:
+    """Element type, shape and quantisation."""
+    type = {"FLOAT": "float32"}.get(port.type, port.type.lower())
+    text = f"{type} [{', '.join(map(str, port.shape or ()))}]"
+    return f"{text} (scale {port.scale:.9g}, zero point {port.zero_point})" if port.scale else text
+
+
 def table(folder: Path, check: bool = False) -> list[str]:
     """The files' sizes, accuracies and operators, as Markdown; with ``check``, stored reference outputs are run again."""
-    with np.load(folder / "digits_test.npz", allow_pickle=False) as file:
-        images, labels = file["images"], file["labels"]
+    test = load_arrays(folder / "digits_test.npz")
+    images, labels = test["images"], test["labels"]
     lines = [
         f"| model | bytes | input | output | correct of {len(images)} | operators |",
         "| --- | ---: | --- | --- | ---: | --- |",
     ]
     notes = []
     for path in sorted([*folder.glob("*.tflite"), *folder.glob("*.onnx")], key=lambda p: (p.suffix != ".tflite", p.name)):
-        model = reference(path)
-        made = answers(model, model_inputs(model.input, images))
-        correct = int(np.sum(made.reshape(len(images), -1).argmax(1) == labels))
-        counted = ", ".join(f"{name} x{n}" if n > 1 else name for name, n in Counter(operators(path)).items())
+        found = inspect(path)
+        outputs = reference_outputs(path, model_inputs(path, images))
+        correct = int(np.sum(outputs.reshape(len(images), -1).argmax(1) == labels))
+        counted = ", ".join(f"{name} x{n}" if n > 1 else name for name, n in found.operators.items())
         size, share = path.stat().st_size, f"{correct} ({correct / len(images):.2%})"
-        lines.append(f"| {path.name} | {size:,} | {model.input} | {model.output} | {share} | {counted} |")
+        ports = f"{described(found.inputs[0])} | {described(found.outputs[0])}"
+        lines.append(f"| {path.name} | {size:,} | {ports} | {share} | {counted} |")
         if check:
-            notes.append(difference(reference_path(path, model), model))
+            notes.append(difference(path))
     total = sum(path.stat().st_size for path in folder.glob("digits_*"))
     return [*lines, "", f"{total:,} bytes in all, test images and reference outputs included.", *notes]
 
 
-def difference(path: Path, model: LiteRT | OnnxRuntime) -> str:
-    """How far stored reference outputs are from what the runtime gives now."""
+def difference(model: Path) -> str:
+    """The largest difference of stored reference outputs from a new run."""
+    path = reference_path(model)
     if not path.exists():
         return f"{path.name}: missing"
-    with np.load(path, allow_pickle=False) as file:
-        inputs, stored = file[f"input:{model.input.name}"], file[f"output:{model.output.name}"]
-    again = answers(model, inputs)
-    largest = float(np.max(np.abs(again.astype(np.float64) - stored.astype(np.float64))))
-    return f"{path.name}: {len(inputs)} samples, largest difference from a new run {largest:g}"
+    arrays = {name.partition(":")[0]: array for name, array in load_arrays(path).items()}
+    again = reference_outputs(model, arrays["input"])
+    largest = float(np.max(np.abs(again.astype(np.float64) - arrays["output"].astype(np.float64))))
+    return f"{path.name}: {len(again)} samples, largest difference from a new run {largest:g}"
 
 
 def make(folder: Path, seed: int, epochs: int) -> None:
@@ -545,41 +461,28 @@ def make(folder: Path, seed: int, epochs: int) -> None:
     for name, content in files.items():
         path = folder / name
         write(path, content)
-        model = reference(path)
-        inputs = model_inputs(model.input, images)
-        stored = {f"input:{model.input.name}": inputs, f"output:{model.output.name}": answers(model, inputs), "labels": labels}
-        write(reference_path(path, model), npz(**stored))
+        inputs, found = model_inputs(path, images), inspect(path)
+        stored = {f"input:{found.inputs[0].name}": inputs, f"output:{found.outputs[0].name}": reference_outputs(path, inputs)}
+        write(reference_path(path), npz(**stored, labels=labels))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description="Make the small digit models in models/ again: TFLite and ONNX, float and quantised, with the outputs "
-        "of LiteRT and ONNX Runtime for held-out images.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("-o", "--output", type=Path, default=MODELS, metavar="DIR", help="where the files go (default: models/)")
+def main() -> None:
+    """Make or check the models; print a table of them."""
+    parser = argument_parser()
+    parser.add_argument("-o", "--output", type=Path, default=MODELS, metavar="DIR", help="folder of the files (default: models/)")
     parser.add_argument("--epochs", type=int, default=60, metavar="N", help="passes over the training images (default: 60)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the split and the training (default: 0)")
     parser.add_argument("--check", action="store_true", help="make nothing: describe the files there and run them again")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if options.epochs < 1:
         parser.error("--epochs must be at least 1")
     start = time.monotonic()
-    try:
-        if not options.check:
-            make(options.output, options.seed, options.epochs)
-        lines = table(options.output, options.check)
-    except ModuleNotFoundError as error:
-        print(f"{error}; the first lines of this script say what to install", file=sys.stderr)
-        return 1
-    except FileNotFoundError as error:
-        print(f"{error.filename}: not there", file=sys.stderr)
-        return 1
-    print("\n".join(lines))
+    if not options.check:
+        make(options.output, options.seed, options.epochs)
+    print("\n".join(table(options.output, options.check)))
     print(f"{time.monotonic() - start:.0f} s")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with one_line_errors("tensorflow-cpu scikit-learn '.[onnx,litert,onnxruntime]'"):
+        main()

@@ -1,22 +1,20 @@
-"""Make networks with TensorFlow, convert them with nnbridge, and compare with LiteRT's reference kernels.
+"""Build networks with TensorFlow, convert them with nnbridge, and compare with LiteRT's reference kernels.
 
-pip install tensorflow tf_keras ai-edge-litert -e .
+pip install tensorflow tf_keras -e '.[litert]'
 python scripts/tensorflow_models.py
 python scripts/tensorflow_models.py --networks resnet50 gru --variants int8 int16x8 --keep folder
 
 Weights are random by a seed. Each network is written as float32, with float16 weights, with 8-bit weights (dynamic range),
-as int8 throughout, and as int8 with int16 activations. A row tells how many operations went to NNAPI and to the host, the
+as int8 throughout, and as int8 with int16 activations. A row has the number of operations on NNAPI and on the host, the
 largest difference (as a share of the reference's range, or in steps of integers), the share of elements that are not equal,
 and the verdict. Where only weights are quantised, Android's delegate dequantises them and computes on floats, while LiteRT's
-own kernels quantise activations as well: the reference is LiteRT on the file with its weights dequantised, and what LiteRT's
-own kernels differ by is told beside. Exit status 0 only if every file that TensorFlow's converter makes agrees.
+own kernels quantise activations as well. There the reference is LiteRT on the file with dequantised weights; the difference of
+LiteRT's own kernels stands beside it. Exit status 0 only if every file that TensorFlow's converter writes agrees.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -24,15 +22,23 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from script_support import (
+    argument_parser,
+    failures,
+    finished,
+    kept_folder,
+    largest_difference,
+    one_line_errors,
+    operations_by_place,
+    share_unequal,
+    verdict,
+    zero_inputs,
+)
 
 from nnbridge import Compilation, NnbridgeError, load
-from nnbridge.compare import RELATIVE_TO_RANGE, Comparison, compare, seeded_samples
+from nnbridge.compare import Comparison, compare, seeded_samples
 from nnbridge.compare.references import reference
-from nnbridge.loading import inspect
 
 NETWORKS = (
     "mobilenet_v3",
@@ -76,47 +82,40 @@ def checked(name: str, variant: str, path: Path, seeds: Sequence[int]) -> Row:
     size = path.stat().st_size
     real = path.with_suffix(".float.tflite")
     try:
-        reference("litert", path).run(_zeros(path))
+        reference("litert", path).run(zero_inputs(path))
     except NnbridgeError as error:
         return Row(name, variant, f"LiteRT refuses: {error}", None)
     try:
-        compilation = Compilation.create(load(path), [])
-        plan = compilation.finish()
+        compilation = finished(load(path))
         result = _compared(compilation, real if real.exists() else path, seeds)
         own = _compared(compilation, path, seeds) if real.exists() else None
     except NnbridgeError as error:
         return Row(name, variant, f"FAIL: {error}", False, size)
-    kinds = [plan.device_of(i).kind for i in range(len(compilation.model.main.operations))]
-    off = sum(o.mismatches for o in result.outputs) / max(1, sum(o.elements for o in result.outputs))
-    verdict = (
-        "pass" if result.passed else f"FAIL: {'; '.join(o.problem or f'{o.name} beyond {o.atol:.3g}' for o in result.outputs)}"
+    hybrid = f" (LiteRT's hybrid kernels: {largest_difference(own.outputs)})" if own is not None else ""
+    counts = operations_by_place(compilation)
+    return Row(
+        name,
+        variant,
+        verdict(failures(result.outputs)) + hybrid,
+        result.passed,
+        size,
+        counts.total() - counts["host"],
+        counts["host"],
+        largest_difference(result.outputs),
+        share_unequal(result.outputs),
     )
-    beside = f" (LiteRT's hybrid kernels: {_largest(own)})" if own is not None else ""
-    host = kinds.count("host")
-    return Row(name, variant, verdict + beside, result.passed, size, len(kinds) - host, host, _largest(result), off)
-
-
-def _zeros(path: Path) -> dict[str, npt.NDArray[Any]]:
-    return {info.name: np.zeros(info.shape or (), info.type.lower()) for info in inspect(path).inputs}
 
 
 def _compared(compilation: Compilation, path: Path, seeds: Sequence[int]) -> Comparison:
     return compare(compilation, "litert", seeded_samples(compilation.model, reference("litert", path), seeds))
 
 
-def _largest(result: Comparison) -> str:
-    output = max(result.outputs, key=lambda o: o.max_abs_diff)
-    if output.max_quant_diff is not None:
-        return f"{output.max_quant_diff} st"
-    return f"{output.max_abs_diff / (output.atol / RELATIVE_TO_RANGE or 1.0):.1e}"
-
-
 def _write(name: str, variant: str, seed: int, path: Path) -> str:
-    """Write a file in a process of TensorFlow's own; why its converter refuses, or nothing."""
-    import tensorflow_networks
+    """Write a file, in a process of TensorFlow's own; the reason if its converter refuses, else nothing."""
+    from networks import in_tensorflow
 
     try:
-        tensorflow_networks.write(name, variant, seed, path)
+        in_tensorflow.write(name, variant, seed, path)
     except Exception as error:  # TensorFlow's converter raises what it likes.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return next((line for line in lines if "error:" in line), lines[0] if lines else type(error).__name__)[:200]
@@ -142,8 +141,8 @@ def rows(name: str, variants: Sequence[str], seed: int, seeds: Sequence[int], fo
 
 
 def main() -> None:
-    """Make, convert, compare; print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Build, convert, compare; print a table."""
+    parser = argument_parser()
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="NAME", help=", ".join(NETWORKS))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS, metavar="NAME", help=", ".join(VARIANTS))
     parser.add_argument("--seed", type=int, default=0, help="of weights and calibration")
@@ -152,18 +151,17 @@ def main() -> None:
     options = parser.parse_args()
     started = time.monotonic()
     found: list[Row] = []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
+    with kept_folder(options.keep) as folder:
         print(HEAD)
         for name in options.networks:
             for row in rows(name, options.variants, options.seed, options.seeds, folder):
                 found.append(row)
                 print(row, flush=True)
     agree, fail, none = (sum(row.agrees is answer for row in found) for answer in (True, False, None))
-    print(f"{agree} agree, {fail} fail, {none} that TensorFlow cannot make or run, {time.monotonic() - started:.0f} s")
+    print(f"{agree} agree, {fail} fail, {none} that TensorFlow or LiteRT refuses, {time.monotonic() - started:.0f} s")
     sys.exit(1 if fail or not agree else 0)
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors("tensorflow tf_keras '.[litert]'"):
+        main()

@@ -5,38 +5,29 @@
     torch-models/bin/python scripts/torch_models.py [NETWORK ...]
 
 Each network is written by torch's exporter and by its older one as float32, and quantised by ONNX Runtime's quantize_static
-(QDQ, int8 weights by channel, uint8 activations, seeded calibration data). Then it is converted, run on NNAPI's CPU and the host
-for some seeds, and compared with ONNX Runtime: float32 within 1e-4 of the output's range; of quantised files 99.9 % of the
-elements within 1 step of the last quantisation before the output, with ONNX Runtime running the file as it is written (its
-fused operators differ from that by themselves: the column "itself" tells how many elements by more than a step). What a
-quantised file chooses by such elements must be what ONNX Runtime chooses by the same ones. MobileNetV2 and ResNet18 must run on
-NNAPI whole, without transposes between their convolutions, and be cut into as many steps by each sample driver as the same
-network as TFLite (``torch_twins.py``). Exit status 1 if anything fails.
+(QDQ, int8 weights by channel, uint8 activations, seeded calibration data). It is converted, run on NNAPI's CPU and the host for
+some seeds, and compared with ONNX Runtime: float32 within 1e-4 of the output's range; of quantised files, 99.9 % of the elements
+within 1 step of the last quantisation before the output. ONNX Runtime runs quantised files as written; its fused operators
+differ from that (column "itself": the share of elements by more than a step). Whole numbers that a quantised file derives from
+such elements must be those that ONNX Runtime derives from the same elements. MobileNetV2 and ResNet18 must run on NNAPI whole,
+without transposes between their convolutions, and in as many steps on each sample driver as the same network as a TFLite file
+(``networks/tflite_twins.py``). Exit status 1 if anything fails.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import onnx
-import onnx.utils
-import onnxruntime
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from onnxruntime.quantization.shape_inference import quant_pre_process
-from plainly import plainly
 from rich.console import Console
 from rich.table import Table
+from script_support import Array, argument_parser, finished, kept_folder, one_line_errors, operations_by_place
 
 from nnbridge import Compilation, Execution, Model, load
 from nnbridge.compare import RELATIVE_TO_RANGE
@@ -45,11 +36,15 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.devices import drivers
 from nnbridge.types import OperationCode
 
-with plainly("torch,test"):
-    from torch_networks import NETWORKS, Network, export
-    from torch_twins import PLAIN, twin
+with one_line_errors("onnxscript sympy '.[torch,test]'"):
+    import onnx
+    import onnx.utils
+    import onnxruntime
+    from networks.in_torch import NETWORKS, Network, export
+    from networks.tflite_twins import PLAIN, twin
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
-Array = npt.NDArray[Any]
 SEEDS = (100, 101, 102)
 CALIBRATION = range(8)
 SHARE_OFF = 0.001
@@ -57,7 +52,7 @@ SHARE_OFF = 0.001
 
 
 class Calibration(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no annotations
-    """Seeded inputs that quantisation sees."""
+    """Seeded inputs for calibration."""
 
     def __init__(self, network: Network) -> None:
         self._left = iter([arrays(network, seed) for seed in CALIBRATION])
@@ -76,21 +71,21 @@ def arrays(network: Network, seed: int) -> dict[str, Array]:
 
 
 def float32(network: Network, folder: Path) -> Path:
-    """By torch's exporter."""
+    """Exported by torch's exporter."""
     path = folder / f"{network.name}.onnx"
     export(network, path, by_dynamo=True)
     return path
 
 
 def older(network: Network, folder: Path) -> Path:
-    """By torch's older exporter."""
+    """Exported by torch's older exporter."""
     path = folder / f"{network.name}.older.onnx"
     export(network, path, by_dynamo=False)
     return path
 
 
 def quantised(network: Network, folder: Path) -> Path:
-    """Statically quantised, from what the older exporter writes."""
+    """Statically quantised, from the older exporter's file."""
     prepared, path = folder / f"{network.name}.prepared.onnx", folder / f"{network.name}.qdq.onnx"
     quant_pre_process(str(older(network, folder)), str(prepared))
     quantize_static(
@@ -108,11 +103,11 @@ VARIANTS: dict[str, Callable[[Network, Path], Path]] = {"float32": float32, "flo
 
 def last_step(model: onnx.ModelProto, output: str) -> float | None:
     """The scale of the last DequantizeLinear of computed values before an output."""
-    makers = {name: node for node in model.graph.node for name in node.output}
+    producers = {name: node for node in model.graph.node for name in node.output}
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     names, seen = [output], set()
     while names:
-        node = makers.get(names.pop(0))
+        node = producers.get(names.pop(0))
         if node is None or id(node) in seen:
             continue
         seen.add(id(node))
@@ -129,21 +124,21 @@ class Difference:
     largest: float = 0.0
     """In shares of an output's range, in steps for quantised files."""
     off: int = 0
-    """Floating elements beyond what is allowed for one."""
+    """Floating elements beyond the tolerance."""
     count: int = 0
     equal: bool = True
     """Shapes and whole numbers are equal."""
 
-    def add(self, got: Array, want: Array, step: float | None) -> None:
-        """One output of one seed; ``step`` is that of quantised files."""
-        if got.shape != want.shape or want.dtype.kind != "f":
-            self.equal &= np.array_equal(got, want)
+    def add(self, found: Array, expected: Array, step: float | None) -> None:
+        """One output of one seed; ``step`` is the last quantisation's, None for float32 files."""
+        if found.shape != expected.shape or expected.dtype.kind != "f":
+            self.equal &= np.array_equal(found, expected)
             return
-        difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
-        unit = float(np.ptp(want)) if step is None else step
+        difference = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+        unit = float(np.ptp(expected)) if step is None else step
         allowed = RELATIVE_TO_RANGE if step is None else 1.001  # multiples of the step are rounded to float32
         scaled = difference / unit
-        self.count += want.size
+        self.count += expected.size
         self.largest = max(self.largest, float(scaled.max()))
         self.off += int(np.count_nonzero(~(scaled <= allowed)))
 
@@ -159,7 +154,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A file on NNAPI's CPU and the host against ONNX Runtime."""
+    """The result for one file, on NNAPI's CPU and the host, against ONNX Runtime."""
 
     compilation: Compilation
     difference: Difference
@@ -172,22 +167,21 @@ class Outcome:
         return self.difference.passed(0.0 if self.itself is None else SHARE_OFF)
 
 
-def _chosen(file: onnx.ModelProto, answers: Mapping[str, Array], wanted: Sequence[Array]) -> list[Array]:
-    """The wanted outputs, whole numbers among them made from the floating ones of ``answers``."""
+def _derived(file: onnx.ModelProto, answers: Mapping[str, Array], expected: Sequence[Array]) -> list[Array]:
+    """The expected outputs; ONNX Runtime computes whole numbers among them from the floating outputs in ``answers``."""
     known = {name: answer for name, answer in answers.items() if answer.dtype.kind == "f"}
-    made = list(wanted)
+    outputs = list(expected)
     for i, output in enumerate(file.graph.output):
-        if wanted[i].dtype.kind != "f":
+        if expected[i].dtype.kind != "f":
             part = onnx.utils.Extractor(file).extract_model(list(known), [output.name])
             session = onnxruntime.InferenceSession(part.SerializeToString(), providers=["CPUExecutionProvider"])
-            made[i] = session.run(None, known)[0]
-    return made
+            outputs[i] = session.run(None, known)[0]
+    return outputs
 
 
 def compared(network: Network, path: Path) -> Outcome:
-    """Run a file here and there."""
-    compilation = Compilation.create(load(path), [])
-    compilation.finish()
+    """Run a file on nnbridge and on ONNX Runtime."""
+    compilation = finished(load(path))
     file = onnx.load(str(path))
     steps = [last_step(file, output.name) for output in file.graph.output]
     quantised = any(step is not None for step in steps)
@@ -195,14 +189,13 @@ def compared(network: Network, path: Path) -> Outcome:
     difference, itself = Difference(), Difference()
     for seed in SEEDS:
         inputs = arrays(network, seed)
-        wanted = written.run(inputs) if quantised else fused.run(inputs)
+        expected = written.run(inputs) if quantised else fused.run(inputs)
         answers = Execution(compilation).run(inputs)
         if quantised:
-            wanted = _chosen(file, answers, wanted)
-        for one, want, step in zip(answers.values(), wanted, steps, strict=True):
-            difference.add(one, want, step)
-        for one, want, step in zip(fused.run(inputs), wanted, steps, strict=True):
-            itself.add(one, want, step)
+            expected = _derived(file, answers, expected)
+        for total, outputs in ((difference, answers.values()), (itself, fused.run(inputs))):
+            for output, reference, step in zip(outputs, expected, steps, strict=True):
+                total.add(output, reference, step)
     return Outcome(compilation, difference, itself if quantised else None)
 
 
@@ -218,30 +211,26 @@ def _table(title: str, *headings: str) -> Table:
 
 def places(compilation: Compilation) -> tuple[int, int]:
     """How many operations run on NNAPI, and how many on the host."""
-    kinds = [compilation.plan.device_of(i).kind for i in range(len(compilation.model.main.operations))]
-    return sum(kind != "host" for kind in kinds), sum(kind == "host" for kind in kinds)
+    counts = operations_by_place(compilation)
+    return counts.total() - counts["host"], counts["host"]
 
 
 def transposes(model: Model) -> int:
-    """How many TRANSPOSEs a model holds."""
+    """How many TRANSPOSEs a model has."""
     return sum(operation.type == OperationCode.TRANSPOSE for operation in model.main.operations)
 
 
 def inner_transposes(model: Model) -> int:
-    """How many of them lie behind the first and before the last convolution."""
+    """How many of them are between the first and the last convolution."""
     codes = [operation.type for operation in model.main.operations]
-    wanted = (OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.GROUPED_CONV_2D)
-    at = [i for i, code in enumerate(codes) if code in wanted]
+    convolutions = (OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.GROUPED_CONV_2D)
+    at = [i for i, code in enumerate(codes) if code in convolutions]
     return codes[at[0] : at[-1]].count(OperationCode.TRANSPOSE)
 
 
 def partitions(model: Model) -> list[int]:
     """Steps of the plan for each sample driver with NNAPI's CPU behind it."""
-    counts = []
-    for driver in drivers():
-        compilation = Compilation.create(model, [driver])
-        counts.append(len(compilation.finish().steps))
-    return counts
+    return [len(finished(model, [driver]).plan.steps) for driver in drivers()]
 
 
 def all_networks(chosen: Sequence[Network], folder: Path, console: Console) -> bool:
@@ -250,9 +239,9 @@ def all_networks(chosen: Sequence[Network], folder: Path, console: Console) -> b
     table = _table(title, "network", "variant", "NNAPI", "host", "transposes", "largest", "off", "itself", "pass")
     passed = True
     for network in chosen:
-        for variant, make in VARIANTS.items():
+        for variant, write in VARIANTS.items():
             with quiet():
-                path = make(network, folder)
+                path = write(network, folder)
             outcome = compared(network, path)
             passed &= outcome.passed
             difference, itself = outcome.difference, outcome.itself
@@ -265,20 +254,17 @@ def all_networks(chosen: Sequence[Network], folder: Path, console: Console) -> b
 
 
 def plain_networks(chosen: Sequence[Network], folder: Path, console: Console) -> bool:
-    """The table of plain CNNs and their twins; True if all are as they should be."""
+    """The table of plain CNNs and their TFLite twins; True if all agree."""
     names = [driver.name.removeprefix("nnapi-sample_") for driver in drivers()]
     title = "Plain CNNs: transposes between convolutions, difference from the TFLite twin, steps on each driver as ONNX / TFLite"
     table = _table(title, "network", "layout", "NNAPI", "host", "between", "twin", *names, "pass")
     passed = True
     for network, layout, model, other in _twins(chosen, folder):
-        compilation = Compilation.create(model, [])
-        compilation.finish()
+        compilation = finished(model)
         inputs = arrays(network, SEEDS[0])
         (answer,) = Execution(compilation).run(inputs).values()
-        twins = Compilation.create(other, [])
-        twins.finish()
         image = inputs["image"] if layout == "nhwc" else inputs["image"].transpose(0, 2, 3, 1)
-        (expected,) = Execution(twins).run([np.ascontiguousarray(image)]).values()
+        (expected,) = Execution(finished(other)).run([np.ascontiguousarray(image)]).values()
         difference = float(np.abs(answer - expected).max() / np.ptp(expected))
         (nnapi, host), inner = places(compilation), inner_transposes(model)
         pairs = list(zip(partitions(model), partitions(other), strict=True))
@@ -304,7 +290,7 @@ def _twins(chosen: Sequence[Network], folder: Path) -> Iterator[tuple[Network, s
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what exporters and quantisation have to say."""
+    """Without the messages of exporters and quantisation."""
     logging.disable(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -314,18 +300,16 @@ def quiet() -> Iterator[None]:
 def main() -> None:
     """Print the tables."""
     known = {network.name: network for network in NETWORKS}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argument_parser()
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(known)}; all by default")
-    parser.add_argument("--keep", type=Path, help="a folder where the files stay")
+    parser.add_argument("--keep", type=Path, help="a folder to leave the files in")
     options = parser.parse_args()
     unknown = [name for name in options.networks if name not in known]
     if unknown:
-        parser.error(f"one of {', '.join(known)} expected, found {unknown[0]}")
+        parser.error(f"expected one of {', '.join(known)}, found {unknown[0]}")
     chosen = [known[name] for name in options.networks or known]
     console = Console()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
+    with kept_folder(options.keep) as folder:
         agreed = all_networks(chosen, folder, console)
         plain = plain_networks(chosen, folder, console)
     sys.exit(0 if agreed and plain else 1)

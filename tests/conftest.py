@@ -1,4 +1,4 @@
-"""What tests share: the folder of outside material, and small models."""
+"""Fixtures and folders that tests share. Conformance cases and published models are outside of the repository."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("nnbridge", deadline=None)  # a busy machine is no fault of the code
+settings.register_profile("nnbridge", deadline=None)  # no failures on a busy machine
 settings.load_profile("nnbridge")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -16,32 +16,31 @@ MODELS = REPOSITORY / "models"
 
 
 def shared_folder() -> Path:
-    """Conformance cases and real models, which are not part of the repository."""
+    """The folder of conformance cases and published models: ``NNBRIDGE_SHARED``, or ``shared`` beside the repository."""
     return Path(os.environ.get("NNBRIDGE_SHARED", REPOSITORY.parent / "shared"))
+
+
+def _folder(*names: str) -> Path:
+    """A folder below the shared one; skips the test where it is absent."""
+    folder = shared_folder().joinpath(*names)
+    if not folder.is_dir():
+        pytest.skip(f"needs {folder}, which is not part of the repository (NNBRIDGE_SHARED names another folder)")
+    return folder
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of outside material; skips where it is absent."""
-    folder = shared_folder()
-    if not folder.is_dir():
-        pytest.skip(f"no outside material at {folder} (set NNBRIDGE_SHARED)")
-    return folder
+    """The folder of material outside of the repository."""
+    return _folder()
 
 
 @pytest.fixture(scope="session")
-def cases(shared: Path) -> Path:
+def cases() -> Path:
     """Android's conformance cases."""
-    folder = shared / "vts"
-    if not folder.is_dir():
-        pytest.skip(f"no conformance cases at {folder}")
-    return folder
+    return _folder("vts")
 
 
 @pytest.fixture(scope="session")
-def real_models(shared: Path) -> Path:
-    """Real TFLite files."""
-    folder = shared / "models" / "tflite"
-    if not folder.is_dir():
-        pytest.skip(f"no real models at {folder}")
-    return folder
+def real_models() -> Path:
+    """Published TFLite files."""
+    return _folder("models", "tflite")

@@ -1,6 +1,8 @@
-"""Small models for tests, through the ordinary builder."""
+"""Small float models for tests, built with the ordinary builder."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,45 +14,46 @@ FLOAT = OperandCode.TENSOR_FLOAT32
 
 
 def unary_chain(*codes: OperationCode, dims: tuple[int, ...] = (1, 4), relaxed: bool = False) -> Model:
-    """Operations of one float operand after one another."""
+    """``x``, then operations of one operand each; the last result is ``y``, those before it ``t0``, ``t1``, ..."""
     builder = ModelBuilder("chain")
-    previous = first = builder.add_operand(FLOAT, dims, name="x")
-    for i, code in enumerate(codes):
-        made = builder.add_operand(FLOAT, dims, name="y" if i == len(codes) - 1 else f"t{i}")
-        builder.add_operation(code, [previous], [made])
-        previous = made
-    builder.identify_inputs_and_outputs([first], [previous])
-    builder.relax_computation_float32_to_float16(relaxed)
-    return builder.finish()
+    x = builder.add_operand(FLOAT, dims, name="x")
+    return _finished(builder, x, x, codes, dims, relaxed=relaxed)
 
 
 def add_then(*codes: OperationCode, dims: tuple[int, ...] = (1, 4)) -> Model:
-    """x + 1, then operations of one operand."""
+    """``x + 1`` (``sum``), then operations of one operand each; the last result is ``y``."""
     builder = ModelBuilder("add_then")
     x = builder.add_operand(FLOAT, dims, name="x")
-    one = builder.add_operand(FLOAT, (1,))
-    builder.set_operand_value(one, np.ones(1, np.float32))
-    none = builder.add_operand(OperandCode.INT32)
-    builder.set_operand_value(none, 0)
-    previous = builder.add_operand(FLOAT, dims, name="sum" if codes else "y")
-    builder.add_operation(OperationCode.ADD, [x, one, none], [previous])
-    for i, code in enumerate(codes):
-        made = builder.add_operand(FLOAT, dims, name="y" if i == len(codes) - 1 else f"t{i}")
-        builder.add_operation(code, [previous], [made])
-        previous = made
-    builder.identify_inputs_and_outputs([x], [previous])
-    return builder.finish()
+    total = _plus(builder, x, np.ones(1, np.float32), "", dims, "sum" if codes else "y")
+    return _finished(builder, x, total, codes, dims)
 
 
 def constant_add(value: np.ndarray, *, dims: tuple[int, ...] | None = None) -> Model:
-    """x + value, with the value as a constant."""
+    """``x + value`` as ``y``; ``value`` is a constant."""
     builder = ModelBuilder("constant_add")
     x = builder.add_operand(FLOAT, dims or value.shape, name="x")
-    constant = builder.add_operand(FLOAT, value.shape, name="value")
+    y = _plus(builder, x, value, "value", dims or value.shape, "y")
+    return _finished(builder, x, y, (), ())
+
+
+def _plus(builder: ModelBuilder, x: int, value: np.ndarray, name: str, dims: tuple[int, ...], output: str) -> int:
+    constant = builder.add_operand(FLOAT, value.shape, name=name)
     builder.set_operand_value(constant, value)
     none = builder.add_operand(OperandCode.INT32)
     builder.set_operand_value(none, 0)
-    y = builder.add_operand(FLOAT, dims or value.shape, name="y")
-    builder.add_operation(OperationCode.ADD, [x, constant, none], [y])
-    builder.identify_inputs_and_outputs([x], [y])
+    total = builder.add_operand(FLOAT, dims, name=output)
+    builder.add_operation(OperationCode.ADD, [x, constant, none], [total])
+    return total
+
+
+def _finished(
+    builder: ModelBuilder, x: int, last: int, codes: Sequence[OperationCode], dims: tuple[int, ...], *, relaxed: bool = False
+) -> Model:
+    """The model from ``x`` to the result of the last operation."""
+    for i, code in enumerate(codes):
+        result = builder.add_operand(FLOAT, dims, name="y" if i == len(codes) - 1 else f"t{i}")
+        builder.add_operation(code, [last], [result])
+        last = result
+    builder.identify_inputs_and_outputs([x], [last])
+    builder.relax_computation_float32_to_float16(relaxed)
     return builder.finish()

@@ -1,4 +1,4 @@
-"""Hostile files: damage to the bytes and to the structure of real ones, and what it may cost to refuse them."""
+"""Hostile files: damage to the bytes and structure of intact ones, and limits of time and memory for converting them."""
 
 from __future__ import annotations
 
@@ -23,60 +23,42 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 
 SECONDS, BYTES = 1.0, 200 * 2**20
-"""What one file may take: time of the processor, and memory."""
+"""The most processor time and memory for one file."""
 MAPPINGS = {"tflite": ("wide", "delegate"), "onnx": ("wide", "provider")}
-"""The mappings that damaged files of a format are converted with."""
+"""File name ending → the mappings under which damaged files are converted."""
 HANGS = 10
-"""Seconds of the processor after which a case is ended."""
-ROOM = 8 * 2**30
-"""Address space of a process that judges files, so that a wild allocation is an error and not the machine's end."""
+"""Seconds of processor time after which a case is ended."""
+ADDRESS_SPACE = 8 * 2**30
+"""Bytes of address space of a process that checks files: a wild allocation becomes an error there."""
 
 EXTREMES = (
-    0,
-    1,
-    -1,
-    2,
-    3,
-    7,
-    127,
-    128,
-    -128,
-    255,
-    256,
-    1000,
-    65535,
-    65536,
-    2**24,
-    2**31 - 1,
-    -(2**31),
-    2**31,
-    2**32 - 1,
-    2**63 - 1,
-)
+    0, 1, -1, 2, 3, 7, 127, 128, -128, 255, 256, 1000, 65535, 65536, 2**24,
+    2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**63 - 1,
+)  # fmt: skip
 REALS = (0.0, -0.0, 1.0, -1.0, 1e-45, 1e-30, 3e38, float("inf"), float("-inf"), float("nan"))
 
 _PROC = Path("/proc/self/clear_refs")
-"""Where Linux forgets a process's peak of memory; elsewhere memory is not judged."""
+"""Writing to it resets a process's peak of memory on Linux; elsewhere memory is not checked."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one file."""
+    """The outcome for one file."""
 
     outcome: str
-    """``model``, ``refused``, ``untried`` (too large to run here), or what is wrong."""
+    """``model``, ``refused``, ``untried`` (too large to run here), or the name of another error."""
     message: str = ""
     seconds: float = 0.0
     bytes: int = 0
 
     @property
     def good(self) -> bool:
-        """A model or one of our errors, within the limits."""
+        """True for a model or one of nnbridge's errors, within the limits."""
         return self.outcome in ("model", "refused", "untried") and self.seconds < SECONDS and self.bytes < BYTES
 
 
-def judge(path: Path, options: ConversionOptions) -> Verdict:
-    """Convert a file and make a plan for it; time and memory are those of both."""
+def check_conversion(path: Path, options: ConversionOptions) -> Verdict:
+    """Convert and plan a file; time and memory are those of both."""
     before = _start()
     started = time.process_time()
     outcome, message = "model", ""
@@ -85,13 +67,13 @@ def judge(path: Path, options: ConversionOptions) -> Verdict:
             Compilation.create(load(path, options), []).finish()
     except NnbridgeError as error:
         outcome, message = "refused", str(error)
-    except BaseException as error:  # Whatever it is, it is a finding.
+    except BaseException as error:  # Any other error is a finding.
         outcome, message = type(error).__name__, str(error)
     return Verdict(outcome, message, time.process_time() - started, _peak() - before)
 
 
-def runs(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
-    """Run a file that converts, if its tensors are small: answers, or one of our errors."""
+def check_run(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
+    """Run a file that converts, unless a tensor has more than ``elements`` elements."""
     try:
         with _alarm():
             model = load(path, options)
@@ -109,7 +91,7 @@ def runs(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Ver
 
 @dataclass(frozen=True)
 class Source(ABC):
-    """A file to be altered, of any format."""
+    """An intact file of any format, to be damaged."""
 
     path: Path
 
@@ -121,7 +103,7 @@ class Source(ABC):
     @cached_property
     @abstractmethod
     def places(self) -> np.ndarray:
-        """Positions of bytes that are not inside a large constant."""
+        """Offsets of bytes outside of large constants."""
 
     @abstractmethod
     def altered(self, rng: np.random.Generator) -> bytes:
@@ -133,20 +115,20 @@ class Source(ABC):
 
 
 def require_good(sources: Sequence[Source], rng: np.random.Generator, path: Path, count: int) -> None:
-    """Damage files by bytes and by structure in turn, written to ``path``; fail unless each verdict is good."""
+    """Damage files by bytes and by structure in turn, write them to ``path``, and fail unless each verdict is good."""
     for n in range(count):
         source = sources[n // 2 % len(sources)]
         path.write_bytes(source.altered(rng) if n % 2 else source.damaged(rng))
         options = ConversionOptions(mapping=MAPPINGS[path.suffix[1:]][n // 2 % 2], feature_level=1 + n % 8)
-        verdict = judge(path, options)
+        verdict = check_conversion(path, options)
         assert verdict.good, (n, source.path.name, verdict)
         if n % 10 == 0:
-            ran = runs(path, options)
+            ran = check_run(path, options)
             assert ran.good, (n, source.path.name, ran)
 
 
 class Hanging(BaseException):
-    """A case that does not end; no ``except Exception`` may catch it."""
+    """A case that does not end; a BaseException, so that no ``except Exception`` catches it."""
 
 
 @contextlib.contextmanager
@@ -163,13 +145,13 @@ def _alarm() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def limit_room() -> None:
+def limit_address_space() -> None:
     """Bound this process's address space."""
-    resource.setrlimit(resource.RLIMIT_AS, (ROOM, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def _start() -> int:
-    """Forget the process's peak of memory; what it takes now."""
+    """Reset the process's peak of memory; return the present size in bytes."""
     if not _PROC.exists():
         return 0
     _PROC.write_text("5")
@@ -186,56 +168,56 @@ def _status(key: str) -> int:
 
 
 def damaged(content: bytes, places: np.ndarray, rng: np.random.Generator) -> bytes:
-    """Bytes changed, words set to extremes or copied from elsewhere, at one to three of ``places``."""
-    made = bytearray(content)
+    """A copy with bytes changed, or words set to extremes or copied from elsewhere, at one to three of ``places``."""
+    copy = bytearray(content)
     for _ in range(rng.integers(1, 4)):
         at = int(rng.choice(places))
         kind = rng.integers(4)
         if kind == 0:
-            made[at] = int(rng.integers(256))
+            copy[at] = int(rng.integers(256))
         elif kind == 1:
-            made[at] ^= 1 << int(rng.integers(8))
+            copy[at] ^= 1 << int(rng.integers(8))
         elif kind == 2:
             word = int(rng.choice([0, 1, 0x7F, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, len(content)]))
-            made[at : at + 4] = word.to_bytes(4, "little")[: len(made) - at]
+            copy[at : at + 4] = word.to_bytes(4, "little")[: len(copy) - at]
         else:
             source = int(rng.choice(places))
-            piece = made[source : source + 4][: len(made) - at]
-            made[at : at + len(piece)] = piece
-    return bytes(made)
+            piece = copy[source : source + 4][: len(copy) - at]
+            copy[at : at + len(piece)] = piece
+    return bytes(copy)
 
 
 def number(low: int, high: int, old: Any, rng: np.random.Generator) -> int:
-    """Another integer between two bounds: an extreme, a neighbour or any."""
+    """Another integer between two bounds: a neighbour of ``old``, a small or an extreme one."""
     kind = rng.integers(4)
     if kind == 0 and isinstance(old, (int, np.integer)):
-        made = int(old) + int(rng.choice([-1, 1]))
+        drawn = int(old) + int(rng.choice([-1, 1]))
     elif kind == 1:
-        made = int(rng.integers(0, 40))
+        drawn = int(rng.integers(0, 40))
     else:
-        made = int(rng.choice(np.array(EXTREMES, object)))
-    return min(max(made, low), high)
+        drawn = int(rng.choice(np.array(EXTREMES, object)))
+    return min(max(drawn, low), high)
 
 
 def real(rng: np.random.Generator) -> float:
-    """Another number."""
+    """A normally distributed number or an extreme one."""
     return float(rng.choice(REALS)) if rng.integers(2) else float(rng.normal())
 
 
 def rearranged(items: list[Any], other: Callable[[Any], Any], rng: np.random.Generator) -> list[Any]:
-    """A list with elements lost, repeated, swapped or changed by ``other``."""
+    """A list with elements removed, repeated, swapped or changed by ``other``."""
     kind = rng.integers(6)
-    made = list(items)
-    if kind == 0 or not made:
-        return made[: int(rng.integers(0, len(made) + 1))]
-    at = int(rng.integers(len(made)))
+    changed = list(items)
+    if kind == 0 or not changed:
+        return changed[: int(rng.integers(0, len(changed) + 1))]
+    at = int(rng.integers(len(changed)))
     if kind == 1:
-        made.insert(at, made[int(rng.integers(len(made)))])
+        changed.insert(at, changed[int(rng.integers(len(changed)))])
     elif kind == 2:
-        other_at = int(rng.integers(len(made)))
-        made[at], made[other_at] = made[other_at], made[at]
-    elif kind == 3 and len(made) < 64:
-        made = made * int(rng.choice([2, 50]))
+        other_at = int(rng.integers(len(changed)))
+        changed[at], changed[other_at] = changed[other_at], changed[at]
+    elif kind == 3 and len(changed) < 64:
+        changed = changed * int(rng.choice([2, 50]))
     else:
-        made[at] = other(made[at])
-    return made
+        changed[at] = other(changed[at])
+    return changed

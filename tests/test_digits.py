@@ -1,4 +1,4 @@
-"""The models of our own: every variant on every sample driver, against stored reference outputs."""
+"""The models of the repository: every variant on every sample driver, against stored reference outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIANTS = sorted(MODELS.glob("digits_*.tflite"))
 
 
 def answers(path: Path, device: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Our outputs, the reference's and the labels."""
+    """nnbridge's outputs, the reference's, and the labels."""
     model = load(path)
     compilation = Compilation.create(model, [drivers()[device]])
     compilation.finish()

@@ -1,18 +1,24 @@
-"""What the documents say of tests is true: every test that they name exists."""
+"""The documents are true: tests, files and links that they name exist, and their examples run."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+import nnbridge
+from nnbridge.cli.commands import cli
 from tests.conftest import REPOSITORY
 
 TESTS = REPOSITORY / "tests"
 NAMES = {name for path in TESTS.rglob("*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
 FILES = {path.name for path in TESTS.rglob("*.py")}
+PAGES = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "models" / "README.md"]
 
 
 @pytest.mark.parametrize("document", ["facts.md", "android-tests.md"])
@@ -33,40 +39,35 @@ def test_every_test_that_a_document_names_exists(document: str) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize(
-    ("prefix", "count"),
-    [
-        ("m", 59),
-        ("v", 38),
-        ("d", 21),
-        ("c", 34),
-        ("p", 37),
-        ("e", 66),
-        ("r", 32),
-        ("s", 13),
-        ("y", 31),
-        ("x", 27),
-        ("u", 31),
-        ("f", 7),
-        ("b", 17),
-        ("g", 9),
-        ("t", 3),
-    ],
-)
-def test_every_fact_has_its_line(prefix: str, count: int) -> None:
+COUNTS = {
+    "M": 59, "V": 38, "D": 21, "C": 34, "P": 37, "E": 66, "R": 32, "S": 13, "Y": 31, "X": 27, "U": 31,
+    "F": 7, "B": 17, "G": 9, "T": 3,
+}  # fmt: skip
+"""Prefix → how many facts have it."""
+
+
+@pytest.mark.parametrize(("letter", "count"), COUNTS.items())
+def test_every_fact_has_its_line(letter: str, count: int) -> None:
     text = (REPOSITORY / "docs" / "facts.md").read_text()
-    letter = prefix.upper()
-    told: set[int] = set()
+    listed: set[int] = set()
     for first in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE):
         for start, end in re.findall(rf"\b{letter}(\d+)(?:–{letter}(\d+))?", first):
-            told |= set(range(int(start), int(end or start) + 1))
-    assert told >= set(range(1, count + 1)), sorted(set(range(1, count + 1)) - told)
+            listed |= set(range(int(start), int(end or start) + 1))
+    assert sorted(set(range(1, count + 1)) - listed) == []
 
 
-def test_documents_are_found_where_the_readme_links_them() -> None:
-    readme = (REPOSITORY / "README.md").read_text()
-    missing = [link for link in re.findall(r"\]\(((?!http)[^)#]+)", readme) if not Path(REPOSITORY / link).exists()]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_linked_files_exist(page: Path) -> None:
+    missing = [link for link in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()) if not (page.parent / link).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/measurements.md"])
+def test_named_files_exist(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    named = re.findall(r"`(?:python )?((?:src|converters|tests|scripts|docs|models)/[\w./-]*)(?=[` ])", text)
+    assert len(named) > 10
+    assert [name for name in named if not re.search("FAMILY|NAME", name) and not (REPOSITORY / name).exists()] == []
 
 
 def test_every_document_is_linked_in_the_readme() -> None:
@@ -80,3 +81,22 @@ def test_the_readmes_python_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch) -
     names: dict[str, Any] = {}
     exec(code, names)
     assert names["outputs"]["PartitionedCall:0"].sum() == pytest.approx(1.0)
+
+
+def test_sample_output_is_what_the_commands_print() -> None:
+    command = [sys.executable, str(REPOSITORY / "scripts" / "make_samples.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\n$ nnbridge plan " in (REPOSITORY / "README.md").read_text()
+
+
+def test_the_readmes_commands_stand_where_continuous_integration_reads_them() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    for name in ("main-command", "test-command"):
+        assert re.search(rf"^<!-- {name} -->\n```\npython3 -m venv .*\n```$", readme, re.MULTILINE)
+
+
+def test_the_version_stands_in_the_package_alone() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).output.endswith(f" {nnbridge.__version__}\n")
+    assert f"\n## [{nnbridge.__version__}]" in (REPOSITORY / "CHANGELOG.md").read_text()
+    assert "\nversion = " not in (REPOSITORY / "pyproject.toml").read_text()

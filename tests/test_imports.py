@@ -1,4 +1,4 @@
-"""Rooms that stand on each other in one direction can be entered in any order."""
+"""Packages depend on each other in one direction, so each can be imported first; broken entry points are reported."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from nnbridge.entry_points import installed
 
 
-@pytest.mark.parametrize("room", ["storage", "loading", "devices", "runtime.execution", "extensions", "operations", "ndk"])
-def test_room_can_be_imported_first(room: str) -> None:
-    subprocess.run([sys.executable, "-c", f"import nnbridge.{room}"], check=True, timeout=60)
+@pytest.mark.parametrize("package", ["storage", "loading", "devices", "runtime.execution", "extensions", "operations", "ndk"])
+def test_package_can_be_imported_first(package: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import nnbridge.{package}"], check=True, timeout=60)
 
 
-def test_what_cannot_be_loaded_is_told_and_the_rest_is_found(
+def test_a_broken_entry_point_is_reported_and_the_others_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     package = tmp_path / "theirs-1.dist-info"

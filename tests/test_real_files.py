@@ -1,4 +1,4 @@
-"""Every published model at hand: against its own runtime, on every sample driver, and saved and read again."""
+"""Every published model of the shared folder: against its own runtime, on every sample driver, saved and read again."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ REFUSED = {
     "person_detect": "tensor 33 .*a quantized_dimension from 0 to 0, found 3",
     "seanet_transpose_conv1_int16": "operator 0 TRANSPOSE_CONV: expected a constant output shape",
 }
-"""Files that their runtime refuses too, and what is said of them."""
+"""Files that their own runtime refuses too → the message."""
 SHAPES = {"silero_vad_16k_op15": {"input": (1, 512), "state": (2, 1, 128)}}
-"""Dimensions that go together, of files that leave them open."""
+"""Files with unspecified dimensions → dimensions that fit together."""
 RUNTIMES = {".tflite": "litert", ".onnx": "onnxruntime"}
 FILES = sorted(p for p in (shared_folder() / "models").rglob("*") if p.suffix in RUNTIMES)
 RUNNING = [p for p in FILES if p.stem not in REFUSED]
-_ABSENT = pytest.mark.skip(reason="the folder of real models is not here (NNBRIDGE_SHARED)")
+_ABSENT = pytest.mark.skip(reason="needs published models, which are not part of the repository (NNBRIDGE_SHARED)")
 each_file = pytest.mark.parametrize(
     "path", RUNNING or [pytest.param(None, marks=_ABSENT)], ids=lambda p: "none" if p is None else p.name
 )
@@ -50,7 +50,7 @@ def _answers(path: Path) -> dict[str, np.ndarray]:
 
 
 def _run(model: Model, chosen: list[Device]) -> tuple[dict[str, np.ndarray], set[str]]:
-    """Outputs for seed 0, and the kinds of place that computed them; nothing may fall back while running."""
+    """Outputs for seed 0, and the kinds of place that computed them; asserts that nothing fell back."""
     compilation = Compilation.create(model, chosen)
     plan = compilation.finish()
     execution = Execution(compilation)
@@ -83,7 +83,7 @@ def test_file_agrees_with_its_runtime(path: Path) -> None:
 @each_file
 def test_drivers_answer_as_the_cpu_does(path: Path, driver: SampleDriver) -> None:
     model = _model(path)
-    # With figures better than the CPU's it gets all that it claims.
+    # With a relative execution time below the CPU's it runs all that it claims.
     favoured = replace(driver, figures=uniform_capabilities(Performance(0.5, 0.5)))
     answers, kinds = _run(model, [favoured])
     _same(answers, _answers(path))

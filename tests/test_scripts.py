@@ -1,4 +1,4 @@
-"""The scripts end with one line where something is missing."""
+"""Every script has ``--help``, and ends with one line where a package or a file is missing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import REPOSITORY
 
 SCRIPTS = REPOSITORY / "scripts"
+NAMES = sorted(path.name for path in SCRIPTS.glob("*.py") if path.name != "script_support.py")
 RUN_WITHOUT = """
 import runpy, sys
 without, script, *sys.argv[1:] = sys.argv[1:]
@@ -21,15 +22,31 @@ runpy.run_path(script, run_name="__main__")
 
 
 def ended(script: str, *arguments: str, without: str = "nothing") -> subprocess.CompletedProcess[str]:
+    """Run a script to its end; the modules that ``without`` names cannot be imported."""
     command = [sys.executable, "-c", RUN_WITHOUT, without, str(SCRIPTS / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=REPOSITORY)
+
+
+@pytest.mark.parametrize("script", NAMES)
+def test_a_script_has_help_with_an_example(script: str) -> None:
+    done = ended(script, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage:")
+    assert f"python scripts/{script}" in done.stdout.split("options:")[0]
+
+
+def test_help_works_without_the_packages_and_names_them() -> None:
+    done = ended("benchmark.py", "--help", without="threadpoolctl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "python scripts/benchmark.py" in done.stdout
+    assert "pip install '.[dev]'" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("script", "without"),
     [("benchmark.py", "threadpoolctl"), ("benchmark_kernels.py", "ai_edge_litert"), ("benchmark_runtime.py", "threadpoolctl")],
 )
-def test_a_script_without_its_extras_names_them(script: str, without: str) -> None:
+def test_a_script_without_its_packages_names_them(script: str, without: str) -> None:
     done = ended(script, without=without)
     assert (done.returncode, done.stdout) == (2, "")
     assert without in done.stderr
@@ -42,9 +59,3 @@ def test_a_script_without_its_file_names_it(script: str) -> None:
     done = ended(script, "missing.tflite")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(f"{script}: missing.tflite: expected a model file, found none at this path\n")
-
-
-def test_the_accuracy_script_has_help() -> None:
-    done = ended("digits_accuracy.py", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "usage:" in done.stdout

@@ -13,7 +13,7 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 from nnbridge.converters import ConversionOptions
-from tests.hostile import judge, runs
+from tests.hostile import check_conversion, check_run
 
 BIG = 2**31 - 1
 Constants = dict[str, np.ndarray]
@@ -88,10 +88,10 @@ HARM: dict[str, tuple[Any, list[Any], Constants]] = {
 def test_harm_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None:
     node, shape, constants = HARM[name]
     path = _write(tmp_path, node, shape, constants)
-    verdict = judge(path, ConversionOptions())
+    verdict = check_conversion(path, ConversionOptions())
     assert verdict.good, verdict
     if verdict.outcome == "model":
-        verdict = runs(path, ConversionOptions())
+        verdict = check_run(path, ConversionOptions())
     assert verdict.outcome == "refused", verdict
     assert len(verdict.message) < 1000
 
@@ -99,11 +99,11 @@ def test_harm_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None
 def test_windows_far_larger_than_the_image_are_refused_or_see_the_image(tmp_path: Path) -> None:
     node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[BIG, BIG], strides=[1, 1], auto_pad="SAME_UPPER")
     path = _write(tmp_path, node, [1, 1, 4, 4], {})
-    assert judge(path, ConversionOptions()).good
-    assert runs(path, ConversionOptions()).good
+    assert check_conversion(path, ConversionOptions()).good
+    assert check_run(path, ConversionOptions()).good
 
 
 @pytest.mark.parametrize("opset", [-1, 0, 1000, 2**62])
 def test_opsets_that_nobody_knows_are_refused(opset: int, tmp_path: Path) -> None:
     path = _write(tmp_path, helper.make_node("Relu", ["x"], ["y"]), [2], {}, opset)
-    assert judge(path, ConversionOptions()).outcome == "refused"
+    assert check_conversion(path, ConversionOptions()).outcome == "refused"

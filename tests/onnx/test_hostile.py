@@ -11,7 +11,7 @@ import pytest
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge.loading import load
-from tests.hostile import judge
+from tests.hostile import check_conversion
 
 onnx = pytest.importorskip("onnx")
 helper, FLOAT, INT64, BOOL = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
@@ -74,7 +74,7 @@ BOMBS = {
 def test_constants_are_only_folded_where_that_is_little_work(name: str, tmp_path: Path) -> None:
     path = tmp_path / "bomb.onnx"
     path.write_bytes(BOMBS[name].SerializeToString())
-    verdict = judge(path, ConversionOptions())
+    verdict = check_conversion(path, ConversionOptions())
     assert verdict.good, verdict
 
 
@@ -83,7 +83,7 @@ def test_an_input_of_very_many_numbers_that_may_be_dimensions_costs_nothing(tmp_
     made.graph.input.append(helper.make_tensor_value_info("n", INT64, [1 << 24]))
     path = tmp_path / "bomb.onnx"
     path.write_bytes(made.SerializeToString())
-    verdict = judge(path, ConversionOptions())
+    verdict = check_conversion(path, ConversionOptions())
     assert verdict.good, verdict
 
 

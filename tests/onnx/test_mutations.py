@@ -11,7 +11,7 @@ pytest.importorskip("onnx")
 
 from nnbridge.converters import ConversionOptions
 from tests.conftest import MODELS, shared_folder
-from tests.hostile import judge, require_good, runs
+from tests.hostile import check_conversion, check_run, require_good
 from tests.onnx.mutations import Source, operators
 
 FILES = [
@@ -38,7 +38,7 @@ def test_damaged_operators_give_a_model_or_our_error(tmp_path: Path) -> None:
         path.write_bytes(models[int(rng.integers(len(models)))])
         path.write_bytes(Source(path).altered(rng))
         options = ConversionOptions(mapping=("wide", "provider")[n % 2], layout=("nhwc", "nchw")[n // 2 % 2])
-        verdict = judge(path, options)
+        verdict = check_conversion(path, options)
         assert verdict.good, (n, verdict)
-        ran = runs(path, options)
+        ran = check_run(path, options)
         assert ran.good, (n, ran)

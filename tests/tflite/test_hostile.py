@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnbridge.converters import ConversionOptions
-from tests.hostile import judge, runs
+from tests.hostile import check_conversion, check_run
 from tests.tflite.agreement import converted, run
 from tests.tflite.files import TfliteBuilder
 
@@ -63,10 +63,10 @@ def test_harm_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None
     make, message = REFUSED[name]
     builder, inputs, outputs = make()
     path = builder.write(tmp_path / "m.tflite", inputs, outputs)
-    verdict = judge(path, ConversionOptions())
+    verdict = check_conversion(path, ConversionOptions())
     assert verdict.good, verdict
     if verdict.outcome == "model":
-        verdict = runs(path, ConversionOptions())
+        verdict = check_run(path, ConversionOptions())
     assert verdict.outcome == "refused", verdict
     assert message in verdict.message
 
@@ -82,8 +82,8 @@ def test_windows_far_larger_than_the_image_see_the_image(tmp_path: Path) -> None
 def test_nothing_plus_nothing_is_nothing(tmp_path: Path) -> None:
     builder, inputs, outputs = _of("ADD", [(0, 3), (0, 3)], (0, 3))
     path = builder.write(tmp_path / "m.tflite", inputs, outputs)
-    assert judge(path, ConversionOptions()).good
-    assert runs(path, ConversionOptions()).good
+    assert check_conversion(path, ConversionOptions()).good
+    assert check_run(path, ConversionOptions()).good
 
 
 def test_buffers_may_lie_over_each_other(tmp_path: Path) -> None:
@@ -105,5 +105,5 @@ def test_buffers_may_lie_over_each_other(tmp_path: Path) -> None:
 
 def test_an_output_listed_a_thousand_times_is_refused(tmp_path: Path) -> None:
     builder, inputs, outputs = _of("RELU", [(2,)], (2,))
-    verdict = judge(builder.write(tmp_path / "m.tflite", inputs, outputs * 1000), ConversionOptions())
+    verdict = check_conversion(builder.write(tmp_path / "m.tflite", inputs, outputs * 1000), ConversionOptions())
     assert "listed at most 100 times, found 1000" in verdict.message

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from networks.in_torch import SIDE, BasicBlock, InvertedResidual, MobileNetV2, Network, ResNet18
 from torch import nn
-from torch_networks import SIDE, BasicBlock, InvertedResidual, MobileNetV2, Network, ResNet18
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.tflite.files import TfliteBuilder
 
-Array = npt.NDArray[Any]
 PLAIN = ("MobileNetV2", "ResNet18")
 NONE, RELU, RELU6 = 0, 1, 3
 """TFLite's ActivationFunctionType."""
@@ -25,13 +20,13 @@ _ACTIVATIONS = {nn.ReLU: RELU, nn.ReLU6: RELU6}
 
 
 def twin(network: Network, path: Path, *, channels_first: bool) -> Path:
-    """Write the network; ``channels_first`` says that its image is as torch has it, and transposed in the file."""
+    """Write the network; with ``channels_first`` its input has torch's layout, and the file transposes it."""
     with torch.no_grad():
         return _Writer(network.seeded()).write(path, channels_first)
 
 
 class _Writer:
-    """One network on its way into a file."""
+    """Writes one network."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -61,8 +56,8 @@ class _Writer:
 
     def _layer(self, layer: nn.Module, image: int) -> int:
         if isinstance(layer, InvertedResidual):
-            made = self._chain(layer.layers, image)
-            return self._add(image, made, NONE) if layer.residual else made
+            inner = self._chain(layer.layers, image)
+            return self._add(image, inner, NONE) if layer.residual else inner
         if isinstance(layer, BasicBlock):
             shortcut = image if isinstance(layer.shortcut, nn.Identity) else self._chain(nn.Sequential(layer.shortcut), image)
             return self._add(self._chain(layer.layers, image), shortcut, RELU)
@@ -92,21 +87,21 @@ class _Writer:
         options = {"padding": SAME, "stride_w": stride, "stride_h": stride, "fused_activation_function": activation}
         if depthwise:
             options["depth_multiplier"] = 1
-        made = self._file.tensor(self._smaller(image, stride, conv.out_channels))
-        self._file.operator("DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", inputs, [made], options)
-        return made
+        output = self._file.tensor(self._smaller(image, stride, conv.out_channels))
+        self._file.operator("DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", inputs, [output], options)
+        return output
 
     def _smaller(self, image: int, stride: int, channels: int) -> tuple[int, ...]:
         _, height, width, _ = self._dims(image)
         return 1, -(-height // stride), -(-width // stride), channels
 
     def _pool(self, image: int) -> int:
-        made = self._file.tensor(self._smaller(image, 2, self._dims(image)[-1]))
+        output = self._file.tensor(self._smaller(image, 2, self._dims(image)[-1]))
         options = {"padding": SAME, "stride_w": 2, "stride_h": 2, "filter_width": 3, "filter_height": 3}
-        self._file.operator("MAX_POOL_2D", [image], [made], options)
-        return made
+        self._file.operator("MAX_POOL_2D", [image], [output], options)
+        return output
 
     def _add(self, one: int, other: int, activation: int) -> int:
-        made = self._file.tensor(self._dims(one))
-        self._file.operator("ADD", [one, other], [made], {"fused_activation_function": activation})
-        return made
+        output = self._file.tensor(self._dims(one))
+        self._file.operator("ADD", [one, other], [output], {"fused_activation_function": activation})
+        return output

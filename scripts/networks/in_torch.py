@@ -1,6 +1,6 @@
-"""Networks written in plain torch, with seeded random weights, for ``torch_models.py``: small, and built as the real ones are.
+"""Networks in plain torch with seeded random weights, for ``torch_models.py``: small, with the structure of the real ones.
 
-Image sizes are 2**n + 1, for which torch's padding of one side and TFLite's SAME are one and the same.
+Image sizes are 2**n + 1: for these, torch's symmetric padding and TFLite's SAME are equal.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ResNet18(nn.Module):
 
 
 class SqueezeExcite(nn.Module):
-    """Channels scaled by what their means tell."""
+    """Channels scaled by a function of their means."""
 
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
@@ -248,30 +248,30 @@ class Detector(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(conv(3, width, 3, 2, activation=nn.ReLU()), conv(width, width, 3, 2, activation=nn.ReLU()))
         self.coarse = conv(width, width, 3, 2, activation=nn.ReLU())
-        self.place = nn.ModuleList(nn.Conv2d(width, 4, 3, padding=1) for _ in range(2))
+        self.offset = nn.ModuleList(nn.Conv2d(width, 4, 3, padding=1) for _ in range(2))
         self.score = nn.ModuleList(nn.Conv2d(width, classes, 3, padding=1) for _ in range(2))
         self.register_buffer("anchors", torch.cat([self.grid(side) for side in (17, 9)]))
 
     @staticmethod
     def grid(side: int) -> Tensor:
-        """Centre and size of an anchor for each place of a grid, as shares of the image."""
+        """Centre and size of an anchor for each position of a grid, as shares of the image."""
         steps = (torch.arange(side) + 0.5) / side
         y, x = torch.meshgrid(steps, steps, indexing="ij")
         return torch.stack([y, x, torch.full_like(y, 2 / side), torch.full_like(x, 2 / side)], -1).reshape(-1, 4)
 
     @staticmethod
     def flat(heads: Iterable[nn.Module], maps: Sequence[Tensor]) -> Tensor:
-        """What the heads say of every place of their maps, one row each."""
+        """The heads' values at every position of their maps, one row each."""
         pairs = zip(heads, maps, strict=True)
         return torch.cat([head(seen).permute(0, 2, 3, 1).flatten(1, 2) for head, seen in pairs], 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         fine = self.stem(x)
         maps = (fine, self.coarse(fine))
-        places = self.flat(self.place, maps)
+        offsets = self.flat(self.offset, maps)
         scores = self.flat(self.score, maps)
-        centres = places[..., :2] * 0.1 * self.anchors[:, 2:] + self.anchors[:, :2]
-        halves = torch.exp(places[..., 2:] * 0.2) * self.anchors[:, 2:] / 2
+        centres = offsets[..., :2] * 0.1 * self.anchors[:, 2:] + self.anchors[:, :2]
+        halves = torch.exp(offsets[..., 2:] * 0.2) * self.anchors[:, 2:] / 2
         boxes = torch.cat([centres - halves, centres + halves], -1)
         likely = torch.sigmoid(scores)
         return boxes, likely, keep(boxes, likely.transpose(1, 2))
@@ -290,7 +290,7 @@ def _kept(boxes: Tensor, scores: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Network:
-    """A network and what it reads."""
+    """A network and its inputs."""
 
     name: str
     make: Callable[[], nn.Module]
@@ -298,23 +298,23 @@ class Network:
     integers: Mapping[str, int] = field(default_factory=dict)
     """Inputs of int64, and how many numbers they are drawn from, from 0 on."""
     quantised: Sequence[str] = ()
-    """Operators that are quantised; all that can be by default."""
+    """Operators to quantise; by default all that can be."""
 
     def seeded(self) -> nn.Module:
         """The network with the weights of seed 0.
 
         Variances of 1 keep a random network from being chaotic: with those that its layers really have, the last bit of a sum
-        would decide about the outputs of a quantised one, and ONNX Runtime's fused operators differ from the plain ones by 28 %.
+        would decide the outputs of a quantised one, and ONNX Runtime's fused operators differ from the plain ones by 28 %.
         """
         torch.manual_seed(0)
-        made = self.make()
-        for module in made.modules():
+        built = self.make()
+        for module in built.modules():
             if isinstance(module, nn.BatchNorm2d):
                 nn.init.uniform_(module.weight, 0.75, 1.25)
                 nn.init.normal_(module.bias, std=0.1)
                 nn.init.normal_(module.running_mean, std=0.1)
                 nn.init.uniform_(module.running_var, 0.75, 1.25)
-        return made.eval()
+        return built.eval()
 
     def example(self, seed: int = 0) -> tuple[Tensor, ...]:
         """Inputs of a seed."""
@@ -329,7 +329,7 @@ class Network:
 
 
 KEPT = 20
-"""How many boxes of a class non-maximum suppression keeps; half overlapping ones suppress each other, scores are at least 0.5."""
+"""The most boxes of a class that non-maximum suppression returns; the overlap and score thresholds are 0.5."""
 
 
 def export(network: Network, path: Path, *, by_dynamo: bool) -> None:
@@ -355,7 +355,7 @@ def _older_keep(graph: Any, boxes: Any, scores: Any) -> Any:
 
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
-"""What is quantised in transformers, as is usual: the rest of them is sensitive, and little work."""
+"""Operators that are quantised in transformers, as is usual: the others are sensitive and cost little."""
 IMAGE = {"image": (1, 3, SIDE, SIDE)}
 NETWORKS = (
     Network("MobileNetV2", MobileNetV2, IMAGE),

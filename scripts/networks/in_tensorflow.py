@@ -1,4 +1,4 @@
-"""Networks made with TensorFlow, and their TFLite files: what ``tensorflow_models.py`` compares."""
+"""Networks built with TensorFlow, and their TFLite files, for ``tensorflow_models.py``."""
 
 from __future__ import annotations
 
@@ -109,21 +109,21 @@ def unet() -> Any:
         return x
 
     image = keras.Input((64, 64, 3))
-    x, kept = image, []
+    x, levels = image, []
     for channels in (8, 16, 32):
         x = twice(x, channels)
-        kept.append(x)
+        levels.append(x)
         x = layers.MaxPooling2D()(x)
     x = twice(x, 64)
-    for channels, other in zip((32, 16, 8), reversed(kept), strict=True):
+    for channels, other in zip((32, 16, 8), reversed(levels), strict=True):
         x = layers.Conv2DTranspose(channels, 2, 2, "same")(x)
         x = twice(layers.Concatenate()([x, other]), channels)
     return keras.Model(image, layers.Conv2D(3, 1, activation="sigmoid")(x))
 
 
 NETWORKS: dict[str, Callable[[], Any]] = {
-    made.__name__: made
-    for made in (mobilenet_v3, efficientnet_lite, resnet50, transformer, lstm, lstm_loop, gru, gru_unrolled, unet)
+    build.__name__: build
+    for build in (mobilenet_v3, efficientnet_lite, resnet50, transformer, lstm, lstm_loop, gru, gru_unrolled, unet)
 }
 
 
@@ -135,18 +135,17 @@ def write(name: str, variant: str, seed: int, path: Path) -> None:
 
 
 def dequantised(path: Path) -> Path:
-    """Where the file with dequantised weights lies."""
+    """The path of the file with dequantised weights."""
     return path.with_suffix(".float.tflite")
 
 
 def dequantise_weights(source: Path, target: Path) -> None:
-    """Write a file whose constant 8-bit weights are float32; what a DEQUANTIZE reads stays."""
+    """Write a file whose constant 8-bit weights are float32, except those that a DEQUANTIZE reads."""
     model = flatbuffer_utils.read_model(str(source))
     types = schema.TensorType
-    left = schema.BuiltinOperator.DEQUANTIZE
     for graph in model.subgraphs:
         for operator in graph.operators:
-            if model.operatorCodes[operator.opcodeIndex].builtinCode == left:
+            if model.operatorCodes[operator.opcodeIndex].builtinCode == schema.BuiltinOperator.DEQUANTIZE:
                 continue
             for tensor in (graph.tensors[i] for i in operator.inputs if i >= 0):
                 data = model.buffers[tensor.buffer].data
@@ -173,7 +172,7 @@ def _network(name: str, seed: int) -> Any:
 
 
 def _randomise(network: Any, seed: int) -> None:
-    """Statistics and offsets of normalisations, which start as zeros and ones, drawn at random."""
+    """Draw statistics and offsets of normalisations at random; they start as zeros and ones."""
     rng = np.random.default_rng(seed)
     for weight in network.weights:
         name = weight.name.rsplit("/")[-1].partition(":")[0]
@@ -207,6 +206,6 @@ def _choose(converter: Any, variant: str, shape: tuple[int, ...], seed: int) -> 
     converter.representative_dataset = lambda: iter(calibration)
     sets = tf.lite.OpsSet
     wide = sets.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
-    # What has no 16-bit form stays on floats.
+    # Operators without a 16-bit form compute on floats.
     converter.target_spec.supported_ops = [sets.TFLITE_BUILTINS_INT8] if variant == "int8" else [wide, sets.TFLITE_BUILTINS]
     converter.inference_input_type = converter.inference_output_type = tf.int8 if variant == "int8" else tf.int16

@@ -1,0 +1,158 @@
+"""What the scripts share: one-line errors, ``--help``, alternating measurement, and what a comparison came to.
+
+Importing it puts the repository on the import path, so that scripts can use ``tests``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from nnbridge import Compilation, Model
+    from nnbridge.compare import OutputComparison
+    from nnbridge.devices import Device
+
+Array = npt.NDArray[Any]
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+MODELS = REPOSITORY / "models"
+RUNTIMES = {".tflite": "litert", ".onnx": "onnxruntime"}
+"""File name ending → the reference runtime of the format."""
+
+sys.path.insert(0, str(REPOSITORY))
+
+
+# -- the command line ----------------------------------------------------------------------------------------------------
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """A parser whose ``--help`` begins with the script's docstring."""
+    return argparse.ArgumentParser(
+        description=sys.modules["__main__"].__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+@contextmanager
+def one_line_errors(packages: str = "'.[dev]'") -> Iterator[None]:
+    """End with one line and exit status 2 where one of the ``packages`` is missing or nnbridge refuses.
+
+    ``--help`` works without the packages: it prints the script's docstring and what to install.
+    """
+    try:
+        yield
+    except ImportError as error:
+        hint = f"{error} (pip install {packages})"
+        if {"-h", "--help"}.intersection(sys.argv[1:]):
+            print(f"usage: {sys.argv[0]}\n\n{sys.modules['__main__'].__doc__}\nIts options cannot be shown: {hint}")
+            sys.exit(0)
+        _end(hint)
+    except Exception as error:
+        from nnbridge import NnbridgeError
+
+        if not isinstance(error, NnbridgeError):
+            raise
+        _end(str(error))
+
+
+def _end(message: str) -> None:
+    print(f"{sys.argv[0]}: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+@contextmanager
+def kept_folder(path: Path | None) -> Iterator[Path]:
+    """The folder of ``--keep``, created if need be, or a temporary one."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = path or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+
+
+# -- measuring -----------------------------------------------------------------------------------------------------------
+
+
+def milliseconds(run: Callable[[], object]) -> float:
+    """Wall-clock time of one call."""
+    start = time.perf_counter()
+    run()
+    return (time.perf_counter() - start) * 1e3
+
+
+def alternating(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of each side in each round: the sides take turns, so that a busy machine slows all of them alike.
+
+    Each side runs once before, unmeasured.
+    """
+    for run in sides.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, run in sides.items():
+            times[name].append(milliseconds(run))
+    return times
+
+
+def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The median of each side."""
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+# -- comparing -----------------------------------------------------------------------------------------------------------
+
+
+def finished(model: Model, devices: Sequence[Device] = ()) -> Compilation:
+    """A finished compilation."""
+    from nnbridge import Compilation
+
+    compilation = Compilation.create(model, devices)
+    compilation.finish()
+    return compilation
+
+
+def operations_by_place(compilation: Compilation) -> Counter[str]:
+    """How many operations run on a ``device``, on NNAPI's ``cpu`` and on the ``host``."""
+    return Counter(compilation.plan.device_of(i).kind for i in range(len(compilation.model.main.operations)))
+
+
+def zero_inputs(path: Path) -> dict[str, Array]:
+    """Inputs of zeros for a file, by name; 1 for each open dimension."""
+    from nnbridge.loading import inspect
+
+    types = {"FLOAT": "float32"}
+    return {i.name: np.zeros([max(d, 1) for d in i.shape or ()], types.get(i.type, i.type.lower())) for i in inspect(path).inputs}
+
+
+def largest_difference(outputs: Sequence[OutputComparison]) -> str:
+    """The largest difference of floating outputs, as a share of the reference's range, and of integer ones in steps."""
+    from nnbridge.compare import RELATIVE_TO_RANGE
+
+    floats = [o.max_abs_diff / (o.atol / RELATIVE_TO_RANGE or 1.0) for o in outputs if o.max_quant_diff is None]
+    steps = [o.max_quant_diff for o in outputs if o.max_quant_diff is not None]
+    return ", ".join([f"{max(v):.1e}" for v in (floats,) if v] + [f"{max(v)} st" for v in (steps,) if v])
+
+
+def share_unequal(outputs: Sequence[OutputComparison]) -> float:
+    """Share of the elements that are not equal to the reference's."""
+    return sum(o.mismatches for o in outputs) / max(1, sum(o.elements for o in outputs))
+
+
+def failures(outputs: Sequence[OutputComparison]) -> list[str]:
+    """What is wrong with each output beyond its tolerance."""
+    return [f"{o.name}: {o.problem or f'{o.beyond} of {o.elements} beyond {o.atol:.3g}'}" for o in outputs if not o.passed]
+
+
+def verdict(problems: Sequence[str]) -> str:
+    """``pass``, or ``FAIL`` and why."""
+    return f"FAIL: {'; '.join(problems)}" if problems else "pass"
