@@ -27,7 +27,6 @@ from plainly import plainly
 
 from nnbridge import Compilation, Execution, NnbridgeError, load
 from nnbridge.compare import (
-    RELATIVE_TO_RANGE,
     Array,
     OutputComparison,
     Sample,
@@ -134,12 +133,16 @@ def _favoured(driver: Device) -> Device:
 
 
 def _problems(outputs: Sequence[OutputComparison]) -> list[str]:
-    return [f"{o.name}: {o.problem or f'{o.beyond} of {o.elements} beyond {o.atol:.3g}'}" for o in outputs if not o.passed]
+    return [
+        f"{o.name}: {o.problem or f'{o.beyond} of {o.elements} beyond {o.atol:.2g} + {o.rtol:.2g} * |reference|'}"
+        for o in outputs
+        if not o.passed
+    ]
 
 
 def largest(outputs: Sequence[OutputComparison]) -> str:
     """The largest difference of floating outputs, as a share of the reference's range, and of integer ones in steps."""
-    floats = [o.max_abs_diff / (o.atol / RELATIVE_TO_RANGE or 1.0) for o in outputs if o.max_quant_diff is None]
+    floats = [o.largest / (o.range or 1.0) for o in outputs if o.max_quant_diff is None]
     steps = [o.max_quant_diff for o in outputs if o.max_quant_diff is not None]
     return ", ".join([f"{max(v):.1e}" for v in (floats,) if v] + [f"{max(v)} st" for v in (steps,) if v])
 

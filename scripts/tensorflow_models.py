@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge import Compilation, NnbridgeError, load
-from nnbridge.compare import RELATIVE_TO_RANGE, Comparison, compare, seeded_samples
+from nnbridge.compare import Comparison, compare, seeded_samples
 from nnbridge.compare.references import reference
 from nnbridge.loading import inspect
 
@@ -105,10 +105,10 @@ def _compared(compilation: Compilation, path: Path, seeds: Sequence[int]) -> Com
 
 
 def _largest(result: Comparison) -> str:
-    output = max(result.outputs, key=lambda o: o.max_abs_diff)
+    output = max(result.outputs, key=lambda o: o.largest)
     if output.max_quant_diff is not None:
         return f"{output.max_quant_diff} st"
-    return f"{output.max_abs_diff / (output.atol / RELATIVE_TO_RANGE or 1.0):.1e}"
+    return f"{output.largest / (output.range or 1.0):.1e}"
 
 
 def _write(name: str, variant: str, seed: int, path: Path) -> str:

@@ -241,7 +241,7 @@ def compare(model: Path, reference: str, seeds: str, steps: int, show_plan: bool
         refuse_given("--seeds", "--steps", why="--reference FILE.npz has its own samples")
     compilation = compiled(model, **options)
     if stored:
-        samples = comparing.stored_samples(compilation.model, Path(reference))
+        samples: Any = comparing.stored_samples(compilation.model, Path(reference))
     else:
         found = find_reference(reference, model, options["signature"])
         samples = comparing.seeded_samples(compilation.model, found, numbers, steps)
