@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from nnbridge import Compilation, NnbridgeError, load
-from nnbridge.cli.common import print_json
+from nnbridge.cli.output import print_json
 from nnbridge.compare import compare, seeded_samples, stored_samples
 from nnbridge.compare.references import reference
 from nnbridge.devices import device

@@ -19,6 +19,8 @@ from tests.runtime.planning import nested, while_model
 
 DIGITS = str(MODELS / "digits_float32.tflite")
 REFERENCE = str(MODELS / "digits_float32.litert.npz")
+TERMINAL = {"COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "dumb"}
+"""The environment in which rich takes standard output for a terminal without colours."""
 FAST, MINIMAL = "nnapi-sample_float_fast", "nnapi-sample_minimal"
 
 
@@ -137,7 +139,9 @@ def test_the_limit_on_partitions_is_the_delegates_with_the_delegates_mapping() -
 
 
 def test_plan_tables_fit_a_terminal() -> None:
-    for line in call("plan", DIGITS, "--device", f"{FAST},{MINIMAL}").stdout.splitlines():
+    shown = CliRunner().invoke(cli, ["plan", DIGITS, "--device", f"{FAST},{MINIMAL}"], env=TERMINAL).stdout
+    assert "┃" in shown
+    for line in shown.splitlines():
         assert len(line) <= 80
 
 
@@ -259,7 +263,7 @@ def test_a_cache_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> N
 def test_a_cache_directory_that_no_device_uses_is_told_and_not_made(command: tuple[str, ...], tmp_path: Path) -> None:
     result = call(command[0], DIGITS, *command[1:], "--device", FAST, "--cache-dir", str(tmp_path / "unused"))
     assert result.exit_code == 0
-    assert "Cache: no step runs on a device that keeps what it compiles" in result.output
+    assert "Cache: no step runs on a device that caches compiled models" in result.output
     assert not (tmp_path / "unused").exists()
 
 

@@ -1,4 +1,4 @@
-"""What commands print on a terminal of 80 columns."""
+"""What commands print on a terminal of 80 columns, and elsewhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from rich.table import Table
 
 from nnbridge import storage
 from nnbridge.cli.commands import cli
-from nnbridge.cli.models import _output_line
 from nnbridge.converters.inspection import Inspection
 from nnbridge.model import Model
+from nnbridge.report.execution import output_lines
 from nnbridge.report.inspection import inspection_tables
-from nnbridge.report.wording import Names, counted
+from nnbridge.report.terminal import Names, counted
 from tests.conftest import MODELS
 from tests.graphs import constant_add
+from tests.test_cli import TERMINAL
 from tests.tflite.shared import real_model
 
 FLOAT32, REFERENCE = MODELS / "digits_float32.tflite", MODELS / "digits_float32.litert.npz"
@@ -29,7 +30,12 @@ FLOAT32, REFERENCE = MODELS / "digits_float32.tflite", MODELS / "digits_float32.
 
 def narrow(*arguments: Any) -> Result:
     """A command's result on a terminal of 80 columns."""
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments], env=TERMINAL)
+
+
+def piped(*arguments: Any) -> Result:
+    """A command's result where no terminal is."""
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def test_an_output_of_another_shape_is_named_and_told_below_the_table(tmp_path: Path) -> None:
@@ -87,7 +93,7 @@ def test_a_reason_names_an_operation_of_a_host_extension() -> None:
 
 def test_a_plan_marks_what_the_delegate_would_not_hand_over() -> None:
     result = narrow("plan", MODELS / "digits_dynamic.tflite")
-    assert "(wide): beyond what TFLite's delegate or ONNX Runtime's provider gives to NNAPI" in result.stdout
+    assert "(wide): beyond what TFLite's delegate or ONNX Runtime's provider hands to NNAPI" in result.stdout
     assert "(wide)" not in narrow("plan", FLOAT32).stdout
 
 
@@ -105,8 +111,8 @@ def test_what_was_found_is_told_without_pythons_marks() -> None:
 
 def test_a_long_output_takes_two_lines_of_run() -> None:
     item = {"name": "n" * 60, "type": "float32", "shape": [1], "min": 1 / 3, "max": 1.0, "mean": 0.5}
-    assert _output_line(item) == f"{'n' * 60}: float32[1]\n  min 0.333333, max 1, mean 0.5"
-    assert _output_line({**item, "name": "n"}) == "n: float32[1] min 0.333333, max 1, mean 0.5"
+    assert output_lines(item) == [f"{'n' * 60}: float32[1]", "  min 0.333333, max 1, mean 0.5"]
+    assert output_lines({**item, "name": "n"}) == ["n: float32[1] min 0.333333, max 1, mean 0.5"]
 
 
 @pytest.mark.parametrize("group", [(), ("devices",), ("ndk",)])

@@ -1,4 +1,4 @@
-"""The options of commands that take a model file, and what they make: a conversion, a model, a compilation."""
+"""The options of commands that read a model file, and what follows from them: a conversion, a model, a compilation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import parse_shape
-from nnbridge.cli.common import Command, drivers_apart, working
+from nnbridge.cli.arguments import parse_shapes
+from nnbridge.cli.output import Command, drivers_apart, working
+from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.report import PREFERENCES
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 PARTITIONING = ("no", "with-fallback", "without-fallback")
 """Partitioning modes, by number."""
-PREFERENCES = {"low-power": 0, "fast": 1, "sustained": 2}
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
 
@@ -72,7 +73,7 @@ def conversion_options(command: Command) -> Command:
             type=click.Choice(["host", "narrow", "refuse"]),
             default="host",
             show_default=True,
-            help="What becomes of float64 values of ONNX files: computed by the host, made float32, or the file is refused.",
+            help="float64 values of ONNX files are computed by the host, narrowed to float32, or the file is refused.",
         ),
     )
 
@@ -94,7 +95,7 @@ def device_options(command: Command) -> Command:
             type=click.Choice(list(PREFERENCES)),
             default="fast",
             show_default=True,
-            help="Which figure chooses between devices: time, or power for low-power.",
+            help="What decides between devices: relative execution time, or power use for low-power.",
         ),
         click.option(
             "--partitioning",
@@ -109,22 +110,22 @@ def device_options(command: Command) -> Command:
             type=click.IntRange(min=0),
             metavar="N",
             help="Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators "
-            "are kept, the others go to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0.",
+            "go there, the others to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0.",
         ),
         click.option(
             "--cache-dir",
             type=click.Path(path_type=Path, file_okay=False),
             metavar="DIR",
-            help="Keep compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME).",
+            help="Store compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME).",
         ),
     )
 
 
 def conversion(*, shapes: Sequence[str], **options: Any) -> ConversionOptions:
-    """What the conversion options ask of a converter."""
+    """The conversion options as a converter receives them."""
     from nnbridge.converters import ConversionOptions
 
-    return ConversionOptions(**options, shapes=dict(parse_shape(text) for text in shapes))
+    return ConversionOptions(**options, shapes=parse_shapes(shapes))
 
 
 def load_model(path: Path, **options: Any) -> Model:
@@ -136,7 +137,7 @@ def load_model(path: Path, **options: Any) -> Model:
 
 
 def compiled(path: Path, **options: Any) -> Compilation:
-    """The model of a file, compiled for the devices asked for."""
+    """The model of a file, compiled for the requested devices."""
     return compiled_with_report(path, **options)[0]
 
 
@@ -151,8 +152,8 @@ def compiled_with_report(
     no_fallback: bool,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
-    """The same, with what became of each operator of the file."""
-    from nnbridge.errors import InputError, Reason
+    """The same, with the outcome of each operator of the file."""
+    from nnbridge.devices.device import cache_files_needed
     from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
@@ -170,46 +171,30 @@ def compiled_with_report(
         compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
         compilation.set_preference(PREFERENCES[preference])
         if cache_dir is not None:
-            if _cache(chosen):
-                _make(cache_dir)
+            if any(cache_files_needed(device) != (0, 0) for device in chosen if device.kind == "device"):
+                try:
+                    cache_dir.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise InputError(Reason("a folder that can be created", str(error), operand="--cache-dir")) from error
             compilation.set_caching(cache_dir, checksum(model))
         compilation.set_max_partitions(max_partitions)
         compilation.finish()
     return compilation, mapped
 
 
-def named_devices(given: Sequence[str]) -> list[Device]:
+def named_devices(names: Sequence[str]) -> list[Device]:
     """The devices of ``--device``."""
     from nnbridge import devices as device_list
 
     with drivers_apart():
-        return [device_list.device(name.strip()) for group in given for name in group.split(",")]
+        return [device_list.device(name.strip()) for group in names for name in group.split(",")]
 
 
 @contextmanager
 def _of(path: Path) -> Iterator[None]:
-    """NNAPI's errors with the model's file."""
-    from nnbridge.errors import NnapiError
-
+    """NNAPI's errors, with the model's file in front."""
     try:
         yield
     except NnapiError as error:
         reason = error.reason
         raise type(error)(replace(reason, operation=f"{path} {reason.operation}".rstrip())) from error
-
-
-def _cache(devices: Sequence[Device]) -> bool:
-    """True if one of the devices keeps what it compiles."""
-    from nnbridge.devices.device import cache_files_needed
-
-    return any(cache_files_needed(device) != (0, 0) for device in devices if device.kind == "device")
-
-
-def _make(folder: Path) -> None:
-    """The folder, where there is none."""
-    from nnbridge.errors import InputError, Reason
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(Reason("a folder that can be made", str(error), operand="--cache-dir")) from error

@@ -7,24 +7,22 @@ from pathlib import Path
 
 import click
 
-from nnbridge.cli.arguments import refuse_given
-from nnbridge.cli.common import console, drivers_apart, json_option, print_json, print_tables
-from nnbridge.report.wording import counted
-
-_MAX_FAILURES = 20
+from nnbridge.cli.arguments import check_outputs, device_files, refuse_options
+from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, progress
 
 
 @click.command(short_help="Run Android's conformance cases on a device.")
 @click.argument("path", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option("--device", metavar="NAME", default="nnapi-reference", show_default=True, help="The device to judge.")
+@click.option("--device", metavar="NAME", default="nnapi-reference", show_default=True, help="The device to test.")
 @click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
 @click.option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec; repeatable.")
 @click.option(
     "--variant",
     type=click.Choice(["signed", "relaxed", "unknown-dimensions"]),
-    help="Turn each case: 8-bit data signed, the model relaxed, or every dimension unknown.",
+    help="Change each case: 8-bit data signed, the model relaxed, or every dimension unknown.",
 )
 @click.option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML as well.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
 @json_option
 def vts(
@@ -34,6 +32,7 @@ def vts(
     specs: tuple[str, ...],
     variant: str | None,
     split: int | None,
+    junit: Path | None,
     jobs: int | None,
     as_json: bool,
 ) -> None:
@@ -44,36 +43,31 @@ def vts(
       nnbridge vts cases/
       nnbridge vts cases/ --suite V1_3 --variant signed
       nnbridge vts cases/ --device my_package:MyDriver --spec conv_float
+      nnbridge vts cases/ --device my-npu.toml --junit results.xml
     """
-    from rich.progress import Progress
-
     from nnbridge import devices as device_list
-    from nnbridge import report
     from nnbridge.conformance.cases import spec_files
     from nnbridge.conformance.run import Setting, run_all
     from nnbridge.errors import InputError, Reason
+    from nnbridge.report.conformance import conformance_tables, write_junit
 
     if split is not None:
-        refuse_given("--device", why="--split deals each model to three drivers of its own")
+        refuse_options("--device", why="--split divides each model among three drivers of its own")
     with drivers_apart():
         device_list.device(device)
     files = spec_files(path, suites, specs)
-    shown = console(err=True)
-    bar = Progress(console=shown, transient=True, disable=as_json or not shown.is_terminal)
-    with drivers_apart(), bar as progress:
-        task = progress.add_task("specs", total=len(files))
-        outcome = run_all(files, Setting(device, variant, split), jobs, lambda done: progress.advance(task, done))
+    check_outputs({"--junit": junit}, {"the cases": files, "the device's": device_files([device])})
+    with progress("Running specs", len(files), as_json) as advance:
+        outcome = run_all(files, Setting(device, variant, split), jobs, advance)
     if outcome.total == 0:
         raise InputError(Reason("cases that are of this variant" if variant else "cases", "none", operand=str(path)))
+    if junit is not None:
+        write_junit(outcome, device, junit)
     if as_json:
         print_json(outcome.as_dict())
     else:
-        for failure in outcome.failures[:_MAX_FAILURES]:
-            click.echo(f"{failure.suite}/{failure.spec} {failure.case}: {failure.message}")
-        if len(outcome.failures) > _MAX_FAILURES:
-            click.echo(f"{counted(len(outcome.failures) - _MAX_FAILURES, 'more failure')}: see --json")
         title = f"Conformance on {device}" + (f", {variant}" if variant else "") + (", split" if split is not None else "")
-        print_tables([report.conformance_table(outcome, title)])
+        print_blocks(conformance_tables(outcome, title))
         if outcome.nothing_ran:
-            click.echo(f"No case ran: {device} takes none of them whole.")
+            echo(f"No case ran: {device} accepts none of them whole.")
     sys.exit(0 if outcome.passed else 1)
