@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nnbridge import storage
+from nnbridge.cli import commands
 from nnbridge.cli.commands import cli
 from tests.conftest import MODELS
 from tests.runtime.planning import nested, while_model
@@ -302,3 +303,28 @@ def test_a_model_is_not_converted_into_its_own_place(tmp_path: Path) -> None:
     source.write_bytes(Path(DIGITS).read_bytes())
     assert "--output: expected another file than the model" in refused("convert", str(source), "-o", str(source))
     assert source.read_bytes() == Path(DIGITS).read_bytes()
+
+
+def test_a_new_file_is_a_new_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = 'import click\n\n\n@click.command()\ndef toy() -> None:\n    """Play."""\n    click.echo("played")\n'
+    (tmp_path / "toy.py").write_text(code)
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
+    assert call("toy").stdout == "played\n"
+    assert "toy      Play." in call("--help").stdout
+    monkeypatch.undo()
+    sys.modules.pop("nnbridge.cli.commands.toy")
+    assert "No such command 'toy'" in call("toy").stderr
+
+
+def test_statistics_of_repeated_runs_leave_out_the_first() -> None:
+    result = data("run", DIGITS, "--seed", "0", "--repeat", "3")
+    assert len(result["milliseconds"]) == 3
+    shown = call("run", DIGITS, "--seed", "0", "--repeat", "3").stderr
+    assert "3 runs: first " in shown
+    assert ", then mean " in shown
+
+
+def test_the_preference_is_a_number_and_a_word() -> None:
+    for name, number in (("low-power", 0), ("fast", 1), ("sustained", 2)):
+        plan = data("plan", DIGITS, "--preference", name)
+        assert (plan["preference"], plan["preference_name"]) == (number, name)
