@@ -113,9 +113,9 @@ class OutputComparison:
     worst: Worst | None = None
     problem: str = ""
     """Why the arrays could not be compared."""
-    low: float = 0.0
-    high: float = 0.0
-    """The reference's smallest and largest finite value."""
+    low: float = np.inf
+    high: float = -np.inf
+    """The reference's smallest and largest value, of floating outputs."""
     _dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32), repr=False)
     _magnitudes: _Magnitudes = field(default_factory=_Magnitudes, repr=False)
     _excesses: Array | None = field(default=None, repr=False)
@@ -156,8 +156,8 @@ class OutputComparison:
 
     @property
     def range(self) -> float:
-        """The reference's range; a constant output has none, its magnitude stands in."""
-        return self.high - self.low or abs(self.high)
+        """The range of a floating reference; a constant output has none, its magnitude stands in."""
+        return self.high - self.low or abs(self.high) if self.high >= self.low else 0.0
 
     @property
     def _grid(self) -> Array:
@@ -202,10 +202,8 @@ class OutputComparison:
         self.sum_abs_diff += float(difference.sum(dtype=np.float64))
         if expected.dtype.kind in "fc":
             self._magnitudes.add(magnitudes)
-            if magnitudes.size:
-                known = self.compared > magnitudes.size
-                low, high = float(want[finite].min()), float(want[finite].max())
-                self.low, self.high = (min(self.low, low), max(self.high, high)) if known else (low, high)
+            self.low = float(np.min(want, initial=self.low, where=finite))
+            self.high = float(np.max(want, initial=self.high, where=finite))
         else:
             self.max_quant_diff = max(self.max_quant_diff or 0, int(difference.max()))
         grid = self._grid
@@ -227,23 +225,26 @@ class OutputComparison:
         if self.worst is not None:
             values = {key: [v.real, v.imag] if isinstance(v, complex) else v for key, v in asdict(self.worst).items()}
             worst = {**values, "index": list(self.worst.index)}
-        return {
-            "name": self.name,
-            "type": self.type,
-            "elements": self.elements,
-            "max_abs_diff": self.max_abs_diff,
-            "max_quant_diff": self.max_quant_diff,
-            "mean_abs_diff": self.mean_abs_diff,
-            "mismatches": self.mismatches,
-            "atol": self.atol,
-            "rtol": self.rtol,
-            "beyond": self.beyond,
-            "non_finite": self.non_finite,
-            "non_finite_unequal": self.non_finite_unequal,
-            "worst": worst,
-            "pass": self.passed,
-            **({"problem": self.problem} if self.problem else {}),
-        }
+        figures = {key: getattr(self, key) for key in _FIGURES}
+        problem = {"problem": self.problem} if self.problem else {}
+        return {**figures, "worst": worst, "pass": self.passed, **problem}
+
+
+_FIGURES = [
+    "name",
+    "type",
+    "elements",
+    "max_abs_diff",
+    "max_quant_diff",
+    "mean_abs_diff",
+    "mismatches",
+    "atol",
+    "rtol",
+    "beyond",
+    "non_finite",
+    "non_finite_unequal",
+]
+"""Attributes of a comparison that its JSON has under the same names."""
 
 
 def _parts(array: Array) -> Array:
@@ -284,16 +285,10 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready figures."""
-        return {
-            "model": self.model,
-            "device": self.device,
-            "reference": self.reference,
-            "samples": self.samples,
-            "pass": self.passed,
-            "outputs": [output.as_dict() for output in self.outputs],
-            "fallbacks": list(self.fallbacks),
-            "offered": [asdict(share) for share in self.shares],
-        }
+        ran = {"model": self.model, "device": self.device, "reference": self.reference, "samples": self.samples}
+        outputs = [output.as_dict() for output in self.outputs]
+        offered = [asdict(share) for share in self.shares]
+        return {**ran, "pass": self.passed, "outputs": outputs, "fallbacks": list(self.fallbacks), "offered": offered}
 
 
 def compare(

@@ -72,9 +72,9 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     if not found:
         raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", "none", operand=str(folder)))
     known_suites = sorted({file.parent.name for file in found})
-    for suite in suites:
-        if suite not in known_suites:
-            raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", suite, operand="--suite"))
+    unknown = next((suite for suite in suites if suite not in known_suites), None)
+    if unknown is not None:
+        raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", unknown, operand="--suite"))
     inside = [file for file in found if not suites or file.parent.name in suites]
     known_specs = sorted({_spec_name(file) for file in inside})
     for spec in specs:

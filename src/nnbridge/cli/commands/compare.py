@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import parse_seeds, refuse_options
-from nnbridge.cli.options import MODEL, compiled, device_options, model_options
+from nnbridge.cli.options import MODEL, compiled, device_options, model_options, option
 from nnbridge.cli.output import json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -21,27 +21,13 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Compare a model's outputs with a reference.")
 @MODEL
-@click.option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
-@click.option("--seeds", default="0,1,2", metavar="N[,N…]", show_default=True, help="Seeds that inputs are drawn with.")
-@click.option(
-    "--steps", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Calls per seed; states continue."
-)
-@click.option(
-    "--atol",
-    type=float,
-    metavar="X",
-    help="Allowed absolute difference of floating outputs. Default: --rtol times the output's typical magnitude.",
-)
-@click.option("--rtol", type=float, metavar="X", help="Allowed relative difference of floating outputs.  [default: 0.0001]")
-@click.option(
-    "--quant-steps",
-    type=click.IntRange(min=0),
-    metavar="N",
-    default=1,
-    show_default=True,
-    help="Allowed difference of 8- and 16-bit integer outputs.",
-)
-@click.option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
+@option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
+@option("--seeds", default="0,1,2", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
+@option("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
+@option("--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude.")
+@option("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
+@option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
+@option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
 @device_options
 @model_options
 @json_option
@@ -71,13 +57,13 @@ def compare(
     from nnbridge.report.plan import cache_lines, plan_as_dict, plan_tables
 
     numbers = parse_seeds(seeds)
-    for option, value in (("--atol", atol), ("--rtol", rtol)):
+    for name, value in (("--atol", atol), ("--rtol", rtol)):
         if value is not None and not 0 <= value < math.inf:
-            raise InputError(Reason("a finite number from 0", str(value), operand=option))
+            raise InputError(Reason("a finite number from 0", str(value), operand=name))
     stored = reference.endswith(".npz")
     if stored:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
-    compilation = compiled(model, **options)
+    compilation, _ = compiled(model, **options)
     if stored:
         samples: Iterable[Sample] = (all_stored := comparing.stored_samples(compilation.model, Path(reference)))
         total = len(all_stored)

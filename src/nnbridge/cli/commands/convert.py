@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, load_model, model_options
+from nnbridge.cli.options import MODEL, conversion, model_options
 from nnbridge.cli.output import echo, json_option, print_json, working
 from nnbridge.errors import InputError, Reason
 from nnbridge.report.terminal import counted
@@ -26,11 +26,12 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     Example:
       nnbridge convert model.tflite -o model.nnapi
     """
-    from nnbridge import storage
+    from nnbridge import loading, storage
     from nnbridge.runtime.placement import required_level
 
     check_outputs({"--output": output}, {"the model": [model]})
-    loaded = load_model(model, **options)
+    with working(f"Reading {model.name}"):
+        loaded = loading.load(model, conversion(**options))
     try:
         loaded.name.encode()
     except UnicodeEncodeError as error:

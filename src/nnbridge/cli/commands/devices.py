@@ -6,15 +6,12 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from nnbridge.cli.options import option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
 from nnbridge.report.terminal import counted
-
-if TYPE_CHECKING:
-    from nnbridge.devices.profiles import ProfileDevice
 
 
 @click.group(invoke_without_command=True, short_help="List the devices, check profiles, serve a driver.")
@@ -61,10 +58,10 @@ def devices_check(file: Path, as_json: bool) -> None:
     from nnbridge.report.devices import devices_as_dict
 
     found = load_profiles(file)
-    listed = [
-        {**described, "operations": _rules(device), "source": device.source}
-        for device, described in zip(found, devices_as_dict(found), strict=True)
-    ]
+    listed = []
+    for profile, described in zip(found, devices_as_dict(found), strict=True):
+        rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+        listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
         print_json(listed)
     else:
@@ -72,20 +69,9 @@ def devices_check(file: Path, as_json: bool) -> None:
             echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
 
 
-def _rules(device: ProfileDevice) -> str:
-    named = counted(len(device.rules), "operation")
-    return f"{named} and for all others" if device.others else named
-
-
 @devices.command(short_help="Serve a device to other processes, until stopped.")
 @click.argument("device")
-@click.option(
-    "--socket",
-    "path",
-    required=True,
-    metavar="PATH",
-    help="The socket's file; @NAME for an abstract address, which leaves no file.",
-)
+@option("--socket", "path", required=True, metavar="PATH", help="The socket's file; @NAME for an abstract address without one.")
 @json_option
 def serve(device: str, path: str, as_json: bool) -> None:
     """Serve a device to other processes, until this one is stopped; a driver that dies is started again.

@@ -7,19 +7,13 @@ from typing import Any
 
 import click
 
-from nnbridge.cli.options import MODEL, conversion, conversion_options, named_devices
+from nnbridge.cli.options import MODEL, conversion, conversion_options, named_devices, option
 from nnbridge.cli.output import json_option, print_blocks, print_json, working
 
 
 @click.command(short_help="Show what a model file holds, and what maps to NNAPI.")
 @MODEL
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="NAME[,NAME…]",
-    help="Drivers whose vendor extensions a saved model uses; repeatable.",
-)
+@option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help="Drivers whose extensions a saved model uses.")
 @conversion_options
 @json_option
 def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any) -> None:

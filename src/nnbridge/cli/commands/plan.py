@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nnbridge.cli.options import MODEL, compiled_with_report, device_options, model_options
+from nnbridge.cli.options import MODEL, compiled, device_options, model_options
 from nnbridge.cli.output import json_option, print_blocks, print_json
 
 
@@ -30,7 +30,7 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
     from nnbridge.report.plan import plan_as_dict, plan_tables
 
     mapping = options["mapping"]
-    compilation, mapped = compiled_with_report(model, **options)
+    compilation, mapped = compiled(model, **options)
     if as_json:
         print_json({**plan_as_dict(compilation), "model": str(model), "conversion": {mapping: mapped_as_dict(mapped)}})
     else:

@@ -8,21 +8,19 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, device_files, input_files, read_inputs
-from nnbridge.cli.options import MODEL, compiled, device_options, model_options
+from nnbridge.cli.options import MODEL, compiled, device_options, model_options, option
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.errors import InputError, Reason
 
 
 @click.command(short_help="Run a model and write or describe its outputs.")
 @MODEL
-@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs without --input with this seed.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
-@click.option(
-    "--repeat", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Runs in a row; states continue."
-)
-@click.option(
-    "--samples", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write inputs and outputs as compare's --reference."
+@option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
+@option("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs without --input with this seed.")
+@option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@option("--repeat", type=click.IntRange(min=1), metavar="N", default=1, help="Runs in a row; states continue.")
+@option(
+    "--samples", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write inputs and outputs for compare --reference."
 )
 @device_options
 @model_options
@@ -54,7 +52,7 @@ def run(
         raise InputError(Reason("one run, as compare begins each sample anew", f"--repeat {repeat}", operand="--samples"))
     read = {"the model": [model], "a device's": device_files(options["devices"]), "an input": input_files(inputs)}
     check_outputs({"--output": output, "--samples": samples}, read, ".npz")
-    compilation = compiled(model, **options)
+    compilation, _ = compiled(model, **options)
     values = read_inputs(compilation.model, inputs, seed)
     states = States(compilation.model)
     reports = []

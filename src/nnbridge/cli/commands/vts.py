@@ -8,22 +8,23 @@ from pathlib import Path
 import click
 
 from nnbridge.cli.arguments import check_outputs, device_files, refuse_options
+from nnbridge.cli.options import option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, progress
 
 
 @click.command(short_help="Run Android's conformance cases on a device.")
 @click.argument("path", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option("--device", metavar="NAME", default="nnapi-reference", show_default=True, help="The device to test.")
-@click.option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
-@click.option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec; repeatable.")
-@click.option(
+@option("--device", metavar="NAME", default="nnapi-reference", help="The device to test.")
+@option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
+@option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec; repeatable.")
+@option(
     "--variant",
-    type=click.Choice(["signed", "relaxed", "unknown-dimensions"]),
-    help="Change each case: 8-bit data signed, the model relaxed, or every dimension unknown.",
+    values=("signed", "relaxed", "unknown-dimensions"),
+    help="Cases with signed 8-bit data, relaxed, or of open size.",
 )
-@click.option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML as well.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
+@option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
+@option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML as well.")
+@option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
 @json_option
 def vts(
     path: Path,
