@@ -17,8 +17,8 @@ from nnbridge import storage
 from nnbridge.cli.commands import cli
 from nnbridge.converters.inspection import Inspection
 from nnbridge.model import Model
-from nnbridge.report.execution import output_lines
 from nnbridge.report.inspection import inspection_tables
+from nnbridge.report.outputs import output_lines
 from nnbridge.report.terminal import Names, counted
 from tests.conftest import MODELS
 from tests.graphs import constant_add

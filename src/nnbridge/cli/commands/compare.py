@@ -53,7 +53,7 @@ def compare(
     """
     from nnbridge import compare as comparing
     from nnbridge.compare.references import reference as reference_runtime
-    from nnbridge.report.comparison import comparison_tables
+    from nnbridge.report.outputs import comparison_tables
     from nnbridge.report.plan import cache_lines, plan_as_dict, plan_tables
 
     numbers = parse_seeds(seeds)

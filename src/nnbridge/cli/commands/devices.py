@@ -34,7 +34,7 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
             raise click.UsageError(f"{option} belongs to the list of devices; {context.invoked_subcommand} has its own options.")
         return
     from nnbridge import devices as device_list
-    from nnbridge.report.devices import devices_as_dict, devices_table
+    from nnbridge.report.plan import devices_as_dict, devices_table
 
     with drivers_apart():
         listed = devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
@@ -55,7 +55,7 @@ def devices_check(file: Path, as_json: bool) -> None:
       nnbridge devices check my-npu.toml
     """
     from nnbridge.devices.profile_file import load_profiles
-    from nnbridge.report.devices import devices_as_dict
+    from nnbridge.report.plan import devices_as_dict
 
     found = load_profiles(file)
     listed = []

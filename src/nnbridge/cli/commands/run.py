@@ -44,7 +44,7 @@ def run(
       nnbridge run model.nnapi --seed 0 --samples cpu.npz
     """
     from nnbridge.compare import as_samples, save_arrays
-    from nnbridge.report.execution import run_as_dict, run_lines
+    from nnbridge.report.outputs import run_as_dict, run_lines
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
 

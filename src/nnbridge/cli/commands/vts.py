@@ -20,7 +20,7 @@ from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, 
 @option(
     "--variant",
     values=("signed", "relaxed", "unknown-dimensions"),
-    help="Cases with signed 8-bit data, relaxed, or of open size.",
+    help="Change each case so.",
 )
 @option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
 @option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML as well.")
