@@ -21,16 +21,16 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterabl
 
     ``outputs``: the path of each option that was typed; ``read``: what a file is → its paths.
     """
-    taken = [(what, path) for what, paths in read.items() for path in paths]
+    in_use = [(what, path) for what, paths in read.items() for path in paths]
     for option, output in outputs.items():
         if output is None or (output.exists() and not output.is_file()):
             continue  # Pipes and devices may be written to by several; a folder is refused when it is opened.
-        for what, path in taken:
+        for what, path in in_use:
             if _same(output, path):
                 raise InputError(Reason(f"another file than {what}", str(output), operand=option))
         if suffix and output.suffix.lower() != suffix:
             raise InputError(Reason(f"a file that ends in {suffix}", str(output), operand=option))
-        taken.append((f"{option} of the same command", output))
+        in_use.append((f"{option} of the same command", output))
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -95,26 +95,21 @@ def progress(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[i
 @contextmanager
 def drivers_apart() -> Iterator[None]:
     """What drivers and their processes print goes to standard error: standard output is for the command's answer alone."""
-    with _descriptor_apart(), redirect_stdout(sys.stderr):
-        yield
-
-
-@contextmanager
-def _descriptor_apart() -> Iterator[None]:
     out = sys.stdout
-    try:
-        number, errors = out.fileno(), sys.stderr.fileno()
-    except (AttributeError, OSError):
-        # A stream that is closed, or one in memory, has no descriptor that others could write to.
-        yield
-        return
-    out.flush()
-    own = os.dup(number)
-    os.dup2(errors, number)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            out.flush()
-        os.dup2(own, number)
-        os.close(own)
+    with redirect_stdout(sys.stderr):
+        try:
+            number, errors = out.fileno(), sys.stderr.fileno()
+        except (AttributeError, OSError):
+            # A stream that is closed, or one in memory, has no descriptor that others could write to.
+            yield
+            return
+        out.flush()
+        own = os.dup(number)
+        os.dup2(errors, number)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                out.flush()
+            os.dup2(own, number)
+            os.close(own)

@@ -220,31 +220,29 @@ class OutputComparison:
             self.worst = Worst(sample, index, actual[index].item(), expected[index].item(), difference_there)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready figures."""
+        """JSON-ready counts and differences."""
         worst = None
         if self.worst is not None:
             values = {key: [v.real, v.imag] if isinstance(v, complex) else v for key, v in asdict(self.worst).items()}
             worst = {**values, "index": list(self.worst.index)}
-        figures = {key: getattr(self, key) for key in _FIGURES}
-        problem = {"problem": self.problem} if self.problem else {}
-        return {**figures, "worst": worst, "pass": self.passed, **problem}
-
-
-_FIGURES = [
-    "name",
-    "type",
-    "elements",
-    "max_abs_diff",
-    "max_quant_diff",
-    "mean_abs_diff",
-    "mismatches",
-    "atol",
-    "rtol",
-    "beyond",
-    "non_finite",
-    "non_finite_unequal",
-]
-"""Attributes of a comparison that its JSON has under the same names."""
+        subject = {"name": self.name, "type": self.type, "elements": self.elements}
+        differences = {
+            "max_abs_diff": self.max_abs_diff,
+            "max_quant_diff": self.max_quant_diff,
+            "mean_abs_diff": self.mean_abs_diff,
+        }
+        tolerance = {"atol": self.atol, "rtol": self.rtol, "beyond": self.beyond, "worst": worst}
+        non_finite = {"non_finite": self.non_finite, "non_finite_unequal": self.non_finite_unequal}
+        ends = {"pass": self.passed, **({"problem": self.problem} if self.problem else {})}
+        return {
+            **subject,
+            **differences,
+            "mean_abs_diff": self.mean_abs_diff,
+            "mismatches": self.mismatches,
+            **tolerance,
+            **non_finite,
+            **ends,
+        }
 
 
 def _parts(array: Array) -> Array:
@@ -284,7 +282,7 @@ class Comparison:
         return all(output.passed for output in self.outputs) and bool(self.outputs)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready figures."""
+        """JSON-ready counts and differences."""
         ran = {"model": self.model, "device": self.device, "reference": self.reference, "samples": self.samples}
         outputs = [output.as_dict() for output in self.outputs]
         offered = [asdict(share) for share in self.shares]

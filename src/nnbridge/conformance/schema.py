@@ -52,45 +52,45 @@ def _errors(content: object) -> Iterator[Reason]:
     yield from _mismatches(content, {"cases": [_CASE]}, "the file")
     assert isinstance(content, dict)
     for case in content["cases"]:
-        model, place = case["model"], f"case {case['name']}"
+        model, where = case["model"], f"case {case['name']}"
         for subgraph in (model, *model.get("referenced", ())):
-            yield from _unknown_names(subgraph, place)
+            yield from _unknown_names(subgraph, where)
         for role in ("inputs", "outputs"):
             if len(case[role]) != len(model[role]):
-                yield Reason(f"values for the model's {len(model[role])} {role}", str(len(case[role])), operand=place)
+                yield Reason(f"values for the model's {len(model[role])} {role}", str(len(case[role])), operand=where)
             for values in case[role]:
-                yield from _not_numbers(values, place)
+                yield from _not_numbers(values, where)
 
 
-def _mismatches(value: object, schema: Schema, place: str) -> Iterator[Reason]:
+def _mismatches(value: object, schema: Schema, where: str) -> Iterator[Reason]:
     """Where a value does not match the schema."""
     kind = dict if isinstance(schema, dict) else list if isinstance(schema, list) else schema
     # JSON's true is no number, although Python's is.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         rule = " or ".join(_KINDS.get(k, "null") for k in kinds)
-        yield Reason(rule, "null" if value is None else _KINDS[type(value)], operand=place)
+        yield Reason(rule, "null" if value is None else _KINDS[type(value)], operand=where)
     elif isinstance(schema, list) and isinstance(value, list):
         for i, item in enumerate(value):
-            yield from _mismatches(item, schema[0], f"{place}[{i}]")
+            yield from _mismatches(item, schema[0], f"{where}[{i}]")
     elif isinstance(schema, dict) and isinstance(value, dict):
         for key, inner in schema.items():
             name = key.removesuffix("?")
             if name in value:
-                yield from _mismatches(value[name], inner, f"{place}.{name}")
+                yield from _mismatches(value[name], inner, f"{where}.{name}")
             elif name == key:
-                yield Reason(f"an object with {name}", ", ".join(map(repr, value)) or "an empty one", operand=place)
+                yield Reason(f"an object with {name}", ", ".join(map(repr, value)) or "an empty one", operand=where)
 
 
-def _not_numbers(values: object, place: str) -> Iterator[Reason]:
+def _not_numbers(values: object, where: str) -> Iterator[Reason]:
     """Values that are not numbers."""
     if isinstance(values, list) and not set(map(type, values)) <= {int, float, bool}:
         for value in values:
             if not isinstance(value, _NUMBER) and not (isinstance(value, str) and value in SPECIAL):
-                yield Reason(f"numbers, {', '.join(SPECIAL)}", repr(value), operand=place)
+                yield Reason(f"numbers, {', '.join(SPECIAL)}", repr(value), operand=where)
 
 
-def _unknown_names(subgraph: Mapping[str, Any], place: str) -> Iterator[Reason]:
+def _unknown_names(subgraph: Mapping[str, Any], where: str) -> Iterator[Reason]:
     """Types that NNAPI does not have, and indices of operands that do not exist."""
     count = len(subgraph["operands"])
     for what, items, known in (
@@ -98,10 +98,10 @@ def _unknown_names(subgraph: Mapping[str, Any], place: str) -> Iterator[Reason]:
         ("operation", subgraph["operations"], tuple(OperationCode.__members__)),
     ):
         for item in items:
-            yield from _not_numbers(item.get("value"), place)
+            yield from _not_numbers(item.get("value"), where)
             if item["type"] not in known:
-                yield Reason(f"an {what} type of NNAPI's", item["type"], operand=place)
+                yield Reason(f"an {what} type of NNAPI's", item["type"], operand=where)
     for holder in (subgraph, *subgraph["operations"]):
         for index in (*holder["inputs"], *holder["outputs"]):
             if not 0 <= index < count:
-                yield Reason(f"one of the {count} operands", str(index), operand=place)
+                yield Reason(f"one of the {count} operands", str(index), operand=where)

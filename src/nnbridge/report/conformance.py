@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,18 +16,19 @@ _MAX_REASONS = 20
 
 def conformance_tables(outcome: Outcome, title: str) -> list[Table | str]:
     """The first failures, counts by suite, and which operations a driver does not accept for which reasons."""
-    failures = [(f"{r.suite}/{r.spec} {r.case}: {r.failure.message}") for r in outcome.results if r.failure]
+    failures = [f"{r.suite}/{r.spec} {r.case}: {r.failure.message}" for r in outcome.results if r.failure]
     shown: list[Table | str] = [*failures[:_MAX_FAILURES]]
     if len(failures) > _MAX_FAILURES:
         shown.append(f"{counted(len(failures) - _MAX_FAILURES, 'more failure')}: see --json")
-    columns = (*STATUSES, "total")
-    tallies = [*outcome.suites.items(), ("all", outcome.sums)]
-    rows = [(name, *(str(tally[column]) for column in columns)) for name, tally in tallies]
-    shown.append(Table(title, ("suite", *(column.replace("_", " ") for column in columns)), rows))
-    partly = [(name, tally) for name, tally in outcome.operations.items() if tally[NOT_TAKEN]]
+
+    def tallies(what: str, title: str, counts: Mapping[str, Mapping[str, int]]) -> Table:
+        columns = (what, *(status.replace("_", " ") for status in STATUSES), "total")
+        return Table(title, columns, [(name, *map(str, tally.values())) for name, tally in counts.items()])
+
+    shown.append(tallies("suite", title, {**outcome.suites, "all": outcome.sums}))
+    partly = {name: tally for name, tally in outcome.operations.items() if tally[NOT_TAKEN]}
     if partly:
-        rows = [(name, *(str(tally[column]) for column in columns)) for name, tally in partly]
-        shown.append(Table("Operations of cases that were not taken", ("operation", *columns), rows))
+        shown.append(tallies("operation", "Operations of cases that were not taken", partly))
         counts = [
             (r.operation, str(count), " ".join(filter(None, (r.operand, r.rule))), r.found) for r, count in outcome.unsupported
         ]

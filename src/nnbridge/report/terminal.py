@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Cell: TypeAlias = "str | Sequence[str]"
 """The text of a cell, or its lines."""
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _NUMBERS = re.compile(r"[-+.,\d%/ ]*(e[-+]\d+)?[-+.,\d%/ ]*(inf|nan)?")
 _PIECES = re.compile(r"[^:./#@]*[:./#@]+|[^:./#@]+")
 _SMALLER = re.compile(r"[^_-]*[_-]+|[^_-]+")
