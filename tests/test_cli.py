@@ -20,8 +20,8 @@ from tests.runtime.planning import nested, while_model
 
 DIGITS = str(MODELS / "digits_float32.tflite")
 REFERENCE = str(MODELS / "digits_float32.litert.npz")
-TERMINAL = {"COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "dumb"}
-"""The environment in which rich takes standard output for a terminal without colours."""
+TERMINAL = {"COLUMNS": "80"}
+"""The environment in which tables have the width of a terminal of 80 columns."""
 FAST, MINIMAL = "nnapi-sample_float_fast", "nnapi-sample_minimal"
 
 

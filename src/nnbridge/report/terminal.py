@@ -1,12 +1,13 @@
 """Text for people: tables and lines on a terminal or in a pipe.
 
-Reports are built of :class:`Table` and strings. On a terminal tables have borders and its width; elsewhere they are plain
-columns as wide as their content, one line for each row, so that no name is cut. What comes from files and drivers is printed
+Reports are built of :class:`Table` and strings. On a terminal, and where COLUMNS states a width, tables have borders and fit it;
+elsewhere they are plain columns as wide as their content, one line for each row, so that no name is cut. What comes from files and drivers is printed
 through :func:`printable` alone.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,20 +56,21 @@ class Table:
 
 def show(blocks: Iterable[Table | str], out: Console) -> None:
     """Print tables and lines."""
+    limited = out.is_terminal or "COLUMNS" in os.environ
     for number, block in enumerate(blocks):
         if isinstance(block, str):
-            out.print(printable(block), soft_wrap=not out.is_terminal)
+            out.print(printable(block), soft_wrap=not limited)
             continue
         if number:
             out.print()
         if block.title:
-            out.print(printable(block.title), style="bold", soft_wrap=not out.is_terminal)
-        if out.is_terminal:
+            out.print(printable(block.title), style="bold", soft_wrap=not limited)
+        if limited:
             out.print(_bordered(block))
         else:
             out.print("\n".join(_plain(block)), soft_wrap=True)
         if block.caption:
-            out.print(printable(block.caption), soft_wrap=not out.is_terminal)
+            out.print(printable(block.caption), soft_wrap=not limited)
 
 
 def _cells(table: Table) -> list[list[list[str]]]:
