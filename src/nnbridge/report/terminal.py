@@ -1,8 +1,8 @@
 """Text for people: tables and lines on a terminal or in a pipe.
 
 Reports are built of :class:`Table` and strings. On a terminal, and where COLUMNS states a width, tables have borders and fit it;
-elsewhere they are plain columns as wide as their content, one line for each row, so that no name is cut. What comes from files and drivers is printed
-through :func:`printable` alone.
+elsewhere they are plain columns as wide as their content, one line for each row, so that no name is cut. What comes from files
+and drivers is printed through :func:`printable` alone.
 """
 
 from __future__ import annotations
