@@ -14,7 +14,7 @@ from pathlib import Path
 from script_support import RUNTIMES, argument_parser, finished, one_line_errors
 
 from nnbridge import load
-from nnbridge.cli.common import print_json
+from nnbridge.cli.output import print_json
 from nnbridge.compare import compare, seeded_samples, stored_samples
 from nnbridge.compare.references import reference
 from nnbridge.devices import device

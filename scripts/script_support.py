@@ -136,9 +136,7 @@ def zero_inputs(path: Path) -> dict[str, Array]:
 
 def largest_difference(outputs: Sequence[OutputComparison]) -> str:
     """The largest difference of floating outputs, as a share of the reference's range, and of integer ones in steps."""
-    from nnbridge.compare import RELATIVE_TO_RANGE
-
-    floats = [o.max_abs_diff / (o.atol / RELATIVE_TO_RANGE or 1.0) for o in outputs if o.max_quant_diff is None]
+    floats = [o.largest / (o.range or 1.0) for o in outputs if o.max_quant_diff is None]
     steps = [o.max_quant_diff for o in outputs if o.max_quant_diff is not None]
     return ", ".join([f"{max(v):.1e}" for v in (floats,) if v] + [f"{max(v)} st" for v in (steps,) if v])
 
@@ -150,7 +148,11 @@ def share_unequal(outputs: Sequence[OutputComparison]) -> float:
 
 def failures(outputs: Sequence[OutputComparison]) -> list[str]:
     """What is wrong with each output beyond its tolerance."""
-    return [f"{o.name}: {o.problem or f'{o.beyond} of {o.elements} beyond {o.atol:.3g}'}" for o in outputs if not o.passed]
+    return [
+        f"{o.name}: {o.problem or f'{o.beyond} of {o.elements} beyond {o.atol:.2g} + {o.rtol:.2g} * |reference|'}"
+        for o in outputs
+        if not o.passed
+    ]
 
 
 def verdict(problems: Sequence[str]) -> str:

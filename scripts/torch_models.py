@@ -30,7 +30,7 @@ from rich.table import Table
 from script_support import Array, argument_parser, finished, kept_folder, one_line_errors, operations_by_place
 
 from nnbridge import Compilation, Execution, Model, load
-from nnbridge.compare import RELATIVE_TO_RANGE
+from nnbridge.compare import RELATIVE_TOLERANCE
 from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import drivers
@@ -136,7 +136,7 @@ class Difference:
             return
         difference = np.abs(found.astype(np.float64) - expected.astype(np.float64))
         unit = float(np.ptp(expected)) if step is None else step
-        allowed = RELATIVE_TO_RANGE if step is None else 1.001  # multiples of the step are rounded to float32
+        allowed = RELATIVE_TOLERANCE if step is None else 1.001  # multiples of the step are rounded to float32
         scaled = difference / unit
         self.count += expected.size
         self.largest = max(self.largest, float(scaled.max()))
@@ -268,7 +268,7 @@ def plain_networks(chosen: Sequence[Network], folder: Path, console: Console) ->
         difference = float(np.abs(answer - expected).max() / np.ptp(expected))
         (nnapi, host), inner = places(compilation), inner_transposes(model)
         pairs = list(zip(partitions(model), partitions(other), strict=True))
-        good = host == 0 and inner == 0 and difference <= RELATIVE_TO_RANGE and all(a == b for a, b in pairs)
+        good = host == 0 and inner == 0 and difference <= RELATIVE_TOLERANCE and all(a == b for a, b in pairs)
         passed &= good
         figures = (nnapi, host, inner, f"{difference:.1e}", *(f"{a}/{b}" for a, b in pairs))
         table.add_row(network.name, layout, *map(str, figures), "yes" if good else "NO")

@@ -13,12 +13,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nnbridge import storage
+from nnbridge.cli import commands
 from nnbridge.cli.commands import cli
 from tests.conftest import MODELS
 from tests.runtime.planning import nested, while_model
 
 DIGITS = str(MODELS / "digits_float32.tflite")
 REFERENCE = str(MODELS / "digits_float32.litert.npz")
+TERMINAL = {"COLUMNS": "80"}
+"""The environment in which tables have the width of a terminal of 80 columns."""
 FAST, MINIMAL = "nnapi-sample_float_fast", "nnapi-sample_minimal"
 
 
@@ -137,7 +140,9 @@ def test_the_limit_on_partitions_is_the_delegates_with_the_delegates_mapping() -
 
 
 def test_plan_tables_fit_a_terminal() -> None:
-    for line in call("plan", DIGITS, "--device", f"{FAST},{MINIMAL}").stdout.splitlines():
+    shown = CliRunner().invoke(cli, ["plan", DIGITS, "--device", f"{FAST},{MINIMAL}"], env=TERMINAL).stdout
+    assert "┃" in shown
+    for line in shown.splitlines():
         assert len(line) <= 80
 
 
@@ -259,7 +264,7 @@ def test_a_cache_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> N
 def test_a_cache_directory_that_no_device_uses_is_told_and_not_made(command: tuple[str, ...], tmp_path: Path) -> None:
     result = call(command[0], DIGITS, *command[1:], "--device", FAST, "--cache-dir", str(tmp_path / "unused"))
     assert result.exit_code == 0
-    assert "Cache: no step runs on a device that keeps what it compiles" in result.output
+    assert "Cache: no step runs on a device that caches compiled models" in result.output
     assert not (tmp_path / "unused").exists()
 
 
@@ -298,3 +303,28 @@ def test_a_model_is_not_converted_into_its_own_place(tmp_path: Path) -> None:
     source.write_bytes(Path(DIGITS).read_bytes())
     assert "--output: expected another file than the model" in refused("convert", str(source), "-o", str(source))
     assert source.read_bytes() == Path(DIGITS).read_bytes()
+
+
+def test_a_new_file_is_a_new_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = 'import click\n\n\n@click.command()\ndef toy() -> None:\n    """Play."""\n    click.echo("played")\n'
+    (tmp_path / "toy.py").write_text(code)
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
+    assert call("toy").stdout == "played\n"
+    assert "toy      Play." in call("--help").stdout
+    monkeypatch.undo()
+    sys.modules.pop("nnbridge.cli.commands.toy")
+    assert "No such command 'toy'" in call("toy").stderr
+
+
+def test_statistics_of_repeated_runs_leave_out_the_first() -> None:
+    result = data("run", DIGITS, "--seed", "0", "--repeat", "3")
+    assert len(result["milliseconds"]) == 3
+    shown = call("run", DIGITS, "--seed", "0", "--repeat", "3").stderr
+    assert "3 runs: first " in shown
+    assert ", then mean " in shown
+
+
+def test_the_preference_is_a_number_and_a_word() -> None:
+    for name, number in (("low-power", 0), ("fast", 1), ("sustained", 2)):
+        plan = data("plan", DIGITS, "--preference", name)
+        assert (plan["preference"], plan["preference_name"]) == (number, name)

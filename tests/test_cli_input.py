@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from nnbridge import storage
+from nnbridge.cli.arguments import device_files
 from nnbridge.cli.commands import cli
 from nnbridge.compare import load_arrays
+from nnbridge.types import OperationCode
 from tests.conftest import MODELS
+from tests.graphs import unary_chain
+from tests.test_cli import TERMINAL
 
 DIGITS = str(MODELS / "digits_float32.tflite")
 ONNX = str(MODELS / "digits_float32.onnx")
@@ -109,7 +118,9 @@ def test_seeds_and_steps_with_stored_samples_are_refused() -> None:
 def test_what_was_found_is_said_of_empty_lists() -> None:
     assert "--seeds: expected whole numbers such as 0,1,2, found ''" in refused(*BY_REFERENCE, "litert", "--seeds", "")
     assert "or a file ending in .npz, found ''" in refused(*BY_REFERENCE, "")
-    assert f"--input: expected NAME=FILE.npy with a name of {INPUT}, found ''" in refused(*RUN, "--input", "")
+    rule = f"NAME=FILE.npy with one of the model's inputs as NAME: {INPUT} (float32 [1, 8, 8, 1])"
+    assert f"--input: expected {rule}, found ''" in refused(*RUN, "--input", "")
+    assert f"--input: expected {rule}, found 'foo'" in refused(*RUN, "--input", "foo=x.npy")
     assert "nofile.npz: expected a .npz file of numbers, found No such file or directory" in refused(*BY_REFERENCE, "nofile.npz")
 
 
@@ -182,5 +193,124 @@ def test_a_file_that_is_no_model_says_what_was_expected_and_found(tmp_path: Path
     found = refused("plan", str(text))
     assert f"{text}: expected a model file (" in found
     assert ".nnapi), found a file that begins with b'some tex'" in found
-    assert f"{empty}: expected a readable TFLite file, found an empty file" in refused("plan", str(empty))
+    assert f"{empty}: expected a model file, found an empty file" in refused("plan", str(empty))
     assert "missing.tflite: expected a model file, found none at this path" in refused("plan", str(tmp_path / "missing.tflite"))
+
+
+@pytest.mark.parametrize("name", ["model.tflite", "model.onnx", "model.nnapi"])
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "a Git LFS pointer"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html><html></html>", "an HTML page"),
+        (b"<html>", "an HTML page"),
+        (b"", "an empty file"),
+    ],
+)
+def test_a_file_that_is_often_taken_for_a_model_is_named(name: str, content: bytes, found: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    for command in ("plan", "inspect"):
+        assert f"{path}: expected a model file, found {found}" in refused(command, str(path))
+
+
+def test_a_pipe_is_no_model_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/null", str(tmp_path / "pipe")):
+        assert f"{path}: expected a model file, found a device or pipe" in refused("inspect", path)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(Path(DIGITS).read_bytes())
+    return path
+
+
+def test_outputs_do_not_replace_what_is_read(model: Path, tmp_path: Path) -> None:
+    image, profile = tmp_path / "image.npy", tmp_path / "mine.toml"
+    np.save(image, np.zeros((1, 8, 8, 1), np.float32))
+    profile.write_text('[[device]]\nname = "mine"\n[device.operations]\nothers = {}\n')
+    link = tmp_path / "link.npz"
+    link.symlink_to(model)
+    for written, read in ((model, "the model"), (link, "the model"), (image, "an input"), (profile, "a device's")):
+        before = written.read_bytes()
+        for option, name in (("-o", "--output"), ("--samples", "--samples")):
+            arguments = (str(model), "--input", f"{INPUT}={image}", "--device", f"process:{profile}#mine", option, str(written))
+            assert f"{name}: expected another file than {read}, found {written}" in refused("run", *arguments)
+        assert written.read_bytes() == before
+    assert set(device_files([f"caching:{profile}@4,a"])) == {profile}
+
+
+def test_outputs_do_not_replace_each_other(model: Path, tmp_path: Path) -> None:
+    both = str(tmp_path / "both.npz")
+    message = refused("run", str(model), "--seed", "0", "-o", both, "--samples", str(tmp_path / "." / "both.npz"))
+    assert f"--samples: expected another file than --output of the same command, found {both}" in message
+    assert not Path(both).exists()
+
+
+def test_a_file_of_arrays_has_its_suffix(model: Path, tmp_path: Path) -> None:
+    message = refused("run", str(model), "--seed", "0", "-o", str(tmp_path / "outputs.txt"))
+    assert "--output: expected a file that ends in .npz" in message
+
+
+def test_an_input_whose_shape_is_stated_twice_is_refused() -> None:
+    message = refused("plan", DIGITS, "--shape", f"{INPUT}=1,8,8,1", "--shape", f"{INPUT}=2,8,8,1")
+    assert f"--shape {INPUT}: expected each input once, found 1,8,8,1 and 2,8,8,1" in message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux")
+def test_a_file_name_that_is_not_utf8_is_refused_where_it_cannot_be_used(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/m\xff.tflite")
+    Path(path).write_bytes(Path(DIGITS).read_bytes())
+    shown = f"found {tmp_path}/m\\xff.tflite"
+    if find_spec("ai_edge_litert"):
+        assert shown in refused("compare", path, "--reference", "litert")
+    assert shown in refused("convert", path, "-o", str(tmp_path / "m.nnapi"))
+    assert CliRunner().invoke(cli, ["compare", path, "--reference", REFERENCE]).exit_code == 0
+    assert "/m\\xff.tflite: tflite" in CliRunner().invoke(cli, ["inspect", path]).stdout
+
+
+def test_control_characters_of_names_are_escaped(tmp_path: Path) -> None:
+    hostile = "x\x1b]0;pwn\x07\n\u202e"
+    escaped = "x\\x1b]0;pwn\\x07\\n\\u202e"
+    chain = unary_chain(OperationCode.FLOOR)
+    operands = tuple(replace(operand, name=f"{hostile}{k}") for k, operand in enumerate(chain.main.operands))
+    model = replace(chain, name=hostile, main=replace(chain.main, operands=operands))
+    path = tmp_path / f"{hostile}.nnapi"
+    storage.save(model, path)
+    for command in (("inspect",), ("plan", "--full"), ("run", "--seed", "0"), ("run", "--input", "a=b")):
+        for environment in ({}, TERMINAL):
+            result = CliRunner().invoke(cli, [command[0], str(path), *command[1:]], env=environment)
+            assert not {"\x1b", "\x07", "\u202e"} & set(result.output), command
+            assert escaped[:8] in result.output
+
+
+def test_a_seeded_tolerance_that_is_no_number_is_refused() -> None:
+    for option in ("--atol", "--rtol"):
+        for value in ("nan", "inf", "-1"):
+            assert f"{option}: expected a finite number from 0" in refused(*BY_REFERENCE, REFERENCE, option, value)
+
+
+def test_tolerances_decide_the_verdict() -> None:
+    def status(*options: str) -> int:
+        return CliRunner().invoke(cli, [*BY_REFERENCE, REFERENCE, *options]).exit_code
+
+    assert [status(), status("--atol", "0", "--rtol", "0"), status("--atol", "1e-5", "--rtol", "0")] == [0, 1, 0]
+
+
+def test_an_open_dimension_is_named_with_its_option(shared: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = shared / "models" / "onnx" / "silero_vad_16k_op15.onnx"
+    message = refused("compare", str(path), "--reference", "onnxruntime")
+    assert "input input leaves dimension 0, 1 of [?, ?] open and 1 was used: state it with --shape input=N,N" in message
+    shapes = ("--shape", "input=1,512", "--shape", "state=2,1,128")
+    assert CliRunner().invoke(cli, ["compare", str(path), "--reference", "onnxruntime", *shapes]).exit_code == 0
+
+
+def test_an_error_of_our_own_is_no_failed_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr("nnbridge.loading.load_with_report", broken)
+    assert "nnbridge: internal error: OverflowError: too large (NNBRIDGE_TRACEBACK=1" in refused(*BY_REFERENCE, REFERENCE)

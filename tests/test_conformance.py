@@ -1,21 +1,27 @@
-"""Android's conformance cases on nnapi-reference, and how they are judged."""
+"""Android's conformance cases on nnapi-reference, and how their outputs are checked."""
 
 from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from nnbridge.cli.commands import cli
-from nnbridge.conformance.cases import Case, judge, spec_files
+from nnbridge.conformance.cases import Case, check_outputs, spec_files
+from nnbridge.conformance.outcome import NOT_TAKEN, REFUSED, CaseResult, Outcome
 from nnbridge.conformance.run import Setting, run_all, run_file
 from nnbridge.conformance.variants import VARIANTS
+from nnbridge.devices.device import Support
+from nnbridge.model import Model
 from tests.conftest import shared_folder
+from tests.runtime.drivers import Driver
 
 CASES = shared_folder() / "vts"
 SPECS = sorted(CASES.glob("*/*.json.gz")) if CASES.is_dir() else []
@@ -30,14 +36,14 @@ def _float_case(expected: float, *, relaxed: bool = False) -> Case:
 
 
 @pytest.mark.parametrize(("found", "relaxed", "passes"), [(1.00001, False, True), (1.00002, False, False), (1.009, True, True)])
-def test_floats_are_judged_at_the_harness_tolerance(found: float, relaxed: bool, passes: bool) -> None:
+def test_floats_are_checked_at_the_harness_tolerance(found: float, relaxed: bool, passes: bool) -> None:
     # 1e-5 + 5 ulp of 1.0 = 1.06e-5; relaxed 2 * 5 * 2**-10 = 0.00977.
-    failure = judge(_float_case(1.0, relaxed=relaxed), [np.array([found], np.float32)])
+    failure = check_outputs(_float_case(1.0, relaxed=relaxed), [np.array([found], np.float32)])
     assert (failure is None) == passes
 
 
 def test_wrong_dimensions_fail() -> None:
-    failure = judge(_float_case(1.0), [np.ones((1, 1), np.float32)])
+    failure = check_outputs(_float_case(1.0), [np.ones((1, 1), np.float32)])
     assert failure is not None
     assert "dimensions [1], found [1, 1]" in failure.message
 
@@ -49,7 +55,7 @@ def test_every_case_passes(cases: Path, suite: str, variant: str | None) -> None
     outcome = run_all(files, Setting(variant=variant), jobs=1)
     assert outcome.failures == []
     if variant is None:
-        assert outcome.suites[suite].total > 0
+        assert outcome.suites[suite]["total"] > 0
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -67,7 +73,7 @@ def test_a_device_that_answers_wrongly_fails(cases: Path) -> None:
 def test_cases_that_a_driver_does_not_take_whole_are_skipped_and_nothing_else_is(cases: Path) -> None:
     outcome = run_all(spec_files(cases, specs=("relu_float_1", "relu_quant8_2")), Setting("nnapi-sample_float_fast"), 1)
     tally = outcome.suites["V1_0"]
-    assert (tally.passed, tally.failed, tally.not_taken) == (2, 0, 2)
+    assert (tally["passed"], tally["failed"], tally["not_taken"]) == (2, 0, 2)
     assert outcome.passed
     assert not run_all(spec_files(cases, specs=("relu_quant8_2",)), Setting("nnapi-sample_float_fast"), 1).passed
 
@@ -81,7 +87,83 @@ def test_a_variant_that_no_case_has_is_bad_input(cases: Path) -> None:
 def test_a_device_that_takes_no_case_whole_fails_and_is_told_so(cases: Path) -> None:
     result = CliRunner().invoke(cli, ["vts", str(cases), "--spec", "relu_float_1", "--device", "nnapi-sample_quant"])
     assert result.exit_code == 1
-    assert "No case ran: nnapi-sample_quant takes none of them whole." in result.stdout
+    assert "No case ran: nnapi-sample_quant accepts none of them whole." in result.stdout
+
+
+class _Raises(Driver):
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        raise RuntimeError("bug in my driver")
+
+
+class _TooMany(Driver):
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        return [False] * 100
+
+
+RAISES, TOO_MANY = _Raises("raises"), _TooMany("too-many")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("RAISES", "getSupportedOperations: RuntimeError: bug in my driver"),
+        ("TOO_MANY", "getSupportedOperations: ValueError: 100 answers for 1 operations"),
+    ],
+)
+def test_a_driver_that_cannot_be_asked_fails(device: str, message: str, cases: Path) -> None:
+    arguments = ["vts", str(cases), "--spec", "relu_float_1", "--device", f"tests.test_conformance:{device}"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 1
+    assert message in result.stdout
+
+
+def test_models_that_must_be_refused_are_no_cases_that_ran() -> None:
+    files = [path for path in SPECS if path.parent.name == "V1_2" and path.name.startswith("quantize_quant8")]
+    refused = CaseResult("s", "p", "c", REFUSED)
+    skipped = CaseResult("s", "p", "d", NOT_TAKEN)
+    assert (Outcome([refused, skipped]).nothing_ran, Outcome([refused]).nothing_ran, Outcome([]).nothing_ran) == (
+        True,
+        False,
+        True,
+    )
+    assert files == [] or not run_all(files, Setting(), 1).nothing_ran
+
+
+def test_cases_that_are_not_taken_are_counted_by_operation_and_reason(cases: Path) -> None:
+    arguments = ["vts", str(cases), "--spec", "relu_float_1", "--spec", "relu_quant8_2", "--device", "nnapi-sample_float_fast"]
+    found = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)
+    counts = {"passed": 2, "failed": 0, "refused_as_expected": 0, "not_taken": 2, "total": 4}
+    assert found["operations"]["RELU"] == counts
+    reasons = {reason["operation"]: reason for reason in found["unsupported"]}
+    assert (reasons["RELU"]["found"], reasons["RELU"]["cases"]) == ("TENSOR_QUANT8_ASYMM", 2)
+    shown = CliRunner().invoke(cli, arguments).stdout
+    assert "Operations of cases that were not taken" in shown
+    assert "TENSOR_QUANT8_ASYMM" in shown
+
+
+def test_junit_has_a_test_case_for_each_case(cases: Path, tmp_path: Path) -> None:
+    specs = ("--spec", "relu_float_1", "--spec", "relu_quant8_2")
+    for device, counts, status in (
+        ("nnapi-sample_float_fast", ("4", "0", "2"), 0),
+        ("tests.test_conformance:RAISES", ("4", "4", "0"), 1),
+    ):
+        path = tmp_path / "results.xml"
+        arguments = ["vts", str(cases), *specs, "--device", device, "--junit", str(path)]
+        assert CliRunner().invoke(cli, arguments).exit_code == status
+        (suite,) = ElementTree.parse(path).getroot()
+        assert suite.get("name") == "V1_0"
+        assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == counts
+        assert len(suite.findall("testcase")) == 4
+        assert {case.get("classname") for case in suite} == {"V1_0.relu_float_1", "V1_0.relu_quant8_2"}
+        assert len(suite.findall("testcase/failure")) == int(counts[1])
+        assert len(suite.findall("testcase/skipped")) == int(counts[2])
+
+
+def test_junit_does_not_replace_a_spec(tmp_path: Path) -> None:
+    folder = _spec(tmp_path, {"cases": []})
+    result = CliRunner().invoke(cli, ["vts", str(folder), "--junit", str(folder / "V1_0" / "bad.json.gz")])
+    assert result.exit_code == 2
+    assert "--junit: expected another file than the cases" in result.stderr
 
 
 def _spec(folder: Path, content: object) -> Path:

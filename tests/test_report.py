@@ -1,4 +1,4 @@
-"""What commands print on a terminal of 80 columns."""
+"""What commands print on a terminal of 80 columns, and elsewhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from rich.table import Table
 
 from nnbridge import storage
 from nnbridge.cli.commands import cli
-from nnbridge.cli.models import _output_line
 from nnbridge.converters.inspection import Inspection
 from nnbridge.model import Model
 from nnbridge.report.inspection import inspection_tables
-from nnbridge.report.wording import Names, counted
+from nnbridge.report.outputs import output_lines
+from nnbridge.report.terminal import Names, counted
 from tests.conftest import MODELS
 from tests.graphs import constant_add
+from tests.test_cli import TERMINAL
 from tests.tflite.shared import real_model
 
 FLOAT32, REFERENCE = MODELS / "digits_float32.tflite", MODELS / "digits_float32.litert.npz"
@@ -29,7 +30,12 @@ FLOAT32, REFERENCE = MODELS / "digits_float32.tflite", MODELS / "digits_float32.
 
 def narrow(*arguments: Any) -> Result:
     """A command's result on a terminal of 80 columns."""
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments], env=TERMINAL)
+
+
+def piped(*arguments: Any) -> Result:
+    """A command's result where no terminal is."""
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def test_an_output_of_another_shape_is_named_and_told_below_the_table(tmp_path: Path) -> None:
@@ -87,7 +93,7 @@ def test_a_reason_names_an_operation_of_a_host_extension() -> None:
 
 def test_a_plan_marks_what_the_delegate_would_not_hand_over() -> None:
     result = narrow("plan", MODELS / "digits_dynamic.tflite")
-    assert "(wide): beyond what TFLite's delegate or ONNX Runtime's provider gives to NNAPI" in result.stdout
+    assert "(wide): beyond what TFLite's delegate or ONNX Runtime's provider hands to NNAPI" in result.stdout
     assert "(wide)" not in narrow("plan", FLOAT32).stdout
 
 
@@ -105,8 +111,8 @@ def test_what_was_found_is_told_without_pythons_marks() -> None:
 
 def test_a_long_output_takes_two_lines_of_run() -> None:
     item = {"name": "n" * 60, "type": "float32", "shape": [1], "min": 1 / 3, "max": 1.0, "mean": 0.5}
-    assert _output_line(item) == f"{'n' * 60}: float32[1]\n  min 0.333333, max 1, mean 0.5"
-    assert _output_line({**item, "name": "n"}) == "n: float32[1] min 0.333333, max 1, mean 0.5"
+    assert output_lines(item) == [f"{'n' * 60}: float32[1]", "  min 0.333333, max 1, mean 0.5"]
+    assert output_lines({**item, "name": "n"}) == ["n: float32[1] min 0.333333, max 1, mean 0.5"]
 
 
 @pytest.mark.parametrize("group", [(), ("devices",), ("ndk",)])
@@ -144,3 +150,37 @@ def test_a_run_can_be_the_reference_of_a_comparison(tmp_path: Path) -> None:
     refused = narrow("run", saved, "--seed", 0, "--samples", samples, "--repeat", 2)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "--samples: expected one run" in refused.stderr
+
+
+def test_tables_in_a_pipe_are_plain_lines_with_whole_names(tmp_path: Path) -> None:
+    long = "Stateful" * 30
+    storage.save(replace(constant_add(np.ones(3, np.float32)), name=long), tmp_path / "m.nnapi")
+    result = piped("plan", tmp_path / "m.nnapi", "--device", "nnapi-sample_minimal,nnapi-sample_float_slow").stdout
+    lines = result.splitlines()
+    assert lines[0] == f"Plan of {long}: 1 on device in 1 step"
+    assert lines[1:3] == ["step  device                place   operations", "   0  nnapi-sample_minimal  device  ADD"]
+    assert lines[-1].startswith("nnapi-sample_minimal  ADD         nnapi-sample_float_slow: relative execution time 1.3, ")
+    assert not set(result) & set("│┃─")
+
+
+def test_an_operation_of_the_host_has_no_reasons_of_drivers() -> None:
+    yamnet = real_model("yamnet_wavin_quantized_mel_relu6")
+    shown = piped("plan", yamnet, "--device", "nnapi-sample_minimal").stdout
+    (line,) = (line for line in shown.splitlines() if line.startswith("host ") and "RFFT2D" in line)
+    assert line.endswith("not an NNAPI operation")
+
+
+def test_a_failing_output_has_its_worst_element_and_counts_what_is_not_finite(tmp_path: Path) -> None:
+    arrays = dict(np.load(REFERENCE))
+    (name,) = (name for name in arrays if name.startswith("output:"))
+    arrays[name][3, 0, 4] += 1
+    arrays[name][5, 0, 2] = np.nan
+    np.savez(tmp_path / "off.npz", **arrays)
+    result = piped("compare", FLOAT32, "--reference", tmp_path / "off.npz")
+    assert result.exit_code == 1
+    assert "PartitionedCall:0: 1 element infinite or no number on one side or both, 1 of them not the same" in result.stdout
+    assert "2 of 640 elements beyond tolerance, the worst at [0, 2] of sample 5: " in result.stdout
+    found = json.loads(piped("compare", FLOAT32, "--reference", tmp_path / "off.npz", "--json").stdout)["outputs"][0]
+    assert found["max_abs_diff"] == pytest.approx(1, abs=1e-5)
+    assert (found["non_finite"], found["non_finite_unequal"], found["beyond"]) == (1, 1, 2)
+    assert (found["worst"]["sample"], found["worst"]["index"], found["worst"]["expected"]) == ("sample 5", [0, 2], None)

@@ -118,3 +118,9 @@ def test_an_interrupt_is_no_failed_comparison(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("nnbridge.loading.load_with_report", interrupted)
     assert CliRunner().invoke(cli, BY_REFERENCE).exit_code == 130
+
+
+@pytest.mark.parametrize("arguments", [("plan", DIGITS), ("devices", "--json")])
+def test_output_that_is_closed_is_an_error(arguments: tuple[str, ...]) -> None:
+    done = nnbridge(*arguments, redirect=">&-")
+    assert (done.returncode, done.stderr) == (2, "nnbridge: standard output: closed\n")

@@ -18,10 +18,9 @@ def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
 
 
 def load_with_report(path: str | Path, options: ConversionOptions | None = None) -> tuple[Model, tuple[Mapped, ...]]:
-    """The same, and what became of each operator where the converter tells."""
+    """The same, and the outcome of each operator where the converter reports it."""
     path, options = Path(path), options or ConversionOptions()
-    if not path.is_file():
-        raise ConversionError(Reason("a model file", "a folder" if path.is_dir() else "none at this path", str(path)))
+    _check_is_model(path)
     converter = None if is_saved(path) else converter_for(path)
     check_options(options, path, converter)
     if converter is None:
@@ -34,13 +33,38 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
 def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspection:
     """Look into a model file of any format that can be loaded; ConversionError for anything that is wrong with it."""
     path, options = Path(path), options or ConversionOptions()
-    if not path.is_file() or is_saved(path):
+    _check_is_model(path)
+    if is_saved(path):
         return inspect_model(load(path, options), path)
     converter = converter_for(path)
     check_options(options, path, converter)
     if converter.inspect is None:
         return inspect_model(converter.convert(path, options), path)
     return converter.inspect(path, options)
+
+
+_NO_MODELS = {
+    b"version https://git-lfs": "a Git LFS pointer (`git lfs pull` fetches the file that it stands for)",
+    b"<!doctype html": "an HTML page, such as a download's error or preview page",
+    b"<html": "an HTML page, such as a download's error or preview page",
+}
+"""How files begin that are often taken for models, in lower case → what they are."""
+
+
+def _check_is_model(path: Path) -> None:
+    """ConversionError for what is no file, and for files that cannot be models of any format."""
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "a device or pipe" if path.exists() else "none at this path"
+        raise ConversionError(Reason("a model file", found, str(path)))
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise ConversionError(Reason("a readable model file", error.strerror or str(error), str(path))) from error
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    found = next((what for mark, what in _NO_MODELS.items() if start.startswith(mark)), "" if head else "an empty file")
+    if found:
+        raise ConversionError(Reason("a model file", found, str(path)))
 
 
 def is_saved(path: Path) -> bool:

@@ -122,8 +122,8 @@ def test_a_driver_that_refuses_what_it_took_is_named() -> None:
 
 def test_a_model_that_fell_back_is_no_wish_of_the_driver(faulty: str) -> None:
     shown = told("plan", DIGITS, "--device", faulty)
-    assert "faulty: took it, but" in shown
-    assert "wants fell back" not in shown
+    assert "faulty: accepted it, but" in shown
+    assert "requires fell back" not in shown
 
 
 @pytest.mark.parametrize("prefix", ["", "process:"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnbridge import devices, storage
-from nnbridge.compare import compare, seeded_samples, stored_samples, turned
+from nnbridge.compare import compare, seeded_samples, sign_flipped, stored_samples
 from nnbridge.compare.references import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import InputError
@@ -37,9 +37,9 @@ def _finished(model: Model) -> Compilation:
 def test_the_sign_bit_is_turned_for_a_uint8_operand_that_was_int8() -> None:
     operand = Operand(OperandCode.TENSOR_QUANT8_ASYMM, (3,), 1.0, source_type="int8")
     values = np.array([0, 128, 255], np.uint8)
-    assert turned(operand, values).tolist() == [-128, 0, 127]
-    np.testing.assert_array_equal(turned(operand, turned(operand, values)), values)
-    assert turned(Operand(OperandCode.TENSOR_QUANT8_ASYMM, (3,), 1.0), values) is values
+    assert sign_flipped(operand, values).tolist() == [-128, 0, 127]
+    np.testing.assert_array_equal(sign_flipped(operand, sign_flipped(operand, values)), values)
+    assert sign_flipped(Operand(OperandCode.TENSOR_QUANT8_ASYMM, (3,), 1.0), values) is values
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, 4])

@@ -1,7 +1,8 @@
-"""The command line: ``nnbridge convert | inspect | plan | run | compare | devices | ndk | vts``.
+"""The command line ``nnbridge``; :mod:`nnbridge.cli.commands` holds its commands.
 
-Exit status: 0 on success, 1 where a comparison or conformance run fails, 2 for bad input and for output that cannot be
-written, with one clear message; 130 and 141 after an interrupt and where nobody reads the output, as in shells.
+Exit status: 0 on success, 1 where a comparison or conformance run fails and for nothing else, 2 for bad input, output that
+cannot be written and internal errors, with one message; 130 and 141 after an interrupt and where nobody reads the output, as
+in shells.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the console script; a failing command says why in one message and never shows a traceback."""
+    """Entry point of the console script; a command that fails prints one message and no traceback."""
     # ``--device my_module:MyDriver`` is found in the current folder as well, behind everything that is installed.
     sys.path.append(os.getcwd())
     try:
         from nnbridge.cli.commands import cli, discard_output
     except ImportError as error:  # pragma: no cover - only in a broken installation
         sys.exit(f"nnbridge: the command line needs click and rich ({error})")
+    if sys.stdout is None:
+        # The next file that is opened would have its descriptor, and be written to by drivers that print.
+        print("nnbridge: standard output: closed", file=sys.stderr)
+        sys.exit(2)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

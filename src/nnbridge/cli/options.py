@@ -1,4 +1,4 @@
-"""The options of commands that take a model file, and what they make: a conversion, a model, a compilation."""
+"""The options of commands that read a model file, and what follows from them: a conversion, a model, a compilation."""
 
 from __future__ import annotations
 
@@ -10,137 +10,89 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import parse_shape
-from nnbridge.cli.common import Command, drivers_apart, working
+from nnbridge.cli.arguments import parse_shapes
+from nnbridge.cli.output import Command, drivers_apart, working
+from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.report import PREFERENCES
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
     from nnbridge.converters.inspection import Mapped
     from nnbridge.devices.device import Device
-    from nnbridge.model import Model
     from nnbridge.runtime.compilation import Compilation
 
 PARTITIONING = ("no", "with-fallback", "without-fallback")
 """Partitioning modes, by number."""
-PREFERENCES = {"low-power": 0, "fast": 1, "sustained": 2}
 MODEL = click.argument("model", type=click.Path(path_type=Path))
+
+
+def option(name: str, *names: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option whose default, if it has one, is shown in the help; ``values`` are the words to choose from."""
+    if "values" in settings:
+        settings["type"] = click.Choice(list(settings.pop("values")))
+    shown = "default" in settings and settings["default"] not in (None, "")
+    return click.option(name, *names, show_default=shown, **settings)
 
 
 def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
     """``--help`` lists them in this order."""
-    for option in reversed(options):
-        command = option(command)
+    for add in reversed(options):
+        command = add(command)
     return command
-
-
-def model_options(command: Command) -> Command:
-    """Options of every command that converts a model file."""
-    mapping = click.option(
-        "--mapping",
-        type=click.Choice(["wide", "delegate", "provider"]),
-        default="wide",
-        show_default=True,
-        help="wide: all that NNAPI can express; delegate, provider: only what Android's delegate hands to NNAPI of a TFLite "
-        "file, and ONNX Runtime's provider of an ONNX file.",
-    )
-    return mapping(conversion_options(command))
 
 
 def conversion_options(command: Command) -> Command:
     """Options of every command that reads a model file."""
+    level = "Highest NNAPI feature level that the model may need."
+    layout = "Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc."
+    doubles = "float64 values of ONNX files are computed by the host, narrowed to float32, or the file is refused."
     return _with_options(
         command,
-        click.option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
-        click.option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
-        click.option(
-            "--feature-level",
-            type=click.IntRange(1, 8),
-            metavar="1-8",
-            default=8,
-            show_default=True,
-            help="Highest NNAPI feature level that the model may need.",
-        ),
-        click.option(
-            "--layout",
-            type=click.Choice(["auto", "nhwc", "nchw"]),
-            default="auto",
-            show_default=True,
-            help="Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc.",
-        ),
-        click.option(
-            "--float64",
-            type=click.Choice(["host", "narrow", "refuse"]),
-            default="host",
-            show_default=True,
-            help="What becomes of float64 values of ONNX files: computed by the host, made float32, or the file is refused.",
-        ),
+        option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
+        option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
+        option("--feature-level", type=click.IntRange(1, 8), metavar="1-8", default=8, help=level),
+        option("--layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
+        option("--float64", values=("host", "narrow", "refuse"), default="host", help=doubles),
     )
+
+
+def model_options(command: Command) -> Command:
+    """Options of every command that converts a model file."""
+    mapping = """wide: all that NNAPI can express; delegate, provider: only what Android's delegate hands to NNAPI of a TFLite
+        file, and ONNX Runtime's provider of an ONNX file."""
+    return option("--mapping", values=("wide", "delegate", "provider"), default="wide", help=mapping)(conversion_options(command))
 
 
 def device_options(command: Command) -> Command:
     """Options of every command that compiles."""
+    devices = "Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone."
+    alone = "These devices only: no CPU, no fallback (createForDevices)."
+    preference = "What decides between devices: relative execution time, or power use for low-power."
+    partitioning = """As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures
+        final. With --no-fallback failures are final anyway."""
+    partitions = """Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators go
+        there, the others to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0."""
+    cache = "Store compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME)."
+    folder = click.Path(path_type=Path, file_okay=False)
     return _with_options(
         command,
-        click.option(
-            "--device",
-            "devices",
-            multiple=True,
-            metavar="NAME[,NAME…]",
-            help="Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone.",
-        ),
-        click.option("--no-fallback", is_flag=True, help="These devices only: no CPU, no fallback (createForDevices)."),
-        click.option(
-            "--preference",
-            type=click.Choice(list(PREFERENCES)),
-            default="fast",
-            show_default=True,
-            help="Which figure chooses between devices: time, or power for low-power.",
-        ),
-        click.option(
-            "--partitioning",
-            type=click.Choice(list(PARTITIONING)),
-            default="with-fallback",
-            show_default=True,
-            help="As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures final. "
-            "With --no-fallback failures are final anyway.",
-        ),
-        click.option(
-            "--max-partitions",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators "
-            "are kept, the others go to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0.",
-        ),
-        click.option(
-            "--cache-dir",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="DIR",
-            help="Keep compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME).",
-        ),
+        option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
+        option("--no-fallback", is_flag=True, help=alone),
+        option("--preference", values=PREFERENCES, default="fast", help=preference),
+        option("--partitioning", values=PARTITIONING, default="with-fallback", help=partitioning),
+        option("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
+        option("--cache-dir", type=folder, metavar="DIR", help=cache),
     )
 
 
 def conversion(*, shapes: Sequence[str], **options: Any) -> ConversionOptions:
-    """What the conversion options ask of a converter."""
+    """The conversion options as a converter receives them."""
     from nnbridge.converters import ConversionOptions
 
-    return ConversionOptions(**options, shapes=dict(parse_shape(text) for text in shapes))
+    return ConversionOptions(**options, shapes=parse_shapes(shapes))
 
 
-def load_model(path: Path, **options: Any) -> Model:
-    """The model of a file."""
-    from nnbridge.loading import load
-
-    with working(f"Reading {path.name}"):
-        return load(path, conversion(**options))
-
-
-def compiled(path: Path, **options: Any) -> Compilation:
-    """The model of a file, compiled for the devices asked for."""
-    return compiled_with_report(path, **options)[0]
-
-
-def compiled_with_report(
+def compiled(
     path: Path,
     *,
     devices: Sequence[str],
@@ -151,8 +103,8 @@ def compiled_with_report(
     no_fallback: bool,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
-    """The same, with what became of each operator of the file."""
-    from nnbridge.errors import InputError, Reason
+    """The model of a file, compiled for the requested devices, with the outcome of each operator of the file."""
+    from nnbridge.devices.device import cache_files_needed
     from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
@@ -170,46 +122,30 @@ def compiled_with_report(
         compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
         compilation.set_preference(PREFERENCES[preference])
         if cache_dir is not None:
-            if _cache(chosen):
-                _make(cache_dir)
+            if any(cache_files_needed(device) != (0, 0) for device in chosen if device.kind == "device"):
+                try:
+                    cache_dir.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise InputError(Reason("a folder that can be created", str(error), operand="--cache-dir")) from error
             compilation.set_caching(cache_dir, checksum(model))
         compilation.set_max_partitions(max_partitions)
         compilation.finish()
     return compilation, mapped
 
 
-def named_devices(given: Sequence[str]) -> list[Device]:
+def named_devices(names: Sequence[str]) -> list[Device]:
     """The devices of ``--device``."""
     from nnbridge import devices as device_list
 
     with drivers_apart():
-        return [device_list.device(name.strip()) for group in given for name in group.split(",")]
+        return [device_list.device(name.strip()) for group in names for name in group.split(",")]
 
 
 @contextmanager
 def _of(path: Path) -> Iterator[None]:
-    """NNAPI's errors with the model's file."""
-    from nnbridge.errors import NnapiError
-
+    """NNAPI's errors, with the model's file in front."""
     try:
         yield
     except NnapiError as error:
         reason = error.reason
         raise type(error)(replace(reason, operation=f"{path} {reason.operation}".rstrip())) from error
-
-
-def _cache(devices: Sequence[Device]) -> bool:
-    """True if one of the devices keeps what it compiles."""
-    from nnbridge.devices.device import cache_files_needed
-
-    return any(cache_files_needed(device) != (0, 0) for device in devices if device.kind == "device")
-
-
-def _make(folder: Path) -> None:
-    """The folder, where there is none."""
-    from nnbridge.errors import InputError, Reason
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(Reason("a folder that can be made", str(error), operand="--cache-dir")) from error

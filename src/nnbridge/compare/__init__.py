@@ -1,43 +1,33 @@
 """Outputs beside a reference's: samples, tolerances, verdicts."""
 
+# What is imported here is the package's interface.
+# mypy: implicit-reexport
+# ruff: noqa: F401
+
+from nnbridge.compare.arrays import Array, load_array, load_arrays, save_arrays
 from nnbridge.compare.comparison import (
-    RELATIVE_TO_RANGE,
+    DEFAULT_TOLERANCE,
+    RELATIVE_TOLERANCE,
+    SINGLE_OPERATION,
     Comparison,
     OutputComparison,
-    Reference,
-    Sample,
+    Tolerance,
     add_sample,
-    as_samples,
     compare,
     fallbacks_of,
-    in_model,
-    load_array,
-    load_arrays,
     new_comparisons,
+)
+from nnbridge.compare.samples import (
+    Reference,
+    Sample,
+    as_samples,
+    in_model,
+    named_inputs,
+    named_outputs,
+    open_dimensions,
     random_array,
     seeded_inputs,
     seeded_samples,
+    sign_flipped,
     stored_samples,
-    turned,
 )
-
-__all__ = [
-    "RELATIVE_TO_RANGE",
-    "Comparison",
-    "OutputComparison",
-    "Reference",
-    "Sample",
-    "add_sample",
-    "as_samples",
-    "compare",
-    "fallbacks_of",
-    "in_model",
-    "load_array",
-    "load_arrays",
-    "new_comparisons",
-    "random_array",
-    "seeded_inputs",
-    "seeded_samples",
-    "stored_samples",
-    "turned",
-]

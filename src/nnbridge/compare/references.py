@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from nnbridge.compare import Reference
+from nnbridge.compare.arrays import Array
+from nnbridge.compare.samples import Reference
 from nnbridge.converters import converter_for
 from nnbridge.errors import InputError, Reason
 from nnbridge.loading import is_saved
 
-Array = npt.NDArray[Any]
-
-
 RESOURCES = ("CALL_ONCE", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "VAR_HANDLE")
-"""Operators by which a file has what outlives LiteRT's reset: variables, places in streams of random numbers."""
+"""Operators with state that outlives LiteRT's reset: variables, positions in streams of random numbers."""
+
+
+def _summary(error: Exception) -> str:
+    """The first line of a runtime's message that says something; the last one is often a mere "failed"."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class LiteRT:
@@ -43,7 +44,7 @@ class LiteRT:
                 self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver["optimised"], num_threads=1)
                 self._open()
         except (ValueError, RuntimeError) as error:
-            raise InputError(Reason("a model that LiteRT runs", str(error), operand=str(path))) from error
+            raise InputError(Reason("a model that LiteRT runs", _summary(error), operand=str(path))) from error
 
     def _open(self) -> None:
         self._interpreter = self._make()
@@ -51,18 +52,17 @@ class LiteRT:
         self._runner = self._interpreter.get_signature_runner(self._signature) if self._signature else None
 
     def reset(self) -> None:
-        """Variable tensors start anew; resource variables with a new interpreter, as LiteRT cannot reset them."""
+        """Reset variable tensors; resource variables need a new interpreter, as LiteRT cannot reset them."""
         if any(operator["op_name"] in RESOURCES for operator in self._interpreter._get_ops_details()):
             self._open()
         self._interpreter.reset_all_variables()
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
-        """Outputs in the file's order, those of a signature by name; inputs are taken in the file's order or by name."""
+        """Outputs in the file's order, those of a signature by name; inputs in the file's order or by name."""
         try:
             return self._outputs(inputs)
         except (ValueError, RuntimeError, TypeError, KeyError) as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InputError(Reason("inputs that LiteRT runs", first, operand="--reference litert")) from error
+            raise InputError(Reason("inputs that LiteRT runs", _summary(error), operand="--reference litert")) from error
 
     def _outputs(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
         if self._runner is not None:
@@ -100,13 +100,13 @@ class OnnxRuntime:
             raise InputError(Reason("ONNX Runtime (pip install onnxruntime)", str(error), operand="--reference")) from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what fails is raised as well
         if as_written:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise InputError(Reason("a model that ONNX Runtime runs", str(error), operand=str(path))) from error
+            raise InputError(Reason("a model that ONNX Runtime runs", _summary(error), operand=str(path))) from error
 
     def reset(self) -> None:
         """ONNX models have no state."""
@@ -117,8 +117,9 @@ class OnnxRuntime:
             return [np.asarray(output) for output in self._session.run(None, self._typed(inputs))]
         except Exception as error:
             # ONNX Runtime's errors have no common class of their own.
-            first = str(error).splitlines()[0]
-            raise InputError(Reason("inputs that ONNX Runtime runs", first, operand="--reference onnxruntime")) from error
+            raise InputError(
+                Reason("inputs that ONNX Runtime runs", _summary(error), operand="--reference onnxruntime")
+            ) from error
 
     def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Inputs with ONNX's scalars, which are vectors of one element in NNAPI, and float64 where it was narrowed."""
@@ -137,12 +138,15 @@ REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
 
 def reference(name: str, path: Path, signature: str = "") -> Reference:
     """A reference runtime by name for a model file, and maybe one signature of it."""
-    made = REFERENCES.get(name)
-    if made is None:
+    if name not in REFERENCES:
         raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="--reference"))
     form = "saved" if is_saved(path) else converter_for(path).name
     if form != FORMATS[name]:
         known = [reference for reference, read in FORMATS.items() if read == form]
         rule = f"{', '.join([*known, 'FILE.npz'])} for {path}, a {form} model"
         raise InputError(Reason(rule, name, operand="--reference"))
-    return made(path, signature)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(Reason(f"a path in UTF-8, which {name} can open", str(path), operand="MODEL")) from error
+    return REFERENCES[name](path, signature)

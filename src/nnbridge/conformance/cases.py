@@ -1,4 +1,4 @@
-"""Conformance cases: reading them, building their models, judging outputs as Android's harness does.
+"""Conformance cases: reading them, building their models, checking outputs as Android's harness does.
 
 A folder holds one gzipped JSON file per spec, ``<suite>/<spec>.json.gz``; see the README beside the data for the format.
 """
@@ -18,10 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.conformance import form
+from nnbridge.conformance.outcome import Failure
+from nnbridge.conformance.schema import SPECIAL, schema_error
 from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
 from nnbridge.types import TYPE_FACTS, OperandCode, OperationCode
+
+Array = npt.NDArray[Any]
 
 FLOAT32_ATOL, FLOAT32_RTOL = 1e-5, 5 * 2.0**-23
 HALF_TOLERANCE = 5 * 2.0**-10
@@ -35,7 +38,7 @@ class Case:
     spec: str
     data: Mapping[str, Any]
     true_dims: tuple[tuple[int, ...], ...] | None = None
-    """Dimensions of the main model's operands, where the model itself does not say them."""
+    """Dimensions of the main model's operands, where the model itself leaves them open."""
 
     def dims(self, operand: int) -> tuple[int, ...]:
         """Dimensions of an operand of the main model in the case's data."""
@@ -52,25 +55,15 @@ class Case:
         return bool(self.data["expect_failure"])
 
     @property
+    def operations(self) -> tuple[str, ...]:
+        """The operations of the main model, each once."""
+        return tuple(dict.fromkeys(operation["type"] for operation in self.data["model"]["operations"]))
+
+    @property
     def subgraphs(self) -> list[Mapping[str, Any]]:
         """The main model, then the referenced ones."""
         model = self.data["model"]
         return [model, *model.get("referenced", [])]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What went wrong in one case; ``output`` and ``index`` are -1 where no single value is to blame."""
-
-    suite: str
-    spec: str
-    case: str
-    message: str
-    output: int = -1
-    index: int = -1
-    expected: float | None = None
-    actual: float | None = None
-    tolerance: float | None = None
 
 
 def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = ()) -> list[Path]:
@@ -79,9 +72,9 @@ def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = 
     if not found:
         raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", "none", operand=str(folder)))
     known_suites = sorted({file.parent.name for file in found})
-    for suite in suites:
-        if suite not in known_suites:
-            raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", suite, operand="--suite"))
+    unknown = next((suite for suite in suites if suite not in known_suites), None)
+    if unknown is not None:
+        raise InputError(Reason(f"a suite of {folder} ({', '.join(known_suites)})", unknown, operand="--suite"))
     inside = [file for file in found if not suites or file.parent.name in suites]
     known_specs = sorted({_spec_name(file) for file in inside})
     for spec in specs:
@@ -103,7 +96,7 @@ def read_cases(path: Path) -> Iterator[Case]:
             content = json.load(file)
     except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
         raise InputError(Reason("a gzipped JSON spec", str(error), operand=str(path))) from error
-    wrong = form.fault(content)
+    wrong = schema_error(content)
     if wrong is not None:
         raise InputError(replace(wrong, operand=f"{path}: {wrong.operand}"))
     for case in content["cases"]:
@@ -115,13 +108,16 @@ def type_of(operand: Mapping[str, Any]) -> OperandCode:
     return OperandCode.MODEL if operand["type"] == "SUBGRAPH" else OperandCode[operand["type"]]
 
 
-def array_of(values: Sequence[Any], code: int) -> npt.NDArray[Any]:
+def _numbers(values: Sequence[Any], dtype: type) -> Array:
+    return np.array([SPECIAL.get(v, v) if isinstance(v, str) else v for v in values], dtype)
+
+
+def array_of(values: Sequence[Any], code: int) -> Array:
     """Flat values as an array of a type's elements."""
     dtype = TYPE_FACTS[code].dtype
     assert dtype is not None
-    wide = np.float64 if dtype.kind == "f" else np.int64
     with np.errstate(over="ignore"):
-        return np.array([form.SPECIAL.get(v, v) if isinstance(v, str) else v for v in values], wide).astype(dtype)
+        return _numbers(values, np.float64 if dtype.kind == "f" else np.int64).astype(dtype)
 
 
 def build(case: Case) -> Model:
@@ -144,7 +140,7 @@ def _build_subgraph(subgraph: Mapping[str, Any], referenced: Mapping[int, Model]
             builder.set_operand_symm_per_channel_quant_params(i, quant["scales"], quant["channel_dim"])
         value = operand.get("value")
         if operand["lifetime"] == "SUBGRAPH":
-            builder.set_operand_value_from_model(i, referenced[_body(value)])
+            builder.set_operand_value_from_model(i, referenced[int(value[0] if isinstance(value, list) else value)])
         elif operand["lifetime"] == "NO_VALUE" or (operand["lifetime"].startswith("CONSTANT") and value == []):
             builder.set_operand_value(i, None)
         elif value is not None:
@@ -157,14 +153,10 @@ def _build_subgraph(subgraph: Mapping[str, Any], referenced: Mapping[int, Model]
     return builder.finish()
 
 
-def _body(value: Any) -> int:
-    return int(value[0] if isinstance(value, list) else value)
-
-
-def inputs_of(case: Case) -> list[npt.NDArray[Any] | None]:
+def inputs_of(case: Case) -> list[Array | None]:
     """The case's inputs in model-input order; an empty list is an omitted input."""
     operands = case.data["model"]["operands"]
-    arrays: list[npt.NDArray[Any] | None] = []
+    arrays: list[Array | None] = []
     for i, values in zip(case.data["model"]["inputs"], case.data["inputs"], strict=True):
         if not values:
             arrays.append(None)
@@ -174,7 +166,7 @@ def inputs_of(case: Case) -> list[npt.NDArray[Any] | None]:
 
 
 def tolerance(case: Case, code: int) -> tuple[float, float]:
-    """Absolute and relative tolerance of an output type; nnbridge asks INT32 to be exact."""
+    """Absolute and relative tolerance of an output type; nnbridge requires INT32 to be exact."""
     half = case.data["relaxed"] or any(
         operand["type"] == "TENSOR_FLOAT16" for subgraph in case.subgraphs for operand in subgraph["operands"]
     )
@@ -187,41 +179,28 @@ def tolerance(case: Case, code: int) -> tuple[float, float]:
     return 1.0, 0.0
 
 
-def judge(case: Case, outputs: Sequence[npt.NDArray[Any]]) -> Failure | None:
-    """The first output value outside tolerance, or a wrong shape; None if all is well."""
+def check_outputs(case: Case, outputs: Sequence[Array]) -> Failure | None:
+    """The first output value outside tolerance, or a wrong shape; None if all outputs are right."""
     if case.data.get("multinomial_tolerance"):
-        return _judge_multinomial(case, outputs)
+        return _check_multinomial(case, outputs)
     operands = case.data["model"]["operands"]
-    for number, (i, expected, actual) in enumerate(
-        zip(case.data["model"]["outputs"], case.data["outputs"], outputs, strict=True)
-    ):
-        operand = operands[i]
+    numbered = enumerate(zip(case.data["model"]["outputs"], case.data["outputs"], outputs, strict=True))
+    for number, (i, expected, actual) in numbered:
         dims = case.dims(i)
-        zero_sized = expected == [] and 0 in dims
-        fits = actual.shape == dims if zero_sized or 0 not in dims else _fills(dims, actual.shape)
-        if not fits:
-            message = f"output {number}: dimensions {list(dims)}, found {list(actual.shape)}"
-            return Failure(case.suite, case.spec, case.name, message, number)
-        if expected is None:
-            continue
-        failure = _judge_output(case, number, type_of(operand), expected, actual)
+        # A dimension of 0 is unknown, unless the case has no values.
+        exact = 0 not in dims or expected == []
+        if len(dims) != actual.ndim or any(d != found and (d or exact) for d, found in zip(dims, actual.shape, strict=True)):
+            return Failure(f"output {number}: dimensions {list(dims)}, found {list(actual.shape)}", number)
+        failure = None if expected is None else _check_output(case, number, type_of(operands[i]), expected, actual)
         if failure is not None:
             return failure
     return None
 
 
-def _fills(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
-    return len(declared) == len(found) and all(d in (0, f) for d, f in zip(declared, found, strict=True))
-
-
-def _judge_output(
-    case: Case, number: int, code: OperandCode, expected: Sequence[Any], actual: npt.NDArray[Any]
-) -> Failure | None:
-    want = np.array([form.SPECIAL.get(v, v) if isinstance(v, str) else v for v in expected], np.float64)
-    got = actual.reshape(-1).astype(np.float64)
+def _check_output(case: Case, number: int, code: OperandCode, expected: Sequence[Any], actual: Array) -> Failure | None:
+    want, got = _numbers(expected, np.float64), actual.reshape(-1).astype(np.float64)
     if want.shape != got.shape:
-        message = f"output {number}: {want.size} values, found {got.size}"
-        return Failure(case.suite, case.spec, case.name, message, number)
+        return Failure(f"output {number}: {want.size} values, found {got.size}", number)
     atol, rtol = tolerance(case, code)
     with np.errstate(invalid="ignore"):
         allowed = atol + rtol * np.abs(want)
@@ -230,23 +209,20 @@ def _judge_output(
         return None
     k = int(np.argmax(off))
     message = f"output {number} at {k}: expected {want[k]:g}, found {got[k]:g} ({int(off.sum())} of {off.size} off)"
-    return Failure(case.suite, case.spec, case.name, message, number, k, float(want[k]), float(got[k]), float(allowed[k]))
+    return Failure(message, number, k, float(want[k]), float(got[k]), float(allowed[k]))
 
 
-def _judge_multinomial(case: Case, outputs: Sequence[npt.NDArray[Any]]) -> Failure | None:
+def _check_multinomial(case: Case, outputs: Sequence[Array]) -> Failure | None:
     """RANDOM_MULTINOMIAL: frequencies of the classes against the softmax of the logits, row by row."""
     allowed = float(case.data["multinomial_tolerance"])
-    operands = case.data["model"]["operands"]
     first = case.data["model"]["inputs"][0]
-    values = array_of(case.data["inputs"][0], type_of(operands[first])).astype(np.float64)
-    logits: npt.NDArray[Any] = values.reshape(case.dims(first))
-    samples = outputs[0]
-    classes = logits.shape[-1]
+    values = array_of(case.data["inputs"][0], type_of(case.data["model"]["operands"][first])).astype(np.float64)
+    logits: Array = values.reshape(case.dims(first))
+    samples, classes = outputs[0], logits.shape[-1]
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     want = weights / weights.sum(axis=-1, keepdims=True)
     got = np.stack([np.bincount(row, minlength=classes)[:classes] / len(row) for row in samples])
     worst = float(np.abs(got - want).max())
     if worst <= allowed and samples.min() >= 0 and samples.max() < classes:
         return None
-    message = f"class frequencies off by {worst:g}"
-    return Failure(case.suite, case.spec, case.name, message, 0, -1, None, worst, allowed)
+    return Failure(f"class frequencies off by {worst:g}", 0, -1, None, worst, allowed)

@@ -1,6 +1,6 @@
-"""Second uses of a conformance case: signed 8-bit, relaxed float32, unknown dimensions.
+"""Variants of a conformance case: signed 8-bit, relaxed float32, unknown dimensions.
 
-Each takes a case and gives another one, or None where the use does not apply to it.
+Each function returns a new case, or None where the variant does not apply.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SCALARS = {"FLOAT32", "INT32", "UINT32", "BOOL", "FLOAT16", "SUBGRAPH"}
 
 
 def signed(case: Case) -> Case | None:
-    """Every 8-bit asymmetric operand turned signed: type, zero point and values minus 128."""
+    """Every 8-bit asymmetric operand signed: type, zero point and values minus 128."""
     model = case.data["model"]
     used = {operation["type"] for operation in model["operations"]}
     unsigned = [i for i, o in enumerate(model["operands"]) if o["type"] == "TENSOR_QUANT8_ASYMM"]
@@ -33,14 +33,14 @@ def signed(case: Case) -> Case | None:
         if operand.get("value"):
             operand["value"] = [v - 128 for v in operand["value"]]
     for role in ("inputs", "outputs"):
-        for place, i in enumerate(model[role]):
-            if i in unsigned and data[role][place]:
-                data[role][place] = [v - 128 for v in data[role][place]]
+        for position, i in enumerate(model[role]):
+            if i in unsigned and data[role][position]:
+                data[role][position] = [v - 128 for v in data[role][position]]
     return Case(case.suite, case.spec, data)
 
 
 def relaxed(case: Case) -> Case | None:
-    """The model relaxed; the harness's tolerance for relaxed models applies by itself."""
+    """The model relaxed, which has its own tolerance."""
     floats = any(o["type"] == "TENSOR_FLOAT32" for s in case.subgraphs for o in s["operands"])
     if case.data["relaxed"] or not floats:
         return None
@@ -54,24 +54,16 @@ def unknown_dimensions(case: Case) -> Case | None:
         return None
     if any(o["type"] in ("IF", "WHILE") for o in model["operations"]):
         return None
-    operands = [{**o, "dims": [0] * len(o["dims"])} if _open(o) else o for o in model["operands"]]
+    operands = [{**o, "dims": [0] * len(o["dims"])} if _can_be_unknown(o) else o for o in model["operands"]]
     data = {**case.data, "name": case.name + "_with_unknown_dimensions", "model": {**model, "operands": operands}}
     return Case(case.suite, case.spec, data, tuple(tuple(o["dims"]) for o in model["operands"]))
 
 
-def _open(operand: Mapping[str, Any]) -> bool:
+def _can_be_unknown(operand: Mapping[str, Any]) -> bool:
     # Per-channel scales need a known channel dimension.
-    return (
-        operand["type"] not in _SCALARS
-        and "channel_quant" not in operand
-        and operand["lifetime"]
-        in (
-            "SUBGRAPH_INPUT",
-            "SUBGRAPH_OUTPUT",
-            "TEMPORARY_VARIABLE",
-        )
-    )
+    tensor = operand["type"] not in _SCALARS and "channel_quant" not in operand
+    return tensor and operand["lifetime"] in ("SUBGRAPH_INPUT", "SUBGRAPH_OUTPUT", "TEMPORARY_VARIABLE")
 
 
 VARIANTS: dict[str, Variant] = {"signed": signed, "relaxed": relaxed, "unknown-dimensions": unknown_dimensions}
-"""Name of a second use → how a case is turned."""
+"""Name of a variant → its function."""

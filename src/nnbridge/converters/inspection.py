@@ -1,4 +1,4 @@
-"""What a model file holds, before anything is run: interface, operators, types, weights, metadata, and what maps to NNAPI."""
+"""The content of a model file, without running it: interface, operators, types, weights, metadata, and what maps to NNAPI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class SignatureInfo:
-    """A named way of calling a model."""
+    """A named interface of a model."""
 
     key: str
     inputs: tuple[TensorInfo, ...]
@@ -36,26 +36,26 @@ class SignatureInfo:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What became of one operator: how it was mapped, and why not otherwise."""
+    """The outcome of one operator: its mapping, and why it has no other."""
 
     index: int
     operator: str
     mapping: str
-    """``delegate`` or ``wide`` (NNAPI), ``host``, ``folded`` (a constant), ``state`` (kept from run to run), ``inlined`` (a call
-    that was written out) or ``dead`` (nothing needs it)."""
+    """``delegate`` or ``wide`` (NNAPI), ``host``, ``folded`` (a constant), ``state`` (stored between executions), ``inlined`` (a
+    call replaced by the called operators) or ``dead`` (nothing uses it)."""
     reasons: tuple[Reason, ...] = ()
     subgraph: int = 0
-    """The subgraph that the operator stands in, of files that have several."""
+    """The operator's subgraph, of files that have several."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        place = {"subgraph": self.subgraph, "index": self.index}
-        return {**place, "operator": self.operator, "mapping": self.mapping, "reasons": [r.as_dict() for r in self.reasons]}
+        position = {"subgraph": self.subgraph, "index": self.index}
+        return {**position, "operator": self.operator, "mapping": self.mapping, "reasons": [r.as_dict() for r in self.reasons]}
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything about a file that can be told without running it."""
+    """Everything about a file that is known without running it."""
 
     path: str
     format: str
@@ -70,9 +70,9 @@ class Inspection:
     quantised_tensors: int = 0
     signatures: tuple[SignatureInfo, ...] = ()
     mappings: Mapping[str, tuple[Mapped, ...]] = field(default_factory=dict)
-    """Mapping → what becomes of each operator under it."""
+    """Mapping → the outcome of each operator under it."""
     transposes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Mapping → how many TRANSPOSEs there are between operations, and at inputs and outputs."""
+    """Mapping → the number of TRANSPOSEs between operations, and at inputs and outputs."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -87,15 +87,12 @@ class Inspection:
 
 
 def mapped_as_dict(mapped: tuple[Mapped, ...]) -> dict[str, Any]:
-    """What became of operators, JSON-ready."""
-    return {
-        "counts": dict(Counter(m.mapping for m in mapped)),
-        "operators": [m.as_dict() for m in mapped],
-    }
+    """The outcomes of operators, JSON-ready."""
+    return {"counts": dict(Counter(m.mapping for m in mapped)), "operators": [m.as_dict() for m in mapped]}
 
 
 def count_transposes(model: Model) -> tuple[int, int]:
-    """How many TRANSPOSEs of the main model lie between operations, and how many at its inputs and outputs."""
+    """The number of TRANSPOSEs of the main model between operations, and at its inputs and outputs."""
     main, border = model.main, {*model.main.inputs, *model.main.outputs}
     found = [o for o in main.operations if o.type == OperationCode.TRANSPOSE]
     outer = sum(operation.inputs[0] in border or operation.outputs[0] in border for operation in found)
@@ -114,29 +111,26 @@ def histogram(names: list[str]) -> dict[str, int]:
 
 def inspect_model(model: Model, path: Path) -> Inspection:
     """A finished NNAPI model, such as a saved one."""
+
+    def tensor(index: int, name: str) -> TensorInfo:
+        operand = model.main.operands[index]
+        shape = tuple(d or -1 for d in operand.dims) if operand.dims else None
+        return TensorInfo(name, TYPES.readable(operand.type), shape, operand.scale, operand.zero_point)
+
     operands = [operand for subgraph in model.subgraphs() for operand in subgraph.operands]
     operations = [operation for subgraph in model.subgraphs() for operation in subgraph.operations]
     constants = [o for o in operands if o.lifetime in (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)]
+    mapped = (Mapped(i, readable_operation(model, o), o.mapping or "wide") for i, o in enumerate(model.main.operations))
     return Inspection(
         str(path),
         "nnapi",
         path.stat().st_size,
         sum(o.location.length for o in constants),
-        tuple(_tensor(model, i, input_name(operands[i], k)) for k, i in enumerate(model.own_inputs)),
-        tuple(_tensor(model, i, output_name(operands[i], k)) for k, i in enumerate(model.own_outputs)),
+        tuple(tensor(i, input_name(operands[i], k)) for k, i in enumerate(model.own_inputs)),
+        tuple(tensor(i, output_name(operands[i], k)) for k, i in enumerate(model.own_outputs)),
         histogram([readable_operation(model, operation) for operation in operations]),
         histogram([TYPES.readable(operand.type) for operand in operands]),
         sum(operand.scale != 0 or operand.channel_quant is not None for operand in operands),
-        mappings={"saved": tuple(_mapped(model))},
+        mappings={"saved": tuple(mapped)},
         transposes={"saved": count_transposes(model)},
     )
-
-
-def _mapped(model: Model) -> list[Mapped]:
-    return [Mapped(i, readable_operation(model, o), o.mapping or "wide") for i, o in enumerate(model.main.operations)]
-
-
-def _tensor(model: Model, index: int, name: str) -> TensorInfo:
-    operand = model.main.operands[index]
-    shape = tuple(d or -1 for d in operand.dims) if operand.dims else None
-    return TensorInfo(name, TYPES.readable(operand.type), shape, operand.scale, operand.zero_point)

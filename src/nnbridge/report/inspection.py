@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nnbridge.converters.inspection import Inspection, Mapped, TensorInfo
-from nnbridge.report.wording import Names, counted
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from nnbridge.report.terminal import Table, counted
 
 ON_NNAPI = ("delegate", "provider", "wide")
 _MAX_REASONS = 12
@@ -36,7 +33,8 @@ def inspection_tables(found: Inspection) -> Iterator[Table | str]:
     for mapping, mapped in found.mappings.items():
         yield from host_reasons(mapping, mapped)
     for name, value in found.metadata.items():
-        yield f"{name}: {value if isinstance(value, str) else json.dumps(_shortened(value), ensure_ascii=False)}"
+        text = value if isinstance(value, str) else json.dumps(_shortened(value), ensure_ascii=False)
+        yield from f"{name}: {text}".splitlines()
     for note in found.notes:
         yield f"note: {note}"
 
@@ -51,56 +49,34 @@ def _shortened(value: Any) -> Any:
 
 
 def _interface(title: str, tensors: Sequence[TensorInfo]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", padding=(0, 0))
-    for column in ("name", "type", "shape", "scale", "zero point"):
-        table.add_column(column, no_wrap=column != "name")
+    rows = []
     for tensor in tensors:
         shape = "unknown rank" if tensor.shape is None else str(list(tensor.shape))
         quantised = (f"{tensor.scale:.6g}", str(tensor.zero_point)) if tensor.scale else ("", "")
-        table.add_row(Names(tensor.name), tensor.type, shape, *quantised)
-    return table
+        rows.append((tensor.name, tensor.type, shape, *quantised))
+    return Table(title, ("name", "type", "shape", "scale", "zero point"), rows)
 
 
 def _operators(found: Inspection) -> Table:
     """One row for each operator: how many of them go to NNAPI under each mapping."""
-    from rich.table import Table
-
-    table = Table(title="Operators, and how many NNAPI takes", title_justify="left", padding=(0, 0))
-    table.add_column("operator")
-    for column in ("count", *found.mappings):
-        table.add_column(column, justify="right")
-    for name, count in found.operators.items():
-        table.add_row(Names(name), str(count), *(_taken(name, mapped) for mapped in found.mappings.values()))
-    return table
+    rows = [(name, str(count), *(_outcomes(name, m) for m in found.mappings.values())) for name, count in found.operators.items()]
+    return Table("Operators, and their outcome under each mapping", ("operator", "count", *found.mappings), rows)
 
 
-def _taken(operator: str, mapped: Sequence[Mapped]) -> str:
+def _outcomes(operator: str, mapped: Sequence[Mapped]) -> str:
     counts = Counter("NNAPI" if m.mapping in ON_NNAPI else m.mapping for m in mapped if m.operator == operator)
     return ", ".join(f"{count} {where}" for where, count in counts.most_common()) or "-"
 
 
 def host_reasons(mapping: str, mapped: Sequence[Mapped]) -> Iterator[Table]:
-    """A table of why operators stay behind, if any do."""
-    if any(m.mapping == "host" for m in mapped):
-        yield _reasons(mapping, mapped)
-
-
-def _reasons(mapping: str, mapped: Sequence[Mapped]) -> Table:
-    """Why operators stay behind, the most frequent reasons first."""
-    from rich.table import Table
-
-    table = Table(title=f"Not taken by NNAPI under the {mapping} mapping", title_justify="left", padding=(0, 0))
-    for column, justify in (("operator", "left"), ("count", "right"), ("wants", "left"), ("found", "left")):
-        table.add_column(column, justify="right" if justify == "right" else "left", no_wrap=column == "count")
+    """A table of why operators run on the host, the most frequent reasons first, if any do."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for m in mapped:
         if m.mapping == "host":
             reason = m.reasons[0] if m.reasons else None
             counts[m.operator, reason.rule if reason else "", reason.found if reason else ""] += 1
-    for (operator, rule, value), count in counts.most_common(_MAX_REASONS):
-        table.add_row(Names(operator), str(count), Names(rule), Names(value))
-    if len(counts) > _MAX_REASONS:
-        table.caption = f"{counted(len(counts) - _MAX_REASONS, 'more reason')}: see --json"
-    return table
+    if not counts:
+        return
+    rows = [(operator, str(count), rule, value) for (operator, rule, value), count in counts.most_common(_MAX_REASONS)]
+    more = counted(len(counts) - _MAX_REASONS, "more reason") + ": see --json" if len(counts) > _MAX_REASONS else ""
+    yield Table(f"Not on NNAPI under the {mapping} mapping", ("operator", "count", "requires", "found"), rows, more)

@@ -6,15 +6,12 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from nnbridge.cli.common import drivers_apart, json_option, print_json, print_tables
-from nnbridge.report.wording import counted
-
-if TYPE_CHECKING:
-    from nnbridge.devices.profiles import ProfileDevice
+from nnbridge.cli.options import option
+from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
+from nnbridge.report.terminal import counted
 
 
 @click.group(invoke_without_command=True, short_help="List the devices, check profiles, serve a driver.")
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
-    """List the devices that models can be offered to, with their figures.
+    """List the devices that models can be offered to, with their performance relative to the CPU.
 
     \b
     Examples:
@@ -33,64 +30,53 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         if as_json or profiles:
-            given = "--json" if as_json else "--profiles"
-            raise click.UsageError(f"{given} belongs to the list of devices; give {context.invoked_subcommand} its own.")
+            option = "--json" if as_json else "--profiles"
+            raise click.UsageError(f"{option} belongs to the list of devices; {context.invoked_subcommand} has its own options.")
         return
     from nnbridge import devices as device_list
-    from nnbridge import report
+    from nnbridge.report.plan import devices_as_dict, devices_table
 
     with drivers_apart():
-        listed = report.devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
+        listed = devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
     if as_json:
         print_json(listed)
     else:
-        print_tables([report.devices_table(listed)])
+        print_blocks([devices_table(listed)])
 
 
 @devices.command("check")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @json_option
 def devices_check(file: Path, as_json: bool) -> None:
-    """Check a device profile; the first mistake is told with its line.
+    """Check a device profile; the first mistake is reported with its line.
 
     \b
     Example:
       nnbridge devices check my-npu.toml
     """
-    from nnbridge import report
     from nnbridge.devices.profile_file import load_profiles
+    from nnbridge.report.plan import devices_as_dict
 
     found = load_profiles(file)
-    listed = [
-        {**described, "operations": _rule_count(device), "source": device.source}
-        for device, described in zip(found, report.devices_as_dict(found), strict=True)
-    ]
+    listed = []
+    for profile, described in zip(found, devices_as_dict(found), strict=True):
+        rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+        listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
         print_json(listed)
     else:
         for item in listed:
-            click.echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
-
-
-def _rule_count(device: ProfileDevice) -> str:
-    named = counted(len(device.rules), "operation")
-    return f"{named} and for all others" if device.others else named
+            echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
 
 
 @devices.command(short_help="Serve a device to other processes, until stopped.")
 @click.argument("device")
-@click.option(
-    "--socket",
-    "path",
-    required=True,
-    metavar="PATH",
-    help="The socket's file; @NAME for an abstract address, which leaves no file.",
-)
+@option("--socket", "path", required=True, metavar="PATH", help="The socket's file; @NAME for an abstract address without one.")
 @json_option
 def serve(device: str, path: str, as_json: bool) -> None:
     """Serve a device to other processes, until this one is stopped; a driver that dies is started again.
 
-    Each start is told on standard error, with --json in one line on standard output.
+    Each start is reported on standard error, with --json in one line on standard output.
 
     \b
     Example:
@@ -110,10 +96,10 @@ def serve(device: str, path: str, as_json: bool) -> None:
         raise InputError(Reason("Linux, whose anonymous memory served drivers share", sys.platform))
     from nnbridge.devices.remote.supervisor import supervise
 
-    def told(pid: int) -> None:
+    def started(pid: int) -> None:
         if as_json:
             click.echo(json.dumps({"device": device, "socket": path, "pid": pid}))
         else:
-            click.echo(f"{device} is served at socket:{path} by process {pid}", err=True)
+            echo(f"{device} is served at socket:{path} by process {pid}", err=True)
 
-    supervise(device, path, told)
+    supervise(device, path, started)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nnbridge.cli.common import json_option, print_json
+from nnbridge.cli.output import echo, json_option, print_json
 
 
 @click.group(short_help="The C library libneuralnetworks.so for NNAPI clients.")
@@ -34,11 +34,12 @@ def ndk_build(folder: Path, as_json: bool) -> None:
     """
     from nnbridge import clib
 
-    made = clib.build(folder)
+    built = {"library": str(clib.build(folder)), "header": str(folder / clib.HEADER)}
     if as_json:
-        print_json({"library": str(made), "header": str(folder / clib.HEADER)})
-    else:
-        click.echo(f"{made}\n{folder / clib.HEADER}")
+        print_json(built)
+        return
+    for path in built.values():
+        echo(path)
 
 
 @ndk.command("env", short_help="Print a client's environment for the shell to read.")
@@ -58,6 +59,6 @@ def ndk_env(folder: Path, as_json: bool) -> None:
         print_json({"set": found, "variables": clib.VARIABLES})
         return
     for name, meaning in clib.VARIABLES.items():
-        click.echo(f"# {name}: {meaning}")
+        echo(f"# {name}: {meaning}")
     for name, value in found.items():
         click.echo(f"export {name}={shlex.quote(value)}")

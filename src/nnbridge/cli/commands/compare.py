@@ -1,0 +1,94 @@
+"""``nnbridge compare``: a model's outputs against a reference's."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnbridge.cli.arguments import parse_seeds, refuse_options
+from nnbridge.cli.options import MODEL, compiled, device_options, model_options, option
+from nnbridge.cli.output import json_option, print_blocks, print_json, progress
+from nnbridge.errors import InputError, Reason
+
+if TYPE_CHECKING:
+    from nnbridge.compare import Sample
+
+
+@click.command(short_help="Compare a model's outputs with a reference.")
+@MODEL
+@option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
+@option("--seeds", default="0,1,2", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
+@option("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
+@option("--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude.")
+@option("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
+@option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
+@option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
+@device_options
+@model_options
+@json_option
+def compare(
+    model: Path,
+    reference: str,
+    seeds: str,
+    steps: int,
+    atol: float | None,
+    rtol: float | None,
+    quant_steps: int,
+    show_plan: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
+
+    \b
+    Examples:
+      nnbridge compare model.tflite --reference litert --seeds 0,1,2
+      nnbridge compare model.onnx --device nnapi-sample_float_fast --reference onnxruntime
+      nnbridge compare model.tflite --reference outputs.npz --plan
+    """
+    from nnbridge import compare as comparing
+    from nnbridge.compare.references import reference as reference_runtime
+    from nnbridge.report.outputs import comparison_tables
+    from nnbridge.report.plan import cache_lines, plan_as_dict, plan_tables
+
+    numbers = parse_seeds(seeds)
+    for name, value in (("--atol", atol), ("--rtol", rtol)):
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(Reason("a finite number from 0", str(value), operand=name))
+    stored = reference.endswith(".npz")
+    if stored:
+        refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
+    compilation, _ = compiled(model, **options)
+    if stored:
+        samples: Iterable[Sample] = (all_stored := comparing.stored_samples(compilation.model, Path(reference)))
+        total = len(all_stored)
+    else:
+        runtime = reference_runtime(reference, model, options["signature"])
+        samples = comparing.seeded_samples(compilation.model, runtime, numbers, steps)
+        total = len(numbers) * steps
+    if show_plan and not as_json:
+        print_blocks(plan_tables(compilation))
+    with progress("Comparing samples", total, as_json) as advance:
+
+        def counted_samples() -> Iterator[Sample]:
+            for sample in samples:
+                yield sample
+                advance(1)
+
+        tolerance = comparing.Tolerance(atol, rtol, quant_steps)
+        comparison = comparing.compare(compilation, reference, counted_samples(), tolerance)
+    if as_json:
+        data = {**comparison.as_dict(), "model": str(model)}
+        if show_plan:
+            data["plan"] = {**plan_as_dict(compilation), "model": str(model)}
+        print_json(data)
+    else:
+        cached = [] if show_plan else cache_lines(compilation)
+        fallbacks = (f"Fell back: {line}" for line in comparison.fallbacks)
+        print_blocks([*comparison_tables(comparison), *map(str, comparison.shares), *fallbacks, *cached])
+    sys.exit(0 if comparison.passed else 1)

@@ -1,0 +1,37 @@
+"""``nnbridge inspect``: the content of a model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnbridge.cli.options import MODEL, conversion, conversion_options, named_devices, option
+from nnbridge.cli.output import json_option, print_blocks, print_json, working
+
+
+@click.command(short_help="Show what a model file holds, and what maps to NNAPI.")
+@MODEL
+@option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help="Drivers whose extensions a saved model uses.")
+@conversion_options
+@json_option
+def inspect(model: Path, devices: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Show what a model file holds and what of it maps to NNAPI under each mapping, without running anything.
+
+    \b
+    Examples:
+      nnbridge inspect model.tflite
+      nnbridge inspect model.onnx --json
+      nnbridge inspect traced.model1.nnapi --device my_npu:NPU
+    """
+    from nnbridge import loading
+    from nnbridge.report.inspection import inspection_tables
+
+    named_devices(devices)
+    with working(f"Reading {model.name}"):
+        found = loading.inspect(model, conversion(**options))
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        print_blocks(inspection_tables(found))

@@ -1,0 +1,74 @@
+"""``nnbridge vts``: Android's conformance cases on a device."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from nnbridge.cli.arguments import check_outputs, device_files, refuse_options
+from nnbridge.cli.options import option
+from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, progress
+
+
+@click.command(short_help="Run Android's conformance cases on a device.")
+@click.argument("path", metavar="FOLDER", type=click.Path(path_type=Path))
+@option("--device", metavar="NAME", default="nnapi-reference", help="The device to test.")
+@option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
+@option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec; repeatable.")
+@option(
+    "--variant",
+    values=("signed", "relaxed", "unknown-dimensions"),
+    help="Change each case so.",
+)
+@option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
+@option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML as well.")
+@option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
+@json_option
+def vts(
+    path: Path,
+    device: str,
+    suites: tuple[str, ...],
+    specs: tuple[str, ...],
+    variant: str | None,
+    split: int | None,
+    junit: Path | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Run Android's conformance cases from a folder on a device; exit status 1 if one fails.
+
+    \b
+    Examples:
+      nnbridge vts cases/
+      nnbridge vts cases/ --suite V1_3 --variant signed
+      nnbridge vts cases/ --device my_package:MyDriver --spec conv_float
+      nnbridge vts cases/ --device my-npu.toml --junit results.xml
+    """
+    from nnbridge import devices as device_list
+    from nnbridge.conformance.cases import spec_files
+    from nnbridge.conformance.run import Setting, run_all
+    from nnbridge.errors import InputError, Reason
+    from nnbridge.report.conformance import conformance_tables, write_junit
+
+    if split is not None:
+        refuse_options("--device", why="--split divides each model among three drivers of its own")
+    with drivers_apart():
+        device_list.device(device)
+    files = spec_files(path, suites, specs)
+    check_outputs({"--junit": junit}, {"the cases": files, "the device's": device_files([device])})
+    with progress("Running specs", len(files), as_json) as advance:
+        outcome = run_all(files, Setting(device, variant, split), jobs, advance)
+    if outcome.total == 0:
+        raise InputError(Reason("cases that are of this variant" if variant else "cases", "none", operand=str(path)))
+    if junit is not None:
+        write_junit(outcome, device, junit)
+    if as_json:
+        print_json(outcome.as_dict())
+    else:
+        title = f"Conformance on {device}" + (f", {variant}" if variant else "") + (", split" if split is not None else "")
+        print_blocks(conformance_tables(outcome, title))
+        if outcome.nothing_ran:
+            echo(f"No case ran: {device} accepts none of them whole.")
+    sys.exit(0 if outcome.passed else 1)

@@ -1,0 +1,115 @@
+"""What the commands print: tables, lines and JSON on standard output, progress and messages on standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from nnbridge.report.terminal import Table, printable, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def json_option(command: Command) -> Command:
+    """``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
+
+
+def _console(err: bool = False) -> Console:
+    """A console on standard output or standard error; brackets and colons of names and messages are no markup."""
+    from rich.console import Console
+
+    shown: Any = Console(stderr=err, markup=False, emoji=False)
+    # Rich would exit with 1, which stands for a comparison that failed.
+    shown.on_broken_pipe = _no_reader
+    return shown
+
+
+def _no_reader() -> NoReturn:
+    raise BrokenPipeError
+
+
+def echo(line: str, err: bool = False) -> None:
+    """Print one line; control characters of names in it are escaped."""
+    click.echo(printable(line), err=err)
+
+
+def print_blocks(blocks: Iterable[Table | str]) -> None:
+    """Print tables and lines one after another."""
+    show(blocks, _console())
+
+
+def print_json(data: Any) -> None:
+    """Print data for machines; numbers that are not finite, which JSON does not have, are null."""
+    click.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Integral):
+        return value if isinstance(value, int) else int(value)
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on standard error, where that is a terminal; what drivers print meanwhile goes to standard error."""
+    shown = _console(err=True)
+    with drivers_apart():
+        if not shown.is_terminal:
+            yield
+            return
+        with shown.status(printable(what), refresh_per_second=4):
+            yield
+
+
+@contextmanager
+def progress(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, where that is a terminal, with how much is done of the total; the function advances it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = _console(err=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=shown, transient=True, disable=quiet or not shown.is_terminal)
+    with drivers_apart(), bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def drivers_apart() -> Iterator[None]:
+    """What drivers and their processes print goes to standard error: standard output is for the command's answer alone."""
+    out = sys.stdout
+    with redirect_stdout(sys.stderr):
+        try:
+            number, errors = out.fileno(), sys.stderr.fileno()
+        except (AttributeError, OSError):
+            # A stream that is closed, or one in memory, has no descriptor that others could write to.
+            yield
+            return
+        out.flush()
+        own = os.dup(number)
+        os.dup2(errors, number)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                out.flush()
+            os.dup2(own, number)
+            os.close(own)

@@ -1,0 +1,56 @@
+"""NumPy files: ``.npz`` and ``.npy``, read without unpickling anything and written atomically."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.errors import InputError, Reason
+from nnbridge.storage.atomic import atomic_write
+
+Array = npt.NDArray[Any]
+
+_MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
+"""The first bytes of NumPy's files; NumPy itself takes everything else for a pickle, and says so."""
+
+
+@contextmanager
+def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
+    """InputError for a file that does not begin as NumPy's, and for what NumPy raises while it is read."""
+    rule = f"a {suffix} file of numbers"
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise InputError(Reason(rule, error.strerror or str(error), operand=operand)) from error
+    if not head.startswith(_MARKS[suffix]):
+        raise InputError(Reason(rule, f"a file that begins with {head!r}" if head else "an empty file", operand=operand))
+    try:
+        yield
+    except Exception as error:
+        # Damaged archives raise what zipfile, zlib and NumPy's reader of headers raise.
+        raise InputError(Reason(rule, f"{type(error).__name__}: {error}", operand=operand)) from error
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of an ``.npz`` file by name."""
+    with _numpy_file(path, ".npz", str(path)), np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def load_array(path: Path, option: str) -> Array:
+    """The array of an ``.npy`` file that a command-line option names."""
+    with _numpy_file(path, ".npy", f"{option} {path}"):
+        array: Array = np.load(path, allow_pickle=False)
+    return array
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an ``.npz`` file."""
+    with atomic_write(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # NumPy's stub takes the names for its own flags

@@ -1,0 +1,158 @@
+"""Samples: inputs with a reference's outputs, drawn with a seed or read from a file.
+
+Inputs are drawn by NumPy's ``default_rng(seed)`` in model-input order: floats standard normal, 8- and 16-bit integers over
+their full range, int32 and int64 in [0, 8), booleans fair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from nnbridge.compare.arrays import Array, load_arrays
+from nnbridge.errors import BadDataError, InputError, Reason
+from nnbridge.extensions import operand_dtype
+from nnbridge.model import Model, Operand, input_name, output_name
+from nnbridge.runtime.arguments import check_array
+from nnbridge.types import OperandCode
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One set of inputs, and the reference's outputs for it."""
+
+    label: str
+    inputs: Mapping[str, Array]
+    outputs: Sequence[Array] | Mapping[str, Array]
+    continues: bool = False
+    """True if states continue from the sample before."""
+
+
+class Reference(Protocol):
+    """A runtime that computes the outputs to compare with."""
+
+    name: str
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
+        """Outputs in model-output order or by name, for inputs by name; states continue from the call before."""
+
+    def reset(self) -> None:
+        """Reset states to their first values."""
+
+
+def named_inputs(model: Model) -> dict[str, Operand]:
+    """The operands of the model's inputs, without those of states, by name."""
+    return {input_name(model.main.operands[i], k): model.main.operands[i] for k, i in enumerate(model.own_inputs)}
+
+
+def named_outputs(model: Model) -> dict[str, Operand]:
+    """The operands of the model's outputs, without those of states, by name."""
+    return {output_name(model.main.operands[i], k): model.main.operands[i] for k, i in enumerate(model.own_outputs)}
+
+
+def seeded_inputs(model: Model, seed: int) -> dict[str, Array]:
+    """Inputs by name for a seed; a dimension that the model leaves open becomes 1."""
+    return _drawn_inputs(model, np.random.default_rng(seed))
+
+
+def _drawn_inputs(model: Model, rng: np.random.Generator) -> dict[str, Array]:
+    def drawn(operand: Operand) -> Array:
+        boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
+        return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
+
+    return {name: drawn(operand) for name, operand in named_inputs(model).items()}
+
+
+def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
+    """Random values of an element type, distributed as the module's description states."""
+    if dtype.kind == "f":
+        return rng.standard_normal(dims).astype(dtype)
+    if dtype.kind == "c":
+        return (rng.standard_normal(dims) + 1j * rng.standard_normal(dims)).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, dims).astype(bool)
+    if dtype.kind in "iu" and dtype.itemsize <= 2:
+        info: np.iinfo[Any] = np.iinfo(str(dtype))
+        return rng.integers(info.min, info.max, dims, dtype=dtype.str, endpoint=True)
+    if dtype.kind in "iu":
+        return rng.integers(0, 8, dims).astype(dtype)
+    raise InputError(Reason("an input whose values can be drawn at random", str(dtype)))
+
+
+def open_dimensions(model: Model) -> str:
+    """Which inputs have dimensions that the model leaves open, and how to state them; empty if there are none."""
+    found = [
+        f"input {name} leaves dimension {', '.join(str(k) for k, d in enumerate(operand.dims) if not d)} of "
+        f"[{', '.join(str(d or '?') for d in operand.dims)}] open and 1 was used: state it with "
+        f"--shape {name}={','.join(str(d or 'N') for d in operand.dims)}"
+        for name, operand in named_inputs(model).items()
+        if 0 in operand.dims
+    ]
+    return "; ".join(found)
+
+
+def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int], steps: int = 1) -> Iterator[Sample]:
+    """Seeded inputs with a reference's outputs: for each seed ``steps`` calls in a row, between which states continue."""
+    operands = named_inputs(model)
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        reference.reset()
+        for step in range(steps):
+            inputs = _drawn_inputs(model, rng)
+            try:
+                outputs = reference.run({name: sign_flipped(operands[name], value) for name, value in inputs.items()})
+            except InputError as error:
+                hint = open_dimensions(model)
+                raise InputError(
+                    replace(error.reason, found=f"{error.reason.found}; {hint}") if hint else error.reason
+                ) from error
+            yield Sample(f"seed {seed}, step {step}", inputs, outputs, step > 0)
+
+
+def sign_flipped(operand: Operand, array: Array) -> Array:
+    """An array of the source file's element type as the operand's, and back: int8 that became uint8 is offset by 128."""
+    if operand.source_type != "int8" or operand.type != OperandCode.TENSOR_QUANT8_ASYMM or array.dtype.itemsize != 1:
+        return array
+    other = np.int8 if array.dtype == np.uint8 else np.uint8
+    return (array.view(np.uint8) ^ np.uint8(0x80)).view(other)
+
+
+def in_model(operand: Operand, array: Array) -> Array:
+    """An array of the source file's element type as the model has it."""
+    return sign_flipped(operand, array) if array.dtype == np.int8 else array
+
+
+def stored_samples(model: Model, path: Path) -> list[Sample]:
+    """Samples from an ``.npz``: arrays ``input:<name>`` and ``output:<name>``, each a stack of samples."""
+    operands, outputs = named_inputs(model), list(named_outputs(model))
+    arrays = load_arrays(path)
+    required = [f"input:{name}" for name in operands] + [f"output:{name}" for name in outputs]
+    missing = [name for name in required if name not in arrays]
+    if missing:
+        rule = f"{', '.join(missing)} (run --samples writes such a file)"
+        raise InputError(Reason(rule, ", ".join(arrays) or "no arrays", operand=str(path)))
+    lengths = sorted({len(arrays[name]) if arrays[name].ndim else 0 for name in required})
+    if lengths[0] == 0:
+        raise InputError(Reason("at least one sample in every array", "an array without any", operand=str(path)))
+    if len(lengths) > 1:
+        raise InputError(Reason("as many samples in every array", " and ".join(map(str, lengths)), operand=str(path)))
+    samples = []
+    for n in range(lengths[0]):
+        inputs = {name: in_model(operand, arrays[f"input:{name}"][n]) for name, operand in operands.items()}
+        for name, operand in operands.items():
+            try:
+                check_array(operand, inputs[name], "")
+            except BadDataError as error:
+                raise InputError(replace(error.reason, operation=str(path), operand=f"a sample of input:{name}")) from error
+        samples.append(Sample(f"sample {n}", inputs, {name: arrays[f"output:{name}"][n] for name in outputs}))
+    return samples
+
+
+def as_samples(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """One run's inputs and outputs as the arrays that :func:`stored_samples` reads."""
+    named = {**{f"input:{name}": array for name, array in inputs.items()}, **{f"output:{n}": a for n, a in outputs.items()}}
+    return {name: np.expand_dims(array, 0) for name, array in named.items()}

@@ -1,0 +1,116 @@
+"""Outputs: a run as JSON-ready data and as lines, a comparison as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import mean
+from typing import Any
+
+from nnbridge.compare import Comparison, OutputComparison
+from nnbridge.report.plan import cache_as_dict, cache_lines
+from nnbridge.report.terminal import Table, counted
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.plan_runner import RunReport
+
+
+def run_as_dict(compilation: Compilation, outputs: Mapping[str, Any], reports: Sequence[RunReport]) -> dict[str, Any]:
+    """The outputs' shapes and ranges, the last run's steps, what fell back and what the cache did."""
+    last = reports[-1]
+    described = []
+    for name, array in outputs.items():
+        numbers = {}
+        if array.size and array.dtype.kind in "fiu":
+            numbers = {"min": float(array.min()), "max": float(array.max()), "mean": float(array.mean())}
+        described.append({"name": name, "type": str(array.dtype), "shape": list(array.shape), **numbers})
+    steps = [
+        {
+            "device": s.device,
+            "milliseconds": s.nanoseconds / 1e6,
+            "on_device_milliseconds": s.on_device and s.on_device / 1e6,
+            "in_driver_milliseconds": s.in_driver and s.in_driver / 1e6,
+            "runs": s.runs,
+            "failed": s.failed,
+            "fallback": s.fallback and str(s.fallback),
+        }
+        for s in last.steps
+    ]
+    fallback = compilation.plan.fallback or last.fallback
+    return {
+        "outputs": described,
+        "steps": steps,
+        "milliseconds": [sum(step.nanoseconds for step in report.steps) / 1e6 for report in reports],
+        "fallback": fallback and str(fallback),
+        "offered": [asdict(share) for share in compilation.shares()],
+        "cache": [cache_as_dict(record) for record in compilation.plan.cache],
+    }
+
+
+def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What is to be printed of a run's outputs, and of how it went."""
+    notes = []
+    for number, step in enumerate(run["steps"]):
+        often = f" in {counted(step['runs'], 'execution')}" if step["runs"] > 1 else ""
+        often += f", {step['failed']} failed" if step["failed"] else ""
+        why = f" (fell back: {step['fallback']})" if step["fallback"] else ""
+        notes.append(f"step {number}, {step['device']}: {step['milliseconds']:.2f} ms{often}{why}")
+    times = run["milliseconds"]
+    if len(times) > 1:
+        statistics = (
+            f"first {times[0]:.2f} ms, then mean {mean(times[1:]):.2f}, min {min(times[1:]):.2f}, max {max(times[1:]):.2f} ms"
+        )
+        notes.append(f"{counted(len(times), 'run')}: {statistics}; the steps' times are the last run's")
+    elif len(run["steps"]) > 1:
+        notes.append(f"total: {times[0]:.2f} ms (a first run; --repeat N shows the following ones)")
+    notes += [*map(str, compilation.shares()), *cache_lines(compilation)]
+    if run["fallback"]:
+        when = "fell back to" if compilation.plan.fallback else "was repeated on"
+        notes.append(f"The whole model {when} the CPU: {run['fallback']}")
+    return [line for item in run["outputs"] for line in output_lines(item)], notes
+
+
+def output_lines(item: Mapping[str, Any]) -> list[str]:
+    """An output in one line, in two where that would be longer than a terminal's."""
+    numbers = ", ".join(f"{key} {item[key]:.6g}" for key in ("min", "max", "mean") if key in item)
+    head = f"{item['name']}: {item['type']}{item['shape']}"
+    return [f"{head} {numbers}"] if len(head) + len(numbers) < 80 else [head, f"  {numbers}"]
+
+
+def comparison_tables(comparison: Comparison) -> list[Table | str]:
+    """One row for each output, and below the table where those that fail differ or why they could not be compared."""
+    verdict = "pass" if comparison.passed else "FAIL"
+    title = f"{comparison.model} on {comparison.device} against {comparison.reference}"
+    columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
+    rows = [(o.name, o.type, str(o.elements), *_differences(o), "pass" if o.passed else "FAIL") for o in comparison.outputs]
+    lines = [f"{o.name}: {line}" for o in comparison.outputs for line in _failure(o)]
+    return [Table(f"{title}, {counted(comparison.samples, 'sample')}: {verdict}", columns, rows), *lines]
+
+
+def _differences(output: OutputComparison) -> tuple[str, ...]:
+    if output.problem or not output.elements:
+        return ("-",) * 4
+    largest, mean = output.max_abs_diff, output.mean_abs_diff
+    allowed = f"{output.atol:.3g}" + (f" + {output.rtol:.2g}·|r|" if output.rtol else "")
+    return (
+        "-" if largest is None else f"{largest:.3g}",
+        "-" if mean is None else f"{mean:.2g}",
+        f"{output.mismatches / output.elements:.2%}",
+        allowed,
+    )
+
+
+def _failure(output: OutputComparison) -> list[str]:
+    """Why an output fails, and where it differs most; values that are not finite in any case."""
+    lines = [output.problem] if output.problem else []
+    if output.non_finite:
+        unequal = f", {output.non_finite_unequal} of them not the same" if output.non_finite_unequal else ", all of them the same"
+        lines.append(f"{counted(output.non_finite, 'element')} infinite or no number on one side or both{unequal}")
+    if output.beyond and output.worst is not None:
+        at = f"{list(output.worst.index)} of {output.worst.sample}" if output.worst.sample else str(list(output.worst.index))
+        found = f"{_number(output.worst.actual)}, reference {_number(output.worst.expected)}"
+        lines.append(f"{output.beyond:,} of {counted(output.elements, 'element')} beyond tolerance, the worst at {at}: {found}")
+    return lines
+
+
+def _number(value: complex) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
