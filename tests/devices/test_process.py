@@ -122,6 +122,31 @@ def test_a_driver_that_cannot_start_is_named() -> None:
         devices.device("socket:/nowhere/at/all")
 
 
+@pytest.mark.parametrize("command", ["plan", "serve"])
+def test_files_of_the_current_folder_do_not_stand_in_for_standard_modules(tmp_path: Path, command: str) -> None:
+    for module in ("array", "random", "lzma", "argparse", "sitecustomize", "numpy"):
+        (tmp_path / f"{module}.py").write_text("import sys\nprint('PLANTED', __file__, file=sys.stderr, flush=True)\n")
+    mine = f"import sys\nsys.path.append({str(REPOSITORY)!r})\nfrom tests.devices.broken import GOOD\n"
+    (tmp_path / "mine.py").write_text(mine)
+    call = {
+        "plan": ["plan", str(REPOSITORY / "models/digits_float32.tflite"), "--device", "process:mine:GOOD"],
+        "serve": ["devices", "serve", "mine:GOOD", "--socket", "socket"],
+    }[command]
+    # As the installed command begins: its own folder is first on the path, the current one nowhere.
+    code = "import sys; sys.path.remove(''); from nnbridge.cli import main; main()"
+    started = subprocess.Popen([sys.executable, "-c", code, *call], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        if command == "serve":
+            started.stderr.readline()  # type: ignore[union-attr]
+            RemoteDevice.at(str(tmp_path / "socket")).close()
+            started.terminate()
+        said = started.communicate(timeout=60)[1]
+    finally:
+        started.kill()
+    assert "PLANTED" not in said
+    assert started.returncode == 0
+
+
 # -- death -------------------------------------------------------------------------------------------------------------
 
 

@@ -90,7 +90,8 @@ def _rule_count(device: ProfileDevice) -> str:
 def serve(device: str, path: str, as_json: bool) -> None:
     """Serve a device to other processes, until this one is stopped; a driver that dies is started again.
 
-    Each start is told on standard error, with --json in one line on standard output.
+    Each start is reported on standard error, with --json in one line on standard output. module:NAME imports that module and
+    runs its code.
 
     \b
     Example:

@@ -86,7 +86,8 @@ def device_options(command: Command) -> Command:
             "devices",
             multiple=True,
             metavar="NAME[,NAME…]",
-            help="Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone.",
+            help="Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone. "
+            "module:NAME imports that module, found in the current folder too, and runs its code.",
         ),
         click.option("--no-fallback", is_flag=True, help="These devices only: no CPU, no fallback (createForDevices)."),
         click.option(

@@ -209,20 +209,26 @@ def error_of(code: Any, reason: Reason | None) -> NnapiError:
     return kind(reason or Reason("a call that succeeds", str(code)))
 
 
+def driver_command(name: str, *options: str) -> list[str]:
+    """The command of a driver's process, which finds modules where this one does, the current folder last.
+
+    ``python -m`` would put the current folder first, where any file named like a standard module is run in its place.
+    """
+    here = os.getcwd()
+    elsewhere = [p for p in sys.path if p not in ("", here)]
+    path = elsewhere if len(elsewhere) == len(sys.path) else [*elsewhere, here]
+    code = f"import sys; sys.path[:] = {path!a}; from nnbridge.devices.remote.__main__ import main; main()"
+    return [sys.executable, "-c", code, name, *options]
+
+
 def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a driver's process; it finds modules where this one does."""
+    """Start a driver's process."""
     ours, theirs = socket.socketpair()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
-    command = [sys.executable, "-m", "nnbridge.devices.remote", name, "--session", str(theirs.fileno())]
+    command = driver_command(name, "--session", str(theirs.fileno()))
     with theirs:
         # What a driver prints must not mix with this process's output, and Ctrl-C at the terminal is not for the driver.
         process = subprocess.Popen(
-            command,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            env=environment,
-            start_new_session=True,
+            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
         )
     return ours, process
 
