@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from nnbridge import devices
 from nnbridge.devices.device import CacheFiles
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.devices.remote.session import TIMEOUT_VARIABLE
+from nnbridge.devices.remote.wire import MAX_CHANNELS
 from nnbridge.errors import (
     DeadObjectError,
     InputError,
@@ -109,6 +111,17 @@ def test_bursts_timing_and_threads(good: RemoteDevice) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda k: Execution(compilation).run([X + k])["y"], range(64)))
     assert all(np.array_equal(answer, ADDED + k) for k, answer in enumerate(answers))
+
+
+def test_more_calls_than_channels_wait_for_each_other(good: RemoteDevice) -> None:
+    compilation, barrier = compiled(good), threading.Barrier(MAX_CHANNELS + 20)
+
+    def run(k: int) -> bool:
+        barrier.wait()
+        return np.array_equal(Execution(compilation).run([X + k])["y"], ADDED + k)
+
+    with ThreadPoolExecutor(barrier.parties) as pool:
+        assert all(pool.map(run, range(barrier.parties)))
 
 
 def test_a_name_is_one_device_and_one_process() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -21,13 +22,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnbridge.devices.device import CacheFiles
+from nnbridge.devices.remote import server
 from nnbridge.devices.remote.client import RemoteDevice
-from nnbridge.devices.remote.server import serve_session
+from nnbridge.devices.remote.server import serve, serve_session
 from nnbridge.devices.remote.wire import (
+    MAX_CHANNELS,
     Channel,
     Message,
     ModelMemory,
-    SharedBlock,
+    OwnedBlock,
     cache_files,
     cache_memory,
     to_capabilities,
@@ -73,7 +76,7 @@ def prepared(channel: Channel) -> int:
 
 
 def test_a_call_by_hand_computes(channel: Channel) -> None:
-    handle, block = prepared(channel), SharedBlock.create(128)
+    handle, block = prepared(channel), OwnedBlock(128)
     block.bytes[:16] = X.reshape(-1).view(np.uint8)
     answer = call(channel, "execute", (block.descriptor,), handle=handle, inputs=[[0, 16, [1, 4]]], outputs=[[64, 16, [1, 4]]])
     assert answer["code"] == 0
@@ -106,7 +109,7 @@ def test_a_call_by_hand_computes(channel: Channel) -> None:
     ids=str,
 )
 def test_wrong_arguments_of_execute_are_bad_data(channel: Channel, wrong: Message) -> None:
-    handle, block = prepared(channel), SharedBlock.create(128)
+    handle, block = prepared(channel), OwnedBlock(128)
     right = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
     assert call(channel, "execute", (block.descriptor,), **{**right, **wrong})["code"] == BAD_DATA
     assert call(channel, "execute", (block.descriptor,), **right)["code"] == 0  # and the driver lives on
@@ -124,7 +127,7 @@ _FIELDS = ("handle", "inputs", "outputs", "deadline", "loop_timeout", "release")
 @settings(max_examples=80, deadline=None)
 def test_nonsense_in_execute_is_answered_and_does_no_harm(wrong: Message) -> None:
     channel = connected(Driver("served"))
-    handle, block = prepared(channel), SharedBlock.create(128)
+    handle, block = prepared(channel), OwnedBlock(128)
     right = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
     answer = call(channel, "execute", (block.descriptor,), **{**right, **wrong})
     assert ResultCode(answer["code"]) is not ResultCode.DEAD_OBJECT
@@ -135,6 +138,14 @@ def test_nonsense_in_execute_is_answered_and_does_no_harm(wrong: Message) -> Non
 def test_an_execution_needs_memory(channel: Channel) -> None:
     handle = prepared(channel)
     assert call(channel, "execute", handle=handle, inputs=[None], outputs=[None])["code"] == BAD_DATA
+
+
+def test_memory_of_no_bytes_is_bad_data_and_its_descriptor_is_closed_once(channel: Channel) -> None:
+    empty = memory_of(b"", fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    for _ in range(3):  # a descriptor that is closed twice ends the session
+        assert call(channel, "execute", (empty,), handle=1, inputs=[], outputs=[])["code"] == BAD_DATA
+    os.close(empty)
+    assert prepared(channel) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"preference": 3}, {"preference": "fast"}, {"priority": 101}, {"deadline": -5}], ids=str)
@@ -241,10 +252,68 @@ def test_clients_cannot_name_each_others_models() -> None:
 
 
 def test_a_released_model_is_gone(channel: Channel) -> None:
-    handle, block = prepared(channel), SharedBlock.create(128)
+    handle, block = prepared(channel), OwnedBlock(128)
     right: Message = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
     answer = call(channel, "execute", (block.descriptor,), release=[handle], **right)
     assert answer["code"] == BAD_DATA
+
+
+class Listener:
+    """A listening socket whose ``accept`` fails so often with this error."""
+
+    def __init__(self, error: int, times: int = 3) -> None:
+        self.errors = [OSError(error, os.strerror(error))] * times
+        self.ours, self.theirs = socket.socketpair()
+
+    def accept(self) -> tuple[socket.socket, str]:
+        if self.errors:
+            raise self.errors.pop()
+        if self.theirs.fileno() < 0:
+            raise OSError(errno.EBADF, "closed")
+        connection, self.theirs = self.theirs, socket.socket()
+        self.theirs.close()
+        return connection, ""
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED, errno.EINTR])
+def test_a_server_without_descriptors_waits_until_it_has_some(error: int) -> None:
+    listener = Listener(error)
+    serve(Driver("served"), listener)  # type: ignore[arg-type]
+    assert call(Channel(listener.ours), "describe")["name"] == "served"
+
+
+def test_a_crowded_server_lets_new_clients_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowded = [True, True, False]
+    monkeypatch.setattr(server, "_is_crowded", lambda: crowded.pop(0) if crowded else False)
+    listener = Listener(0, 0)
+    serve(Driver("served"), listener)  # type: ignore[arg-type]
+    assert crowded == []
+    assert call(Channel(listener.ours), "describe")["name"] == "served"
+
+
+def test_a_client_has_a_limited_number_of_channels_and_lives_on(channel: Channel) -> None:
+    ours, answers = [], []
+    for _ in range(MAX_CHANNELS + 1):
+        mine, theirs = socket.socketpair()
+        ours.append(mine)
+        with theirs:
+            answers.append(call(channel, "open", (theirs.fileno(),)))
+    assert answers[:-1] == [{}] * MAX_CHANNELS
+    assert answers[-1]["code"] == ResultCode.RESOURCE_EXHAUSTED_TRANSIENT
+    assert prepared(channel) == 1
+
+
+def test_a_client_holds_a_quarter_of_the_descriptors_at_most(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 4 * len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(server, "_limit_of_descriptors", lambda: limit)
+    answers = []
+    with ModelMemory(add_then()) as file:
+        for _ in range(limit):
+            answers.append(call(channel, "prepare", (file,), preference=1, priority=100))
+            if "code" in answers[-1]:
+                break
+    assert answers[-1]["code"] == ResultCode.RESOURCE_EXHAUSTED_TRANSIENT
+    assert limit // 4 <= len(answers) <= limit // 4 + 2
 
 
 # -- a hostile driver --------------------------------------------------------------------------------------------------

@@ -6,13 +6,16 @@ ends, takes its prepared models along.
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import mmap
 import os
 import re
+import resource
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +34,7 @@ from nnbridge.devices.device import (
     Result,
 )
 from nnbridge.devices.remote.wire import (
+    MAX_CHANNELS,
     Channel,
     Hints,
     Message,
@@ -44,7 +48,7 @@ from nnbridge.devices.remote.wire import (
     sealed_size,
     to_hints,
 )
-from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason, ResourceExhaustedTransientError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, known
 from nnbridge.operations.evaluate import merge_dims
@@ -54,10 +58,23 @@ from nnbridge.types import BYTE_SIZE_OF_CACHE_TOKEN, OperandCode, PreferenceCode
 LOG = logging.getLogger(__name__)
 _ELEMENT_TYPE = re.compile(r"[<|](f[248]|[iu][1248]|b1|V[1-9]\d{0,4})")
 _TOKEN = re.compile(r"[0-9a-f]{64}")
-MAX_CHANNELS = 1024
-"""Calls that one client may have side by side."""
 MAX_PREPARED = 4096
 """Prepared models that one client may hold."""
+_PASSING_ERRORS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM}
+)
+"""Errors of ``accept`` that concern one connection or pass once others end."""
+_PAUSE = 0.05
+"""Seconds until a crowded server looks again."""
+
+
+def _limit_of_descriptors() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _is_crowded() -> bool:
+    """True where the clients together hold so many descriptors that the rest is left to the driver and to new sessions."""
+    return len(os.listdir("/proc/self/fd")) > _limit_of_descriptors() * 3 // 4
 
 
 @dataclass
@@ -91,12 +108,26 @@ class _Session:
 
     def add(self, found: _Prepared) -> int:
         with self.lock:
-            if len(self.models) >= MAX_PREPARED:
-                raise OpFailedError(Reason(f"at most {MAX_PREPARED} prepared models of a client", "more", "prepareModel"))
+            self._check_room(len(self.models) < MAX_PREPARED, f"at most {MAX_PREPARED} prepared models of a client")
             handle = self.next_handle
             self.next_handle += 1
             self.models[handle] = found
             return handle
+
+    def open(self, connection: socket.socket) -> Channel:
+        """A further channel."""
+        with self.lock:
+            self._check_room(len(self.channels) < MAX_CHANNELS, f"at most {MAX_CHANNELS} channels of a client")
+            self.channels.append(Channel(connection))
+            return self.channels[-1]
+
+    def _check_room(self, allowed: bool, rule: str) -> None:
+        """RESOURCE_EXHAUSTED_TRANSIENT beyond a client's limit, its quarter of all descriptors, or where all clients crowd."""
+        if not allowed:
+            raise ResourceExhaustedTransientError(Reason(rule, "more", self.device.name))
+        # A channel has a socket and a mapping, each of which holds a descriptor; a model has a mapping.
+        if 2 * len(self.channels) + len(self.models) > _limit_of_descriptors() // 4 or _is_crowded():
+            raise ResourceExhaustedTransientError(Reason("descriptors for another channel or model", "none", self.device.name))
 
     def close(self) -> None:
         with self.lock:
@@ -124,12 +155,18 @@ def refuse_session(why: Reason, connection: socket.socket) -> None:
 
 
 def serve(device: Device, listener: socket.socket) -> None:
-    """Serve every client that connects, until the listening socket is closed."""
+    """Serve every client that connects, until the listening socket is closed; while descriptors are scarce, new ones wait."""
     while True:
+        if _is_crowded():
+            time.sleep(_PAUSE)
+            continue
         try:
             connection, _ = listener.accept()
-        except OSError:
-            return
+        except OSError as error:
+            if error.errno not in _PASSING_ERRORS:
+                return
+            time.sleep(_PAUSE)
+            continue
         threading.Thread(target=serve_session, args=(device, connection), name="nnbridge-session", daemon=True).start()
 
 
@@ -174,8 +211,6 @@ class _Worker:
             self._channel.socket.close()
             with self._session.lock, suppress(ValueError):
                 self._session.channels.remove(self._channel)
-            if self._memory is not None:
-                self._memory.close()
 
     def _answer(self, message: Message, descriptors: list[int]) -> Message:
         call = self._calls.get(str(message.get("call")))
@@ -215,11 +250,11 @@ class _Worker:
         except OSError as error:
             raise ProtocolError(f"no socket: {error}") from error
         descriptors.clear()  # It is the socket's now.
-        channel = Channel(connection)
-        with self._session.lock:
-            if len(self._session.channels) >= MAX_CHANNELS:
-                raise ProtocolError(f"more than {MAX_CHANNELS} channels")
-            self._session.channels.append(channel)
+        try:
+            channel = self._session.open(connection)
+        except NnapiError:
+            connection.close()
+            raise
         worker = _Worker(self._session, channel)
         threading.Thread(target=worker.run, name="nnbridge-channel", daemon=True).start()
         return {}
@@ -264,10 +299,7 @@ class _Worker:
 
     def _execute(self, message: Message, descriptors: list[int]) -> Message:
         if descriptors:
-            if self._memory is not None:
-                self._memory.close()
             self._memory = SharedBlock.received(_only(descriptors))
-            descriptors.clear()  # It is the block's now.
         found = self._session.models.get(_numbers([message.get("handle")], "execute")[0])
         if found is None:
             raise BadDataError(Reason("a model that this client prepared", str(message.get("handle")), "execute"))

@@ -14,12 +14,21 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import finalize
 
-from nnbridge.devices.remote.wire import Channel, Message, ProtocolError, SharedBlock, cache_files, close_all, to_reason
+from nnbridge.devices.remote.wire import (
+    MAX_CHANNELS,
+    Channel,
+    Message,
+    OwnedBlock,
+    ProtocolError,
+    cache_files,
+    close_all,
+    to_reason,
+)
 from nnbridge.errors import (
     ERROR_OF_CODE,
     DeadObjectError,
@@ -28,6 +37,7 @@ from nnbridge.errors import (
     NnapiError,
     OpFailedError,
     Reason,
+    ResourceExhaustedTransientError,
 )
 from nnbridge.types import ResultCode
 
@@ -54,7 +64,7 @@ class Line:
     """A channel with the memory that its executions use."""
 
     channel: Channel
-    memory: SharedBlock | None = None
+    memory: OwnedBlock | None = None
 
     def room(self, size: int) -> list[int]:
         """Make sure of ``size`` bytes; the descriptor to send along if the memory is new."""
@@ -62,7 +72,7 @@ class Line:
             return []
         if self.memory is not None:
             self.memory.close()
-        self.memory = SharedBlock.create(size)
+        self.memory = OwnedBlock(size)
         return [self.memory.descriptor]
 
 
@@ -74,7 +84,7 @@ class Session:
         self.owner = os.getpid()
         self.process = process
         self.dead: Reason | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._control = Channel(control)
         self._idle: list[Line] = []
         self._lines: list[Line] = []
@@ -99,7 +109,7 @@ class Session:
     def describe(self) -> Message:
         """What the driver says of itself, asked once when it starts."""
         with self._lock:
-            answer = self._controlled({"call": "describe"})
+            answer = answered(self._controlled({"call": "describe"}))
         refused = to_reason(answer.get("refused"))
         if refused is not None:
             self.end(refused)
@@ -113,41 +123,56 @@ class Session:
 
     @contextmanager
     def line(self) -> Iterator[Line]:
-        """A channel for one call; new ones are opened while all are in use."""
+        """A channel for one call; new ones are opened while all are in use, up to as many as the driver accepts."""
         with self._lock:
-            if self.dead is not None:
-                raise DeadObjectError(self.dead)
-            line = self._idle.pop() if self._idle else self._open()
+            line = self._free_line()
         try:
             yield line
         except NnapiError:
-            self._give_back(line)
+            self._return(line)
             raise
         except BaseException:
             # A call that was broken off leaves an answer behind, which must not become the next call's.
-            with self._lock, suppress(ValueError):
-                self._lines.remove(line)
+            with self._lock:
+                if line in self._lines:
+                    self._lines.remove(line)
+                self._lock.notify()
             line.channel.shutdown()
             raise
-        self._give_back(line)
+        self._return(line)
 
-    def _give_back(self, line: Line) -> None:
+    def _free_line(self) -> Line:
+        """A line that nobody uses; waits while there is none and the driver opens no more."""
+        while True:
+            if self.dead is not None:
+                raise DeadObjectError(self.dead)
+            if self._idle:
+                return self._idle.pop()
+            if len(self._lines) < MAX_CHANNELS:
+                try:
+                    return self._open()
+                except ResourceExhaustedTransientError:
+                    if not self._lines:
+                        raise
+            self._lock.wait()
+
+    def _return(self, line: Line) -> None:
         with self._lock:
             if self.dead is None:
                 self._idle.append(line)
+            self._lock.notify()
 
     def _open(self) -> Line:
         ours, theirs = socket.socketpair()
         with theirs:
-            line = Line(Channel(ours))
-            self._lines.append(line)
-            self._controlled({"call": "open"}, [theirs.fileno()])
-        return line
+            answered(self._controlled({"call": "open"}, [theirs.fileno()]))
+        self._lines.append(Line(Channel(ours)))
+        return self._lines[-1]
 
     def _controlled(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
         """A call on the channel that all threads share, under the lock; broken off, it leaves no session to go on with."""
         try:
-            return answered(self._talk(self._control, message, descriptors, time.monotonic() + _timeout()))
+            return self._talk(self._control, message, descriptors, time.monotonic() + _timeout())
         except BaseException:
             self.end(Reason("a driver that can be called", f"{message['call']} broken off", self.name))
             raise
@@ -179,10 +204,12 @@ class Session:
             self.dead = why
         for line in list(self._lines):
             line.channel.shutdown()
-        # What nobody uses is closed with this; who still waits on a line gives it back by its error.
+        # Lines that nobody uses are closed with this; whoever still waits for an answer ends with an error.
         self._lines.clear()
         self._idle.clear()
         _reap(self.owner, self._control, self.process)
+        with self._lock:
+            self._lock.notify_all()
 
 
 def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None) -> None:

@@ -25,13 +25,15 @@ import numpy.typing as npt
 
 from nnbridge import storage  # a module: storage itself imports devices
 from nnbridge.devices.device import MAX_CACHE_FILES, CacheFiles, Capabilities, Performance
-from nnbridge.errors import Reason
+from nnbridge.errors import BadDataError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.model import Model
 
 ALIGNMENT = 64
 """Of each buffer in an execution's memory."""
 MAX_MESSAGE = 2**28
+MAX_CHANNELS = 64
+"""Calls that one client may have side by side; further ones wait."""
 _HEADER = struct.Struct("<II")
 _MAX_DESCRIPTORS = 4
 _SEND_TIMEOUT = 30.0
@@ -128,24 +130,31 @@ class SharedBlock:
     """Memory that two processes map: ``bytes`` is all of it."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        self.descriptor = descriptor
-        self.close = finalize(self, os.close, descriptor)
-        """Gives the descriptor back; the mapping goes with the last array over it."""
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
 
     @classmethod
-    def create(cls, size: int) -> SharedBlock:
-        """New memory of at least so many bytes."""
-        size = max(mmap.PAGESIZE, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-        descriptor = os.memfd_create("nnbridge-execution", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, size)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE | fcntl.F_SEAL_SEAL)
-        return cls(descriptor, size)
-
-    @classmethod
     def received(cls, descriptor: int) -> SharedBlock:
-        """Memory of the other side; ProtocolError unless its size is sealed."""
-        return cls(descriptor, sealed_size(descriptor, _FIXED_SIZE))
+        """Memory of the other side, whose descriptor stays the caller's.
+
+        ProtocolError unless its size is sealed, BAD_DATA for memory that cannot be mapped.
+        """
+        size = sealed_size(descriptor, _FIXED_SIZE)
+        try:
+            return cls(descriptor, size)
+        except (ValueError, OSError, OverflowError) as error:
+            raise BadDataError(Reason("memory that can be mapped", f"{size} bytes ({error})", "execute")) from error
+
+
+class OwnedBlock(SharedBlock):
+    """Memory of this side, of at least so many bytes, with the descriptor to send; ``close`` closes the descriptor."""
+
+    def __init__(self, size: int) -> None:
+        size = max(mmap.PAGESIZE, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        self.descriptor = os.memfd_create("nnbridge-execution", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.close = finalize(self, os.close, self.descriptor)
+        os.ftruncate(self.descriptor, size)
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE | fcntl.F_SEAL_SEAL)
+        super().__init__(self.descriptor, size)
 
 
 def sealed_size(descriptor: int, seals: int = _READ_ONLY) -> int:
