@@ -389,6 +389,10 @@ def test_attributes_travel() -> None:
     compilation.add_extension_attribute("com.example", 7, b"\x00\xff")
     with pytest.raises(OpFailedError, match=r"\(\('com.example', 7, b'\\x00\\xff'\),\) 100 False"):
         compilation.finish()
+    large = Compilation.create_for_devices(add_then(), [driver("ATTRIBUTES")])
+    large.add_extension_attribute("com.example", 7, bytes(5_000_000))
+    with pytest.raises(OpFailedError, match=r"found 25\d{6} bytes"):  # the driver's message would repeat them
+        large.finish()
     execution = Execution(compiled(driver("ATTRIBUTES")))
     execution.add_extension_attribute("com.example", 7, b"one")
     execution.set_loop_timeout(5)

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -21,12 +22,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnbridge.devices.device import CacheFiles
+from nnbridge.devices.device import CacheFiles, Support
 from nnbridge.devices.remote import server
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.devices.remote.server import serve, serve_session
 from nnbridge.devices.remote.wire import (
     MAX_CHANNELS,
+    MAX_MESSAGE,
     Channel,
     Message,
     ModelMemory,
@@ -36,7 +38,8 @@ from nnbridge.devices.remote.wire import (
     to_capabilities,
     to_extension,
 )
-from nnbridge.errors import DeadObjectError, InputError, OpFailedError
+from nnbridge.errors import DeadObjectError, InputError, OpFailedError, Reason
+from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import PreferenceCode, PriorityCode, ResultCode
@@ -161,6 +164,44 @@ def test_wrong_arguments_of_prepare_are_bad_data(channel: Channel, wrong: Messag
 def test_wrong_tokens_and_attributes_are_bad_data(channel: Channel, wrong: Message) -> None:
     with ModelMemory(add_then()) as file:
         assert call(channel, "prepare", (file,), preference=1, priority=100, **wrong)["code"] == BAD_DATA
+
+
+def test_attributes_need_the_memory_of_their_values(channel: Channel) -> None:
+    with ModelMemory(add_then()) as file, pytest.raises(EOFError):
+        call(channel, "prepare", (file,), preference=1, priority=100, hints=[["a", 1, 2], ["b", 1, 2]])
+
+
+def test_a_message_beyond_the_limit_is_not_read(channel: Channel) -> None:
+    channel.socket.sendall(struct.pack("<II", MAX_MESSAGE + 1, 0))
+    with pytest.raises((EOFError, OSError)):
+        channel.receive(time.monotonic() + 10)
+
+
+def test_an_answer_that_would_be_too_large_is_op_failed_and_the_driver_lives_on() -> None:
+    class Talks(Driver):
+        def supported_operations(self, model: Model) -> list[Support]:
+            return [Reason("x" * MAX_MESSAGE)]
+
+    channel = connected(Talks("talks"))
+    with ModelMemory(add_then()) as file:
+        assert call(channel, "supported_operations", (file,))["code"] == ResultCode.OP_FAILED
+    assert call(channel, "describe")["name"] == "talks"
+
+
+def test_a_call_that_would_be_too_large_is_op_failed_and_nothing_is_sent(channel: Channel) -> None:
+    with pytest.raises(OpFailedError, match="a message of at most 4194304 bytes"):
+        channel.send({"call": "x" * MAX_MESSAGE})
+    assert call(channel, "describe")["name"] == "served"
+
+
+def test_an_answer_that_takes_too_long_to_read_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    Channel(theirs).send({"code": 0})
+    until = time.monotonic() + 1
+    loads = json.loads
+    monkeypatch.setattr(json, "loads", lambda text: (time.sleep(1.1), loads(text))[1])
+    with pytest.raises(TimeoutError):
+        Channel(ours).receive(until)
 
 
 def test_a_driver_without_a_cache_refuses_to_prepare_from_one(channel: Channel) -> None:

@@ -36,6 +36,7 @@ from nnbridge.devices.remote.wire import (
     ProtocolError,
     aligned,
     cache_memory,
+    close_all,
     from_hints,
     to_capabilities,
     to_extension,
@@ -148,6 +149,7 @@ class RemoteDevice(Device):
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """The same with a cache and with attributes."""
+        hints, attributes = from_hints(config.hints)
         message = {
             "call": "prepare",
             "preference": int(config.preference),
@@ -155,12 +157,16 @@ class RemoteDevice(Device):
             "deadline": config.deadline,
             "token": config.token.hex(),
             "save": config.save is not None,
-            "hints": from_hints(config.hints),
+            "hints": hints,
         }
         with self._lock:
             (asked, memory), self._asked = self._asked, _NOTHING_ASKED
-        with memory if memory is not None and asked() is model else ModelMemory(model) as file:
-            answer, prepared = self._protected(lambda session: self._prepare(session, message, file, config.deadline))
+        try:
+            with memory if memory is not None and asked() is model else ModelMemory(model) as file:
+                sent = [file, *attributes]
+                answer, prepared = self._protected(lambda session: self._prepare(session, message, sent, config.deadline))
+        finally:
+            close_all(attributes)
         files = answer.get("cache")
         if config.save is not None and isinstance(files, CacheFiles):
             config.save(files)
@@ -175,14 +181,14 @@ class RemoteDevice(Device):
         memory, lengths = cache_memory(files)
         message = {"call": "prepare_from_cache", "cache": lengths, "token": token.hex(), "deadline": deadline}
         try:
-            return self._protected(lambda session: self._prepare(session, message, memory, deadline, typed=True))[1]
+            return self._protected(lambda session: self._prepare(session, message, [memory], deadline, typed=True))[1]
         finally:
             os.close(memory)
 
     def _prepare(
-        self, session: Session, message: Message, descriptor: int, deadline: int | None, *, typed: bool = False
+        self, session: Session, message: Message, descriptors: list[int], deadline: int | None, *, typed: bool = False
     ) -> tuple[Message, RemotePreparedModel]:
-        answer = session.call(message, [descriptor], deadline)
+        answer = session.call(message, descriptors, deadline)
         handle = answer.get("handle")
         if type(handle) is not int:
             raise OpFailedError(Reason("a prepared model", str(handle), self.name))
@@ -261,6 +267,7 @@ class RemotePreparedModel(PreparedModel):
             if value is not None:
                 shared[offset : offset + value.nbytes] = value.reshape(-1).view(np.uint8)
         outputs = list(zip(request.outputs, offsets[len(inputs) : -1], strict=True))
+        hints, attributes = from_hints(request.hints)
         message = {
             "call": "execute",
             "handle": self._handle,
@@ -269,11 +276,15 @@ class RemotePreparedModel(PreparedModel):
             "deadline": request.deadline,
             "loop_timeout": request.loop_timeout,
             "measure": request.measure,
-            "hints": from_hints(request.hints),
+            "hints": hints,
         }
         if self._typed:
             message["types"] = [None if value is None else value.dtype.str for value in inputs]
-        result = _result(self._session.exchange(line, message, descriptors, request.deadline), self._session.name)
+        try:
+            answer = self._session.exchange(line, message, [*descriptors, *attributes], request.deadline)
+        finally:
+            close_all(attributes)
+        result = _result(answer, self._session.name)
         if result.code is ResultCode.NO_ERROR:
             for buffer, offset in outputs:
                 if buffer.data is not None:

@@ -200,6 +200,8 @@ class _Worker:
                 sent, self._sent = self._sent, []
                 try:
                     self._channel.send(answer, sent)
+                except OpFailedError as error:
+                    self._channel.send(_refusal(error))
                 finally:
                     close_all(sent)
         except (EOFError, OSError):
@@ -223,11 +225,11 @@ class _Worker:
         except ProtocolError:
             raise
         except NnapiError as error:
-            return {"code": int(error.code), "reason": error.reason.as_dict()}
+            return _refusal(error)
         except Exception as error:
             LOG.exception("%s failed in %s", message["call"], self._session.device.name)
             why = Reason("a driver without failure", f"{type(error).__name__}: {error}", self._session.device.name)
-            return {"code": int(OpFailedError.code), "reason": why.as_dict()}
+            return _refusal(OpFailedError(why))
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -265,6 +267,7 @@ class _Worker:
         return {"answers": [a.as_dict() if isinstance(a, Reason) else bool(a) for a in answers]}
 
     def _prepare(self, message: Message, descriptors: list[int]) -> Message:
+        hints = to_hints(message.get("hints"), descriptors)
         model = self._session.model(descriptors)
         preference, priority = message.get("preference"), message.get("priority")
         if preference not in tuple(PreferenceCode):
@@ -278,7 +281,7 @@ class _Worker:
             _optional_number(message.get("deadline"), "deadline"),
             _token(message.get("token")),
             saved.append if message.get("save") is True else None,
-            _hints(message.get("hints")),
+            hints,
         )
         answer = self._prepared(model, self._session.device.prepare_model_with_config(model, config))
         if saved:
@@ -298,12 +301,13 @@ class _Worker:
         return {"handle": self._session.add(_Prepared(model, prepared))}
 
     def _execute(self, message: Message, descriptors: list[int]) -> Message:
+        hints = to_hints(message.get("hints"), descriptors)
         if descriptors:
             self._memory = SharedBlock.received(_only(descriptors))
         found = self._session.models.get(_numbers([message.get("handle")], "execute")[0])
         if found is None:
             raise BadDataError(Reason("a model that this client prepared", str(message.get("handle")), "execute"))
-        request = _request(message, found.model, self._memory)
+        request = _request(message, hints, found.model, self._memory)
         result = found.prepared.execute(request)
         if not isinstance(result, Result):
             raise OpFailedError(Reason("a Result from execute", type(result).__name__, self._session.device.name))
@@ -314,6 +318,10 @@ class _Worker:
             "on_device": result.on_device,
             "in_driver": result.in_driver,
         }
+
+
+def _refusal(error: NnapiError) -> Message:
+    return {"code": int(error.code), "reason": error.reason.as_dict()}
 
 
 # -- validation of calls -----------------------------------------------------------------------------------------------
@@ -328,7 +336,7 @@ def _received_model(descriptor: int) -> Model:
         raise BadDataError(error.reason) from error
 
 
-def _request(message: Mapping[str, Any], model: Model | None, memory: SharedBlock | None) -> Request:
+def _request(message: Mapping[str, Any], hints: Hints, model: Model | None, memory: SharedBlock | None) -> Request:
     """The request of a call: every place inside the memory, every shape as the model has it (facts V36 to V38)."""
     if memory is None:
         raise BadDataError(Reason("memory for the execution", "none", "execute"))
@@ -346,7 +354,7 @@ def _request(message: Mapping[str, Any], model: Model | None, memory: SharedBloc
         _optional_number(message.get("deadline"), "deadline"),
         _optional_number(message.get("loop_timeout"), "loop_timeout"),
         message.get("measure") is True,
-        _hints(message.get("hints")),
+        hints,
     )
 
 
@@ -423,13 +431,6 @@ def _token(value: object) -> bytes:
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         raise BadDataError(Reason(f"{BYTE_SIZE_OF_CACHE_TOKEN} bytes in hexadecimal", str(value), "token"))
     return bytes.fromhex(value)
-
-
-def _hints(listed: object) -> Hints:
-    try:
-        return () if listed is None else to_hints(listed)
-    except (TypeError, ValueError) as error:
-        raise BadDataError(Reason("attributes of a name, a number and a value", str(error), "attributes")) from error
 
 
 def _optional_number(value: object, what: str) -> int | None:

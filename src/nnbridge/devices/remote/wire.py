@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import IO, Any
 from weakref import finalize
 
@@ -25,13 +25,14 @@ import numpy.typing as npt
 
 from nnbridge import storage  # a module: storage itself imports devices
 from nnbridge.devices.device import MAX_CACHE_FILES, CacheFiles, Capabilities, Performance
-from nnbridge.errors import BadDataError, Reason
+from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.model import Model
 
 ALIGNMENT = 64
 """Of each buffer in an execution's memory."""
-MAX_MESSAGE = 2**28
+MAX_MESSAGE = 4 * 2**20
+"""Bytes: the reasons of 20,000 operations. What may be larger (models, tensors, caches, attributes) travels by descriptor."""
 MAX_CHANNELS = 64
 """Calls that one client may have side by side; further ones wait."""
 _HEADER = struct.Struct("<II")
@@ -60,8 +61,10 @@ class Channel:
         self.socket = connection
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Send a message; the descriptors are duplicated on their way."""
+        """Send a message; the descriptors are duplicated on their way. OP_FAILED, with nothing sent, if it is too large."""
         body = json.dumps(message, separators=(",", ":")).encode()
+        if len(body) > MAX_MESSAGE:
+            raise OpFailedError(Reason(f"a message of at most {MAX_MESSAGE} bytes", f"{len(body)} bytes"))
         self.socket.settimeout(_SEND_TIMEOUT)
         header = _HEADER.pack(len(body), len(descriptors))
         if descriptors:
@@ -88,6 +91,8 @@ class Channel:
                 raise ProtocolError(f"not JSON: {error}") from error
             if not isinstance(message, dict):
                 raise ProtocolError("a message that is no object")
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError("an answer that was read too late")
         except BaseException:
             close_all(descriptors)
             raise
@@ -195,33 +200,65 @@ class ModelMemory:
         self.close()
 
 
-def cache_memory(files: CacheFiles) -> tuple[int, Message]:
-    """Cache files as one read-only memory: its descriptor, and the files' lengths."""
+def _joined(name: str, parts: Sequence[bytes | memoryview]) -> int:
+    """The descriptor of a read-only memory that holds the parts one after another."""
 
     def fill(memory: IO[bytes]) -> None:
-        for content in (*files.model, *files.data):
-            memory.write(content)
+        for part in parts:
+            memory.write(part)
 
+    return _read_only_memory(name, fill)
+
+
+def _parts(descriptor: int, lengths: Sequence[Any]) -> tuple[memoryview, ...]:
+    """The parts of a memory of the other side, whose descriptor may be closed afterwards."""
+    size = sealed_size(descriptor)
+    if not all(type(n) is int and n >= 0 for n in lengths) or sum(lengths) != size:
+        raise ProtocolError(f"parts of {lengths} bytes in a memory of {size}")
+    view = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+    return tuple(view[start:end] for start, end in pairwise([0, *accumulate(lengths)]))
+
+
+def cache_memory(files: CacheFiles) -> tuple[int, Message]:
+    """Cache files as one read-only memory: its descriptor, and the files' lengths."""
     lengths = {"model": [len(content) for content in files.model], "data": [len(content) for content in files.data]}
-    return _read_only_memory("nnbridge-cache", fill), lengths
+    return _joined("nnbridge-cache", (*files.model, *files.data)), lengths
 
 
 def cache_files(descriptor: int, lengths: object) -> CacheFiles:
     """The cache files in a memory of the other side, which may be closed afterwards."""
-    size = sealed_size(descriptor)
-    models, data = (_lengths(lengths.get(kind) if isinstance(lengths, dict) else None) for kind in ("model", "data"))
-    if sum(models) + sum(data) != size:
-        raise ProtocolError(f"cache files of {sum(models) + sum(data)} bytes in a memory of {size}")
-    view = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
-    ends = accumulate((*models, *data))
-    parts = tuple(view[end - length : end] for length, end in zip((*models, *data), ends, strict=True))
+    models, data = (lengths.get(kind) if isinstance(lengths, dict) else None for kind in ("model", "data"))
+    if not (isinstance(models, list) and isinstance(data, list) and max(len(models), len(data)) <= MAX_CACHE_FILES):
+        raise ProtocolError(f"no lengths of cache files: {lengths}")
+    parts = _parts(descriptor, [*models, *data])
     return CacheFiles(parts[: len(models)], parts[len(models) :])
 
 
-def _lengths(listed: object) -> list[int]:
-    if not isinstance(listed, list) or len(listed) > MAX_CACHE_FILES or not all(type(n) is int and n >= 0 for n in listed):
-        raise ProtocolError(f"no lengths of cache files: {listed}")
-    return listed
+def from_hints(hints: Hints) -> tuple[list[list[Any]], list[int]]:
+    """Extension attributes as JSON-ready data (name, number, length), and the descriptor of their values, if there are any."""
+    listed = [[name, number, len(value)] for name, number, value in hints]
+    return listed, [_joined("nnbridge-attributes", [value for *_, value in hints])] if hints else []
+
+
+def to_hints(listed: object, descriptors: list[int]) -> Hints:
+    """Extension attributes from a message. The descriptor of their values is the message's last; it is closed and removed.
+
+    BAD_DATA for what is no list of name, number and length.
+    """
+    found: list[tuple[str, int, int]] = []
+    for hint in [] if listed is None else listed if isinstance(listed, list) else [listed]:
+        match hint:
+            case [str(name), int(number), int(length)] if 0 <= number <= MAX_NUMBER:
+                found.append((name, number, length))
+            case _:
+                raise BadDataError(Reason("attributes of a name, a number and a length", str(hint), "attributes"))
+    if not found:
+        return ()
+    if not descriptors:
+        raise ProtocolError("attributes without the memory of their values")
+    values = [bytes(part) for part in _parts(descriptors[-1], [length for *_, length in found])]
+    os.close(descriptors.pop())
+    return tuple((name, number, value) for (name, number, _), value in zip(found, values, strict=True))
 
 
 def aligned(size: int) -> int:
@@ -268,23 +305,6 @@ def from_extension(extension: Extension) -> Message:
     """An extension as JSON-ready data."""
     types = [[t.number, t.is_tensor, t.byte_size, t.name, t.dtype] for t in extension.operand_types]
     return {"name": extension.name, "operand_types": types}
-
-
-def from_hints(hints: Hints) -> list[list[Any]]:
-    """Extension attributes as JSON-ready data."""
-    return [[name, number, value.hex()] for name, number, value in hints]
-
-
-def to_hints(listed: object) -> Hints:
-    """Extension attributes from a message: name, number, value in hexadecimal. ValueError for anything else."""
-    if not isinstance(listed, list):
-        raise ValueError("no list")
-    found = []
-    for name, number, value in listed:
-        if not (isinstance(name, str) and type(number) is int and 0 <= number <= MAX_NUMBER and isinstance(value, str)):
-            raise ValueError(f"{name}, {number}, {value}")
-        found.append((name, number, bytes.fromhex(value)))
-    return tuple(found)
 
 
 def to_extension(data: Mapping[str, Any]) -> Extension:
