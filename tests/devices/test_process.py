@@ -329,6 +329,24 @@ def test_a_driver_ends_with_a_client_that_is_killed() -> None:
     assert _gone(int(ended.stdout))
 
 
+def test_a_driver_ends_with_its_client_although_a_fork_of_it_lives() -> None:
+    code = (
+        "import os, signal, time\nfrom nnbridge.devices import device\nfrom tests.graphs import add_then\n"
+        "d = device('process:nnapi-sample_all')\nd.supported_operations(add_then())\n"
+        "child = os.fork()\nif not child:\n    time.sleep(60)\n    os._exit(0)\n"
+        "print(d.pid, child, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert client.stdout is not None
+    driver_pid, fork = map(int, client.stdout.readline().split())
+    try:
+        assert _gone(driver_pid)
+        os.kill(fork, 0)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        client.communicate()
+
+
 def test_a_fork_uses_a_driver_of_its_own(good: RemoteDevice) -> None:
     compilation = compiled(good)
     child = os.fork()

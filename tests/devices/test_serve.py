@@ -402,6 +402,28 @@ def hostile(**answers: Any) -> RemoteDevice:
     return RemoteDevice("hostile", start)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"feature_level": float("inf")},
+        {"feature_level": float("nan")},
+        {"feature_level": "9" * 5000},
+        {"cache_files": [float("inf"), 0]},
+        {"cache_files": [0]},
+        {"type": 77},
+        {"capabilities": {**DESCRIPTION["capabilities"], "relaxed_scalar": [10**400, 1]}},
+        {"capabilities": {**DESCRIPTION["capabilities"], "operands": [1]}},
+        {"extensions": [{"name": "a.b", "operand_types": [[1, 1, float("inf"), "x", None]]}]},
+        {"extensions": [[]]},
+        {"refused": [1]},
+    ],
+    ids=str,
+)
+def test_a_driver_that_describes_itself_wrongly_is_an_input_error(wrong: Message) -> None:
+    with pytest.raises(InputError, match="a driver that describes itself"):
+        hostile(describe={**DESCRIPTION, **wrong})
+
+
 @pytest.mark.parametrize("said", [{}, {"answers": 3}, {"answers": [1, 2, 3]}, {"answers": [True, True]}], ids=str)
 def test_wrong_answers_of_get_supported_operations_support_nothing(said: Message) -> None:
     compilation = Compilation.create(add_then(), [hostile(supported_operations=said)])
@@ -515,6 +537,23 @@ def test_an_abstract_address_leaves_no_file(tmp_path: Path) -> None:
     with Served(name) as served:
         served.pid()
         assert RemoteDevice.at(name).supported_operations(add_then()) == [True]
+
+
+def test_clients_of_another_user_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = Listener(0, 0)
+    monkeypatch.setattr(os, "getuid", lambda: 65534)
+    serve(Driver("served"), listener)  # type: ignore[arg-type]
+    with pytest.raises((EOFError, OSError)):
+        call(Channel(listener.ours), "describe")
+
+
+def test_a_driver_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "driver"))
+        other.listen()
+        monkeypatch.setattr(os, "getuid", lambda: 65534)
+        with pytest.raises(InputError, match=r"a driver that user 65534 serves, found user \d+ at"):
+            RemoteDevice.at(str(tmp_path / "driver"))
 
 
 def test_json_tells_device_address_and_process_in_one_line() -> None:

@@ -58,13 +58,12 @@ _Answer = TypeVar("_Answer")
 _DEVICES: WeakSet[RemoteDevice] = WeakSet()
 
 
-def _after_fork() -> None:
-    """Another thread of the parent may have held a lock, which nobody would ever give back here."""
+def _unlock_all() -> None:
     for device in _DEVICES:
         device.unlock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_unlock_all)
 
 _NOTHING_ASKED: tuple[Callable[[], Model | None], ModelMemory | None] = (lambda: None, None)
 
@@ -80,8 +79,8 @@ class RemoteDevice(Device):
         """The model that was asked about last, while it lives, and the memory that it lies in."""
         _DEVICES.add(self)
         self._session = self._connect()
-        self._described = described = self._session.describe()
         try:
+            self._described = described = self._session.describe()
             self.version = str(described["version"])
             self.feature_level = int(described["feature_level"])
             self.type = DeviceTypeCode(described["type"])
@@ -89,8 +88,10 @@ class RemoteDevice(Device):
             self._capabilities = to_capabilities(described["capabilities"])
             models, data = described["cache_files"]
             self._cache_files = int(models), int(data)
-        except (KeyError, TypeError, ValueError, ProtocolError) as error:
-            raise InputError(Reason("a driver that describes itself", str(error), operand=name)) from error
+        except (KeyError, TypeError, ValueError, OverflowError, ProtocolError) as error:
+            reason = Reason("a driver that describes itself", str(error), operand=name)
+            self._session.end(reason)
+            raise InputError(reason) from error
 
     @classmethod
     def process(cls, name: str) -> RemoteDevice:
@@ -199,7 +200,7 @@ class RemoteDevice(Device):
         self._session.end(Reason("an open driver", "one that was closed", self.name))
 
     def unlock(self) -> None:
-        """Begin anew in a forked process."""
+        """Begin anew in a forked process: another thread of the parent may have held the lock, which nobody releases here."""
         self._lock = threading.Lock()
 
     # -- living and dying --------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from nnbridge.devices.remote.wire import (
     from_extension,
     sealed_size,
     to_hints,
+    user_of_peer,
 )
 from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason, ResourceExhaustedTransientError
 from nnbridge.extensions import operand_dtype
@@ -155,7 +156,7 @@ def refuse_session(why: Reason, connection: socket.socket) -> None:
 
 
 def serve(device: Device, listener: socket.socket) -> None:
-    """Serve every client that connects, until the listening socket is closed; while descriptors are scarce, new ones wait."""
+    """Serve every client of this user, until the listening socket is closed; while descriptors are scarce, new ones wait."""
     while True:
         if _is_crowded():
             time.sleep(_PAUSE)
@@ -166,6 +167,11 @@ def serve(device: Device, listener: socket.socket) -> None:
             if error.errno not in _PASSING_ERRORS:
                 return
             time.sleep(_PAUSE)
+            continue
+        user = user_of_peer(connection)
+        if user != os.getuid():
+            LOG.warning("%s serves user %d alone: a client of user %d was refused", device.name, os.getuid(), user)
+            connection.close()
             continue
         threading.Thread(target=serve_session, args=(device, connection), name="nnbridge-session", daemon=True).start()
 

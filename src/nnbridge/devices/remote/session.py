@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import finalize
+from weakref import WeakSet, finalize
 
 from nnbridge.devices.remote.wire import (
     MAX_CHANNELS,
@@ -28,6 +28,7 @@ from nnbridge.devices.remote.wire import (
     cache_files,
     close_all,
     to_reason,
+    user_of_peer,
 )
 from nnbridge.errors import (
     ERROR_OF_CODE,
@@ -76,6 +77,17 @@ class Line:
         return [self.memory.descriptor]
 
 
+_SESSIONS: WeakSet[Session] = WeakSet()
+
+
+def _leave_all() -> None:
+    for session in _SESSIONS:
+        session.leave()
+
+
+os.register_at_fork(after_in_child=_leave_all)
+
+
 class Session:
     """One life of a driver: its process, where it is ours, and the channels to it. Dead once, it stays dead."""
 
@@ -89,6 +101,7 @@ class Session:
         self._idle: list[Line] = []
         self._lines: list[Line] = []
         self._released: list[int] = []
+        _SESSIONS.add(self)
         # However this object ends, the driver sees the end of its connection and ends as well.
         finalize(self, _reap, self.owner, self._control, process)
 
@@ -211,6 +224,12 @@ class Session:
         with self._lock:
             self._lock.notify_all()
 
+    def leave(self) -> None:
+        """Close a forked process's copies of the sockets, so that the driver sees its client's end although the fork lives."""
+        self._lock = threading.Condition()
+        for channel in (self._control, *(line.channel for line in self._lines)):
+            channel.socket.close()
+
 
 def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None) -> None:
     if owner != os.getpid():
@@ -261,9 +280,13 @@ def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 
 def connected(path: str) -> socket.socket:
+    """A connection to a driver that this user serves: whoever comes first may listen at an address."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(socket_address(path, "--device"))
+        user = user_of_peer(connection)
+        if user != os.getuid():
+            raise InputError(Reason(f"a driver that user {os.getuid()} serves", f"user {user} at {path}", operand="--device"))
     except BaseException:
         connection.close()
         raise

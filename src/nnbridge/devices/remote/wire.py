@@ -125,6 +125,12 @@ class Channel:
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
+def user_of_peer(connection: socket.socket) -> int:
+    """The user of the process at the other end: who connected, or who listens."""
+    size = struct.calcsize("3i")
+    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1])
+
+
 def close_all(descriptors: Sequence[int]) -> None:
     """Close what came with a message."""
     for descriptor in descriptors:
@@ -288,7 +294,7 @@ def to_capabilities(data: Mapping[str, Any]) -> Capabilities:
             _performance(data["if_performance"]),
             _performance(data["while_performance"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ProtocolError(f"no capabilities: {error}") from error
 
 
@@ -315,7 +321,7 @@ def to_extension(data: Mapping[str, Any]) -> Extension:
             for number, is_tensor, size, name, dtype in data["operand_types"]
         ]
         return Extension(str(data["name"]), tuple(types))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"no extension: {error}") from error
 
 
