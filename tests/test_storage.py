@@ -129,6 +129,49 @@ def test_writing_keeps_the_files_permissions(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_files_of_other_threads_keep_the_umask_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask belongs to the whole process"))
+        _written(tmp_path / "file")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    fsync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (calls.append(os.fstat(file).st_size), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (calls.append("replace"), rename(old, new)))
+    _written(tmp_path / "file")
+    assert calls == [5, "replace"]
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    names = [".file.0a1b2c3d", ".file.9a1b2c3d", ".other.0a1b2c3d", ".file.config", "file.0a1b2c3d"]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    os.utime(tmp_path / names[1])  # its writer lives
+    _written(tmp_path / "file")
+    assert {path.name for path in tmp_path.iterdir()} == {*names[1:], "file"}
+
+
+def test_a_link_is_replaced_where_links_are_not_followed(tmp_path: Path) -> None:
+    target, link, loose = tmp_path / "target", tmp_path / "link", tmp_path / "loose"
+    target.write_bytes(b"before")
+    link.symlink_to(target)
+    loose.symlink_to(tmp_path / "nothing")
+    for path in (link, loose):
+        with atomic_write(path, 0o600, follow_links=False) as file:
+            file.write(b"after")
+        assert not path.is_symlink()
+    assert target.read_bytes() == b"before"
+    assert not (tmp_path / "nothing").exists()
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         storage.save(add_then(OperationCode.ABS), tmp_path / "nowhere" / "model.nnapi")
