@@ -113,7 +113,8 @@ def _prepend_scalar(builder: Any, slot: int, kind: str, value: Any) -> None:
 
 def _write_value(schema: Schema, builder: Any, kind: str, value: Any) -> int:
     if kind == "string":
-        return int(builder.CreateString(value))
+        # Names that come from paths may hold bytes that are no UTF-8.
+        return int(builder.CreateString(value, errors="backslashreplace"))
     if not kind.startswith("["):
         return _write_table(schema, builder, kind, value)
     element = kind[1:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import mmap
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nnbridge.errors import BadDataError, ConversionError, Reason
-from nnbridge.extensions import TYPES, operand_dtype
+from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, operand_dtype
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, State, Subgraph
 from nnbridge.operations.validation import validate_model
 from nnbridge.storage.atomic import atomic_write
@@ -27,6 +28,10 @@ from nnbridge.types import (
 )
 
 FORMAT_VERSION = 1
+MAX_EXTENSIONS = 64
+"""Extensions of one file."""
+_FIRST_FREE_PREFIX = MAX_PREFIXES
+"""Prefixes that stand for names without one while a file is checked count down from here."""
 SUFFIX = ".nnapi"
 MAGIC = b"NNBM"
 
@@ -100,14 +105,16 @@ def write_model(model: Model, file: _Sink) -> int:
     file.write(memoryview(metadata))
     file.write(bytes(offset - len(metadata)))
     for (pool, start, count), _ in sorted(chunks.items(), key=lambda item: item[1]):
-        file.write(model.pools[pool].data[start : start + count])
+        file.write(model.pools[pool].part(start, count))
         file.write(bytes(-count % POOL_ALIGNMENT))
     return offset + length
 
 
 def load(path: Path) -> Model:
-    """Read a model's file; its constants stay mapped. ConversionError for anything that does not hold together.
+    """Read a model's file; ConversionError for anything that does not hold together.
 
+    Its constants stay mapped: replace the file by another, never write into it while the model is in use. A file that was cut
+    short is a ConversionError where constants are read next; what an execution already reads in place ends the process (SIGBUS).
     BAD_DATA for vendor extensions in a process that may not use them.
     """
     try:
@@ -142,27 +149,53 @@ def model_in(data: memoryview, owner: object, source: str) -> Model:
     if not values["subgraphs"]:
         raise ConversionError(Reason("a main subgraph", "none", source))
     try:
-        prefixes = [TYPES.prefix(name) for name in values["extensions"]]
-        main, *referenced = (_subgraph(s, prefixes) for s in values["subgraphs"])
-        model = Model(
-            main,
-            tuple(referenced),
-            values["values"],
-            (pool,) if length else (),
-            values["relaxed"],
-            dict(zip(values["extensions"], prefixes, strict=True)),
-            values["name"],
-            tuple(State(s["input"], s["output"], bytes(s["initial"] or b"")) for s in values["states"] or ()),
-        )
+        numbers = _extension_numbers(values)
+        # A process has few prefixes and gives each out once: names that no device has get theirs when all else is right.
+        prefixes = [
+            TYPES.prefix(name) if TYPES.extension(name) is not None else _FIRST_FREE_PREFIX - i for i, name in enumerate(numbers)
+        ]
+        model = _model(values, prefixes, pool if length else None)
         _check_indexes(model)
+        _check_extensions(model, numbers, source)
+        verdict = validate_model(model)
+        if verdict.reason is not None:
+            raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}".rstrip()))
         _check_states(model)
     except (ValueError, IndexError) as error:
         raise ConversionError(Reason("values that hold together", str(error), source)) from error
-    _check_extension_types(model, source)
-    verdict = validate_model(model)
-    if verdict.reason is not None:
-        raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}".rstrip()))
-    return model
+    final = [TYPES.prefix(name) for name in numbers]
+    return model if final == prefixes else _model(values, final, pool if length else None)
+
+
+def _extension_numbers(values: Mapping[str, Any]) -> dict[str, set[int]]:
+    """Name → numbers of operand types in use, for each extension of a file, of which there are few and none without a use."""
+    names: list[str] = values["extensions"]
+    if len(names) > MAX_EXTENSIONS:
+        raise ValueError(f"{len(names)} extensions, more than {MAX_EXTENSIONS}")
+    used: dict[int, set[int]] = {}
+    for subgraph in values["subgraphs"]:
+        for operand in subgraph["operands"]:
+            used.setdefault(operand["extension"], set()).add(split_extension_code(operand["type"])[1])
+        for operation in subgraph["operations"]:
+            used.setdefault(operation["extension"], set())
+    for i, name in enumerate(names, 1):
+        if i not in used or names.index(name) != i - 1:
+            raise ValueError(f"the extension {name!r} without a use, or twice")
+    return {name: used[i] for i, name in enumerate(names, 1)}
+
+
+def _model(values: Mapping[str, Any], prefixes: list[int], pool: Pool | None) -> Model:
+    main, *referenced = (_subgraph(s, prefixes) for s in values["subgraphs"])
+    return Model(
+        main,
+        tuple(referenced),
+        values["values"],
+        () if pool is None else (pool,),
+        values["relaxed"],
+        dict(zip(values["extensions"], prefixes, strict=True)),
+        values["name"],
+        tuple(State(s["input"], s["output"], bytes(s["initial"] or b"")) for s in values["states"] or ()),
+    )
 
 
 def _subgraph_values(model: Model, subgraph: Subgraph, names: list[str], place: Any) -> dict[str, Any]:
@@ -236,12 +269,24 @@ def _subgraph(values: Mapping[str, Any], prefixes: list[int]) -> Subgraph:
     )
 
 
-def _check_extension_types(model: Model, source: str) -> None:
-    """Sizes of an extension's types are known from a device that has it."""
+def _check_extensions(model: Model, numbers: Mapping[str, set[int]], source: str) -> None:
+    """Operand types of extensions, whose sizes are known from a device that has them, and the options of host operations."""
+    for name, listed in numbers.items():
+        extension = TYPES.extension(name)
+        for number in sorted(listed):
+            if extension is None or extension.operand_type(number) is None:
+                rule = "a driver among the devices (--device) whose extension has each operand type"
+                raise ConversionError(Reason(rule, f"none with {name}#{number}", source))
+    hosts = {prefix for name, prefix in model.extensions.items() if isinstance(TYPES.extension(name), HostExtension)}
     for operand in (o for subgraph in model.subgraphs() for o in subgraph.operands if is_extension(o.type)):
-        if TYPES.operand_type(operand.type) is None:
-            rule = "a driver among the devices (--device) whose extension has each operand type"
-            raise ConversionError(Reason(rule, f"none with {TYPES.readable(operand.type)}", source))
+        prefix, number = split_extension_code(operand.type)
+        if prefix in hosts and number == OPTIONS_TYPE.number and operand.is_constant:
+            try:
+                options = json.loads(bytes(model.bytes_of(operand)))
+            except (ValueError, RecursionError) as error:
+                raise ConversionError(Reason("options as JSON", str(error), source, operand.name)) from error
+            if not isinstance(options, dict):
+                raise ConversionError(Reason("options as a JSON object", type(options).__name__, source, operand.name))
 
 
 def _check_states(model: Model) -> None:
