@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -22,9 +23,9 @@ def ndk() -> None:
 
 
 @ndk.command("build", short_help="Compile libneuralnetworks.so and put it into a folder.")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=click.Path(file_okay=False))
 @json_option
-def ndk_build(folder: Path, as_json: bool) -> None:
+def ndk_build(folder: str, as_json: bool) -> None:
     """Compile libneuralnetworks.so and put it, with a header, into a folder.
 
     \b
@@ -34,11 +35,12 @@ def ndk_build(folder: Path, as_json: bool) -> None:
     """
     from nnbridge import clib
 
-    made = clib.build(folder)
+    library = clib.build(folder)
+    header = library.with_name(clib.HEADER)
     if as_json:
-        print_json({"library": str(made), "header": str(folder / clib.HEADER)})
+        print_json({"library": str(library), "header": str(header)})
     else:
-        click.echo(f"{made}\n{folder / clib.HEADER}")
+        click.echo(os.fsencode(f"{library}\n{header}"))
 
 
 @ndk.command("env", short_help="Print a client's environment for the shell to read.")
@@ -60,4 +62,4 @@ def ndk_env(folder: Path, as_json: bool) -> None:
     for name, meaning in clib.VARIABLES.items():
         click.echo(f"# {name}: {meaning}")
     for name, value in found.items():
-        click.echo(f"export {name}={shlex.quote(value)}")
+        click.echo(os.fsencode(f"export {name}={shlex.quote(value)}"))

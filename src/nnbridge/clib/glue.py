@@ -12,11 +12,14 @@ from typing import Any
 
 from nnbridge import ndk
 from nnbridge.clib.signatures import SIGNATURES, Parameter, Signature
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import BadDataError, InputError, Reason
 from nnbridge.types import ResultCode
 
 _NULL = int(ResultCode.UNEXPECTED_NULL)
 _TOKEN_BYTES = 32
+_MAX_LENGTH = 0xFFFFFFFF
+"""Bytes of a value, an input or an output, as in Android."""
+_MAX_COUNT = 1 << 24
 LOG_VARIABLE = "NNBRIDGE_LOG"
 _LEVELS = ("info", "debug", "warning")
 _WITH_DIMENSIONS = (int(ResultCode.NO_ERROR), int(ResultCode.OUTPUT_INSUFFICIENT_SIZE))
@@ -29,7 +32,7 @@ def connect(ffi: Any) -> None:
     converter = _Converter(ffi)
     for signature in SIGNATURES:
         error = {} if signature.failed is None else {"error": signature.failed}
-        ffi.def_extern(name=signature.name, **error)(_bound(signature, converter))
+        ffi.def_extern(name=signature.inner, **error)(_bound(signature, converter))
 
 
 def _begin_log() -> None:
@@ -65,19 +68,33 @@ def _bound(signature: Signature, converter: _Converter) -> Callable[..., Any]:
         return given
 
     def call(*arguments: Any) -> Any:
-        return function(*taken(arguments))
+        try:
+            given = taken(arguments)
+        except BadDataError as error:
+            return ndk.refuse(signature.name, error)
+        return function(*given)
 
     def call_with_results(*arguments: Any) -> Any:
         targets = arguments[at:]
         if any(target == converter.null for target in targets):
             return _NULL
-        code, *values = function(*taken(arguments))
+        try:
+            code, *values = function(*taken(arguments))
+        except BadDataError as error:
+            code, values = ndk.refuse(signature.name, error), [None] * len(results)
         for parameter, target, value in zip(results, targets, values, strict=True):
             if code in _WITH_DIMENSIONS or parameter.kind in ("out number", "out handle"):
                 converter.give(parameter, target, value)
         return code
 
     return call_with_results if results else call
+
+
+def _checked(count: int) -> int:
+    """The length of a client's array. BAD_DATA for one that no client has, before memory that is not there is read."""
+    if count > _MAX_COUNT:
+        raise BadDataError(Reason(f"an array of at most {_MAX_COUNT} members", str(count)))
+    return count
 
 
 class _Converter:
@@ -91,6 +108,7 @@ class _Converter:
         self._takers: dict[str, Callable[..., Any]] = {
             "handle": self._handle,
             "string": self._string,
+            "path": lambda p: None if p == self.null else os.fsdecode(self._ffi.string(p)),
             "operandType": self._operand_type,
             "channelQuant": self._channel_quant,
             "token": lambda p: None if p == self.null else self._ffi.buffer(p, _TOKEN_BYTES),
@@ -109,13 +127,13 @@ class _Converter:
         return int(self._cast(self._word, pointer)) or None
 
     def _handles(self, pointers: Any, count: int) -> list[int | None] | None:
-        return None if pointers == self.null and count else [self._handle(pointers[i]) for i in range(count)]
+        return None if pointers == self.null and count else [self._handle(pointers[i]) for i in range(_checked(count))]
 
     def _string(self, pointer: Any) -> str | None:
         return None if pointer == self.null else self._ffi.string(pointer).decode("utf-8", "replace")
 
     def _numbers(self, pointer: Any, count: int) -> list[int]:
-        return list(self._ffi.unpack(pointer, count)) if count else []
+        return list(self._ffi.unpack(pointer, _checked(count))) if count else []
 
     def _operand_type(self, pointer: Any) -> ndk.OperandType | None:
         if pointer == self.null:
@@ -132,10 +150,12 @@ class _Converter:
         """The numbers of an array; None for one without a count or a count without one."""
         if (pointer == self.null) != (count == 0):
             return None
-        return tuple(self._ffi.unpack(pointer, count)) if count else ()
+        return tuple(self._ffi.unpack(pointer, _checked(count))) if count else ()
 
     def _buffer(self, pointer: Any, length: int) -> tuple[Any, int]:
-        # A buffer of length 0 is told from NULL: it is refused, NULL means "no value".
+        # A buffer of length 0 differs from NULL: it is refused, NULL means "no value".
+        if length > _MAX_LENGTH:
+            raise BadDataError(Reason(f"a length of at most {_MAX_LENGTH} bytes", str(length)))
         return (None, length) if pointer == self.null else (self._ffi.buffer(pointer, length), length)
 
     def give(self, parameter: Parameter, target: Any, value: Any) -> None:

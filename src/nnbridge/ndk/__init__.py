@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 
 from nnbridge.ndk.building import *  # noqa: F403
-from nnbridge.ndk.core import FUNCTIONS, HANDLES, OperandType, SymmPerChannelQuantParams
+from nnbridge.ndk.core import FUNCTIONS, HANDLES, OperandType, SymmPerChannelQuantParams, refuse
 from nnbridge.ndk.running import *  # noqa: F403
 from nnbridge.ndk.running import check_environment
 
@@ -24,4 +24,13 @@ def address(pointer: int, length: int) -> memoryview:
     return memoryview((ctypes.c_char * length).from_address(pointer)).cast("B")
 
 
-__all__ = ["FUNCTIONS", "HANDLES", "OperandType", "SymmPerChannelQuantParams", "address", "check_environment", *FUNCTIONS]
+__all__ = [
+    "FUNCTIONS",
+    "HANDLES",
+    "OperandType",
+    "SymmPerChannelQuantParams",
+    "address",
+    "check_environment",
+    "refuse",
+    *FUNCTIONS,
+]

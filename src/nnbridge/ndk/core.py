@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -101,8 +102,13 @@ class _Handles:
             del self._objects[handle]
             return found
 
+    def unlock(self) -> None:
+        """Begin anew in a forked process: another thread may have held the lock."""
+        self._lock = threading.Lock()
+
 
 HANDLES = _Handles()
+os.register_at_fork(after_in_child=HANDLES.unlock)
 
 
 def function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -137,6 +143,14 @@ def function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., An
         return call
 
     return export
+
+
+def refuse(name: str, error: NnapiError) -> int:
+    """The code of a call whose arguments cannot be read; it is logged and traced as other failures are."""
+    LOG.debug("%s: %s: %s", name, error.code.name, error)
+    if TRACE is not None:
+        TRACE.call(name, int(error.code), time.perf_counter())
+    return int(error.code)
 
 
 def more(name: str, code: int, arguments: Sequence[Any]) -> dict[str, Any]:

@@ -271,7 +271,7 @@ def ANeuralNetworksExecution_startComputeWithDependencies(
 ) -> Handle:
     """Run when the events are done."""
     found = HANDLES.get(execution, Execution)
-    events = [HANDLES.get(event, Event) for event in dependencies or ()]
+    events = [HANDLES.get(event, Event) for event in not_null(dependencies, "dependencies")]
     return HANDLES.add(found.start_compute_with_dependencies(events, duration))
 
 
