@@ -51,7 +51,7 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @json_option
 def devices_check(file: Path, as_json: bool) -> None:
-    """Check a device profile; the first mistake is told with its line.
+    """Check a device profile; its mistakes are reported with their lines.
 
     \b
     Example:
