@@ -167,7 +167,7 @@ def test_t3_a_dead_driver_is_dead_object_and_its_prepared_models_stay_dead(good:
     compilation = compiled(good)
     kill(good)
     for _ in range(2):
-        with pytest.raises(DeadObjectError, match="a driver that lives"):
+        with pytest.raises(DeadObjectError, match="a driver that is alive"):
             Execution(compilation).run([X])
     assert np.array_equal(Execution(compiled(good)).run([X])["y"], ADDED)
     with pytest.raises(DeadObjectError):

@@ -309,9 +309,9 @@ def test_what_the_compiler_says_is_shown(tmp_path: Path, monkeypatch: pytest.Mon
 def test_devices_of_the_environment_that_are_none_are_told_in_one_line(
     named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    building = importlib.import_module("nnbridge.ndk.building")
+    functions = importlib.import_module("nnbridge.ndk.functions")
     monkeypatch.setenv("NNBRIDGE_DEVICES", named)
-    monkeypatch.setattr(building, "devices_of_process", building.devices_of_process.__wrapped__)
+    monkeypatch.setattr(functions, "devices_of_process", functions.devices_of_process.__wrapped__)
     core = importlib.import_module("nnbridge.ndk.core")
     core._say_once.cache_clear()
     assert ndk.ANeuralNetworks_getDeviceCount() == (5, 0)

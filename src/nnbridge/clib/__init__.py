@@ -1,6 +1,6 @@
 """libneuralnetworks.so: NNAPI's C interface in front of :mod:`nnbridge.ndk`, for clients that know nothing of nnbridge.
 
-Made with cffi's embedding mode: loaded into a Python process it uses that interpreter, loaded into a C program it starts one.
+Compiled with cffi's embedding mode: loaded into a Python process it uses that interpreter, loaded into a C program it starts one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIBRARY = "libneuralnetworks.so"
 HEADER = "NeuralNetworks.h"
 _MODE = 0o644
 _SHOWN = 4000
-"""Characters of what a compiler says that are shown, the last ones."""
+"""Characters of a compiler's message that are shown, the last ones."""
 VARIABLES = {
     "NNBRIDGE_DEVICES": "names of the devices that clients see, joined by commas; all installed ones without it",
     "NNBRIDGE_CPU_ONLY": "1: the CPU is the only device",
@@ -51,7 +51,7 @@ _SOURCE = f"""
 
 PyTypeObject {_LOCK};
 
-/* Python's own forks prepare themselves. In any other, this thread takes Python's lock along into the child, where a thread
+/* Python's own forks prepare themselves. In any other, this thread carries Python's lock over into the child, where a thread
    that held it would not exist. */
 static __thread bool nnbridge_prepared;
 static __thread PyGILState_STATE nnbridge_state;
@@ -101,7 +101,7 @@ except Exception as error:
     for name, answer in {refusals!r}.items():
         ffi.def_extern(name=name)(lambda *_, answer=answer: answer)
 """
-"""What the interpreter runs at the first call. Where nnbridge cannot start, it says why, and every call fails from then on."""
+"""What the interpreter runs at the first call. If nnbridge cannot start, it prints the reason, and every call fails."""
 
 
 def build(folder: str | Path) -> Path:
@@ -165,7 +165,7 @@ def _start() -> str:
 
 
 def _compiled(work: Path, source: str, start: str) -> Path:
-    """The library, which a C compiler makes of cffi's code. InputError with what the compiler says against it."""
+    """The library, compiled from cffi's code. InputError with the compiler's message if it fails."""
     try:
         import cffi
     except ImportError as error:
@@ -197,8 +197,8 @@ def _compiled(work: Path, source: str, start: str) -> Path:
         check=False,
     )
     if ended.returncode:
-        said = (ended.stderr or ended.stdout).strip()[-_SHOWN:] or f"exit status {ended.returncode}"
-        raise InputError(Reason("a C compiler that compiles the library", f"\n{said}", operand="ndk build"))
+        message = (ended.stderr or ended.stdout).strip()[-_SHOWN:] or f"exit status {ended.returncode}"
+        raise InputError(Reason("a C compiler that compiles the library", f"\n{message}", operand="ndk build"))
     return target
 
 

@@ -1,4 +1,4 @@
-"""A C header of our own with NNAPI's names, made from nnbridge's enumerations and the table of signatures."""
+"""A C header of our own with NNAPI's names, generated from nnbridge's enumerations and the table of signatures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def header() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield "/* NNAPI's C interface as nnbridge has it, made from nnbridge's own tables. */"
+    yield "/* NNAPI's C interface as nnbridge has it, generated from nnbridge's own tables. */"
     yield f"#ifndef {GUARD}\n#define {GUARD}"
     yield "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>"
     yield '#ifdef __cplusplus\nextern "C" {\n#endif\n'

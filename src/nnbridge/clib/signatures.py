@@ -1,6 +1,6 @@
-"""The C signatures of NNAPI's functions, as one table that the header, the declarations and the glue are made of.
+"""The C signatures of NNAPI's functions, as one table from which header, declarations and glue are generated.
 
-A parameter is written ``kind name``. Kinds: ``X*`` and ``const X*`` are handles, ``X**`` a handle that is given back; ``out T``
+A parameter is written ``kind name``. Kinds: ``X*`` and ``const X*`` are handles, ``X**`` a handle that is returned; ``out T``
 a result; ``in`` and ``inout`` a buffer with its length behind it; ``count u32`` a count with its numbers behind it;
 ``count handles X`` handles with their count behind them, ``handles X count`` the other way round.
 """
@@ -110,7 +110,7 @@ class Parameter:
 
     @property
     def is_result(self) -> bool:
-        """True for what is given back through a pointer."""
+        """True for what is returned through a pointer."""
         return self.kind.startswith("out ")
 
 
@@ -124,7 +124,7 @@ class Signature:
 
     @property
     def failed(self) -> int | None:
-        """What it returns where nothing works: OP_FAILED, or 0 from those that have no result code."""
+        """What it returns where the library cannot start: OP_FAILED, or 0 from those that have no result code."""
         return {"void": None, "int": int(ResultCode.OP_FAILED)}.get(self.returns, 0)
 
     @property

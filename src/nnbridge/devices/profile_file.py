@@ -29,7 +29,7 @@ SHIPPED = Path(__file__).parent / "data"
 MAX_BYTES = 64 * 1024
 """Of a file; the largest profile that comes with nnbridge has a fifth of it."""
 _MAX_DOTS = 200
-"""Of a line: TOML's reader takes quadratic time over the parts of a dotted key."""
+"""Of a line: TOML's reader needs quadratic time for the parts of a dotted key."""
 _MAX_RANK = 8
 _SHOWN = 80
 """Characters of a wrong value that a message shows."""
@@ -162,7 +162,7 @@ class _Reader:
         )
 
     def _check_levels(self, table: dict[str, Any], level: int) -> None:
-        """An operation above the device's level is never asked about; those of the device above that it is like may be."""
+        """An operation above the device's level is never queried; those of the device above that it is like may be."""
         for key in self._table(table, "operations"):
             declared = definition(OperationCode[key]) if key in OperationCode.__members__ else None
             if declared is not None and declared.since > level:
@@ -187,7 +187,7 @@ class _Reader:
             return ProfileRule()
         self._only(table, _RULE_KEYS, key)
         for group in ("types", "ranks"):
-            if table.get(group) == []:  # it would hold for everything, which is not what it says
+            if table.get(group) == []:  # an empty list would allow everything
                 self._note(group if group in value else key, f"at least one of {group}", None)
         names = _input_names(key)
         subject = self._text_of(table, "input")
@@ -218,7 +218,7 @@ class _Reader:
         )
 
     def _numbers(self, table: Mapping[str, Any], group: str) -> dict[str, tuple[int, ...]]:
-        """Name → numbers, one for a bound; fused activations may be given by name."""
+        """Name → numbers, one for a bound; fused activations may be named."""
         found = {}
         for name, value in self._table(table, group).items():
             listed = value if isinstance(value, list) else [value]

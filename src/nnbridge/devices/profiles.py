@@ -73,7 +73,7 @@ class ProfileRule:
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong on purpose."""
+    """Deliberate failures."""
 
     prepare: bool = False
     dies_at: int = 0
@@ -141,7 +141,7 @@ class ProfileDevice(Device):
         priority: int = PriorityCode.MEDIUM,
         deadline: int | None = None,
     ) -> PreparedModel:
-        """BAD_DATA if an operation is not supported; OP_FAILED where the profile says so."""
+        """BAD_DATA if an operation is not supported; OP_FAILED with the fault ``prepare``."""
         check_deadline(deadline)
         if self.faults.prepare:
             raise OpFailedError(Reason("a driver that prepares models", "the fault 'prepare'", self.name))
@@ -168,7 +168,7 @@ class _Faulty(PreparedModel):
         self._lock = threading.Lock()
 
     def execute(self, request: Request) -> Result:
-        """Count, then go wrong where the profile says so."""
+        """Execute, with the faults of the profile."""
         with self._lock:
             self._count += 1
             count = self._count

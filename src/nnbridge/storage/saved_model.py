@@ -43,7 +43,7 @@ def schema() -> Schema:
 
 
 def save(model: Model, path: Path) -> int:
-    """Write a model's file, which appears whole or not at all; gives its length in bytes."""
+    """Write a model's file, which appears whole or not at all; returns its length in bytes."""
     with atomic_write(path) as file:
         return write_model(model, file)
 
@@ -53,7 +53,7 @@ class _Sink(Protocol):
 
 
 class _Checksum:
-    """A file of which only the checksum is kept."""
+    """A file of which only the checksum is computed."""
 
     def __init__(self) -> None:
         self._sum = hashlib.sha256()
@@ -71,7 +71,7 @@ def checksum(model: Model) -> bytes:
 
 
 def write_model(model: Model, file: _Sink) -> int:
-    """Write a model and give the number of bytes; constants are written once each, 64-byte aligned.
+    """Write a model and return the number of bytes; constants are written once each, 64-byte aligned.
 
     BAD_DATA for codes of extensions that it does not name.
     """
@@ -138,7 +138,7 @@ def read_model(descriptor: int, source: str) -> Model:
 
 
 def model_in(data: memoryview, owner: object, source: str) -> Model:
-    """The model of a file whose bytes are in memory, which ``owner`` keeps alive; constants stay where they are."""
+    """The model of a file whose bytes are in memory, to which ``owner`` holds a reference; constants are not copied."""
     values = read(schema(), data, source)
     if values["version"] != FORMAT_VERSION:
         raise ConversionError(Reason(f"format version {FORMAT_VERSION}", str(values["version"]), source))
@@ -150,7 +150,7 @@ def model_in(data: memoryview, owner: object, source: str) -> Model:
         raise ConversionError(Reason("a main subgraph", "none", source))
     try:
         numbers = _extension_numbers(values)
-        # A process has few prefixes and gives each out once: names that no device has get theirs when all else is right.
+        # A process has 65,535 prefixes and assigns each once: names that no device has get theirs after everything is checked.
         prefixes = [
             TYPES.prefix(name) if TYPES.extension(name) is not None else _FIRST_FREE_PREFIX - i for i, name in enumerate(numbers)
         ]
@@ -292,22 +292,22 @@ def _check_extensions(model: Model, numbers: Mapping[str, set[int]], source: str
 def _check_states(model: Model) -> None:
     """States are pairs of an input and an output of one type and known size, each in one pair only."""
     main = model.main
-    for places, count in (
+    for indexes, count in (
         ([s.input for s in model.states], len(main.inputs)),
         ([s.output for s in model.states], len(main.outputs)),
     ):
-        if len(set(places)) != len(places) or any(place >= count for place in places):
-            raise IndexError(f"states at {places} of {count}")
+        if len(set(indexes)) != len(indexes) or any(index >= count for index in indexes):
+            raise IndexError(f"states at {indexes} of {count}")
     for state in model.states:
-        taken, left = main.operands[main.inputs[state.input]], main.operands[main.outputs[state.output]]
-        if (taken.type, taken.dims) != (left.type, left.dims) or 0 in taken.dims:
-            raise ValueError(f"a state of {taken} that becomes {left}")
-        if len(state.initial) not in (0, math.prod(taken.dims) * operand_dtype(taken).itemsize):
-            raise ValueError(f"{len(state.initial)} bytes as first value of {taken}")
+        before, after = main.operands[main.inputs[state.input]], main.operands[main.outputs[state.output]]
+        if (before.type, before.dims) != (after.type, after.dims) or 0 in before.dims:
+            raise ValueError(f"a state of {before} that is followed by {after}")
+        if len(state.initial) not in (0, math.prod(before.dims) * operand_dtype(before).itemsize):
+            raise ValueError(f"{len(state.initial)} bytes as first value of {before}")
 
 
 def _check_indexes(model: Model) -> None:
-    """Every index of operands and subgraphs, which validation takes for granted."""
+    """Every index of operands and subgraphs, which validation relies on."""
     for subgraph in model.subgraphs():
         count = len(subgraph.operands)
         used = [*subgraph.inputs, *subgraph.outputs]

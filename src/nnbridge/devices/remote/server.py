@@ -1,7 +1,7 @@
 """The driver's side: serves a device to clients, one session for each, and validates every call as NNAPI demands.
 
-Sessions share the device and nothing else: what one client prepared no other can name. A client that ends, however it
-ends, takes its prepared models along.
+Sessions share the device and nothing else: no client can name what another prepared. When a client ends, its prepared
+models are released.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Session:
     """The model that was received last, by the identity of its memory, whose content cannot change; mapped, it stays its own."""
 
     def model(self, descriptors: list[int]) -> Model:
-        """The model of a call, which a client that asks about it and then prepares it sends twice."""
+        """The model of a call; a client usually sends it twice, for ``getSupportedOperations`` and ``prepareModel``."""
         status = os.fstat(_only(descriptors))
         identity, last = (status.st_dev, status.st_ino), self.last
         if last is not None and last[0] == identity:
@@ -148,7 +148,7 @@ def serve_session(device: Device, connection: socket.socket) -> None:
 
 
 def refuse_session(why: Reason, connection: socket.socket) -> None:
-    """Tell a client, who asks for the driver's description first, why there is no driver."""
+    """Answer a client's first call, for the description, with the reason why there is no driver."""
     channel = Channel(connection)
     with suppress(EOFError, OSError, ProtocolError):
         channel.receive()
@@ -195,7 +195,7 @@ class _Worker:
         }
 
     def run(self) -> None:
-        """Until the client closes the channel or sends what makes no sense."""
+        """Answer calls until the client closes the channel or breaks the protocol."""
         try:
             while True:
                 message, descriptors = self._channel.receive()
@@ -343,17 +343,17 @@ def _received_model(descriptor: int) -> Model:
 
 
 def _request(message: Mapping[str, Any], hints: Hints, model: Model | None, memory: SharedBlock | None) -> Request:
-    """The request of a call: every place inside the memory, every shape as the model has it (facts V36 to V38)."""
+    """The request of a call: every buffer inside the memory, every shape as the model has it (facts V36 to V38)."""
     if memory is None:
         raise BadDataError(Reason("memory for the execution", "none", "execute"))
-    given, taken, types = (_places(message.get(what), what) for what in ("inputs", "outputs", "types"))
+    inputs_at, outputs_at, types = (_listed(message.get(what), what) for what in ("inputs", "outputs", "types"))
     if model is None:
-        inputs = [_typed_input(place, text, memory) for place, text in _pairs(given, types, "types")]
-        outputs = [_output(Operand(OperandCode.TENSOR_OEM_BYTE), place, memory) for place in taken]
+        inputs = [_typed_input(part, text, memory) for part, text in _pairs(inputs_at, types, "types")]
+        outputs = [_output(Operand(OperandCode.TENSOR_OEM_BYTE), part, memory) for part in outputs_at]
     else:
         operands, main = model.main.operands, model.main
-        inputs = [_input(operands[i], place, memory) for i, place in _pairs(main.inputs, given, "inputs")]
-        outputs = [_output(operands[i], place, memory) for i, place in _pairs(main.outputs, taken, "outputs")]
+        inputs = [_input(operands[i], part, memory) for i, part in _pairs(main.inputs, inputs_at, "inputs")]
+        outputs = [_output(operands[i], part, memory) for i, part in _pairs(main.outputs, outputs_at, "outputs")]
     return Request(
         tuple(inputs),
         tuple(outputs),
@@ -364,7 +364,7 @@ def _request(message: Mapping[str, Any], hints: Hints, model: Model | None, memo
     )
 
 
-def _places(listed: object, what: str) -> list[Any]:
+def _listed(listed: object, what: str) -> list[Any]:
     if listed is None and what == "types":
         return []
     if not isinstance(listed, list):
@@ -372,30 +372,30 @@ def _places(listed: object, what: str) -> list[Any]:
     return listed
 
 
-def _pairs(wanted: Sequence[Any], listed: Sequence[Any], what: str) -> list[tuple[Any, Any]]:
-    if len(listed) != len(wanted):
-        raise BadDataError(Reason(f"{len(wanted)} {what}", str(len(listed)), "execute"))
-    return list(zip(wanted, listed, strict=True))
+def _pairs(required: Sequence[Any], listed: Sequence[Any], what: str) -> list[tuple[Any, Any]]:
+    if len(listed) != len(required):
+        raise BadDataError(Reason(f"{len(required)} {what}", str(len(listed)), "execute"))
+    return list(zip(required, listed, strict=True))
 
 
-def _typed_input(place: object, text: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
+def _typed_input(part: object, text: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
     """An input of a model that this side does not know, by the name of its element type."""
-    if place is None:
+    if part is None:
         return None
     if not isinstance(text, str) or not _ELEMENT_TYPE.fullmatch(text):
         raise BadDataError(Reason("an element type", str(text), "execute"))
     dtype = np.dtype(text)
-    data, dims = _part(Operand(OperandCode.TENSOR_OEM_BYTE), place, memory)
+    data, dims = _part(Operand(OperandCode.TENSOR_OEM_BYTE), part, memory)
     size = math.prod(dims) * dtype.itemsize
     if len(data) != size or data.ctypes.data % dtype.itemsize:
         raise BadDataError(Reason(f"{size} aligned bytes", str(len(data)), "execute"))
     return data.view(dtype).reshape(dims)
 
 
-def _input(operand: Operand, place: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
-    if place is None:
+def _input(operand: Operand, part: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
+    if part is None:
         return None
-    data, dims = _part(operand, place, memory)
+    data, dims = _part(operand, part, memory)
     dtype = operand_dtype(operand)
     tensor = operand.is_tensor or (is_extension(operand.type) and bool(operand.dims))
     if tensor and not known(dims):
@@ -406,19 +406,19 @@ def _input(operand: Operand, place: object, memory: SharedBlock) -> npt.NDArray[
     return data if operand.type == OperandCode.OEM_SCALAR else data.view(dtype).reshape(dims)
 
 
-def _output(operand: Operand, place: object, memory: SharedBlock) -> OutputBuffer:
-    if place is None:
+def _output(operand: Operand, part: object, memory: SharedBlock) -> OutputBuffer:
+    if part is None:
         return OutputBuffer(None, operand.dims)
-    return OutputBuffer(*_part(operand, place, memory))
+    return OutputBuffer(*_part(operand, part, memory))
 
 
-def _part(operand: Operand, place: object, memory: SharedBlock) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
+def _part(operand: Operand, part: object, memory: SharedBlock) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
     """The bytes ``[offset, length, dims]`` of the memory, dimensions filling in what the operand leaves open."""
-    if not isinstance(place, list) or len(place) != 3:
-        raise BadDataError(Reason("[offset, length, dimensions]", str(place), "execute", operand.name))
-    (offset, length), dims = _numbers(place[:2], "execute"), tuple(_numbers(place[2], "execute"))
+    if not isinstance(part, list) or len(part) != 3:
+        raise BadDataError(Reason("[offset, length, dimensions]", str(part), "execute", operand.name))
+    (offset, length), dims = _numbers(part[:2], "execute"), tuple(_numbers(part[2], "execute"))
     if offset + length > len(memory.bytes) or offset % operand_dtype(operand).itemsize:
-        rule = f"an aligned place inside {len(memory.bytes)} bytes"
+        rule = f"an aligned part of {len(memory.bytes)} bytes"
         raise BadDataError(Reason(rule, f"{offset}+{length}", "execute", operand.name))
     if merge_dims(operand.dims, dims) is None:
         raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(dims)), "execute", operand.name))

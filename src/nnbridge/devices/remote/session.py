@@ -1,7 +1,6 @@
-"""One life of a driver in another process: how it starts, the channels to it, and what its end becomes.
+"""One process of a driver: how it starts, the channels to it, and the errors that its end causes.
 
-A driver that dies answers DEAD_OBJECT (fact T3). One that does not answer in time has missed its deadline and is given up
-like one that died.
+A driver that dies is DEAD_OBJECT (fact T3). One that does not answer in time has missed its deadline and is ended.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ from nnbridge.types import ResultCode
 
 TIMEOUT_VARIABLE = "NNBRIDGE_DRIVER_TIMEOUT"
 DEFAULT_TIMEOUT = 60.0
-"""Seconds that a driver may take for a call without a deadline of its own."""
+"""Seconds for a call without a deadline of its own."""
 GRACE = 1.0
-"""Seconds beyond a call's deadline until a driver that says nothing counts as hung."""
+"""Seconds beyond a call's deadline until a driver that does not answer counts as hung."""
 
 
 def _timeout() -> float:
@@ -67,8 +66,8 @@ class Line:
     channel: Channel
     memory: OwnedBlock | None = None
 
-    def room(self, size: int) -> list[int]:
-        """Make sure of ``size`` bytes; the descriptor to send along if the memory is new."""
+    def reserve(self, size: int) -> list[int]:
+        """Provide at least ``size`` bytes; the descriptor to send along if the memory is new."""
         if self.memory is not None and len(self.memory.bytes) >= size:
             return []
         if self.memory is not None:
@@ -80,16 +79,16 @@ class Line:
 _SESSIONS: WeakSet[Session] = WeakSet()
 
 
-def _leave_all() -> None:
+def _close_in_fork() -> None:
     for session in _SESSIONS:
-        session.leave()
+        session.close_in_fork()
 
 
-os.register_at_fork(after_in_child=_leave_all)
+os.register_at_fork(after_in_child=_close_in_fork)
 
 
 class Session:
-    """One life of a driver: its process, where it is ours, and the channels to it. Dead once, it stays dead."""
+    """The channels to one process of a driver, and that process where it is a child of this one. Dead once, it stays dead."""
 
     def __init__(self, name: str, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         self.name = name
@@ -120,7 +119,7 @@ class Session:
         return self._talk(line.channel, message, descriptors, limit)
 
     def describe(self) -> Message:
-        """What the driver says of itself, asked once when it starts."""
+        """The driver's description, read once when it starts."""
         with self._lock:
             answer = answered(self._controlled({"call": "describe"}))
         refused = to_reason(answer.get("refused"))
@@ -131,7 +130,7 @@ class Session:
         return answer
 
     def release(self, handle: int) -> None:
-        """A prepared model that nobody uses any more; the next call tells the driver."""
+        """Release a prepared model; the next call carries its handle."""
         self._released.append(handle)
 
     @contextmanager
@@ -145,7 +144,7 @@ class Session:
             self._return(line)
             raise
         except BaseException:
-            # A call that was broken off leaves an answer behind, which must not become the next call's.
+            # An interrupted call leaves an answer in the channel, which must not be read as the next call's.
             with self._lock:
                 if line in self._lines:
                     self._lines.remove(line)
@@ -183,11 +182,11 @@ class Session:
         return self._lines[-1]
 
     def _controlled(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
-        """A call on the channel that all threads share, under the lock; broken off, it leaves no session to go on with."""
+        """A call on the channel that all threads share, under the lock; if it is interrupted, the session ends."""
         try:
             return self._talk(self._control, message, descriptors, time.monotonic() + _timeout())
         except BaseException:
-            self.end(Reason("a driver that can be called", f"{message['call']} broken off", self.name))
+            self.end(Reason("a driver that can be called", f"{message['call']} interrupted", self.name))
             raise
 
     def _talk(self, channel: Channel, message: Message, descriptors: Sequence[int], until: float) -> Message:
@@ -203,7 +202,7 @@ class Session:
             assert self.dead is not None
             raise MissedDeadlineTransientError(self.dead) from error
         except (EOFError, OSError) as error:
-            self.end(Reason("a driver that lives", f"its end during {message['call']}", self.name))
+            self.end(Reason("a driver that is alive", f"its end during {message['call']}", self.name))
             assert self.dead is not None
             raise DeadObjectError(self.dead) from error
         except ProtocolError as error:
@@ -212,7 +211,7 @@ class Session:
             raise DeadObjectError(self.dead) from error
 
     def end(self, why: Reason) -> None:
-        """Give the driver up: wake whoever waits for it, and end its process if it is ours."""
+        """End the session: wake all threads that wait for the driver, and end its process if it is a child of this one."""
         if self.dead is None:
             self.dead = why
         for line in list(self._lines):
@@ -224,8 +223,8 @@ class Session:
         with self._lock:
             self._lock.notify_all()
 
-    def leave(self) -> None:
-        """Close a forked process's copies of the sockets, so that the driver sees its client's end although the fork lives."""
+    def close_in_fork(self) -> None:
+        """Close a forked process's copies of the sockets, so that the driver sees the end of its client before the fork's."""
         self._lock = threading.Condition()
         for channel in (self._control, *(line.channel for line in self._lines)):
             channel.socket.close()
@@ -233,7 +232,7 @@ class Session:
 
 def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None) -> None:
     if owner != os.getpid():
-        return  # A fork's copy: the driver is its parent's.
+        return  # In a fork: the driver belongs to the parent.
     control.shutdown()
     control.socket.close()
     if process is not None:
@@ -242,7 +241,7 @@ def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None)
 
 
 def answered(answer: Message) -> Message:
-    """The answer of a call, or the error that it tells."""
+    """The answer of a call; an error in it is raised."""
     if "code" in answer:
         raise error_of(answer["code"], to_reason(answer.get("reason")))
     return answer
@@ -258,7 +257,7 @@ def error_of(code: Any, reason: Reason | None) -> NnapiError:
 def driver_command(name: str, *options: str) -> list[str]:
     """The command of a driver's process, which finds modules where this one does, the current folder last.
 
-    ``python -m`` would put the current folder first, where any file named like a standard module is run in its place.
+    ``python -m`` would put the current folder first, and run any file there that is named like a standard module.
     """
     here = os.getcwd()
     elsewhere = [p for p in sys.path if p not in ("", here)]

@@ -25,7 +25,7 @@ _BACKLOG = 64
 
 
 def supervise(name: str, path: str, started: Callable[[int], None]) -> None:
-    """Serve the device ``name`` at ``path`` until SIGINT or SIGTERM; ``started`` is told each process's id.
+    """Serve the device ``name`` at ``path`` until SIGINT or SIGTERM; ``started`` is called with each process's id.
 
     ``@name`` stands for an address in Linux's abstract space, which leaves no file. InputError for a path that is in use, and
     for a driver that dies at its start over and over.

@@ -51,7 +51,7 @@ MAX_NUMBER = 0xFFFF
 
 
 class ProtocolError(Exception):
-    """The other side sent what makes no sense; the channel is of no more use."""
+    """The other side broke the protocol; the channel cannot be used any more."""
 
 
 class Channel:
@@ -279,8 +279,8 @@ def from_capabilities(found: Capabilities) -> Message:
     """Capabilities as JSON-ready data."""
     named = ("relaxed_scalar", "relaxed_tensor", "if_performance", "while_performance")
     return {
-        "operands": {str(int(code)): _figures(figures) for code, figures in found.operands.items()},
-        **{name: _figures(getattr(found, name)) for name in named},
+        "operands": {str(int(code)): _pair(performance) for code, performance in found.operands.items()},
+        **{name: _pair(getattr(found, name)) for name in named},
     }
 
 
@@ -298,7 +298,7 @@ def to_capabilities(data: Mapping[str, Any]) -> Capabilities:
         raise ProtocolError(f"no capabilities: {error}") from error
 
 
-def _figures(found: Performance) -> list[float]:
+def _pair(found: Performance) -> list[float]:
     return [found.exec_time, found.power_usage]
 
 
