@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -251,13 +252,7 @@ class _Reader:
         found = {key: self._performance(key, value) for key, value in table.items()}
         common = uniform_capabilities(found.get("other", Performance(1.0, 1.0)), found.get("float32"), found.get("relaxed"))
         single: dict[int, Performance] = {OperandCode[key]: pair for key, pair in found.items() if key in OperandCode.__members__}
-        scalar, tensor, branch, loop = (
-            common.relaxed_scalar,
-            common.relaxed_tensor,
-            common.if_performance,
-            common.while_performance,
-        )
-        return Capabilities({**common.operands, **single}, scalar, tensor, branch, loop)
+        return replace(common, operands={**common.operands, **single})
 
     def _performance(self, key: str, value: Any) -> Performance:
         if isinstance(value, list) and len(value) == 2 and all(_is_number(v) and v > 0 for v in value):
