@@ -6,7 +6,7 @@ Runs the executions on several threads twice, on drivers in processes of their o
 moments: with Android's fallback, where every answer must be right, and for an explicit list of devices, where an execution
 may end with DEAD_OBJECT instead. A compilation that met a dead driver is made anew, which restarts it. Afterwards nothing may
 be left: no process, shared memory, socket or descriptor. Exit status 1 if anything is wrong, lost, late or left behind, or if
-the driver was killed less often than asked for.
+the driver was killed less often than required.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def main() -> None:
     options = parser.parse_args()
     least = options.threads * APART * (options.kills + 1)
     if min(options.threads, options.kills) < 1 or options.executions < least:
-        wanted = f"a thread, a kill and, for {options.kills} kills on {options.threads} threads, {max(least, 0)} executions"
-        parser.error(f"expected at least {wanted}, found {options.executions}")
+        required = f"a thread, a kill and, for {options.kills} kills on {options.threads} threads, {max(least, 0)} executions"
+        parser.error(f"expected at least {required}, found {options.executions}")
     try:
         model, good = load(options.model), True
     except NnbridgeError as error:
@@ -89,14 +89,14 @@ class Trial:
         """All executions; the driver dies while they run."""
         reference = Compilation.create(self.model, [])
         reference.finish()
-        given = [seeded_inputs(self.model, seed) for seed in range(8)]
-        wanted = [Execution(reference).run(inputs) for inputs in given]
+        samples = [seeded_inputs(self.model, seed) for seed in range(8)]
+        expected = [Execution(reference).run(inputs) for inputs in samples]
         spacing = executions // (kills + 1)
         moments = [spacing * (k + 1) - chance.randrange(spacing // 4) for k in range(kills)]
 
         def one(k: int) -> None:
             began = time.monotonic()
-            end = self._execute(given[k % 8], wanted[k % 8])
+            end = self._execute(samples[k % 8], expected[k % 8])
             with self._progress:
                 self.ends[end] += 1
                 self.slowest = max(self.slowest, time.monotonic() - began)
@@ -123,7 +123,7 @@ class Trial:
             os.kill(pid, signal.SIGKILL)
             self.kills += 1
 
-    def _execute(self, inputs: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> str:
+    def _execute(self, inputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> str:
         compilation = None
         try:
             compilation = self._compiled()
@@ -137,7 +137,7 @@ class Trial:
         on_cpu = bool(fallbacks_of(execution))
         if on_cpu:
             self._forget(compilation)
-        right = all(np.allclose(outputs[name], value, atol=1e-5) for name, value in wanted.items())
+        right = all(np.allclose(outputs[name], value, atol=1e-5) for name, value in expected.items())
         return ("CPU" if on_cpu else "driver") if right else "wrong answer"
 
     def _compiled(self) -> Compilation:
@@ -171,7 +171,7 @@ class Trial:
 
 
 def cpu() -> list[object]:
-    """NNAPI's CPU, for what the driver does not take."""
+    """NNAPI's CPU, for what the driver does not support."""
     from nnbridge import devices
 
     return [devices.cpu()]

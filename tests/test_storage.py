@@ -12,13 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnbridge import storage
+from nnbridge import load, storage
+from nnbridge.builder import ModelBuilder
 from nnbridge.errors import ConversionError, InputError, NnbridgeError
-from nnbridge.model import Model
+from nnbridge.extensions import OPTIONS_TYPE, TYPES
+from nnbridge.model import Model, State
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage.atomic import atomic_write
-from nnbridge.types import OperationCode
+from nnbridge.storage.saved_model import MAX_EXTENSIONS
+from nnbridge.types import OperandCode, OperationCode
+from tests.conftest import MODELS
 from tests.graphs import add_then, constant_add
 from tests.runtime.planning import nested
 from tests.runtime.test_execution import _loop
@@ -129,6 +133,49 @@ def test_writing_keeps_the_files_permissions(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_files_of_other_threads_keep_the_umask_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask belongs to the whole process"))
+        _written(tmp_path / "file")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    fsync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (calls.append(os.fstat(file).st_size), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (calls.append("replace"), rename(old, new)))
+    _written(tmp_path / "file")
+    assert calls == [5, "replace"]
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    names = [".file.0a1b2c3d", ".file.9a1b2c3d", ".other.0a1b2c3d", ".file.config", "file.0a1b2c3d"]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    os.utime(tmp_path / names[1])  # its writer lives
+    _written(tmp_path / "file")
+    assert {path.name for path in tmp_path.iterdir()} == {*names[1:], "file"}
+
+
+def test_a_link_is_replaced_where_links_are_not_followed(tmp_path: Path) -> None:
+    target, link, loose = tmp_path / "target", tmp_path / "link", tmp_path / "loose"
+    target.write_bytes(b"before")
+    link.symlink_to(target)
+    loose.symlink_to(tmp_path / "nothing")
+    for path in (link, loose):
+        with atomic_write(path, 0o600, follow_links=False) as file:
+            file.write(b"after")
+        assert not path.is_symlink()
+    assert target.read_bytes() == b"before"
+    assert not (tmp_path / "nothing").exists()
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         storage.save(add_then(OperationCode.ABS), tmp_path / "nowhere" / "model.nnapi")
@@ -149,6 +196,95 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(ConversionError):
             storage.load(path)
+
+
+@pytest.mark.parametrize("suffix", ["nnapi", "tflite"])
+def test_a_file_that_is_cut_short_after_loading_is_a_conversion_error(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"model.{suffix}"
+    path.write_bytes((MODELS / "digits_float32.tflite").read_bytes())
+    if suffix == "nnapi":
+        storage.save(load(MODELS / "digits_float32.tflite"), path)
+    model = load(path)
+    os.truncate(path, 100)
+    with pytest.raises(ConversionError, match="while in use, found 100 bytes"):
+        Compilation.create(model, []).finish()
+    with pytest.raises(ConversionError, match="while in use"):
+        storage.save(model, tmp_path / "copy.nnapi")
+
+
+def test_a_file_that_is_replaced_after_loading_does_no_harm(tmp_path: Path) -> None:
+    path = saved(constant_add(np.ones(100, np.float32)), tmp_path)
+    model = storage.load(path)
+    storage.save(add_then(OperationCode.ABS), path)
+    assert answer(model, np.ones(100, np.float32)).tolist() == [2] * 100
+
+
+def _with_extensions(path: Path, names: list[str], used: int) -> Path:
+    """A file that names extensions, the first of which its operations use."""
+    builder = ModelBuilder()
+    x = builder.add_operand(OperandCode.TENSOR_FLOAT32, (1,))
+    for _ in range(used):
+        y = builder.add_operand(OperandCode.TENSOR_FLOAT32, (1,))
+        builder.add_operation(OperationCode.RELU, [x], [y])
+        x = y
+    builder.identify_inputs_and_outputs([0], [x])
+    model = builder.finish()
+    operations = tuple(replace(o, type=(i + 1) << 16) for i, o in enumerate(model.main.operations))
+    model = replace(model, main=replace(model.main, operations=operations), extensions={n: i + 1 for i, n in enumerate(names)})
+    storage.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(("names", "used"), [(MAX_EXTENSIONS + 1, MAX_EXTENSIONS + 1), (2, 1)], ids=["too many", "unused"])
+def test_a_file_of_needless_extensions_is_refused_and_takes_no_prefix(tmp_path: Path, names: int, used: int) -> None:
+    path = _with_extensions(tmp_path / "m.nnapi", [f"com.evil.n{i}" for i in range(names)], used)
+    before = len(TYPES._names)
+    with pytest.raises(ConversionError, match=r"extension"):
+        storage.load(path)
+    assert len(TYPES._names) == before
+
+
+def test_a_file_that_is_wrong_elsewhere_takes_no_prefix(tmp_path: Path) -> None:
+    path = _with_extensions(tmp_path / "m.nnapi", ["com.evil.one", "Not a Name"], 2)
+    before = len(TYPES._names)
+    with pytest.raises(ConversionError, match="an extension name of"):
+        storage.load(path)
+    assert len(TYPES._names) == before
+
+
+def test_operations_of_extensions_that_no_device_has_can_be_loaded(tmp_path: Path) -> None:
+    model = storage.load(_with_extensions(tmp_path / "m.nnapi", ["com.elsewhere.one"], 1))
+    assert [model.operation_name(o) for o in model.main.operations] == ["com.elsewhere.one#0"]
+    assert model.extensions == {"com.elsewhere.one": TYPES.prefix("com.elsewhere.one")}
+
+
+@pytest.mark.parametrize("options", [b"\xda{}", b"{", b"[1]", b"[" * 100_000], ids=["no UTF-8", "cut off", "a list", "deep"])
+def test_options_of_host_operations_are_checked_when_a_file_is_read(tmp_path: Path, options: bytes) -> None:
+    extension = sorted(TYPES.host_extensions())[0]
+    kind = TYPES.code(extension, OPTIONS_TYPE.number)
+    builder = ModelBuilder()
+    x, y = (builder.add_operand(OperandCode.TENSOR_FLOAT32, (1,)) for _ in range(2))
+    o = builder.add_operand(kind, (len(options),))
+    builder.set_operand_value(o, np.frombuffer(options, np.uint8))
+    builder.add_operation(TYPES.code(extension, 0), [x, o], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    with pytest.raises(ConversionError, match=r"model\.nnapi.*options as"):
+        storage.load(saved(builder.finish(), tmp_path))
+
+
+def test_a_state_of_an_unknown_type_is_a_conversion_error(tmp_path: Path) -> None:
+    model = add_then(OperationCode.ABS)
+    x, y = model.main.inputs[0], model.main.outputs[0]
+    operands = list(model.main.operands)
+    operands[x], operands[y] = (replace(operands[i], type=255) for i in (x, y))
+    wrong = replace(model, main=replace(model.main, operands=tuple(operands)), states=(State(0, 0),))
+    with pytest.raises(ConversionError, match="a known operand type"):
+        storage.load(saved(wrong, tmp_path))
+
+
+def test_names_that_are_no_utf_8_can_be_saved(tmp_path: Path) -> None:
+    model = replace(add_then(OperationCode.ABS), name=os.fsdecode(b"m\xff"))
+    assert storage.load(saved(model, tmp_path)).name == "m\\udcff"
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,7 +13,10 @@ from nnbridge.model import Model
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
-    """A model file as a :class:`~nnbridge.model.Model`. ConversionError for anything that is wrong with it."""
+    """A model file as a :class:`~nnbridge.model.Model`. ConversionError for anything that is wrong with it.
+
+    Constants stay mapped: replace a file by another, never write into one while its model is in use (see :func:`storage.load`).
+    """
     return load_with_report(path, options)[0]
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from mmap import mmap
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.errors import ConversionError, Reason
 from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
 
 Array = npt.NDArray[Any]
@@ -150,6 +152,12 @@ class Pool:
     def __len__(self) -> int:
         return len(self.data)
 
+    def part(self, offset: int, length: int) -> memoryview:
+        """Bytes of the pool. ConversionError where the mapped file was cut short: reading on would end the process (SIGBUS)."""
+        if isinstance(self.owner, mmap) and (size := self.owner.size()) < len(self.owner):
+            raise ConversionError(Reason(f"a model file that keeps its {len(self.owner)} bytes while in use", f"{size} bytes"))
+        return self.data[offset : offset + length]
+
 
 @dataclass(frozen=True)
 class Model:
@@ -201,8 +209,9 @@ class Model:
     def bytes_of(self, operand: Operand) -> memoryview:
         """The bytes of a constant."""
         at = operand.location
-        source = memoryview(self.operand_values) if operand.lifetime is Lifetime.CONSTANT_COPY else self.pools[at.pool].data
-        return source[at.offset : at.offset + at.length]
+        if operand.lifetime is Lifetime.CONSTANT_COPY:
+            return memoryview(self.operand_values)[at.offset : at.offset + at.length]
+        return self.pools[at.pool].part(at.offset, at.length)
 
     def extension_of(self, code: int) -> tuple[str, int] | None:
         """Extension name and number of an extension code of this model."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from nnbridge import devices
 from nnbridge.devices.device import CacheFiles
 from nnbridge.devices.remote.client import RemoteDevice
 from nnbridge.devices.remote.session import TIMEOUT_VARIABLE
+from nnbridge.devices.remote.wire import MAX_CHANNELS
 from nnbridge.errors import (
     DeadObjectError,
     InputError,
@@ -111,6 +113,17 @@ def test_bursts_timing_and_threads(good: RemoteDevice) -> None:
     assert all(np.array_equal(answer, ADDED + k) for k, answer in enumerate(answers))
 
 
+def test_more_calls_than_channels_wait_for_each_other(good: RemoteDevice) -> None:
+    compilation, barrier = compiled(good), threading.Barrier(MAX_CHANNELS + 20)
+
+    def run(k: int) -> bool:
+        barrier.wait()
+        return np.array_equal(Execution(compilation).run([X + k])["y"], ADDED + k)
+
+    with ThreadPoolExecutor(barrier.parties) as pool:
+        assert all(pool.map(run, range(barrier.parties)))
+
+
 def test_a_name_is_one_device_and_one_process() -> None:
     assert devices.device("process:nnapi-sample_quant") is devices.device("process:nnapi-sample_quant")
 
@@ -122,6 +135,31 @@ def test_a_driver_that_cannot_start_is_named() -> None:
         devices.device("socket:/nowhere/at/all")
 
 
+@pytest.mark.parametrize("command", ["plan", "serve"])
+def test_files_of_the_current_folder_do_not_stand_in_for_standard_modules(tmp_path: Path, command: str) -> None:
+    for module in ("array", "random", "lzma", "argparse", "sitecustomize", "numpy"):
+        (tmp_path / f"{module}.py").write_text("import sys\nprint('PLANTED', __file__, file=sys.stderr, flush=True)\n")
+    mine = f"import sys\nsys.path.append({str(REPOSITORY)!r})\nfrom tests.devices.broken import GOOD\n"
+    (tmp_path / "mine.py").write_text(mine)
+    call = {
+        "plan": ["plan", str(REPOSITORY / "models/digits_float32.tflite"), "--device", "process:mine:GOOD"],
+        "serve": ["devices", "serve", "mine:GOOD", "--socket", "socket"],
+    }[command]
+    # As the installed command begins: its own folder is first on the path, the current one nowhere.
+    code = "import sys; sys.path.remove(''); from nnbridge.cli import main; main()"
+    started = subprocess.Popen([sys.executable, "-c", code, *call], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        if command == "serve":
+            started.stderr.readline()  # type: ignore[union-attr]
+            RemoteDevice.at(str(tmp_path / "socket")).close()
+            started.terminate()
+        said = started.communicate(timeout=60)[1]
+    finally:
+        started.kill()
+    assert "PLANTED" not in said
+    assert started.returncode == 0
+
+
 # -- death -------------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +167,7 @@ def test_t3_a_dead_driver_is_dead_object_and_its_prepared_models_stay_dead(good:
     compilation = compiled(good)
     kill(good)
     for _ in range(2):
-        with pytest.raises(DeadObjectError, match="a driver that lives"):
+        with pytest.raises(DeadObjectError, match="a driver that is alive"):
             Execution(compilation).run([X])
     assert np.array_equal(Execution(compiled(good)).run([X])["y"], ADDED)
     with pytest.raises(DeadObjectError):
@@ -291,6 +329,24 @@ def test_a_driver_ends_with_a_client_that_is_killed() -> None:
     assert _gone(int(ended.stdout))
 
 
+def test_a_driver_ends_with_its_client_although_a_fork_of_it_lives() -> None:
+    code = (
+        "import os, signal, time\nfrom nnbridge.devices import device\nfrom tests.graphs import add_then\n"
+        "d = device('process:nnapi-sample_all')\nd.supported_operations(add_then())\n"
+        "child = os.fork()\nif not child:\n    time.sleep(60)\n    os._exit(0)\n"
+        "print(d.pid, child, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert client.stdout is not None
+    driver_pid, fork = map(int, client.stdout.readline().split())
+    try:
+        assert _gone(driver_pid)
+        os.kill(fork, 0)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        client.communicate()
+
+
 def test_a_fork_uses_a_driver_of_its_own(good: RemoteDevice) -> None:
     compilation = compiled(good)
     child = os.fork()
@@ -351,6 +407,10 @@ def test_attributes_travel() -> None:
     compilation.add_extension_attribute("com.example", 7, b"\x00\xff")
     with pytest.raises(OpFailedError, match=r"\(\('com.example', 7, b'\\x00\\xff'\),\) 100 False"):
         compilation.finish()
+    large = Compilation.create_for_devices(add_then(), [driver("ATTRIBUTES")])
+    large.add_extension_attribute("com.example", 7, bytes(5_000_000))
+    with pytest.raises(OpFailedError, match=r"found 25\d{6} bytes"):  # the driver's message would repeat them
+        large.finish()
     execution = Execution(compiled(driver("ATTRIBUTES")))
     execution.add_extension_attribute("com.example", 7, b"one")
     execution.set_loop_timeout(5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -82,10 +84,10 @@ def test_arm_nn_18_05_takes_the_whole_digit_classifier() -> None:
     [
         ('RELU = ["QUANT8_ASYMM"]', "RELU input 0: expected TENSOR_QUANT8_ASYMM, found TENSOR_FLOAT32"),
         ("RELU = { ranks = [4] }", "RELU input 0: expected rank 4, found 2"),
-        ("RELU = { max_bytes = 15 }", "RELU x: expected 15 bytes at most, found 16 bytes"),
-        ("RELU = { max_side = 3 }", "RELU x: expected sides of 3 at most, found [1, 4]"),
+        ("RELU = { max_bytes = 15 }", "RELU x: expected at most 15 bytes, found 16 bytes"),
+        ("RELU = { max_side = 3 }", "RELU x: expected sides of at most 3, found [1, 4]"),
         ('RELU = { constant = ["input"] }', "RELU input: expected a constant, found a computed value"),
-        ("ADD = {}", "RELU: expected an operation that the profile names, found RELU"),
+        ("ADD = {}", "RELU: expected an operation that the profile lists, found RELU"),
     ],
 )
 def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, told: str) -> None:
@@ -96,8 +98,8 @@ def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, told: str) -> None
     ("rule", "told"),
     [
         ("values = { stride_w = [2] }", "CONV_2D stride_w: expected one of 2, found 1"),
-        ("at_most = { filter_h = 1 }", "CONV_2D filter_h: expected 1 at most, found 3"),
-        ("at_least = { channels = 2 }", "CONV_2D channels: expected 2 at least, found 1"),
+        ("at_most = { filter_h = 1 }", "CONV_2D filter_h: expected at most 1, found 3"),
+        ("at_least = { channels = 2 }", "CONV_2D channels: expected at least 2, found 1"),
         ('values = { activation = ["NONE"] }', "CONV_2D activation: expected one of 0, found 1"),
         ("zero_points = { filter = [1] }", "CONV_2D filter: expected a zero point of 1, found 0"),
     ],
@@ -109,11 +111,13 @@ def test_rules_judge_scalars_and_sides_of_convolutions(tmp_path: Path, rule: str
     assert first == told
 
 
-def test_one_alternative_is_enough_and_the_closest_tells_what_is_missing(tmp_path: Path) -> None:
+def test_one_alternative_is_enough_and_all_of_them_are_shown_where_none_holds(tmp_path: Path) -> None:
     model = unary_chain(OperationCode.RELU)
     both = '[device.operations]\nRELU = [{ types = ["QUANT8_ASYMM"], ranks = [4] }, { ranks = [%d] }]'
     assert reasons(profile(tmp_path, both % 2), model) == [None]
-    assert reasons(profile(tmp_path, both % 3), model) == ["RELU input 0: expected rank 3, found 2"]
+    required = "input 0: TENSOR_QUANT8_ASYMM and input 0: rank 4; or input 0: rank 3"
+    found = "input 0: TENSOR_FLOAT32, input 0: 2"
+    assert reasons(profile(tmp_path, both % 3), model) == [f"RELU: expected {required}, found {found}"]
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
@@ -224,12 +228,85 @@ def test_any_driver_can_be_had_at_a_lower_feature_level() -> None:
         ),
     ],
 )
-def test_the_first_mistake_is_told_with_its_line(tmp_path: Path, text: str, line: int, told: str) -> None:
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, line: int, told: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
         load_profiles(path)
     assert f"line {line} {told}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("name = 'b'\n", "operations: expected a table of operations ([device.operations]) of device b, found nothing"),
+        ("version = 'x'\noperations.ADD = {}", "name: expected the device's name, found nothing"),
+        ("name = 'b\\u001b'\noperations.ADD = {}".replace("'", '"'), 'name: expected a printable text, found "b\\u001b"'),
+        ("name = 'b'\nfeature_level = '4'\noperations.ADD = {}", 'feature_level: expected a whole number of 1 to 8, found "4"'),
+        ("name = 'b'\noperations.CONV2D = {}", "CONV2D: expected an operation of NNAPI (did you mean CONV_2D?), found CONV2D"),
+        ("name = 'b'\noperations.conv_2d = {}", "(did you mean CONV_2D?), found conv_2d"),
+        ("name = 'b'\noperations.ADD = ['uint8']", "uint8: expected an operand type of NNAPI (did you mean QUANT8_ASYMM?)"),
+        ("name = 'b'\noperations.ADD = ['complex']", "an operand type of NNAPI (FLOAT32, INT32, UINT32, QUANT8_ASYMM,"),
+        ("name = 'b'\nnumeric = 'exact'\noperations.ADD = {}", "in [[device]] (did you mean numerics?), found numeric"),
+        ("name = 'b'\noperations.CONV_2D = { at_most = { filter_h = -3 } }", "filter_h: expected a number of 1 to 2147483647"),
+        ("name = 'b'\noperations.CONV_2D = { at_most = { stride_w = -1 } }", "stride_w: expected a number of 0 to 2147483647"),
+        ("name = 'b'\noperations.CONV_2D = { ranks = [9, -1] }", "ranks: expected ranks of 0 to 8, found [9, -1]"),
+        ("name = 'b'\noperations.CONV_2D = { values = { activation = 3 } }", "activation: expected a list of whole numbers"),
+        ("name = 'b'\noperations.CONV_2D = { values = { activation = [7] } }", "activation: expected numbers of 0 to 3"),
+        ("name = 'b'\noperations.CONV_2D = { zero_points = { filter = [1e9] } }", "filter: expected a list of whole numbers"),
+        ("name = 'b'\noperations.ADD = {}\nperformance.other = [inf, 1]", "other: expected [execTime, powerUsage]"),
+        ("name = 'b'\noperations.ADD = {}\nfaults.dies_at = 0", "dies_at: expected a whole number of 1 to 2147483648, found 0"),
+        ("name = 'b'\noperations.ADD = {}\nfaults.delay_ms = 1e308", "delay_ms: expected milliseconds of 0 to 3600000"),
+        ("name = 'b'\noperations.ADD = {}\nfaults.delay_ms = nan", "delay_ms: expected milliseconds of 0 to 3600000"),
+        ("name = 'b'\nextensions = [{ name = 'no domain' }]", "name: expected an extension's name, a domain reversed"),
+        ("name = 'b'\nextensions = [{ name = 'a.b', operations = [-1] }]", "operations: expected numbers of 0 to 65535"),
+    ],
+)
+def test_nonsense_is_refused_with_what_could_have_been_meant(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "bad.toml").write_text("[[device]]\n" + text)
+    with pytest.raises(InputError) as caught:
+        load_profiles(tmp_path / "bad.toml")
+    assert told in str(caught.value)
+    assert str(caught.value).count("\n") == 0
+
+
+def test_all_mistakes_are_reported_at_once_and_those_of_a_base_once(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(
+        '[[device]]\nname = "a"\nfeature_level = 40\nnumerics = "float8"\n[device.operations]\nCONV2D = {}\nADD = ["uint8"]\n'
+        '[[device]]\nname = "b"\nlike = "a"\n[device.operations]\nMUL = ["uint8"]\n'
+    )
+    with pytest.raises(InputError) as caught:
+        load_profiles(tmp_path / "bad.toml")
+    told = [line.split("bad.toml ")[1].split(": expected")[0] for line in str(caught.value).splitlines()]
+    assert sorted(told) == ["line 12 uint8", "line 3 feature_level", "line 4 numerics", "line 6 CONV2D", "line 7 uint8"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a = " + "[" * 60_000, "nested too deep"),
+        ("a = " + "{a=" * 20_000, "nested too deep"),
+        ("a" + ".a" * 30_000 + " = 1", "lines with at most 200 dots"),
+        ("a = " + "9" * 5_000, "a TOML file"),
+        ("#" * 70_000, "at most 65536 bytes"),
+        ("a = 1979-99-99", "a TOML file"),
+    ],
+    ids=["lists", "tables", "dotted", "digits", "size", "date"],
+)
+def test_hostile_toml_is_an_input_error_at_once(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    began = time.perf_counter()
+    with pytest.raises(InputError, match=told):
+        load_profiles(tmp_path / "bad.toml")
+    assert time.perf_counter() - began < 5
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(InputError, match="a profile's file"):
+        load_profiles(tmp_path / "pipe.toml")
+    with pytest.raises(InputError, match=r"a readable profile.*No such file"):
+        load_profiles(tmp_path / "none.toml")
 
 
 def test_a_file_that_is_not_toml_is_refused_with_the_line_that_its_reader_names(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -20,20 +22,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnbridge.devices.device import CacheFiles
+from nnbridge.devices.device import CacheFiles, Support
+from nnbridge.devices.remote import server
 from nnbridge.devices.remote.client import RemoteDevice
-from nnbridge.devices.remote.server import serve_session
+from nnbridge.devices.remote.server import serve, serve_session
 from nnbridge.devices.remote.wire import (
+    MAX_CHANNELS,
+    MAX_MESSAGE,
     Channel,
     Message,
     ModelMemory,
-    SharedBlock,
+    OwnedBlock,
     cache_files,
     cache_memory,
     to_capabilities,
     to_extension,
 )
-from nnbridge.errors import DeadObjectError, InputError, OpFailedError
+from nnbridge.errors import DeadObjectError, InputError, OpFailedError, Reason
+from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import PreferenceCode, PriorityCode, ResultCode
@@ -73,7 +79,7 @@ def prepared(channel: Channel) -> int:
 
 
 def test_a_call_by_hand_computes(channel: Channel) -> None:
-    handle, block = prepared(channel), SharedBlock.create(128)
+    handle, block = prepared(channel), OwnedBlock(128)
     block.bytes[:16] = X.reshape(-1).view(np.uint8)
     answer = call(channel, "execute", (block.descriptor,), handle=handle, inputs=[[0, 16, [1, 4]]], outputs=[[64, 16, [1, 4]]])
     assert answer["code"] == 0
@@ -106,7 +112,7 @@ def test_a_call_by_hand_computes(channel: Channel) -> None:
     ids=str,
 )
 def test_wrong_arguments_of_execute_are_bad_data(channel: Channel, wrong: Message) -> None:
-    handle, block = prepared(channel), SharedBlock.create(128)
+    handle, block = prepared(channel), OwnedBlock(128)
     right = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
     assert call(channel, "execute", (block.descriptor,), **{**right, **wrong})["code"] == BAD_DATA
     assert call(channel, "execute", (block.descriptor,), **right)["code"] == 0  # and the driver lives on
@@ -124,7 +130,7 @@ _FIELDS = ("handle", "inputs", "outputs", "deadline", "loop_timeout", "release")
 @settings(max_examples=80, deadline=None)
 def test_nonsense_in_execute_is_answered_and_does_no_harm(wrong: Message) -> None:
     channel = connected(Driver("served"))
-    handle, block = prepared(channel), SharedBlock.create(128)
+    handle, block = prepared(channel), OwnedBlock(128)
     right = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
     answer = call(channel, "execute", (block.descriptor,), **{**right, **wrong})
     assert ResultCode(answer["code"]) is not ResultCode.DEAD_OBJECT
@@ -135,6 +141,14 @@ def test_nonsense_in_execute_is_answered_and_does_no_harm(wrong: Message) -> Non
 def test_an_execution_needs_memory(channel: Channel) -> None:
     handle = prepared(channel)
     assert call(channel, "execute", handle=handle, inputs=[None], outputs=[None])["code"] == BAD_DATA
+
+
+def test_memory_of_no_bytes_is_bad_data_and_its_descriptor_is_closed_once(channel: Channel) -> None:
+    empty = memory_of(b"", fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    for _ in range(3):  # a descriptor that is closed twice ends the session
+        assert call(channel, "execute", (empty,), handle=1, inputs=[], outputs=[])["code"] == BAD_DATA
+    os.close(empty)
+    assert prepared(channel) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"preference": 3}, {"preference": "fast"}, {"priority": 101}, {"deadline": -5}], ids=str)
@@ -150,6 +164,44 @@ def test_wrong_arguments_of_prepare_are_bad_data(channel: Channel, wrong: Messag
 def test_wrong_tokens_and_attributes_are_bad_data(channel: Channel, wrong: Message) -> None:
     with ModelMemory(add_then()) as file:
         assert call(channel, "prepare", (file,), preference=1, priority=100, **wrong)["code"] == BAD_DATA
+
+
+def test_attributes_need_the_memory_of_their_values(channel: Channel) -> None:
+    with ModelMemory(add_then()) as file, pytest.raises(EOFError):
+        call(channel, "prepare", (file,), preference=1, priority=100, hints=[["a", 1, 2], ["b", 1, 2]])
+
+
+def test_a_message_beyond_the_limit_is_not_read(channel: Channel) -> None:
+    channel.socket.sendall(struct.pack("<II", MAX_MESSAGE + 1, 0))
+    with pytest.raises((EOFError, OSError)):
+        channel.receive(time.monotonic() + 10)
+
+
+def test_an_answer_that_would_be_too_large_is_op_failed_and_the_driver_lives_on() -> None:
+    class Talks(Driver):
+        def supported_operations(self, model: Model) -> list[Support]:
+            return [Reason("x" * MAX_MESSAGE)]
+
+    channel = connected(Talks("talks"))
+    with ModelMemory(add_then()) as file:
+        assert call(channel, "supported_operations", (file,))["code"] == ResultCode.OP_FAILED
+    assert call(channel, "describe")["name"] == "talks"
+
+
+def test_a_call_that_would_be_too_large_is_op_failed_and_nothing_is_sent(channel: Channel) -> None:
+    with pytest.raises(OpFailedError, match="a message of at most 4194304 bytes"):
+        channel.send({"call": "x" * MAX_MESSAGE})
+    assert call(channel, "describe")["name"] == "served"
+
+
+def test_an_answer_that_takes_too_long_to_read_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    Channel(theirs).send({"code": 0})
+    until = time.monotonic() + 1
+    loads = json.loads
+    monkeypatch.setattr(json, "loads", lambda text: (time.sleep(1.1), loads(text))[1])
+    with pytest.raises(TimeoutError):
+        Channel(ours).receive(until)
 
 
 def test_a_driver_without_a_cache_refuses_to_prepare_from_one(channel: Channel) -> None:
@@ -241,10 +293,68 @@ def test_clients_cannot_name_each_others_models() -> None:
 
 
 def test_a_released_model_is_gone(channel: Channel) -> None:
-    handle, block = prepared(channel), SharedBlock.create(128)
+    handle, block = prepared(channel), OwnedBlock(128)
     right: Message = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
     answer = call(channel, "execute", (block.descriptor,), release=[handle], **right)
     assert answer["code"] == BAD_DATA
+
+
+class Listener:
+    """A listening socket whose ``accept`` fails so often with this error."""
+
+    def __init__(self, error: int, times: int = 3) -> None:
+        self.errors = [OSError(error, os.strerror(error))] * times
+        self.ours, self.theirs = socket.socketpair()
+
+    def accept(self) -> tuple[socket.socket, str]:
+        if self.errors:
+            raise self.errors.pop()
+        if self.theirs.fileno() < 0:
+            raise OSError(errno.EBADF, "closed")
+        connection, self.theirs = self.theirs, socket.socket()
+        self.theirs.close()
+        return connection, ""
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED, errno.EINTR])
+def test_a_server_without_descriptors_waits_until_it_has_some(error: int) -> None:
+    listener = Listener(error)
+    serve(Driver("served"), listener)  # type: ignore[arg-type]
+    assert call(Channel(listener.ours), "describe")["name"] == "served"
+
+
+def test_a_crowded_server_lets_new_clients_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowded = [True, True, False]
+    monkeypatch.setattr(server, "_is_crowded", lambda: crowded.pop(0) if crowded else False)
+    listener = Listener(0, 0)
+    serve(Driver("served"), listener)  # type: ignore[arg-type]
+    assert crowded == []
+    assert call(Channel(listener.ours), "describe")["name"] == "served"
+
+
+def test_a_client_has_a_limited_number_of_channels_and_lives_on(channel: Channel) -> None:
+    ours, answers = [], []
+    for _ in range(MAX_CHANNELS + 1):
+        mine, theirs = socket.socketpair()
+        ours.append(mine)
+        with theirs:
+            answers.append(call(channel, "open", (theirs.fileno(),)))
+    assert answers[:-1] == [{}] * MAX_CHANNELS
+    assert answers[-1]["code"] == ResultCode.RESOURCE_EXHAUSTED_TRANSIENT
+    assert prepared(channel) == 1
+
+
+def test_a_client_holds_a_quarter_of_the_descriptors_at_most(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 4 * len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(server, "_limit_of_descriptors", lambda: limit)
+    answers = []
+    with ModelMemory(add_then()) as file:
+        for _ in range(limit):
+            answers.append(call(channel, "prepare", (file,), preference=1, priority=100))
+            if "code" in answers[-1]:
+                break
+    assert answers[-1]["code"] == ResultCode.RESOURCE_EXHAUSTED_TRANSIENT
+    assert limit // 4 <= len(answers) <= limit // 4 + 2
 
 
 # -- a hostile driver --------------------------------------------------------------------------------------------------
@@ -290,6 +400,28 @@ def hostile(**answers: Any) -> RemoteDevice:
         return ours, None
 
     return RemoteDevice("hostile", start)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"feature_level": float("inf")},
+        {"feature_level": float("nan")},
+        {"feature_level": "9" * 5000},
+        {"cache_files": [float("inf"), 0]},
+        {"cache_files": [0]},
+        {"type": 77},
+        {"capabilities": {**DESCRIPTION["capabilities"], "relaxed_scalar": [10**400, 1]}},
+        {"capabilities": {**DESCRIPTION["capabilities"], "operands": [1]}},
+        {"extensions": [{"name": "a.b", "operand_types": [[1, 1, float("inf"), "x", None]]}]},
+        {"extensions": [[]]},
+        {"refused": [1]},
+    ],
+    ids=str,
+)
+def test_a_driver_that_describes_itself_wrongly_is_an_input_error(wrong: Message) -> None:
+    with pytest.raises(InputError, match="a driver that describes itself"):
+        hostile(describe={**DESCRIPTION, **wrong})
 
 
 @pytest.mark.parametrize("said", [{}, {"answers": 3}, {"answers": [1, 2, 3]}, {"answers": [True, True]}], ids=str)
@@ -405,6 +537,23 @@ def test_an_abstract_address_leaves_no_file(tmp_path: Path) -> None:
     with Served(name) as served:
         served.pid()
         assert RemoteDevice.at(name).supported_operations(add_then()) == [True]
+
+
+def test_clients_of_another_user_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = Listener(0, 0)
+    monkeypatch.setattr(os, "getuid", lambda: 65534)
+    serve(Driver("served"), listener)  # type: ignore[arg-type]
+    with pytest.raises((EOFError, OSError)):
+        call(Channel(listener.ours), "describe")
+
+
+def test_a_driver_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "driver"))
+        other.listen()
+        monkeypatch.setattr(os, "getuid", lambda: 65534)
+        with pytest.raises(InputError, match=r"a driver that user 65534 serves, found user \d+ at"):
+            RemoteDevice.at(str(tmp_path / "driver"))
 
 
 def test_json_tells_device_address_and_process_in_one_line() -> None:

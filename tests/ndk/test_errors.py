@@ -172,6 +172,7 @@ CASES: list[tuple[str, ResultCode, Callable[[], Any]]] = [
     ("Execution_startCompute", BAD_DATA, lambda f: f(half_set())),
     ("Execution_startCompute", BAD_STATE, lambda f: f(computed())),
     ("Execution_startComputeWithDependencies", NULL, lambda f: f(bound(COMPILATION())[0], [None], 0)),
+    ("Execution_startComputeWithDependencies", NULL, lambda f: f(bound(COMPILATION())[0], None, 0)),
     ("Execution_startComputeWithDependencies", BAD_DATA, lambda f: f(bound(COMPILATION())[0], [], 1)),
     (
         "Execution_burstCompute",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import json
 import os
 import re
 import shutil
@@ -207,13 +208,110 @@ def test_a_c_client_finds_a_driver_in_its_current_folder(library: Path, tmp_path
     assert (result.returncode, result.stdout) == (0, "all computed\n"), result.stderr
 
 
+# -- a host that opens the library itself ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def host(library: Path) -> Path:
+    """A plain C program that is not linked with the library and opens it with RTLD_LOCAL."""
+    program = library / "misuse"
+    command = ["gcc", "-Wall", "-Werror", str(HERE / "misuse.c"), f"-I{library}", "-ldl", "-lpthread", "-o", str(program)]
+    subprocess.run(command, check=True)
+    return program
+
+
+def opened(host: Path, *checks: str | bytes, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **clib.environment(host.parent), "NNBRIDGE_DEVICES": "nnapi-sample_all", **variables}
+    return subprocess.run([host, *checks], env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@compiler
+@pytest.mark.parametrize("check", ["compute", "lengths", "dependencies", "forks"])
+def test_a_host_that_opens_the_library_locally_gets_androids_codes_and_no_traceback(check: str, host: Path) -> None:
+    ended = opened(host, check)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "all refused\n", "")
+
+
+@compiler
+def test_calls_whose_arguments_cannot_be_read_are_traced(host: Path, tmp_path: Path) -> None:
+    opened(host, "lengths", NNBRIDGE_TRACE=str(tmp_path / "trace"))
+    calls = [json.loads(line) for line in (tmp_path / "trace").read_text().splitlines()]
+    assert [call["call"].removeprefix("ANeuralNetworks") for call in calls if call["code"] == 4] == [
+        "Model_setOperandValue",
+        "Model_setOperandValue",
+        "Model_addOperand",
+        "Model_addOperation",
+        "Execution_setInput",
+        "Execution_setOutput",
+    ]
+
+
+@compiler
+def test_without_python_every_call_fails(host: Path, tmp_path: Path) -> None:
+    (tmp_path / "_cffi_backend.py").write_text("raise ImportError('nothing here')")
+    ended = opened(host, "start", PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 1
+    assert "gave 5 instead of 0" in ended.stderr
+
+
+@compiler
+def test_a_cache_lies_in_the_clients_folder_whatever_bytes_its_name_has(host: Path, tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/cache\xff"
+    os.mkdir(folder)
+    opened(host, folder, NNBRIDGE_DEVICES="caching:nnapi-sample_float_fast")
+    assert len(os.listdir(folder)) == 1
+    assert os.listdir(tmp_path) == [os.fsdecode(os.path.basename(folder))]
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_header_of_another_origin_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "NeuralNetworks.h").write_text("/* the NDK's */")
+    refused = CliRunner().invoke(cli, ["ndk", "build", str(tmp_path)])
+    assert (refused.exit_code, (tmp_path / "NeuralNetworks.h").read_text()) == (2, "/* the NDK's */")
+    assert "a folder without a NeuralNetworks.h of another origin" in refused.stderr
+    assert not (tmp_path / "libneuralnetworks.so").exists()
+    (tmp_path / "NeuralNetworks.h").unlink()
+    for _ in range(2):  # its own is replaced
+        assert CliRunner().invoke(cli, ["ndk", "build", str(tmp_path)]).exit_code == 0
+
+
+def test_a_folder_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(cli, ["ndk", "build", ""])
+    assert (refused.exit_code, os.listdir(tmp_path)) == (2, [])
+    assert "expected a folder's name" in refused.stderr
+
+
+@compiler
+def test_the_bytes_of_a_folders_name_are_printed_as_they_are(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/ndk\xff"
+    built = CliRunner().invoke(cli, ["ndk", "build", os.fsdecode(folder)])
+    assert built.stdout_bytes == folder + b"/libneuralnetworks.so\n" + folder + b"/NeuralNetworks.h\n"
+    told = CliRunner().invoke(cli, ["ndk", "env", os.fsdecode(folder)])
+    assert b"export LD_LIBRARY_PATH='" + folder in told.stdout_bytes
+
+
+def test_what_the_compiler_says_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho 'fatal error: no header today' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    refused = CliRunner().invoke(cli, ["ndk", "build", str(tmp_path / "ndk")])
+    assert refused.exit_code == 2
+    assert "a C compiler that compiles the library" in refused.stderr
+    assert "fatal error: no header today" in refused.stderr
+
+
 @pytest.mark.parametrize("named", ["nosuch", ",", "host"])
 def test_devices_of_the_environment_that_are_none_are_told_in_one_line(
     named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    building = importlib.import_module("nnbridge.ndk.building")
+    functions = importlib.import_module("nnbridge.ndk.functions")
     monkeypatch.setenv("NNBRIDGE_DEVICES", named)
-    monkeypatch.setattr(building, "devices_of_process", building.devices_of_process.__wrapped__)
+    monkeypatch.setattr(functions, "devices_of_process", functions.devices_of_process.__wrapped__)
     core = importlib.import_module("nnbridge.ndk.core")
     core._say_once.cache_clear()
     assert ndk.ANeuralNetworks_getDeviceCount() == (5, 0)

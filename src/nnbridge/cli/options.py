@@ -65,7 +65,8 @@ def model_options(command: Command) -> Command:
 
 def device_options(command: Command) -> Command:
     """Options of every command that compiles."""
-    devices = "Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone."
+    devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone. module:NAME
+        imports that module, found in the current folder too, and runs its code."""
     alone = "These devices only: no CPU, no fallback (createForDevices)."
     preference = "What decides between devices: relative execution time, or power use for low-power."
     partitioning = """As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures

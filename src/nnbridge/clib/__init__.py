@@ -1,6 +1,6 @@
 """libneuralnetworks.so: NNAPI's C interface in front of :mod:`nnbridge.ndk`, for clients that know nothing of nnbridge.
 
-Made with cffi's embedding mode: loaded into a Python process it uses that interpreter, loaded into a C program it starts one.
+Compiled with cffi's embedding mode: loaded into a Python process it uses that interpreter, loaded into a C program it starts one.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import shlex
 import shutil
 import site
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -20,9 +22,13 @@ from nnbridge import __version__
 from nnbridge.clib import header
 from nnbridge.clib.signatures import SIGNATURES
 from nnbridge.errors import InputError, Reason
+from nnbridge.storage.atomic import atomic_write
 
 LIBRARY = "libneuralnetworks.so"
 HEADER = "NeuralNetworks.h"
+_MODE = 0o644
+_SHOWN = 4000
+"""Characters of a compiler's message that are shown, the last ones."""
 VARIABLES = {
     "NNBRIDGE_DEVICES": "names of the devices that clients see, joined by commas; all installed ones without it",
     "NNBRIDGE_CPU_ONLY": "1: the CPU is the only device",
@@ -32,11 +38,51 @@ VARIABLES = {
 }
 """Environment variables that a client's process may have."""
 
-_INCLUDES = ("#include <stdbool.h>", "#include <stdint.h>", "#include <stddef.h>")
-
 _LOCK = "nnbridge_start_lock"
 """Below Python 3.12, cffi's start-up code locks itself with a field of PyCapsule_Type that it expects to be 0. In a process
 where Python has run for a while it is not, and the first call would wait for ever, as PyTorch's does: it gets its own object."""
+
+_SOURCE = f"""
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+PyTypeObject {_LOCK};
+
+/* Python's own forks prepare themselves. In any other, this thread carries Python's lock over into the child, where a thread
+   that held it would not exist. */
+static __thread bool nnbridge_prepared;
+static __thread PyGILState_STATE nnbridge_state;
+
+static void nnbridge_before_fork(void) {{
+    nnbridge_prepared = Py_IsInitialized() && !PyGILState_Check();
+    if (!nnbridge_prepared) return;
+    nnbridge_state = PyGILState_Ensure();
+    PyOS_BeforeFork();
+}}
+
+static void nnbridge_after_fork_in_parent(void) {{
+    if (!nnbridge_prepared) return;
+    PyOS_AfterFork_Parent();
+    PyGILState_Release(nnbridge_state);
+}}
+
+static void nnbridge_after_fork_in_child(void) {{
+    if (!nnbridge_prepared) return;
+    PyOS_AfterFork_Child();
+    PyGILState_Release(nnbridge_state);
+}}
+
+__attribute__((constructor)) static void nnbridge_loaded(void) {{
+    /* Extension modules look for Python's symbols in the global scope, where they are not if this was opened with RTLD_LOCAL. */
+    Dl_info python;
+    if (dladdr((void*)&Py_IsInitialized, &python) && python.dli_fname)
+        dlopen(python.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+    pthread_atfork(nnbridge_before_fork, nnbridge_after_fork_in_parent, nnbridge_after_fork_in_child);
+}}
+"""
 
 _START = """
 import site, sys
@@ -55,17 +101,24 @@ except Exception as error:
     for name, answer in {refusals!r}.items():
         ffi.def_extern(name=name)(lambda *_, answer=answer: answer)
 """
-"""What the interpreter runs at the first call. Where nnbridge cannot start, it says why, and every call fails from then on."""
+"""What the interpreter runs at the first call. If nnbridge cannot start, it prints the reason, and every call fails."""
 
 
-def build(folder: Path) -> Path:
-    """Put the library and its header into a folder; compiled once for each Python and version of nnbridge."""
-    made = _cached()
-    target = folder / LIBRARY
+def build(folder: str | Path) -> Path:
+    """Put the library and its header into a folder; compiled once for each Python and version of nnbridge.
+
+    InputError for a folder without a name, and for one with a NeuralNetworks.h that is not nnbridge's.
+    """
+    if not str(folder):
+        raise InputError(Reason("a folder's name", "''", operand="FOLDER"))
+    target, declared = Path(folder) / LIBRARY, Path(folder) / HEADER
+    if declared.exists() and header.GUARD.encode() not in declared.read_bytes():
+        raise InputError(Reason(f"a folder without a {HEADER} of another origin", "one", operand=str(folder)))
+    compiled = _cached()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _copy(made, target)
-        _write(folder / HEADER, header.header())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write(target, compiled.read_bytes())
+        _write(declared, header.header().encode())
     except OSError as error:
         raise InputError(Reason("a folder that can be written to", error.strerror or str(error), operand=str(folder))) from error
     return target
@@ -74,73 +127,84 @@ def build(folder: Path) -> Path:
 @cache
 def preload() -> Path:
     """Load the library for clients in this process, which find it by its name from then on."""
-    made = _cached()
-    ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)
-    return made
+    compiled = _cached()
+    ctypes.CDLL(str(compiled), mode=ctypes.RTLD_GLOBAL)
+    return compiled
 
 
 def _cached() -> Path:
     """The compiled library in the user's cache."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    source = _source() + header.prototypes() + _start()
-    mark = hashlib.sha256(f"{__version__}{sys.version}{sys.prefix}{source}".encode()).hexdigest()[:16]
-    target = root / "nnbridge" / f"ndk-{sys.version_info.major}.{sys.version_info.minor}-{mark}" / LIBRARY
+    source, start = _source(), _start()
+    mark = hashlib.sha256(f"{__version__}{sys.version}{sys.prefix}{source}{start}".encode(errors="backslashreplace"))
+    name = f"ndk-{sys.version_info.major}.{sys.version_info.minor}-{mark.hexdigest()[:16]}"
+    target = root / "nnbridge" / name / LIBRARY
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as work:
-            _copy(_compiled(Path(work)), target)
+            _write(target, _compiled(Path(work), source, start).read_bytes())
     return target
 
 
 def _source() -> str:
-    """The C code before cffi's own."""
-    return "\n".join([*_INCLUDES, f"PyTypeObject {_LOCK};", header.opaque_types(), header.STRUCTURES])
+    """The C code between cffi's own."""
+    inner = [f"extern {signature.prototype(signature.inner)};" for signature in SIGNATURES]
+    return "\n".join([_SOURCE, _types(), *inner, *(signature.definition for signature in SIGNATURES)])
+
+
+def _types() -> str:
+    return f"{header.opaque_types()}\n{header.STRUCTURES}"
 
 
 def _start() -> str:
     """What the interpreter runs first: it finds what the Python that compiled the library has, editable installations too."""
     packages = [*dict.fromkeys([*site.getsitepackages(), *(p for p in sys.path if p.endswith("-packages"))])]
-    refusals = {signature.name: signature.failed for signature in SIGNATURES}
-    return _START.format(packages=packages, paths=[str(Path(__file__).resolve().parents[2]), *packages], refusals=refusals)
+    refusals = {signature.inner: signature.failed for signature in SIGNATURES}
+    paths = [str(Path(__file__).resolve().parents[2]), *packages]
+    return _START.format(packages=packages, paths=paths, refusals=refusals)
 
 
-def _compiled(work: Path) -> Path:
+def _compiled(work: Path, source: str, start: str) -> Path:
+    """The library, compiled from cffi's code. InputError with the compiler's message if it fails."""
     try:
         import cffi
     except ImportError as error:
-        raise InputError(Reason("cffi (pip install cffi setuptools)", str(error), operand="ndk build")) from error
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None and shutil.which("cc") is None:
-        raise InputError(Reason("a C compiler", f"no {compiler} on the path", operand="ndk build"))
+        raise InputError(Reason("cffi (pip install cffi)", str(error), operand="ndk build")) from error
     ffi = cffi.FFI()
-    ffi.cdef(f"{header.opaque_types()}\n{header.STRUCTURES}")
-    ffi.embedding_api(header.prototypes())
-    folder = sysconfig.get_config_var("LIBDIR")
-    ffi.set_source(
-        "_nnbridge_ndk",
-        _source(),
-        define_macros=[("PyCapsule_Type", _LOCK)],
-        extra_link_args=[f"-Wl,-soname,{LIBRARY}", f"-Wl,-rpath,{folder}"],
+    ffi.cdef(_types())
+    ffi.embedding_api("\n".join(f"{signature.prototype(signature.inner)};" for signature in SIGNATURES))
+    ffi.set_source("_nnbridge_ndk", source)
+    ffi.embedding_init_code(start)
+    code, target = work / "_nnbridge_ndk.c", work / LIBRARY
+    ffi.emit_c_code(str(code))
+    found = {name: sysconfig.get_config_var(name) or "" for name in ("CC", "LIBDIR", "LIBPL", "LIBS", "SYSLIBS", "LDVERSION")}
+    compiler = shlex.split(os.environ.get("CC") or found["CC"] or "cc")
+    if shutil.which(compiler[0]) is None:
+        raise InputError(Reason("a C compiler", f"no {compiler[0]} on the path", operand="ndk build"))
+    include = {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}
+    ended = subprocess.run(
+        [
+            *compiler,
+            *("-shared", "-fPIC", "-O2", f"-DPyCapsule_Type={_LOCK}", str(code), "-o", str(target)),
+            *(f"-I{path}" for path in sorted(include)),
+            *(f"-L{found[name]}" for name in ("LIBDIR", "LIBPL") if found[name]),
+            *(f"-lpython{found['LDVERSION']}", *shlex.split(found["LIBS"]), *shlex.split(found["SYSLIBS"]), "-ldl", "-lpthread"),
+            *(f"-Wl,-soname,{LIBRARY}", f"-Wl,-rpath,{found['LIBDIR']}"),
+        ],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
-    ffi.embedding_init_code(_start())
-    try:
-        made: str = ffi.compile(tmpdir=str(work), target=LIBRARY, verbose=False)
-    except Exception as error:
-        # cffi and setuptools raise errors of many kinds for what the compiler says.
-        raise InputError(Reason("a C compiler that compiles the library", str(error), operand="ndk build")) from error
-    return Path(made)
+    if ended.returncode:
+        message = (ended.stderr or ended.stdout).strip()[-_SHOWN:] or f"exit status {ended.returncode}"
+        raise InputError(Reason("a C compiler that compiles the library", f"\n{message}", operand="ndk build"))
+    return target
 
 
-def _copy(source: Path, target: Path) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.copyfile(source, temporary)
-    os.replace(temporary, target)
-
-
-def _write(target: Path, text: str) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    temporary.write_text(text)
-    os.replace(temporary, target)
+def _write(target: Path, content: bytes) -> None:
+    with atomic_write(target, _MODE, follow_links=False) as file:
+        file.write(content)
 
 
 def environment(folder: Path) -> dict[str, str]:

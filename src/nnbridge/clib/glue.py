@@ -1,4 +1,4 @@
-"""What the C library's functions do: turn C's arguments into Python's, call :mod:`nnbridge.ndk`, write the results back.
+"""What the C library's functions do: convert C's arguments to Python's, call :mod:`nnbridge.ndk`, write the results back.
 
 Nothing is copied but numbers and names: values, inputs and outputs are seen through cffi buffers at the client's addresses.
 """
@@ -12,24 +12,27 @@ from typing import Any
 
 from nnbridge import ndk
 from nnbridge.clib.signatures import SIGNATURES, Parameter, Signature
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import BadDataError, InputError, Reason
 from nnbridge.types import ResultCode
 
 _NULL = int(ResultCode.UNEXPECTED_NULL)
 _TOKEN_BYTES = 32
+_MAX_LENGTH = 0xFFFFFFFF
+"""Bytes of a value, an input or an output, as in Android."""
+_MAX_COUNT = 1 << 24
 LOG_VARIABLE = "NNBRIDGE_LOG"
 _LEVELS = ("info", "debug", "warning")
 _WITH_DIMENSIONS = (int(ResultCode.NO_ERROR), int(ResultCode.OUTPUT_INSUFFICIENT_SIZE))
 
 
 def connect(ffi: Any) -> None:
-    """Define every function of the library. InputError for variables of the environment that say nothing of use."""
+    """Define every function of the library. InputError for environment variables with a wrong value."""
     _begin_log()
     ndk.check_environment()
     converter = _Converter(ffi)
     for signature in SIGNATURES:
         error = {} if signature.failed is None else {"error": signature.failed}
-        ffi.def_extern(name=signature.name, **error)(_bound(signature, converter))
+        ffi.def_extern(name=signature.inner, **error)(_bound(signature, converter))
 
 
 def _begin_log() -> None:
@@ -44,40 +47,54 @@ def _bound(signature: Signature, converter: _Converter) -> Callable[..., Any]:
     function = ndk.FUNCTIONS[signature.name]
     parameters = [p for p in signature.parameters if not p.is_result]
     results = [p for p in signature.parameters if p.is_result]
-    # What is given comes first in every function, results last.
+    # Arguments come first in every function, results last.
     assert signature.parameters == (*parameters, *results)
     plan: list[tuple[Callable[..., Any] | None, slice, bool]] = []
     at = 0
     for parameter in parameters:
         width = len(parameter.c)
-        plan.append((converter.taker(parameter), slice(at, at + width), parameter.kind == "buffer"))
+        plan.append((converter.of(parameter), slice(at, at + width), parameter.kind == "buffer"))
         at += width
 
-    def taken(arguments: tuple[Any, ...]) -> list[Any]:
-        given: list[Any] = []
-        for take, part, splits in plan:
-            if take is None:
-                given.append(arguments[part.start])
+    def converted(arguments: tuple[Any, ...]) -> list[Any]:
+        values: list[Any] = []
+        for convert, part, splits in plan:
+            if convert is None:
+                values.append(arguments[part.start])
             elif splits:
-                given.extend(take(*arguments[part]))
+                values.extend(convert(*arguments[part]))
             else:
-                given.append(take(*arguments[part]))
-        return given
+                values.append(convert(*arguments[part]))
+        return values
 
     def call(*arguments: Any) -> Any:
-        return function(*taken(arguments))
+        try:
+            values = converted(arguments)
+        except BadDataError as error:
+            return ndk.refuse(signature.name, error)
+        return function(*values)
 
     def call_with_results(*arguments: Any) -> Any:
         targets = arguments[at:]
         if any(target == converter.null for target in targets):
             return _NULL
-        code, *values = function(*taken(arguments))
+        try:
+            code, *values = function(*converted(arguments))
+        except BadDataError as error:
+            code, values = ndk.refuse(signature.name, error), [None] * len(results)
         for parameter, target, value in zip(results, targets, values, strict=True):
             if code in _WITH_DIMENSIONS or parameter.kind in ("out number", "out handle"):
-                converter.give(parameter, target, value)
+                converter.write(parameter, target, value)
         return code
 
     return call_with_results if results else call
+
+
+def _checked(count: int) -> int:
+    """The length of a client's array. BAD_DATA for one that no client has, before memory that is not there is read."""
+    if count > _MAX_COUNT:
+        raise BadDataError(Reason(f"an array of at most {_MAX_COUNT} members", str(count)))
+    return count
 
 
 class _Converter:
@@ -88,9 +105,10 @@ class _Converter:
         self.null = ffi.NULL
         self._cast, self._word = ffi.cast, ffi.typeof("uintptr_t")
         self._strings: dict[str, Any] = {}
-        self._takers: dict[str, Callable[..., Any]] = {
+        self._conversions: dict[str, Callable[..., Any]] = {
             "handle": self._handle,
             "string": self._string,
+            "path": lambda p: None if p == self.null else os.fsdecode(self._ffi.string(p)),
             "operandType": self._operand_type,
             "channelQuant": self._channel_quant,
             "token": lambda p: None if p == self.null else self._ffi.buffer(p, _TOKEN_BYTES),
@@ -101,21 +119,21 @@ class _Converter:
             "handles": self._handles,
         }
 
-    def taker(self, parameter: Parameter) -> Callable[..., Any] | None:
-        """How a parameter is taken; None for a number, which is taken as it is."""
-        return self._takers.get(parameter.kind)
+    def of(self, parameter: Parameter) -> Callable[..., Any] | None:
+        """The conversion of a parameter; None for a number, which stays as it is."""
+        return self._conversions.get(parameter.kind)
 
     def _handle(self, pointer: Any) -> int | None:
         return int(self._cast(self._word, pointer)) or None
 
     def _handles(self, pointers: Any, count: int) -> list[int | None] | None:
-        return None if pointers == self.null and count else [self._handle(pointers[i]) for i in range(count)]
+        return None if pointers == self.null and count else [self._handle(pointers[i]) for i in range(_checked(count))]
 
     def _string(self, pointer: Any) -> str | None:
         return None if pointer == self.null else self._ffi.string(pointer).decode("utf-8", "replace")
 
     def _numbers(self, pointer: Any, count: int) -> list[int]:
-        return list(self._ffi.unpack(pointer, count)) if count else []
+        return list(self._ffi.unpack(pointer, _checked(count))) if count else []
 
     def _operand_type(self, pointer: Any) -> ndk.OperandType | None:
         if pointer == self.null:
@@ -132,26 +150,28 @@ class _Converter:
         """The numbers of an array; None for one without a count or a count without one."""
         if (pointer == self.null) != (count == 0):
             return None
-        return tuple(self._ffi.unpack(pointer, count)) if count else ()
+        return tuple(self._ffi.unpack(pointer, _checked(count))) if count else ()
 
     def _buffer(self, pointer: Any, length: int) -> tuple[Any, int]:
-        # A buffer of length 0 is told from NULL: it is refused, NULL means "no value".
+        # A buffer of length 0 differs from NULL: it is refused, NULL means "no value".
+        if length > _MAX_LENGTH:
+            raise BadDataError(Reason(f"a length of at most {_MAX_LENGTH} bytes", str(length)))
         return (None, length) if pointer == self.null else (self._ffi.buffer(pointer, length), length)
 
-    def give(self, parameter: Parameter, target: Any, value: Any) -> None:
+    def write(self, parameter: Parameter, target: Any, value: Any) -> None:
         """Write a result."""
         if parameter.kind == "out handle":
             target[0] = self._ffi.cast(self._ffi.typeof(target).item, value or 0)
         elif parameter.kind == "out string":
-            target[0] = self._kept(value)
+            target[0] = self._c_string(value)
         elif parameter.kind in ("out bools", "out u32s"):
             for i, item in enumerate(value or ()):
                 target[i] = item
         elif value is not None:
             target[0] = value
 
-    def _kept(self, text: str) -> Any:
-        """A C string that lives as long as the process."""
+    def _c_string(self, text: str) -> Any:
+        """A C string that is never freed."""
         if text not in self._strings:
             self._strings[text] = self._ffi.new("char[]", text.encode())
         return self._strings[text]

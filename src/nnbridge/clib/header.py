@@ -1,4 +1,4 @@
-"""A C header of our own with NNAPI's names, made from nnbridge's enumerations and the table of signatures."""
+"""A C header of our own with NNAPI's names, generated from nnbridge's enumerations and the table of signatures."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _ENUMERATIONS: Mapping[str, tuple[type[IntEnum], str]] = {
     "DurationCode": (types.DurationCode, "DURATION_"),
     "PriorityCode": (types.PriorityCode, "PRIORITY_"),
 }
+GUARD = "NNBRIDGE_NEURAL_NETWORKS_H"
 _NOT_DURATIONS = "DURATION_FENCED_"
 
 STRUCTURES = f"""\
@@ -47,7 +48,7 @@ def opaque_types() -> str:
 
 def prototypes() -> str:
     """Every function."""
-    return "\n".join(f"{signature.prototype};" for signature in SIGNATURES)
+    return "\n".join(f"{signature.prototype()};" for signature in SIGNATURES)
 
 
 def header() -> str:
@@ -56,8 +57,8 @@ def header() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield "/* NNAPI's C interface as nnbridge has it, made from nnbridge's own tables. */"
-    yield "#ifndef NNBRIDGE_NEURAL_NETWORKS_H\n#define NNBRIDGE_NEURAL_NETWORKS_H"
+    yield "/* NNAPI's C interface as nnbridge has it, generated from nnbridge's own tables. */"
+    yield f"#ifndef {GUARD}\n#define {GUARD}"
     yield "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>"
     yield '#ifdef __cplusplus\nextern "C" {\n#endif\n'
     for name, (enumeration, infix) in _ENUMERATIONS.items():

@@ -1,6 +1,6 @@
-"""The C signatures of NNAPI's functions, as one table that the header, the declarations and the glue are made of.
+"""The C signatures of NNAPI's functions, as one table from which header, declarations and glue are generated.
 
-A parameter is written ``kind name``. Kinds: ``X*`` and ``const X*`` are handles, ``X**`` a handle that is given back; ``out T``
+A parameter is written ``kind name``. Kinds: ``X*`` and ``const X*`` are handles, ``X**`` a handle that is returned; ``out T``
 a result; ``in`` and ``inout`` a buffer with its length behind it; ``count u32`` a count with its numbers behind it;
 ``count handles X`` handles with their count behind them, ``handles X count`` the other way round.
 """
@@ -58,7 +58,7 @@ MemoryDesc_finish: MemoryDesc* desc
 Compilation_create: Model* model, Compilation** compilation
 Compilation_createForDevices: Model* model, handles Device devices, Compilation** compilation
 void Compilation_free: Compilation* compilation
-Compilation_setCaching: Compilation* compilation, string cacheDir, token token
+Compilation_setCaching: Compilation* compilation, path cacheDir, token token
 Compilation_setPreference: Compilation* compilation, int32_t preference
 Compilation_setPriority: Compilation* compilation, int priority
 Compilation_setTimeout: Compilation* compilation, uint64_t duration
@@ -101,8 +101,8 @@ class Parameter:
     """One parameter of a function: how the glue treats it, and how C writes it."""
 
     kind: str
-    """``handle``, ``number``, ``string``, ``operandType``, ``channelQuant``, ``token``, ``pointer``, ``buffer``, ``u32s``
-    (NULL is as good as a count of 0), ``u32 array``, ``handles``;
+    """``handle``, ``number``, ``string``, ``path``, ``operandType``, ``channelQuant``, ``token``, ``pointer``, ``buffer``,
+    ``u32s`` (NULL is as good as a count of 0), ``u32 array``, ``handles``;
     or a result: ``out handle``, ``out number``, ``out string``, ``out bools``, ``out u32s``."""
     c: tuple[str, ...]
     """The C parameters that it stands for."""
@@ -110,7 +110,7 @@ class Parameter:
 
     @property
     def is_result(self) -> bool:
-        """True for what is given back through a pointer."""
+        """True for what is returned through a pointer."""
         return self.kind.startswith("out ")
 
 
@@ -124,20 +124,33 @@ class Signature:
 
     @property
     def failed(self) -> int | None:
-        """What it returns where nothing works: OP_FAILED, or 0 from those that have no result code."""
+        """What it returns where the library cannot start: OP_FAILED, or 0 from those that have no result code."""
         return {"void": None, "int": int(ResultCode.OP_FAILED)}.get(self.returns, 0)
 
     @property
-    def prototype(self) -> str:
-        """The declaration without its semicolon."""
+    def inner(self) -> str:
+        """The name of the function that runs Python."""
+        return f"nnbridge_{self.name.removeprefix(PREFIX)}"
+
+    def prototype(self, name: str = "") -> str:
+        """The declaration without its semicolon, of this name or another."""
         listed = ", ".join(c for parameter in self.parameters for c in parameter.c) or "void"
-        return f"{self.returns} {self.name}({listed})"
+        return f"{self.returns} {name or self.name}({listed})"
+
+    @property
+    def definition(self) -> str:
+        """The C function that the library exports: an error where there is no Python, what Python returns otherwise."""
+        names = ", ".join(c.split("*")[-1].split()[-1] for parameter in self.parameters for c in parameter.c)
+        failed = "" if self.failed is None else f" {self.failed}"
+        call = f"{'' if self.failed is None else 'return '}{self.inner}({names})"
+        return f"CFFI_DLLEXPORT {self.prototype()} {{ if (cffi_start_python() != 0) return{failed}; {call}; }}"
 
 
 _FIXED = {
     "operandType": ("operandType", f"const {PREFIX}OperandType* {{0}}"),
     "channelQuant": ("channelQuant", f"const {PREFIX}SymmPerChannelQuantParams* {{0}}"),
     "string": ("string", "const char* {0}"),
+    "path": ("path", "const char* {0}"),
     "token": ("token", "const uint8_t* {0}"),
     "pointer": ("pointer", "const void* {0}"),
     "in": ("buffer", "const void* {0}, size_t length"),

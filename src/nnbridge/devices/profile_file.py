@@ -1,56 +1,65 @@
-"""Reading device profiles from TOML. The first mistake of a file is told with its line."""
+"""Reading device profiles from TOML. The mistakes of a file are reported at once, each with its line."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
-from nnbridge.devices.profiles import NUMERICS, SIDES, Faults, ProfileDevice, Rule
+from nnbridge.devices.profiles import NUMERICS, SIDES, Faults, ProfileDevice, ProfileRule
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 SUFFIX = ".toml"
 SHIPPED = Path(__file__).parent / "data"
+MAX_BYTES = 64 * 1024
+"""Of a file; the largest profile that comes with nnbridge has a fifth of it."""
+_MAX_DOTS = 200
+"""Of a line: TOML's reader needs quadratic time for the parts of a dotted key."""
+_MAX_RANK = 8
+_SHOWN = 80
+"""Characters of a wrong value that a message shows."""
+_MAX_DELAY_MS = 3_600_000
 _OTHERS = "others"
 """The key for operations that are not named."""
-
-_DEVICE_KEYS = (
-    "name",
-    "like",
-    "version",
-    "feature_level",
-    "type",
-    "source",
-    "numerics",
-    "performance",
-    "operations",
-    "faults",
-    "extensions",
-)
+_TEXT_KEYS = ("name", "like", "version", "source", "type", "numerics")
+_DEVICE_KEYS = (*_TEXT_KEYS, "feature_level", "performance", "operations", "faults", "extensions")
 _BOUNDS = ("at_least", "at_most")
 _LIMITS = ("values", *_BOUNDS, "zero_points")
-_NOT_EMPTY = ("types", "ranks")
-"""Lists of a rule that would hold for everything if they were empty, which is not what they say."""
-_TYPES = tuple(name for name, code in DeviceTypeCode.__members__.items() if code != DeviceTypeCode.UNKNOWN)
-"""Types that drivers have."""
 _RULE_KEYS = ("types", "input", "ranks", "constant", *_LIMITS, "same_quantisation", "max_bytes", "max_side", "fixed_size")
 _FAULT_KEYS = ("prepare", "dies_at", "fails_at", "delay_ms", "wrong_answers")
 _PERFORMANCE_KEYS = ("other", "float32", "relaxed")
-_EXTENSION_KEYS = ("name", "operations", "operand_types")
-_OPERAND_TYPE_KEYS = ("number", "tensor", "bytes")
+_SIGNED = ("axis", "value", "hidden_state_zero_point")
+"""Scalars that may be negative."""
+_DEVICE_TYPES = tuple(name for name, code in DeviceTypeCode.__members__.items() if code != DeviceTypeCode.UNKNOWN)
+_OPERAND_TYPES = tuple(dict.fromkeys(name.removeprefix("TENSOR_") for name in OperandCode.__members__))
+"""FLOAT32 is short for TENSOR_FLOAT32: rules nearly always concern tensors."""
+_ELEMENTS = {"UINT8": "QUANT8_ASYMM", "INT8": "QUANT8_ASYMM_SIGNED", "INT16": "QUANT16_SYMM", "UINT16": "QUANT16_ASYMM"}
+_ELEMENTS |= {"FLOAT": "FLOAT32", "FP32": "FLOAT32", "FP16": "FLOAT16", "HALF": "FLOAT16", "BOOL": "BOOL8"}
+"""Element types of other formats → NNAPI's operand types."""
+_EXTENSION_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
+_KINDS: Mapping[type, str] = {str: "texts", int: "whole numbers", dict: "tables"}
 
 _T = TypeVar("_T")
 
 
 def load_profiles(path: Path) -> tuple[ProfileDevice, ...]:
-    """The devices of a file; InputError tells the first mistake with its line."""
+    """The devices of a file; InputError names its mistakes with their lines."""
     return _Reader(path).devices()
 
 
@@ -61,62 +70,90 @@ def shipped() -> tuple[ProfileDevice, ...]:
 
 
 class _Reader:
-    """One file being read. ``_start`` is where the table at hand begins, for the lines of mistakes."""
+    """One file being read. Mistakes are collected; readers of values return a default for what is wrong."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._mistakes: dict[Reason, None] = {}
+        self._inherits = False
+        """The device at hand is like another one, whose mistakes are reported where they stand."""
         try:
-            self._text = path.read_text(encoding="utf-8")
+            if path.exists() and not path.is_file():
+                self._refuse("a profile's file", "something else")
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                self._refuse(f"a profile of at most {MAX_BYTES} bytes", "more")
+            self._text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(Reason("a readable profile", str(error), operand=str(path))) from error
-        self._start = 0
+        self._start, self._end = 0, len(self._text)
+        """Where the table at hand begins and its device ends, for the lines of mistakes."""
+
+    def _refuse(self, rule: str, found: str) -> NoReturn:
+        raise InputError(Reason(rule, found, operand=str(self._path)))
 
     def devices(self) -> tuple[ProfileDevice, ...]:
-        toml = _toml()
-        try:
-            data: dict[str, Any] = toml.loads(self._text)
-        except toml.TOMLDecodeError as error:
-            raise InputError(Reason("a TOML file", str(error), operand=str(self._path))) from error
+        data = self._parsed()
         self._only(data, ("device",), "the file")
         listed = data.get("device")
         if not isinstance(listed, list) or not listed or not all(isinstance(table, dict) for table in listed):
-            self._fail("device", "at least one [[device]] table", listed)
+            self._note("device", "at least one [[device]] table", listed)
+            listed = []
         headers = [m.start() for m in re.finditer(r"^\s*\[\[\s*device\s*\]\]", self._text, re.MULTILINE)]
-        whole: dict[str, dict[str, Any]] = {}
+        headers = [*headers, len(self._text)] if len(headers) == len(listed) else []
+        tables: dict[str, dict[str, Any]] = {}
         devices = []
         for number, table in enumerate(listed):
-            self._start = headers[number] if number < len(headers) else 0
-            name = self._text_of(table, "name", required=True)
-            if name in whole:
-                self._fail("name", "each name once", name)
-            whole[name] = self._like(table, whole)
-            devices.append(self._device(name, whole[name]))
+            self._start, self._end = headers[number : number + 2] if headers else (0, len(self._text))
+            self._inherits = False
+            name = self._text_of(table, "name")
+            if table.get("name", "") == "":
+                self._note("name", "the device's name", None)
+            elif name in tables:
+                self._note("name", "each name once", name)
+            tables[name] = self._with_base(table, tables)
+            devices.append(self._device(name, tables[name]))
             self._check_levels(table, devices[-1].feature_level)
+        if self._mistakes:
+            reasons = list(self._mistakes)
+            raise InputError(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
         return tuple(devices)
 
-    def _like(self, table: dict[str, Any], earlier: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """The table over that of the earlier device that it names; operations are merged."""
+    def _parsed(self) -> dict[str, Any]:
+        if any(line.count(".") > _MAX_DOTS and not line.lstrip().startswith("#") for line in self._text.splitlines()):
+            self._refuse(f"lines with at most {_MAX_DOTS} dots", "more")
+        try:
+            return tomllib.loads(self._text)
+        except RecursionError:
+            self._refuse("a TOML file", "tables or lists that are nested too deep")
+        except ValueError as error:  # numbers of thousands of digits as well
+            raise InputError(Reason("a TOML file", str(error), operand=str(self._path))) from error
+
+    def _with_base(self, table: dict[str, Any], earlier: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """The table over that of the earlier device that it is like; operations are merged."""
         like = self._text_of(table, "like")
         if not like:
             return table
         if like not in earlier:
-            self._fail("like", f"a device above ({', '.join(earlier) or 'none'})", like)
+            self._note("like", f"a device above ({', '.join(earlier) or 'none'})", like)
+            return {"operations": {_OTHERS: {}}, **table}
+        self._inherits = True
         base = earlier[like]
-        operations = {**base.get("operations", {}), **self._table(table, "operations")}
-        return {**base, **table, "operations": operations}
+        return {**base, **table, "operations": {**self._table(base, "operations"), **self._table(table, "operations")}}
 
     def _device(self, name: str, table: dict[str, Any]) -> ProfileDevice:
         self._only(table, _DEVICE_KEYS, "[[device]]")
         operations = self._table(table, "operations")
-        if not operations and not table.get("extensions"):
-            self._fail("operations", "a table of operations", operations)
+        if not operations and not table.get("extensions") and isinstance(table.get("operations", {}), dict):
+            self._note("operations", f"a table of operations ([device.operations]) of device {name}", None)
         rules = {key: self._below(key, self._alternatives, key, value) for key, value in operations.items()}
         return ProfileDevice(
             name=name,
-            rules={OperationCode[key]: alternatives for key, alternatives in rules.items() if key != _OTHERS},
-            figures=self._figures(self._table(table, "performance")),
+            rules={OperationCode[key]: found for key, found in rules.items() if key in OperationCode.__members__},
+            capabilities=self._capabilities(self._table(table, "performance")),
             feature_level=self._whole(table, "feature_level", 1, 8, 8),
-            type=DeviceTypeCode[self._one_of(table, "type", _TYPES, "ACCELERATOR")],
+            type=DeviceTypeCode[self._one_of(table, "type", _DEVICE_TYPES, "ACCELERATOR")],
             version=self._text_of(table, "version") or "profile",
             source=self._text_of(table, "source"),
             numerics=self._one_of(table, "numerics", NUMERICS, "exact"),
@@ -126,44 +163,51 @@ class _Reader:
         )
 
     def _check_levels(self, table: dict[str, Any], level: int) -> None:
-        """An operation above the device's level is never asked about; those of the device above that it is like may be."""
+        """An operation above the device's level is never queried; those of the device above that it is like may be."""
         for key in self._table(table, "operations"):
-            declared = definition(OperationCode[key]) if key != _OTHERS else None
+            declared = definition(OperationCode[key]) if key in OperationCode.__members__ else None
             if declared is not None and declared.since > level:
-                self._fail(key, f"an operation of the device's feature level {level}", f"one of {int(declared.since)}")
+                self._note(
+                    key, f"an operation of the device's feature level {level}", f"one of {int(declared.since)}", quoted=False
+                )
 
     # -- rules -------------------------------------------------------------------------------------------------------
 
-    def _alternatives(self, key: str, value: Any) -> tuple[Rule, ...]:
+    def _alternatives(self, key: str, value: Any) -> tuple[ProfileRule, ...]:
         """A list of types, a table of rules, or a list of such tables."""
         if key != _OTHERS and key not in OperationCode.__members__:
-            self._fail(key, "an operation of NNAPI", key)
+            self._note(key, f"an operation of NNAPI{_near(key, OperationCode.__members__)}", key, quoted=False)
+            return ()
         several = isinstance(value, list) and value and all(isinstance(v, dict) for v in value)
         return tuple(self._rule(key, v) for v in (value if several else [value]))
 
-    def _rule(self, key: str, value: Any) -> Rule:
+    def _rule(self, key: str, value: Any) -> ProfileRule:
         table = {"types": value} if isinstance(value, list) else value
         if not isinstance(table, dict):
-            self._fail(key, "a list of types or a table of rules", value)
+            self._note(key, "a list of types or a table of rules", value)
+            return ProfileRule()
         self._only(table, _RULE_KEYS, key)
-        for group in _NOT_EMPTY:
-            if table.get(group) == []:
-                self._fail(group if group in value else key, f"at least one of {group}", "none")
+        for group in ("types", "ranks"):
+            if table.get(group) == []:  # an empty list would allow everything
+                self._note(group if group in value else key, f"at least one of {group}", None)
         names = _input_names(key)
-        judged = self._text_of(table, "input")
-        constant = self._list(table, "constant", str)
-        for name in (*constant, *([judged] if judged else ()), *(n for g in _LIMITS for n in self._table(table, g))):
+        subject = self._text_of(table, "input")
+        constant = tuple(self._list(table, "constant", str))
+        for name in (*constant, *([subject] if subject else ()), *(n for group in _LIMITS for n in self._table(table, group))):
             if key != _OTHERS and name not in names:
-                self._fail(name, f"an input of {key} ({', '.join(sorted(names))})", name)
+                self._note(name, f"an input of {key} ({', '.join(sorted(names))}){_near(name, names)}", name, quoted=False)
         at_least, at_most = ({n: v[0] for n, v in self._numbers(table, group).items()} for group in _BOUNDS)
         for name in at_least.keys() & at_most.keys():
             if at_least[name] > at_most[name]:
-                self._fail(name, f"at_least up to at_most's {at_most[name]}", str(at_least[name]))
-        return Rule(
-            types=frozenset(self._type(key, name) for name in self._list(table, "types", str)),
-            judged=judged,
-            ranks=tuple(self._list(table, "ranks", int)),
-            constant=tuple(constant),
+                self._note(name, f"at_least up to at_most's {at_most[name]}", at_least[name])
+        ranks = tuple(self._list(table, "ranks", int))
+        if not all(0 <= rank <= _MAX_RANK for rank in ranks):
+            self._note("ranks", f"ranks of 0 to {_MAX_RANK}", list(ranks))
+        return ProfileRule(
+            types=frozenset(filter(None, (self._operand_type(name) for name in self._list(table, "types", str)))),
+            subject=subject,
+            ranks=ranks,
+            constant=constant,
             values=self._numbers(table, "values"),
             at_least=at_least,
             at_most=at_most,
@@ -175,154 +219,175 @@ class _Reader:
         )
 
     def _numbers(self, table: Mapping[str, Any], group: str) -> dict[str, tuple[int, ...]]:
-        """Name → numbers; fused activations may be told by name."""
+        """Name → numbers, one for a bound; fused activations may be named."""
         found = {}
         for name, value in self._table(table, group).items():
             listed = value if isinstance(value, list) else [value]
-            numbers = [FuseCode[v].value if v in FuseCode.__members__ else v for v in listed]
+            numbers = [FuseCode[v].value if isinstance(v, str) and v in FuseCode.__members__ else v for v in listed]
             single = group in _BOUNDS
-            if not numbers or not all(_is_whole(v) for v in numbers) or (single and len(numbers) != 1):
-                self._fail(name, "a whole number" if single else "whole numbers or fused activations", value)
+            if not numbers or not all(map(_is_whole, numbers)) or (len(numbers) != 1 if single else not isinstance(value, list)):
+                self._note(name, "a whole number" if single else "a list of whole numbers or fused activations", value)
+                continue
+            low, high = (-(2**15), 2**16 - 1) if group == "zero_points" else _range_of(name)
+            if not all(low <= number <= high for number in numbers):
+                self._note(name, f"{'a number' if single else 'numbers'} of {low} to {high}", value)
+                continue
             found[name] = tuple(numbers)
         return found
 
-    def _type(self, key: str, name: str) -> OperandCode:
-        # FLOAT32 is short for TENSOR_FLOAT32: rules judge tensors nearly always.
+    def _operand_type(self, name: str) -> OperandCode | None:
         found = next((n for n in (f"TENSOR_{name}", name) if n in OperandCode.__members__), None)
-        if found is None:
-            self._fail(name, "an operand type of NNAPI", name)
-        return OperandCode[found]
+        if found is not None:
+            return OperandCode[found]
+        near = _ELEMENTS.get(name.upper())
+        hint = f" (did you mean {near}?)" if near else _near(name, _OPERAND_TYPES) or f" ({', '.join(_OPERAND_TYPES)})"
+        self._note(name, f"an operand type of NNAPI{hint}", name, quoted=False)
+        return None
 
     # -- the other tables --------------------------------------------------------------------------------------------
 
-    def _figures(self, table: Mapping[str, Any]) -> Capabilities:
+    def _capabilities(self, table: Mapping[str, Any]) -> Capabilities:
         """``other``, ``float32``, ``relaxed`` and operand types: time and power relative to the CPU."""
-        for key in table:
-            if key not in _PERFORMANCE_KEYS and key not in OperandCode.__members__:
-                self._fail(key, f"{', '.join(_PERFORMANCE_KEYS)} or an operand type", key)
-        figures = {key: self._pair(key, value) for key, value in table.items()}
-        made = uniform_capabilities(figures.get("other", Performance(1.0, 1.0)), figures.get("float32"), figures.get("relaxed"))
-        single: dict[int, Performance] = {
-            OperandCode[key]: figure for key, figure in figures.items() if key in OperandCode.__members__
-        }
-        return Capabilities(
-            {**made.operands, **single},
-            made.relaxed_scalar,
-            made.relaxed_tensor,
-            made.if_performance,
-            made.while_performance,
-        )
+        self._only(table, (*_PERFORMANCE_KEYS, *OperandCode.__members__), "performance")
+        found = {key: self._performance(key, value) for key, value in table.items()}
+        common = uniform_capabilities(found.get("other", Performance(1.0, 1.0)), found.get("float32"), found.get("relaxed"))
+        single: dict[int, Performance] = {OperandCode[key]: pair for key, pair in found.items() if key in OperandCode.__members__}
+        return replace(common, operands={**common.operands, **single})
 
-    def _pair(self, key: str, value: Any) -> Performance:
-        good = isinstance(value, list) and len(value) == 2 and all(isinstance(v, (int, float)) and v > 0 for v in value)
-        if not good:
-            self._fail(key, "[execTime, powerUsage], both above 0", value)
-        return Performance(float(value[0]), float(value[1]))
+    def _performance(self, key: str, value: Any) -> Performance:
+        if isinstance(value, list) and len(value) == 2 and all(_is_number(v) and v > 0 for v in value):
+            return Performance(float(value[0]), float(value[1]))
+        self._note(key, "[execTime, powerUsage], both above 0", value)
+        return Performance(1.0, 1.0)
 
     def _faults(self, table: Mapping[str, Any]) -> Faults:
         self._only(table, _FAULT_KEYS, "faults")
         delay = table.get("delay_ms", 0)
-        if not isinstance(delay, (int, float)) or isinstance(delay, bool) or delay < 0:
-            self._fail("delay_ms", "milliseconds", delay)
+        if not _is_number(delay) or not 0 <= delay <= _MAX_DELAY_MS:
+            self._note("delay_ms", f"milliseconds of 0 to {_MAX_DELAY_MS}", delay)
+            delay = 0
         return Faults(
             prepare=self._flag(table, "prepare"),
-            dies_at=self._whole(table, "dies_at", 0, 2**31, 0),
-            fails_at=self._whole(table, "fails_at", 0, 2**31, 0),
+            dies_at=self._whole(table, "dies_at", 1, 2**31, 0),
+            fails_at=self._whole(table, "fails_at", 1, 2**31, 0),
             delay_ms=float(delay),
             wrong_answers=self._flag(table, "wrong_answers"),
         )
 
     def _extension(self, table: Mapping[str, Any]) -> tuple[Extension, tuple[int, ...]]:
-        self._only(table, _EXTENSION_KEYS, "extensions")
-        name = self._text_of(table, "name", required=True)
+        self._only(table, ("name", "operations", "operand_types"), "extensions")
+        name = self._text_of(table, "name")
+        if not _EXTENSION_NAME.fullmatch(name):
+            self._below("extensions", self._note, "name", "an extension's name, a domain reversed (com.example.npu)", name)
         types = []
         for item in self._list(table, "operand_types", dict):
-            self._only(item, _OPERAND_TYPE_KEYS, "operand_types")
+            self._only(item, ("number", "tensor", "bytes"), "operand_types")
             size = self._whole(item, "bytes", 1, 2**31, 1)
             types.append(ExtensionOperandType(self._whole(item, "number", 0, 0xFFFF, 0), self._flag(item, "tensor"), size))
-        return Extension(name, tuple(types)), tuple(self._list(table, "operations", int))
+        numbers = tuple(self._list(table, "operations", int))
+        if not all(0 <= number <= 0xFFFF for number in numbers):
+            self._below("extensions", self._note, "operations", "numbers of 0 to 65535", list(numbers))
+        return Extension(name, tuple(types)), numbers
 
     # -- values of one kind ------------------------------------------------------------------------------------------
 
-    def _text_of(self, table: Mapping[str, Any], key: str, *, required: bool = False) -> str:
+    def _text_of(self, table: Mapping[str, Any], key: str) -> str:
         value = table.get(key, "")
-        if not isinstance(value, str) or (required and not value):
-            self._fail(key, f"a text as {key}", value)
-        return value
+        if isinstance(value, str) and value.isprintable():
+            return value
+        self._note(key, "a printable text", value)
+        return ""
 
     def _one_of(self, table: Mapping[str, Any], key: str, allowed: Sequence[str], default: str) -> str:
         value = self._text_of(table, key) or default
-        if value not in allowed:
-            self._fail(key, f"one of {', '.join(allowed)}", value)
-        return value
+        if value in allowed:
+            return value
+        self._note(key, f"one of {', '.join(allowed)}{_near(value, allowed)}", value)
+        return default
 
     def _whole(self, table: Mapping[str, Any], key: str, low: int, high: int, default: int) -> int:
-        value = table.get(key, default)
-        if not _is_whole(value) or not low <= value <= high:
-            self._fail(key, f"a whole number of {low} to {high}", value)
-        return int(value)
+        if key not in table:
+            return default
+        value = table[key]
+        if _is_whole(value) and low <= value <= high:
+            return int(value)
+        self._note(key, f"a whole number of {low} to {high}", value)
+        return default
 
     def _flag(self, table: Mapping[str, Any], key: str) -> bool:
         value = table.get(key, False)
         if not isinstance(value, bool):
-            self._fail(key, "true or false", value)
-        return value
+            self._note(key, "true or false", value)
+        return value is True
 
     def _table(self, table: Mapping[str, Any], key: str) -> dict[str, Any]:
         value = table.get(key, {})
-        if not isinstance(value, dict):
-            self._fail(key, "a table", value)
-        return value
+        if isinstance(value, dict):
+            return value
+        self._note(key, "a table", value)
+        return {}
 
     def _list(self, table: Mapping[str, Any], key: str, kind: type[_T]) -> list[_T]:
         value = table.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(v, kind) and not isinstance(v, bool) for v in value):
-            self._fail(key, f"a list of {_KINDS[kind]}", value)
-        return value
+        if isinstance(value, list) and all(isinstance(v, kind) and not isinstance(v, bool) for v in value):
+            return value
+        self._note(key, f"a list of {_KINDS[kind]}", value)
+        return []
 
     def _only(self, table: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
         for key in table:
             if key not in keys:
-                self._fail(key, f"one of {', '.join(keys)} in {where}", key)
+                listed = keys if where != "performance" else (*_PERFORMANCE_KEYS, "an operand type")
+                self._note(key, f"one of {', '.join(listed)} in {where}{_near(key, keys)}", key, quoted=False)
 
-    # -- lines -------------------------------------------------------------------------------------------------------
+    # -- mistakes ----------------------------------------------------------------------------------------------------
 
     def _below(self, key: str, read: Callable[..., _T], *arguments: Any) -> _T:
         """Read with the lines of mistakes counted from a key on."""
-        before, self._start = self._start, self._place(key)
+        before, self._start = self._start, self._place(key) or self._start
         try:
             return read(*arguments)
         finally:
             self._start = before
 
-    def _place(self, key: str) -> int:
-        found = re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])").search(self._text, self._start)
-        return found.start() if found else self._start
+    def _place(self, key: str) -> int | None:
+        found = re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])").search(self._text, self._start, self._end)
+        return found.start() if found else None
 
-    def _fail(self, key: str, rule: str, found: object) -> NoReturn:
-        line = self._text.count("\n", 0, self._place(key)) + 1
-        raise InputError(Reason(rule, str(found), f"{self._path} line {line}", key))
+    def _note(self, key: str, rule: str, found: object, *, quoted: bool = True) -> None:
+        """A mistake at a key. ``found`` is shown as TOML writes it, None as nothing."""
+        place = self._place(key)
+        if place is None and self._inherits:
+            return
+        line = self._text.count("\n", 0, self._start if place is None else place) + 1
+        shown = "nothing" if found is None else json.dumps(found, ensure_ascii=False, default=str) if quoted else str(found)
+        name = key if key.isprintable() else repr(key)
+        self._mistakes[Reason(rule, shown[:_SHOWN], f"{self._path} line {line}", name)] = None
 
 
-_KINDS: Mapping[type, str] = {str: "texts", int: "whole numbers", dict: "tables"}
+def _near(word: str, options: Iterable[str]) -> str:
+    """A hint at what could have been meant, or nothing."""
+    plain = {option.upper().replace("_", ""): option for option in options}
+    found = get_close_matches(word.upper().replace("_", "").replace("-", ""), plain, 1, 0.7)
+    return f" (did you mean {plain[found[0]]}?)" if found else ""
+
+
+def _range_of(name: str) -> tuple[int, int]:
+    """The values of a scalar or side that make sense."""
+    if name == "activation":
+        return min(FuseCode).value, max(FuseCode).value
+    return (-(2**31) if name in _SIGNED else 1 if name in SIDES else 0), 2**31 - 1
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _input_names(key: str) -> set[str]:
     declared = definition(OperationCode[key]) if key != _OTHERS else None
     names = {i.name for s in declared.signatures for i in s.inputs} if declared else set()
     return names | {name for name, (tensor, _) in SIDES.items() if tensor in names}
-
-
-def _toml() -> Any:
-    """The standard library's reader, or tomli where Python is older."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-
-        return tomllib
-    import tomli
-
-    return tomli

@@ -6,6 +6,7 @@ operation breaks is a reason.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,23 +39,24 @@ SIDES: Mapping[str, tuple[str, int]] = {
     "filter_h": ("filter", 1),
     "filter_w": ("filter", 2),
 }
-"""Names that rules give to sides of rank 4 tensors (NHWC) → the tensor and the side."""
+"""Names that rules have for dimensions of rank 4 tensors (NHWC) → the tensor and the dimension."""
 _CODES = frozenset(OperationCode)
+_AS_THE_CPU = Capabilities()
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What a device takes of one operation."""
+class ProfileRule:
+    """What a device supports of one operation."""
 
     types: frozenset[OperandCode] = frozenset()
-    """Types of the operand that is judged; empty for all."""
-    judged: str = ""
-    """The name of the operand whose type and rank are judged; the first input without one."""
+    """Types of the subject; empty for all."""
+    subject: str = ""
+    """The name of the operand whose type and rank are checked; the first input without one."""
     ranks: tuple[int, ...] = ()
     constant: tuple[str, ...] = ()
     """Inputs that must be constants."""
     values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Scalars and sides that may have these values alone."""
+    """Scalars and dimensions that may have these values alone."""
     at_least: Mapping[str, int] = field(default_factory=dict)
     at_most: Mapping[str, int] = field(default_factory=dict)
     zero_points: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -64,14 +66,14 @@ class Rule:
     max_bytes: int = 0
     """Bytes of the largest tensor; 0 for no limit."""
     max_side: int = 0
-    """The longest side of any tensor; 0 for no limit."""
+    """The longest dimension of any tensor; 0 for no limit."""
     fixed_size: bool = False
     """Every dimension of every operand must be known."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong on purpose."""
+    """Deliberate failures."""
 
     prepare: bool = False
     dies_at: int = 0
@@ -80,7 +82,7 @@ class Faults:
     """The execution that ends with GENERAL_FAILURE (OP_FAILED)."""
     delay_ms: float = 0.0
     wrong_answers: bool = False
-    """The last bit of every byte of every output is turned."""
+    """The last bit of every byte of every output is flipped."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,9 @@ class ProfileDevice(Device):
     """A driver that a profile describes. It computes with the CPU executor."""
 
     name: str
-    rules: Mapping[OperationCode, tuple[Rule, ...]]
+    rules: Mapping[OperationCode, tuple[ProfileRule, ...]]
     """Operation → alternatives, one of which must hold."""
-    figures: Capabilities
+    capabilities: Capabilities = _AS_THE_CPU
     feature_level: int = 8
     type: DeviceTypeCode = DeviceTypeCode.ACCELERATOR
     version: str = "profile"
@@ -98,37 +100,39 @@ class ProfileDevice(Device):
     """Where the rules were read."""
     numerics: str = "exact"
     faults: Faults = Faults()
-    others: tuple[Rule, ...] = ()
-    """Alternatives for operations that ``rules`` does not name; none: they are not taken."""
+    others: tuple[ProfileRule, ...] = ()
+    """Alternatives for operations that ``rules`` does not name; none: they are not supported."""
     extensions: Mapping[Extension, tuple[int, ...]] = field(default_factory=dict)
     """Vendor extension → operations that are claimed. They can be planned, not computed."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The profile's figures."""
-        return self.figures
 
     def supported_extensions(self) -> Sequence[Extension]:
         """The profile's extensions."""
         return tuple(self.extensions)
 
     def supported_operations(self, model: Model) -> Sequence[Support]:
-        """The first rule that each operation breaks."""
+        """True, or the rules that the operation breaks."""
         return [self._refusal(model, operation) or True for operation in model.main.operations]
 
     def _refusal(self, model: Model, operation: Operation) -> Reason | None:
+        """The first broken rule of the only alternative; what each alternative requires where there are several."""
         name = model.operation_name(operation)
+        unlisted = Reason("an operation that the profile lists", name, name)
         extension = model.extension_of(operation.type)
         if extension is not None:
             claimed = next((numbers for e, numbers in self.extensions.items() if e.name == extension[0]), ())
-            return None if extension[1] in claimed else Reason("an operation that the profile names", name, name)
+            return None if extension[1] in claimed else unlisted
         known = operation.type in _CODES
         alternatives = self.rules.get(OperationCode(operation.type), self.others) if known else ()
         if not alternatives:
-            return Reason("an operation that the profile names", name, name)
+            return unlisted
         broken = [list(_broken(rule, model, operation, name)) for rule in alternatives]
-        # The alternative that comes closest tells what is missing.
-        return None if [] in broken else min(broken, key=len)[0]
+        if [] in broken:
+            return None
+        if len(broken) == 1:
+            return broken[0][0]
+        required = dict.fromkeys(" and ".join(f"{r.operand}: {r.rule}" for r in reasons) for reasons in broken)
+        found = dict.fromkeys(f"{r.operand}: {r.found}" for reasons in broken for r in reasons)
+        return Reason("; or ".join(required), ", ".join(found), name)
 
     def prepare_model(
         self,
@@ -137,7 +141,7 @@ class ProfileDevice(Device):
         priority: int = PriorityCode.MEDIUM,
         deadline: int | None = None,
     ) -> PreparedModel:
-        """BAD_DATA if an operation is not supported; OP_FAILED where the profile says so."""
+        """BAD_DATA if an operation is not supported; OP_FAILED with the fault ``prepare``."""
         check_deadline(deadline)
         if self.faults.prepare:
             raise OpFailedError(Reason("a driver that prepares models", "the fault 'prepare'", self.name))
@@ -164,7 +168,7 @@ class _Faulty(PreparedModel):
         self._lock = threading.Lock()
 
     def execute(self, request: Request) -> Result:
-        """Count, then go wrong where the profile says so."""
+        """Execute, with the faults of the profile."""
         with self._lock:
             self._count += 1
             count = self._count
@@ -184,62 +188,56 @@ class _Faulty(PreparedModel):
         return result
 
 
-def _broken(rule: Rule, model: Model, operation: Operation, name: str) -> Iterator[Reason]:
+def _broken(rule: ProfileRule, model: Model, operation: Operation, name: str) -> Iterator[Reason]:
     """Every rule that an operation breaks."""
     inputs = [model.main.operands[i] for i in operation.inputs]
     outputs = [model.main.operands[i] for i in operation.outputs]
-    places = input_places(model, operation)
-    judged = inputs[places.get(rule.judged, 0)] if inputs else None
-    if judged is not None and rule.types and judged.type not in rule.types:
-        wanted = " or ".join(sorted(t.name for t in rule.types))
-        yield Reason(wanted, TYPES.readable(judged.type), name, rule.judged or "input 0")
-    if judged is not None and rule.ranks and len(judged.dims) not in rule.ranks:
-        yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(judged.dims)), name, rule.judged or "input 0")
-    for operand in rule.constant:
-        if operand in places and not inputs[places[operand]].is_constant:
-            yield Reason("a constant", "a computed value", name, operand)
-    numbers = {key: _number(model, inputs, places, key) for key in {*rule.values, *rule.at_least, *rule.at_most}}
-    for key, allowed in rule.values.items():
-        if (value := numbers[key]) is not None and value not in allowed:
-            yield Reason(f"one of {', '.join(map(str, allowed))}", str(value), name, key)
-    for key, smallest in rule.at_least.items():
-        if (value := numbers[key]) is not None and value < smallest:
-            yield Reason(f"{smallest} at least", str(value), name, key)
-    for key, largest in rule.at_most.items():
-        if (value := numbers[key]) is not None and value > largest:
-            yield Reason(f"{largest} at most", str(value), name, key)
+    positions = input_places(model, operation)
+    subject = inputs[positions.get(rule.subject, 0)] if inputs else None
+    label = rule.subject or "input 0"
+    if subject is not None and rule.types and subject.type not in rule.types:
+        yield Reason(" or ".join(sorted(t.name for t in rule.types)), TYPES.readable(subject.type), name, label)
+    if subject is not None and rule.ranks and len(subject.dims) not in rule.ranks:
+        yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(subject.dims)), name, label)
+    for key in rule.constant:
+        if key in positions and not inputs[positions[key]].is_constant:
+            yield Reason("a constant", "a computed value", name, key)
+    for key in {**rule.values, **rule.at_least, **rule.at_most}:
+        value = _number(model, inputs, positions, key)
+        if value is None:
+            continue
+        if value not in rule.values.get(key, (value,)):
+            yield Reason(f"one of {', '.join(map(str, rule.values[key]))}", str(value), name, key)
+        if value < rule.at_least.get(key, value):
+            yield Reason(f"at least {rule.at_least[key]}", str(value), name, key)
+        if value > rule.at_most.get(key, value):
+            yield Reason(f"at most {rule.at_most[key]}", str(value), name, key)
     for key, points in rule.zero_points.items():
-        if key in places and (point := inputs[places[key]].zero_point) not in points:
+        if key in positions and (point := inputs[positions[key]].zero_point) not in points:
             yield Reason(f"a zero point of {' or '.join(map(str, points))}", str(point), name, key)
     if rule.same_quantisation and inputs and _quantisation(inputs[0]) != _quantisation(outputs[0]):
         yield Reason("the quantisation of the first input", _quantisation(outputs[0]), name, "output")
-    for tensor in (*inputs, *outputs):
-        yield from _beyond_size(rule, tensor, name)
-
-
-def _beyond_size(rule: Rule, operand: Operand, name: str) -> Iterator[Reason]:
-    if not operand.is_tensor:
-        return
-    if rule.fixed_size and (not operand.dims or 0 in operand.dims):
-        yield Reason("known dimensions", str(list(operand.dims)), name, operand.name)
-    if rule.max_side and max(operand.dims, default=0) > rule.max_side:
-        yield Reason(f"sides of {rule.max_side} at most", str(list(operand.dims)), name, operand.name)
-    dtype = TYPE_FACTS[operand.type].dtype
-    size = 0 if dtype is None else int(np.prod(operand.dims, dtype=np.int64)) * dtype.itemsize
-    if rule.max_bytes and size > rule.max_bytes:
-        yield Reason(f"{rule.max_bytes} bytes at most", f"{size} bytes", name, operand.name)
+    for tensor in (o for o in (*inputs, *outputs) if o.is_tensor):
+        if rule.fixed_size and (not tensor.dims or 0 in tensor.dims):
+            yield Reason("known dimensions", str(list(tensor.dims)), name, tensor.name)
+        if rule.max_side and max(tensor.dims, default=0) > rule.max_side:
+            yield Reason(f"sides of at most {rule.max_side}", str(list(tensor.dims)), name, tensor.name)
+        dtype = TYPE_FACTS[tensor.type].dtype
+        size = 0 if dtype is None else math.prod(tensor.dims) * dtype.itemsize
+        if rule.max_bytes and size > rule.max_bytes:
+            yield Reason(f"at most {rule.max_bytes} bytes", f"{size} bytes", name, tensor.name)
 
 
 def _quantisation(operand: Operand) -> str:
     return f"scale {operand.scale:g}, zero point {operand.zero_point}"
 
 
-def _number(model: Model, inputs: Sequence[Operand], places: Mapping[str, int], key: str) -> int | None:
-    """A constant scalar or a side; None where the form has none or it is not known before execution."""
-    if key in places:
-        operand = inputs[places[key]]
+def _number(model: Model, inputs: Sequence[Operand], positions: Mapping[str, int], key: str) -> int | None:
+    """A constant scalar or a dimension; None where the form has none or it is not known before execution."""
+    if key in positions:
+        operand = inputs[positions[key]]
         value = model.value(operand) if operand.is_constant else None
         return None if value is None or value.size != 1 else int(value.reshape(()).item())
     tensor, side = SIDES.get(key, ("", 0))
-    dims = inputs[places[tensor]].dims if tensor in places else ()
+    dims = inputs[positions[tensor]].dims if tensor in positions else ()
     return dims[side] or None if len(dims) == 4 else None

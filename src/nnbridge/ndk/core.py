@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ DEVICES_VARIABLE, CPU_ONLY_VARIABLE = "NNBRIDGE_DEVICES", "NNBRIDGE_CPU_ONLY"
 PARTITION_VARIABLE = "NNBRIDGE_PARTITION"
 
 TRACE = from_environment()
-"""The trace of this process's calls, if the environment asks for one."""
+"""The trace of this process's calls, if the environment names a file."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Every exported function by name."""
@@ -79,10 +80,10 @@ class _Handles:
         self._objects: dict[int, object] = {}
         self._lock = threading.Lock()
 
-    def add(self, made: object) -> Handle:
+    def add(self, new: object) -> Handle:
         with self._lock:
             number = next(self._numbers)
-            self._objects[number] = made
+            self._objects[number] = new
         return number
 
     def get(self, handle: Handle | None, kind: type[_Object]) -> _Object:
@@ -101,12 +102,17 @@ class _Handles:
             del self._objects[handle]
             return found
 
+    def unlock(self) -> None:
+        """Begin anew in a forked process: another thread may have held the lock."""
+        self._lock = threading.Lock()
+
 
 HANDLES = _Handles()
+os.register_at_fork(after_in_child=HANDLES.unlock)
 
 
 def function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Turn errors into codes, and export what has a public name. ``failed`` stands for the results of a failure."""
+    """Convert errors to codes, and export what has a public name. ``failed``: the results of a call that fails."""
 
     def export(body: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(body)
@@ -139,8 +145,16 @@ def function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., An
     return export
 
 
+def refuse(name: str, error: NnapiError) -> int:
+    """The code of a call whose arguments cannot be read; it is logged and traced as other failures are."""
+    LOG.debug("%s: %s: %s", name, error.code.name, error)
+    if TRACE is not None:
+        TRACE.call(name, int(error.code), time.perf_counter())
+    return int(error.code)
+
+
 def more(name: str, code: int, arguments: Sequence[Any]) -> dict[str, Any]:
-    """What a trace says beside the call: where a finished model was saved, what a compilation planned."""
+    """Further fields of a call in the trace: the file of a finished model, the plan of a compilation."""
     if TRACE is None or code != NO_ERROR:
         return {}
     if name == "ANeuralNetworksModel_finish":

@@ -75,6 +75,6 @@ class Trace:
 
 
 def from_environment() -> Trace | None:
-    """The trace that the environment asks for."""
+    """The trace that the environment names."""
     path = os.environ.get(VARIABLE, "")
     return Trace(Path(path)) if path else None

@@ -117,7 +117,8 @@ class Execution:
     def set_output(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
         """``setOutput``: a writable buffer to fill; None omits the output.
 
-        ``dims`` may fix dimensions that the model leaves open. Where they stay open, the buffer's size is the room there is.
+        ``dims`` may fix dimensions that the model leaves open. Where they stay open, the buffer's size is the capacity.
+        A buffer that overlaps an input, a constant or another output gives undefined results, as on Android.
         """
         operand = self._settable(self._outputs, self._output_operands, index, "setOutput", dims)
         fixed = self._fixed(operand, dims, "setOutput")

@@ -19,19 +19,20 @@ from flatbuffers.table import Table
 
 from nnbridge.errors import ConversionError, Reason
 
-_SCALARS: dict[str, tuple[str, int]] = {
-    "bool": ("?", 1),
-    "ubyte": ("B", 1),
-    "byte": ("b", 1),
-    "ushort": ("H", 2),
-    "short": ("h", 2),
-    "uint": ("I", 4),
-    "int": ("i", 4),
-    "float": ("f", 4),
-    "ulong": ("Q", 8),
-    "long": ("q", 8),
-    "double": ("d", 8),
+_SCALARS: dict[str, tuple[str, int, str]] = {
+    "bool": ("?", 1, "Bool"),
+    "ubyte": ("B", 1, "Uint8"),
+    "byte": ("b", 1, "Int8"),
+    "ushort": ("H", 2, "Uint16"),
+    "short": ("h", 2, "Int16"),
+    "uint": ("I", 4, "Uint32"),
+    "int": ("i", 4, "Int32"),
+    "float": ("f", 4, "Float32"),
+    "ulong": ("Q", 8, "Uint64"),
+    "long": ("q", 8, "Int64"),
+    "double": ("d", 8, "Float64"),
 }
+"""Scalar of the schema → its code of ``struct``, its size, its name in the builder's methods."""
 _MAX_DEPTH = 16
 
 
@@ -90,30 +91,14 @@ def _write_table(schema: Schema, builder: Any, table: str, values: Mapping[str, 
         if name in offsets:
             builder.PrependUOffsetTRelativeSlot(slot, offsets[name], 0)
         elif kind in _SCALARS and values.get(name) is not None:
-            _prepend_scalar(builder, slot, kind, values[name])
+            getattr(builder, f"Prepend{_SCALARS[kind][2]}Slot")(slot, values[name], 0)
     return int(builder.EndObject())
-
-
-def _prepend_scalar(builder: Any, slot: int, kind: str, value: Any) -> None:
-    prepend = {
-        "bool": builder.PrependBoolSlot,
-        "ubyte": builder.PrependUint8Slot,
-        "byte": builder.PrependInt8Slot,
-        "ushort": builder.PrependUint16Slot,
-        "short": builder.PrependInt16Slot,
-        "uint": builder.PrependUint32Slot,
-        "int": builder.PrependInt32Slot,
-        "float": builder.PrependFloat32Slot,
-        "ulong": builder.PrependUint64Slot,
-        "long": builder.PrependInt64Slot,
-        "double": builder.PrependFloat64Slot,
-    }[kind]
-    prepend(slot, value, 0)
 
 
 def _write_value(schema: Schema, builder: Any, kind: str, value: Any) -> int:
     if kind == "string":
-        return int(builder.CreateString(value))
+        # Names that come from paths may hold bytes that are no UTF-8.
+        return int(builder.CreateString(value, errors="backslashreplace"))
     if not kind.startswith("["):
         return _write_table(schema, builder, kind, value)
     element = kind[1:-1]
@@ -192,7 +177,7 @@ class _Reader:
 
     def _value(self, kind: str, at: int, place: str, depth: int) -> Any:
         if kind in _SCALARS:
-            code, size = _SCALARS[kind]
+            code, size, _ = _SCALARS[kind]
             self.need(at, size, place)
             return struct.unpack_from("<" + code, self._data, at)[0]
         target = at + self.uint(at, place)
@@ -206,7 +191,7 @@ class _Reader:
             return self.table(kind, target, place, depth + 1)
         element = kind[1:-1]
         if element in _SCALARS:
-            code, size = _SCALARS[element]
+            code, size, _ = _SCALARS[element]
             raw = self._bytes(target, size, place)
             return bytes(raw) if element == "ubyte" else np.frombuffer(raw, np.dtype(code).newbyteorder("<")).tolist()
         count = len(self._bytes(target, 4, place)) // 4

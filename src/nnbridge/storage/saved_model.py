@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import mmap
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nnbridge.errors import BadDataError, ConversionError, Reason
-from nnbridge.extensions import TYPES, operand_dtype
+from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, operand_dtype
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, State, Subgraph
 from nnbridge.operations.validation import validate_model
 from nnbridge.storage.atomic import atomic_write
@@ -27,6 +28,10 @@ from nnbridge.types import (
 )
 
 FORMAT_VERSION = 1
+MAX_EXTENSIONS = 64
+"""Extensions of one file."""
+_FIRST_FREE_PREFIX = MAX_PREFIXES
+"""Prefixes that stand for names without one while a file is checked count down from here."""
 SUFFIX = ".nnapi"
 MAGIC = b"NNBM"
 
@@ -38,7 +43,7 @@ def schema() -> Schema:
 
 
 def save(model: Model, path: Path) -> int:
-    """Write a model's file, which appears whole or not at all; gives its length in bytes."""
+    """Write a model's file, which appears whole or not at all; returns its length in bytes."""
     with atomic_write(path) as file:
         return write_model(model, file)
 
@@ -48,7 +53,7 @@ class _Sink(Protocol):
 
 
 class _Checksum:
-    """A file of which only the checksum is kept."""
+    """A file of which only the checksum is computed."""
 
     def __init__(self) -> None:
         self._sum = hashlib.sha256()
@@ -66,7 +71,7 @@ def checksum(model: Model) -> bytes:
 
 
 def write_model(model: Model, file: _Sink) -> int:
-    """Write a model and give the number of bytes; constants are written once each, 64-byte aligned.
+    """Write a model and return the number of bytes; constants are written once each, 64-byte aligned.
 
     BAD_DATA for codes of extensions that it does not name.
     """
@@ -100,14 +105,16 @@ def write_model(model: Model, file: _Sink) -> int:
     file.write(memoryview(metadata))
     file.write(bytes(offset - len(metadata)))
     for (pool, start, count), _ in sorted(chunks.items(), key=lambda item: item[1]):
-        file.write(model.pools[pool].data[start : start + count])
+        file.write(model.pools[pool].part(start, count))
         file.write(bytes(-count % POOL_ALIGNMENT))
     return offset + length
 
 
 def load(path: Path) -> Model:
-    """Read a model's file; its constants stay mapped. ConversionError for anything that does not hold together.
+    """Read a model's file; ConversionError for anything that does not hold together.
 
+    Its constants stay mapped: replace the file by another, never write into it while the model is in use. A file that was cut
+    short is a ConversionError where constants are read next; what an execution already reads in place ends the process (SIGBUS).
     BAD_DATA for vendor extensions in a process that may not use them.
     """
     try:
@@ -131,7 +138,7 @@ def read_model(descriptor: int, source: str) -> Model:
 
 
 def model_in(data: memoryview, owner: object, source: str) -> Model:
-    """The model of a file whose bytes are in memory, which ``owner`` keeps alive; constants stay where they are."""
+    """The model of a file whose bytes are in memory, to which ``owner`` holds a reference; constants are not copied."""
     values = read(schema(), data, source)
     if values["version"] != FORMAT_VERSION:
         raise ConversionError(Reason(f"format version {FORMAT_VERSION}", str(values["version"]), source))
@@ -142,27 +149,53 @@ def model_in(data: memoryview, owner: object, source: str) -> Model:
     if not values["subgraphs"]:
         raise ConversionError(Reason("a main subgraph", "none", source))
     try:
-        prefixes = [TYPES.prefix(name) for name in values["extensions"]]
-        main, *referenced = (_subgraph(s, prefixes) for s in values["subgraphs"])
-        model = Model(
-            main,
-            tuple(referenced),
-            values["values"],
-            (pool,) if length else (),
-            values["relaxed"],
-            dict(zip(values["extensions"], prefixes, strict=True)),
-            values["name"],
-            tuple(State(s["input"], s["output"], bytes(s["initial"] or b"")) for s in values["states"] or ()),
-        )
+        numbers = _extension_numbers(values)
+        # A process has 65,535 prefixes and assigns each once: names that no device has get theirs after everything is checked.
+        prefixes = [
+            TYPES.prefix(name) if TYPES.extension(name) is not None else _FIRST_FREE_PREFIX - i for i, name in enumerate(numbers)
+        ]
+        model = _model(values, prefixes, pool if length else None)
         _check_indexes(model)
+        _check_extensions(model, numbers, source)
+        verdict = validate_model(model)
+        if verdict.reason is not None:
+            raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}".rstrip()))
         _check_states(model)
     except (ValueError, IndexError) as error:
         raise ConversionError(Reason("values that hold together", str(error), source)) from error
-    _check_extension_types(model, source)
-    verdict = validate_model(model)
-    if verdict.reason is not None:
-        raise ConversionError(replace(verdict.reason, operation=f"{source}: {verdict.reason.operation}".rstrip()))
-    return model
+    final = [TYPES.prefix(name) for name in numbers]
+    return model if final == prefixes else _model(values, final, pool if length else None)
+
+
+def _extension_numbers(values: Mapping[str, Any]) -> dict[str, set[int]]:
+    """Name → numbers of operand types in use, for each extension of a file, of which there are few and none without a use."""
+    names: list[str] = values["extensions"]
+    if len(names) > MAX_EXTENSIONS:
+        raise ValueError(f"{len(names)} extensions, more than {MAX_EXTENSIONS}")
+    used: dict[int, set[int]] = {}
+    for subgraph in values["subgraphs"]:
+        for operand in subgraph["operands"]:
+            used.setdefault(operand["extension"], set()).add(split_extension_code(operand["type"])[1])
+        for operation in subgraph["operations"]:
+            used.setdefault(operation["extension"], set())
+    for i, name in enumerate(names, 1):
+        if i not in used or names.index(name) != i - 1:
+            raise ValueError(f"the extension {name!r} without a use, or twice")
+    return {name: used[i] for i, name in enumerate(names, 1)}
+
+
+def _model(values: Mapping[str, Any], prefixes: list[int], pool: Pool | None) -> Model:
+    main, *referenced = (_subgraph(s, prefixes) for s in values["subgraphs"])
+    return Model(
+        main,
+        tuple(referenced),
+        values["values"],
+        () if pool is None else (pool,),
+        values["relaxed"],
+        dict(zip(values["extensions"], prefixes, strict=True)),
+        values["name"],
+        tuple(State(s["input"], s["output"], bytes(s["initial"] or b"")) for s in values["states"] or ()),
+    )
 
 
 def _subgraph_values(model: Model, subgraph: Subgraph, names: list[str], place: Any) -> dict[str, Any]:
@@ -236,33 +269,45 @@ def _subgraph(values: Mapping[str, Any], prefixes: list[int]) -> Subgraph:
     )
 
 
-def _check_extension_types(model: Model, source: str) -> None:
-    """Sizes of an extension's types are known from a device that has it."""
+def _check_extensions(model: Model, numbers: Mapping[str, set[int]], source: str) -> None:
+    """Operand types of extensions, whose sizes are known from a device that has them, and the options of host operations."""
+    for name, listed in numbers.items():
+        extension = TYPES.extension(name)
+        for number in sorted(listed):
+            if extension is None or extension.operand_type(number) is None:
+                rule = "a driver among the devices (--device) whose extension has each operand type"
+                raise ConversionError(Reason(rule, f"none with {name}#{number}", source))
+    hosts = {prefix for name, prefix in model.extensions.items() if isinstance(TYPES.extension(name), HostExtension)}
     for operand in (o for subgraph in model.subgraphs() for o in subgraph.operands if is_extension(o.type)):
-        if TYPES.operand_type(operand.type) is None:
-            rule = "a driver among the devices (--device) whose extension has each operand type"
-            raise ConversionError(Reason(rule, f"none with {TYPES.readable(operand.type)}", source))
+        prefix, number = split_extension_code(operand.type)
+        if prefix in hosts and number == OPTIONS_TYPE.number and operand.is_constant:
+            try:
+                options = json.loads(bytes(model.bytes_of(operand)))
+            except (ValueError, RecursionError) as error:
+                raise ConversionError(Reason("options as JSON", str(error), source, operand.name)) from error
+            if not isinstance(options, dict):
+                raise ConversionError(Reason("options as a JSON object", type(options).__name__, source, operand.name))
 
 
 def _check_states(model: Model) -> None:
     """States are pairs of an input and an output of one type and known size, each in one pair only."""
     main = model.main
-    for places, count in (
+    for indexes, count in (
         ([s.input for s in model.states], len(main.inputs)),
         ([s.output for s in model.states], len(main.outputs)),
     ):
-        if len(set(places)) != len(places) or any(place >= count for place in places):
-            raise IndexError(f"states at {places} of {count}")
+        if len(set(indexes)) != len(indexes) or any(index >= count for index in indexes):
+            raise IndexError(f"states at {indexes} of {count}")
     for state in model.states:
-        taken, left = main.operands[main.inputs[state.input]], main.operands[main.outputs[state.output]]
-        if (taken.type, taken.dims) != (left.type, left.dims) or 0 in taken.dims:
-            raise ValueError(f"a state of {taken} that becomes {left}")
-        if len(state.initial) not in (0, math.prod(taken.dims) * operand_dtype(taken).itemsize):
-            raise ValueError(f"{len(state.initial)} bytes as first value of {taken}")
+        before, after = main.operands[main.inputs[state.input]], main.operands[main.outputs[state.output]]
+        if (before.type, before.dims) != (after.type, after.dims) or 0 in before.dims:
+            raise ValueError(f"a state of {before} that is followed by {after}")
+        if len(state.initial) not in (0, math.prod(before.dims) * operand_dtype(before).itemsize):
+            raise ValueError(f"{len(state.initial)} bytes as first value of {before}")
 
 
 def _check_indexes(model: Model) -> None:
-    """Every index of operands and subgraphs, which validation takes for granted."""
+    """Every index of operands and subgraphs, which validation relies on."""
     for subgraph in model.subgraphs():
         count = len(subgraph.operands)
         used = [*subgraph.inputs, *subgraph.outputs]

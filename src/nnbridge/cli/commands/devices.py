@@ -48,7 +48,7 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @json_option
 def devices_check(file: Path, as_json: bool) -> None:
-    """Check a device profile; the first mistake is reported with its line.
+    """Check a device profile; its mistakes are reported with their lines.
 
     \b
     Example:
@@ -76,7 +76,8 @@ def devices_check(file: Path, as_json: bool) -> None:
 def serve(device: str, path: str, as_json: bool) -> None:
     """Serve a device to other processes, until this one is stopped; a driver that dies is started again.
 
-    Each start is reported on standard error, with --json in one line on standard output.
+    Each start is reported on standard error, with --json in one line on standard output. module:NAME imports that module and
+    runs its code.
 
     \b
     Example:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -22,9 +23,9 @@ def ndk() -> None:
 
 
 @ndk.command("build", short_help="Compile libneuralnetworks.so and put it into a folder.")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=click.Path(file_okay=False))
 @json_option
-def ndk_build(folder: Path, as_json: bool) -> None:
+def ndk_build(folder: str, as_json: bool) -> None:
     """Compile libneuralnetworks.so and put it, with a header, into a folder.
 
     \b
@@ -34,12 +35,13 @@ def ndk_build(folder: Path, as_json: bool) -> None:
     """
     from nnbridge import clib
 
-    built = {"library": str(clib.build(folder)), "header": str(folder / clib.HEADER)}
+    library = clib.build(folder)
+    built = {"library": str(library), "header": str(library.with_name(clib.HEADER))}
     if as_json:
         print_json(built)
         return
     for path in built.values():
-        echo(path)
+        click.echo(os.fsencode(path))
 
 
 @ndk.command("env", short_help="Print a client's environment for the shell to read.")
@@ -61,4 +63,4 @@ def ndk_env(folder: Path, as_json: bool) -> None:
     for name, meaning in clib.VARIABLES.items():
         echo(f"# {name}: {meaning}")
     for name, value in found.items():
-        click.echo(f"export {name}={shlex.quote(value)}")
+        click.echo(os.fsencode(f"export {name}={shlex.quote(value)}"))

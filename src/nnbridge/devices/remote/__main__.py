@@ -48,4 +48,5 @@ def _end_with(parent: int, path: Path | None) -> None:
     os._exit(0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,9 @@
 """nnbridge's side: a device whose driver lives in another process.
 
-What goes wrong there becomes what Android gives. A driver that dies answers DEAD_OBJECT (fact T3). Calls of the *device*
+Failures there become NNAPI's errors. A driver that dies is DEAD_OBJECT (fact T3). Calls of the *device*
 (``getSupportedOperations``, ``prepareModel``) are then repeated once on the restarted driver, as Android's
 ``ResilientDevice`` does; a *prepared model* stays dead, and the runtime runs its work on the CPU where it may. A driver
-that does not answer in time has missed its deadline and is given up like one that died.
+that does not answer in time has missed its deadline and is ended like one that died.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from nnbridge.devices.remote.wire import (
     ProtocolError,
     aligned,
     cache_memory,
+    close_all,
     from_hints,
     to_capabilities,
     to_extension,
@@ -57,15 +58,14 @@ _Answer = TypeVar("_Answer")
 _DEVICES: WeakSet[RemoteDevice] = WeakSet()
 
 
-def _after_fork() -> None:
-    """Another thread of the parent may have held a lock, which nobody would ever give back here."""
+def _unlock_all() -> None:
     for device in _DEVICES:
         device.unlock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_unlock_all)
 
-_NOTHING_ASKED: tuple[Callable[[], Model | None], ModelMemory | None] = (lambda: None, None)
+_NO_MODEL: tuple[Callable[[], Model | None], ModelMemory | None] = (lambda: None, None)
 
 
 class RemoteDevice(Device):
@@ -75,12 +75,12 @@ class RemoteDevice(Device):
         self.name = name
         self._start = start
         self._lock = threading.Lock()
-        self._asked: tuple[Callable[[], Model | None], ModelMemory | None] = _NOTHING_ASKED
-        """The model that was asked about last, while it lives, and the memory that it lies in."""
+        self._queried: tuple[Callable[[], Model | None], ModelMemory | None] = _NO_MODEL
+        """The model of the last ``getSupportedOperations``, as a weak reference, and the memory that it lies in."""
         _DEVICES.add(self)
         self._session = self._connect()
-        self._described = described = self._session.describe()
         try:
+            self._described = described = self._session.describe()
             self.version = str(described["version"])
             self.feature_level = int(described["feature_level"])
             self.type = DeviceTypeCode(described["type"])
@@ -88,8 +88,10 @@ class RemoteDevice(Device):
             self._capabilities = to_capabilities(described["capabilities"])
             models, data = described["cache_files"]
             self._cache_files = int(models), int(data)
-        except (KeyError, TypeError, ValueError, ProtocolError) as error:
-            raise InputError(Reason("a driver that describes itself", str(error), operand=name)) from error
+        except (KeyError, TypeError, ValueError, OverflowError, ProtocolError) as error:
+            reason = Reason("a driver that describes itself", str(error), operand=name)
+            self._session.end(reason)
+            raise InputError(reason) from error
 
     @classmethod
     def process(cls, name: str) -> RemoteDevice:
@@ -112,25 +114,25 @@ class RemoteDevice(Device):
 
     @property
     def capabilities(self) -> Capabilities:
-        """As the driver said when it started (fact D21)."""
+        """As the driver described itself when it started (fact D21)."""
         return self._capabilities
 
     def supported_extensions(self) -> Sequence[Extension]:
-        """As the driver said when it started."""
+        """As the driver described itself when it started."""
         return self._extensions
 
     @property
     def pid(self) -> int | None:
-        """The driver's process, if it is ours and lives."""
+        """The driver's process, if it is a child of this one and running."""
         process = self._session.process
         return None if process is None or process.poll() is not None else process.pid
 
     def supported_operations(self, model: Model) -> Sequence[Support]:
-        """The driver's answers; a dead driver is started and asked again, once."""
+        """The driver's answers; a dead driver is restarted and the call repeated, once."""
         memory = ModelMemory(model)
         answer = self._protected(lambda session: session.call({"call": "supported_operations"}, [memory.descriptor]))
-        # A driver that takes the whole model is given it next.
-        self._asked = ref(model), memory
+        # A driver that supports the whole model prepares it next.
+        self._queried = ref(model), memory
         answers = answer.get("answers")
         if not isinstance(answers, list):
             raise OpFailedError(Reason("answers of getSupportedOperations", type(answers).__name__, self.name))
@@ -143,11 +145,12 @@ class RemoteDevice(Device):
         priority: int = PriorityCode.MEDIUM,
         deadline: int | None = None,
     ) -> PreparedModel:
-        """Prepare in the driver's process; a dead driver is started and asked again, once."""
+        """Prepare in the driver's process; a dead driver is restarted and the call repeated, once."""
         return self.prepare_model_with_config(model, PrepareModelConfig(preference, priority, deadline))
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """The same with a cache and with attributes."""
+        hints, attributes = from_hints(config.hints)
         message = {
             "call": "prepare",
             "preference": int(config.preference),
@@ -155,19 +158,23 @@ class RemoteDevice(Device):
             "deadline": config.deadline,
             "token": config.token.hex(),
             "save": config.save is not None,
-            "hints": from_hints(config.hints),
+            "hints": hints,
         }
         with self._lock:
-            (asked, memory), self._asked = self._asked, _NOTHING_ASKED
-        with memory if memory is not None and asked() is model else ModelMemory(model) as file:
-            answer, prepared = self._protected(lambda session: self._prepare(session, message, file, config.deadline))
+            (queried, memory), self._queried = self._queried, _NO_MODEL
+        try:
+            with memory if memory is not None and queried() is model else ModelMemory(model) as file:
+                sent = [file, *attributes]
+                answer, prepared = self._protected(lambda session: self._prepare(session, message, sent, config.deadline))
+        finally:
+            close_all(attributes)
         files = answer.get("cache")
         if config.save is not None and isinstance(files, CacheFiles):
             config.save(files)
         return prepared
 
     def number_of_cache_files_needed(self) -> tuple[int, int]:
-        """As the driver said when it started."""
+        """As the driver described itself when it started."""
         return self._cache_files
 
     def prepare_model_from_cache(self, files: CacheFiles, token: bytes, deadline: int | None = None) -> PreparedModel:
@@ -175,14 +182,14 @@ class RemoteDevice(Device):
         memory, lengths = cache_memory(files)
         message = {"call": "prepare_from_cache", "cache": lengths, "token": token.hex(), "deadline": deadline}
         try:
-            return self._protected(lambda session: self._prepare(session, message, memory, deadline, typed=True))[1]
+            return self._protected(lambda session: self._prepare(session, message, [memory], deadline, typed=True))[1]
         finally:
             os.close(memory)
 
     def _prepare(
-        self, session: Session, message: Message, descriptor: int, deadline: int | None, *, typed: bool = False
+        self, session: Session, message: Message, descriptors: list[int], deadline: int | None, *, typed: bool = False
     ) -> tuple[Message, RemotePreparedModel]:
-        answer = session.call(message, [descriptor], deadline)
+        answer = session.call(message, descriptors, deadline)
         handle = answer.get("handle")
         if type(handle) is not int:
             raise OpFailedError(Reason("a prepared model", str(handle), self.name))
@@ -193,16 +200,16 @@ class RemoteDevice(Device):
         self._session.end(Reason("an open driver", "one that was closed", self.name))
 
     def unlock(self) -> None:
-        """Begin anew in a forked process."""
+        """Begin anew in a forked process: another thread of the parent may have held the lock, which nobody releases here."""
         self._lock = threading.Lock()
 
-    # -- living and dying --------------------------------------------------------------------------------------------
+    # -- restarting -------------------------------------------------------------------------------------------------
 
     def _protected(self, call: Callable[[Session], _Answer]) -> _Answer:
-        """A call that a dead driver gets once more after its restart."""
+        """A call, repeated once where the driver was dead and could be restarted."""
         session = self._session
         if session.owner != os.getpid():
-            # A forked child has its parent's descriptors; two processes on one channel would take each other's answers.
+            # Two processes on one channel would read each other's answers.
             session = self._restarted(session)
         try:
             return call(session)
@@ -211,7 +218,7 @@ class RemoteDevice(Device):
                 session = self._restarted(session)
             except (OSError, NnapiError, InputError) as failure:
                 found = f"{error}, and no restart: {failure}"
-                raise DeadObjectError(Reason("a driver that lives", found, self.name)) from error
+                raise DeadObjectError(Reason("a driver that is alive", found, self.name)) from error
             return call(session)
 
     def _restarted(self, failed: Session) -> Session:
@@ -220,7 +227,7 @@ class RemoteDevice(Device):
                 return self._session
             session = self._connect()
             if session.describe() != self._described:
-                # As in Android: a driver that came back as another one is used no more.
+                # As in Android: a driver that came back as another one is not used any more.
                 session.end(Reason("the same driver after a restart", "another", self.name))
             self._session = session
             return session
@@ -230,10 +237,10 @@ class RemoteDevice(Device):
 
 
 class RemotePreparedModel(PreparedModel):
-    """A model that a driver in another process is ready to run. It dies with that process."""
+    """A model that a driver in another process has prepared. It ends with that process."""
 
     def __init__(self, session: Session, handle: int, *, typed: bool = False) -> None:
-        """``typed``: the driver's side does not know the model, so that requests tell the types of their inputs."""
+        """``typed``: the driver's side does not know the model, so that requests state the types of their inputs."""
         self._session = session
         self._typed = typed
         self._handle = handle
@@ -241,7 +248,7 @@ class RemotePreparedModel(PreparedModel):
         finalize(self, session.release, handle)
 
     def execute(self, request: Request) -> Result:
-        """Run in the driver's process. Its death is DEAD_OBJECT, its silence a missed deadline."""
+        """Run in the driver's process. Its end is DEAD_OBJECT, no answer in time a missed deadline."""
         try:
             if self._owner != os.getpid():
                 raise DeadObjectError(Reason("the process that prepared the model", "a fork of it", self._session.name))
@@ -254,13 +261,14 @@ class RemotePreparedModel(PreparedModel):
         inputs = [None if value is None else np.ascontiguousarray(value) for value in request.inputs]
         sizes = [0 if v is None else v.nbytes for v in inputs] + [0 if o.data is None else len(o.data) for o in request.outputs]
         offsets = np.cumsum([0, *map(aligned, sizes)]).tolist()
-        descriptors = line.room(offsets[-1])
+        descriptors = line.reserve(offsets[-1])
         assert line.memory is not None
         shared = line.memory.bytes
         for value, offset in zip(inputs, offsets, strict=False):
             if value is not None:
                 shared[offset : offset + value.nbytes] = value.reshape(-1).view(np.uint8)
         outputs = list(zip(request.outputs, offsets[len(inputs) : -1], strict=True))
+        hints, attributes = from_hints(request.hints)
         message = {
             "call": "execute",
             "handle": self._handle,
@@ -269,11 +277,15 @@ class RemotePreparedModel(PreparedModel):
             "deadline": request.deadline,
             "loop_timeout": request.loop_timeout,
             "measure": request.measure,
-            "hints": from_hints(request.hints),
+            "hints": hints,
         }
         if self._typed:
             message["types"] = [None if value is None else value.dtype.str for value in inputs]
-        result = _result(self._session.exchange(line, message, descriptors, request.deadline), self._session.name)
+        try:
+            answer = self._session.exchange(line, message, [*descriptors, *attributes], request.deadline)
+        finally:
+            close_all(attributes)
+        result = _result(answer, self._session.name)
         if result.code is ResultCode.NO_ERROR:
             for buffer, offset in outputs:
                 if buffer.data is not None:
@@ -282,7 +294,7 @@ class RemotePreparedModel(PreparedModel):
 
 
 def _result(answer: Message, driver: str) -> Result:
-    """The result that a message tells; OP_FAILED for one that tells none."""
+    """The result in a message; OP_FAILED for one without."""
     try:
         shapes = tuple(OutputShape(_dims(dims), sufficient is True) for dims, sufficient in answer.get("shapes", ()))
         return Result(

@@ -1,18 +1,21 @@
 """The driver's side: serves a device to clients, one session for each, and validates every call as NNAPI demands.
 
-Sessions share the device and nothing else: what one client prepared no other can name. A client that ends, however it
-ends, takes its prepared models along.
+Sessions share the device and nothing else: no client can name what another prepared. When a client ends, its prepared
+models are released.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import mmap
 import os
 import re
+import resource
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +34,7 @@ from nnbridge.devices.device import (
     Result,
 )
 from nnbridge.devices.remote.wire import (
+    MAX_CHANNELS,
     Channel,
     Hints,
     Message,
@@ -43,8 +47,9 @@ from nnbridge.devices.remote.wire import (
     from_extension,
     sealed_size,
     to_hints,
+    user_of_peer,
 )
-from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason, ResourceExhaustedTransientError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, known
 from nnbridge.operations.evaluate import merge_dims
@@ -54,10 +59,23 @@ from nnbridge.types import BYTE_SIZE_OF_CACHE_TOKEN, OperandCode, PreferenceCode
 LOG = logging.getLogger(__name__)
 _ELEMENT_TYPE = re.compile(r"[<|](f[248]|[iu][1248]|b1|V[1-9]\d{0,4})")
 _TOKEN = re.compile(r"[0-9a-f]{64}")
-MAX_CHANNELS = 1024
-"""Calls that one client may have side by side."""
 MAX_PREPARED = 4096
 """Prepared models that one client may hold."""
+_PASSING_ERRORS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM}
+)
+"""Errors of ``accept`` that concern one connection or pass once others end."""
+_PAUSE = 0.05
+"""Seconds until a crowded server looks again."""
+
+
+def _limit_of_descriptors() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _is_crowded() -> bool:
+    """True where the clients together hold so many descriptors that the rest is left to the driver and to new sessions."""
+    return len(os.listdir("/proc/self/fd")) > _limit_of_descriptors() * 3 // 4
 
 
 @dataclass
@@ -80,7 +98,7 @@ class _Session:
     """The model that was received last, by the identity of its memory, whose content cannot change; mapped, it stays its own."""
 
     def model(self, descriptors: list[int]) -> Model:
-        """The model of a call, which a client that asks about it and then prepares it sends twice."""
+        """The model of a call; a client usually sends it twice, for ``getSupportedOperations`` and ``prepareModel``."""
         status = os.fstat(_only(descriptors))
         identity, last = (status.st_dev, status.st_ino), self.last
         if last is not None and last[0] == identity:
@@ -91,12 +109,26 @@ class _Session:
 
     def add(self, found: _Prepared) -> int:
         with self.lock:
-            if len(self.models) >= MAX_PREPARED:
-                raise OpFailedError(Reason(f"at most {MAX_PREPARED} prepared models of a client", "more", "prepareModel"))
+            self._check_room(len(self.models) < MAX_PREPARED, f"at most {MAX_PREPARED} prepared models of a client")
             handle = self.next_handle
             self.next_handle += 1
             self.models[handle] = found
             return handle
+
+    def open(self, connection: socket.socket) -> Channel:
+        """A further channel."""
+        with self.lock:
+            self._check_room(len(self.channels) < MAX_CHANNELS, f"at most {MAX_CHANNELS} channels of a client")
+            self.channels.append(Channel(connection))
+            return self.channels[-1]
+
+    def _check_room(self, allowed: bool, rule: str) -> None:
+        """RESOURCE_EXHAUSTED_TRANSIENT beyond a client's limit, its quarter of all descriptors, or where all clients crowd."""
+        if not allowed:
+            raise ResourceExhaustedTransientError(Reason(rule, "more", self.device.name))
+        # A channel has a socket and a mapping, each of which holds a descriptor; a model has a mapping.
+        if 2 * len(self.channels) + len(self.models) > _limit_of_descriptors() // 4 or _is_crowded():
+            raise ResourceExhaustedTransientError(Reason("descriptors for another channel or model", "none", self.device.name))
 
     def close(self) -> None:
         with self.lock:
@@ -116,7 +148,7 @@ def serve_session(device: Device, connection: socket.socket) -> None:
 
 
 def refuse_session(why: Reason, connection: socket.socket) -> None:
-    """Tell a client, who asks for the driver's description first, why there is no driver."""
+    """Answer a client's first call, for the description, with the reason why there is no driver."""
     channel = Channel(connection)
     with suppress(EOFError, OSError, ProtocolError):
         channel.receive()
@@ -124,12 +156,23 @@ def refuse_session(why: Reason, connection: socket.socket) -> None:
 
 
 def serve(device: Device, listener: socket.socket) -> None:
-    """Serve every client that connects, until the listening socket is closed."""
+    """Serve every client of this user, until the listening socket is closed; while descriptors are scarce, new ones wait."""
     while True:
+        if _is_crowded():
+            time.sleep(_PAUSE)
+            continue
         try:
             connection, _ = listener.accept()
-        except OSError:
-            return
+        except OSError as error:
+            if error.errno not in _PASSING_ERRORS:
+                return
+            time.sleep(_PAUSE)
+            continue
+        user = user_of_peer(connection)
+        if user != os.getuid():
+            LOG.warning("%s serves user %d alone: a client of user %d was refused", device.name, os.getuid(), user)
+            connection.close()
+            continue
         threading.Thread(target=serve_session, args=(device, connection), name="nnbridge-session", daemon=True).start()
 
 
@@ -152,7 +195,7 @@ class _Worker:
         }
 
     def run(self) -> None:
-        """Until the client closes the channel or sends what makes no sense."""
+        """Answer calls until the client closes the channel or breaks the protocol."""
         try:
             while True:
                 message, descriptors = self._channel.receive()
@@ -163,6 +206,8 @@ class _Worker:
                 sent, self._sent = self._sent, []
                 try:
                     self._channel.send(answer, sent)
+                except OpFailedError as error:
+                    self._channel.send(_refusal(error))
                 finally:
                     close_all(sent)
         except (EOFError, OSError):
@@ -174,8 +219,6 @@ class _Worker:
             self._channel.socket.close()
             with self._session.lock, suppress(ValueError):
                 self._session.channels.remove(self._channel)
-            if self._memory is not None:
-                self._memory.close()
 
     def _answer(self, message: Message, descriptors: list[int]) -> Message:
         call = self._calls.get(str(message.get("call")))
@@ -188,11 +231,11 @@ class _Worker:
         except ProtocolError:
             raise
         except NnapiError as error:
-            return {"code": int(error.code), "reason": error.reason.as_dict()}
+            return _refusal(error)
         except Exception as error:
             LOG.exception("%s failed in %s", message["call"], self._session.device.name)
             why = Reason("a driver without failure", f"{type(error).__name__}: {error}", self._session.device.name)
-            return {"code": int(OpFailedError.code), "reason": why.as_dict()}
+            return _refusal(OpFailedError(why))
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -215,11 +258,11 @@ class _Worker:
         except OSError as error:
             raise ProtocolError(f"no socket: {error}") from error
         descriptors.clear()  # It is the socket's now.
-        channel = Channel(connection)
-        with self._session.lock:
-            if len(self._session.channels) >= MAX_CHANNELS:
-                raise ProtocolError(f"more than {MAX_CHANNELS} channels")
-            self._session.channels.append(channel)
+        try:
+            channel = self._session.open(connection)
+        except NnapiError:
+            connection.close()
+            raise
         worker = _Worker(self._session, channel)
         threading.Thread(target=worker.run, name="nnbridge-channel", daemon=True).start()
         return {}
@@ -230,6 +273,7 @@ class _Worker:
         return {"answers": [a.as_dict() if isinstance(a, Reason) else bool(a) for a in answers]}
 
     def _prepare(self, message: Message, descriptors: list[int]) -> Message:
+        hints = to_hints(message.get("hints"), descriptors)
         model = self._session.model(descriptors)
         preference, priority = message.get("preference"), message.get("priority")
         if preference not in tuple(PreferenceCode):
@@ -243,7 +287,7 @@ class _Worker:
             _optional_number(message.get("deadline"), "deadline"),
             _token(message.get("token")),
             saved.append if message.get("save") is True else None,
-            _hints(message.get("hints")),
+            hints,
         )
         answer = self._prepared(model, self._session.device.prepare_model_with_config(model, config))
         if saved:
@@ -263,15 +307,13 @@ class _Worker:
         return {"handle": self._session.add(_Prepared(model, prepared))}
 
     def _execute(self, message: Message, descriptors: list[int]) -> Message:
+        hints = to_hints(message.get("hints"), descriptors)
         if descriptors:
-            if self._memory is not None:
-                self._memory.close()
             self._memory = SharedBlock.received(_only(descriptors))
-            descriptors.clear()  # It is the block's now.
         found = self._session.models.get(_numbers([message.get("handle")], "execute")[0])
         if found is None:
             raise BadDataError(Reason("a model that this client prepared", str(message.get("handle")), "execute"))
-        request = _request(message, found.model, self._memory)
+        request = _request(message, hints, found.model, self._memory)
         result = found.prepared.execute(request)
         if not isinstance(result, Result):
             raise OpFailedError(Reason("a Result from execute", type(result).__name__, self._session.device.name))
@@ -282,6 +324,10 @@ class _Worker:
             "on_device": result.on_device,
             "in_driver": result.in_driver,
         }
+
+
+def _refusal(error: NnapiError) -> Message:
+    return {"code": int(error.code), "reason": error.reason.as_dict()}
 
 
 # -- validation of calls -----------------------------------------------------------------------------------------------
@@ -296,29 +342,29 @@ def _received_model(descriptor: int) -> Model:
         raise BadDataError(error.reason) from error
 
 
-def _request(message: Mapping[str, Any], model: Model | None, memory: SharedBlock | None) -> Request:
-    """The request of a call: every place inside the memory, every shape as the model has it (facts V36 to V38)."""
+def _request(message: Mapping[str, Any], hints: Hints, model: Model | None, memory: SharedBlock | None) -> Request:
+    """The request of a call: every buffer inside the memory, every shape as the model has it (facts V36 to V38)."""
     if memory is None:
         raise BadDataError(Reason("memory for the execution", "none", "execute"))
-    given, taken, types = (_places(message.get(what), what) for what in ("inputs", "outputs", "types"))
+    inputs_at, outputs_at, types = (_listed(message.get(what), what) for what in ("inputs", "outputs", "types"))
     if model is None:
-        inputs = [_typed_input(place, text, memory) for place, text in _pairs(given, types, "types")]
-        outputs = [_output(Operand(OperandCode.TENSOR_OEM_BYTE), place, memory) for place in taken]
+        inputs = [_typed_input(part, text, memory) for part, text in _pairs(inputs_at, types, "types")]
+        outputs = [_output(Operand(OperandCode.TENSOR_OEM_BYTE), part, memory) for part in outputs_at]
     else:
         operands, main = model.main.operands, model.main
-        inputs = [_input(operands[i], place, memory) for i, place in _pairs(main.inputs, given, "inputs")]
-        outputs = [_output(operands[i], place, memory) for i, place in _pairs(main.outputs, taken, "outputs")]
+        inputs = [_input(operands[i], part, memory) for i, part in _pairs(main.inputs, inputs_at, "inputs")]
+        outputs = [_output(operands[i], part, memory) for i, part in _pairs(main.outputs, outputs_at, "outputs")]
     return Request(
         tuple(inputs),
         tuple(outputs),
         _optional_number(message.get("deadline"), "deadline"),
         _optional_number(message.get("loop_timeout"), "loop_timeout"),
         message.get("measure") is True,
-        _hints(message.get("hints")),
+        hints,
     )
 
 
-def _places(listed: object, what: str) -> list[Any]:
+def _listed(listed: object, what: str) -> list[Any]:
     if listed is None and what == "types":
         return []
     if not isinstance(listed, list):
@@ -326,30 +372,30 @@ def _places(listed: object, what: str) -> list[Any]:
     return listed
 
 
-def _pairs(wanted: Sequence[Any], listed: Sequence[Any], what: str) -> list[tuple[Any, Any]]:
-    if len(listed) != len(wanted):
-        raise BadDataError(Reason(f"{len(wanted)} {what}", str(len(listed)), "execute"))
-    return list(zip(wanted, listed, strict=True))
+def _pairs(required: Sequence[Any], listed: Sequence[Any], what: str) -> list[tuple[Any, Any]]:
+    if len(listed) != len(required):
+        raise BadDataError(Reason(f"{len(required)} {what}", str(len(listed)), "execute"))
+    return list(zip(required, listed, strict=True))
 
 
-def _typed_input(place: object, text: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
+def _typed_input(part: object, text: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
     """An input of a model that this side does not know, by the name of its element type."""
-    if place is None:
+    if part is None:
         return None
     if not isinstance(text, str) or not _ELEMENT_TYPE.fullmatch(text):
         raise BadDataError(Reason("an element type", str(text), "execute"))
     dtype = np.dtype(text)
-    data, dims = _part(Operand(OperandCode.TENSOR_OEM_BYTE), place, memory)
+    data, dims = _part(Operand(OperandCode.TENSOR_OEM_BYTE), part, memory)
     size = math.prod(dims) * dtype.itemsize
     if len(data) != size or data.ctypes.data % dtype.itemsize:
         raise BadDataError(Reason(f"{size} aligned bytes", str(len(data)), "execute"))
     return data.view(dtype).reshape(dims)
 
 
-def _input(operand: Operand, place: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
-    if place is None:
+def _input(operand: Operand, part: object, memory: SharedBlock) -> npt.NDArray[Any] | None:
+    if part is None:
         return None
-    data, dims = _part(operand, place, memory)
+    data, dims = _part(operand, part, memory)
     dtype = operand_dtype(operand)
     tensor = operand.is_tensor or (is_extension(operand.type) and bool(operand.dims))
     if tensor and not known(dims):
@@ -360,19 +406,19 @@ def _input(operand: Operand, place: object, memory: SharedBlock) -> npt.NDArray[
     return data if operand.type == OperandCode.OEM_SCALAR else data.view(dtype).reshape(dims)
 
 
-def _output(operand: Operand, place: object, memory: SharedBlock) -> OutputBuffer:
-    if place is None:
+def _output(operand: Operand, part: object, memory: SharedBlock) -> OutputBuffer:
+    if part is None:
         return OutputBuffer(None, operand.dims)
-    return OutputBuffer(*_part(operand, place, memory))
+    return OutputBuffer(*_part(operand, part, memory))
 
 
-def _part(operand: Operand, place: object, memory: SharedBlock) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
+def _part(operand: Operand, part: object, memory: SharedBlock) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
     """The bytes ``[offset, length, dims]`` of the memory, dimensions filling in what the operand leaves open."""
-    if not isinstance(place, list) or len(place) != 3:
-        raise BadDataError(Reason("[offset, length, dimensions]", str(place), "execute", operand.name))
-    (offset, length), dims = _numbers(place[:2], "execute"), tuple(_numbers(place[2], "execute"))
+    if not isinstance(part, list) or len(part) != 3:
+        raise BadDataError(Reason("[offset, length, dimensions]", str(part), "execute", operand.name))
+    (offset, length), dims = _numbers(part[:2], "execute"), tuple(_numbers(part[2], "execute"))
     if offset + length > len(memory.bytes) or offset % operand_dtype(operand).itemsize:
-        rule = f"an aligned place inside {len(memory.bytes)} bytes"
+        rule = f"an aligned part of {len(memory.bytes)} bytes"
         raise BadDataError(Reason(rule, f"{offset}+{length}", "execute", operand.name))
     if merge_dims(operand.dims, dims) is None:
         raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(dims)), "execute", operand.name))
@@ -391,13 +437,6 @@ def _token(value: object) -> bytes:
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         raise BadDataError(Reason(f"{BYTE_SIZE_OF_CACHE_TOKEN} bytes in hexadecimal", str(value), "token"))
     return bytes.fromhex(value)
-
-
-def _hints(listed: object) -> Hints:
-    try:
-        return () if listed is None else to_hints(listed)
-    except (TypeError, ValueError) as error:
-        raise BadDataError(Reason("attributes of a name, a number and a value", str(error), "attributes")) from error
 
 
 def _optional_number(value: object, what: str) -> int | None:

@@ -1,7 +1,6 @@
-"""One life of a driver in another process: how it starts, the channels to it, and what its end becomes.
+"""One process of a driver: how it starts, the channels to it, and the errors that its end causes.
 
-A driver that dies answers DEAD_OBJECT (fact T3). One that does not answer in time has missed its deadline and is given up
-like one that died.
+A driver that dies is DEAD_OBJECT (fact T3). One that does not answer in time has missed its deadline and is ended.
 """
 
 from __future__ import annotations
@@ -14,12 +13,22 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import finalize
+from weakref import WeakSet, finalize
 
-from nnbridge.devices.remote.wire import Channel, Message, ProtocolError, SharedBlock, cache_files, close_all, to_reason
+from nnbridge.devices.remote.wire import (
+    MAX_CHANNELS,
+    Channel,
+    Message,
+    OwnedBlock,
+    ProtocolError,
+    cache_files,
+    close_all,
+    to_reason,
+    user_of_peer,
+)
 from nnbridge.errors import (
     ERROR_OF_CODE,
     DeadObjectError,
@@ -28,14 +37,15 @@ from nnbridge.errors import (
     NnapiError,
     OpFailedError,
     Reason,
+    ResourceExhaustedTransientError,
 )
 from nnbridge.types import ResultCode
 
 TIMEOUT_VARIABLE = "NNBRIDGE_DRIVER_TIMEOUT"
 DEFAULT_TIMEOUT = 60.0
-"""Seconds that a driver may take for a call without a deadline of its own."""
+"""Seconds for a call without a deadline of its own."""
 GRACE = 1.0
-"""Seconds beyond a call's deadline until a driver that says nothing counts as hung."""
+"""Seconds beyond a call's deadline until a driver that does not answer counts as hung."""
 
 
 def _timeout() -> float:
@@ -54,31 +64,43 @@ class Line:
     """A channel with the memory that its executions use."""
 
     channel: Channel
-    memory: SharedBlock | None = None
+    memory: OwnedBlock | None = None
 
-    def room(self, size: int) -> list[int]:
-        """Make sure of ``size`` bytes; the descriptor to send along if the memory is new."""
+    def reserve(self, size: int) -> list[int]:
+        """Provide at least ``size`` bytes; the descriptor to send along if the memory is new."""
         if self.memory is not None and len(self.memory.bytes) >= size:
             return []
         if self.memory is not None:
             self.memory.close()
-        self.memory = SharedBlock.create(size)
+        self.memory = OwnedBlock(size)
         return [self.memory.descriptor]
 
 
+_SESSIONS: WeakSet[Session] = WeakSet()
+
+
+def _close_in_fork() -> None:
+    for session in _SESSIONS:
+        session.close_in_fork()
+
+
+os.register_at_fork(after_in_child=_close_in_fork)
+
+
 class Session:
-    """One life of a driver: its process, where it is ours, and the channels to it. Dead once, it stays dead."""
+    """The channels to one process of a driver, and that process where it is a child of this one. Dead once, it stays dead."""
 
     def __init__(self, name: str, control: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         self.name = name
         self.owner = os.getpid()
         self.process = process
         self.dead: Reason | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._control = Channel(control)
         self._idle: list[Line] = []
         self._lines: list[Line] = []
         self._released: list[int] = []
+        _SESSIONS.add(self)
         # However this object ends, the driver sees the end of its connection and ends as well.
         finalize(self, _reap, self.owner, self._control, process)
 
@@ -97,9 +119,9 @@ class Session:
         return self._talk(line.channel, message, descriptors, limit)
 
     def describe(self) -> Message:
-        """What the driver says of itself, asked once when it starts."""
+        """The driver's description, read once when it starts."""
         with self._lock:
-            answer = self._controlled({"call": "describe"})
+            answer = answered(self._controlled({"call": "describe"}))
         refused = to_reason(answer.get("refused"))
         if refused is not None:
             self.end(refused)
@@ -108,48 +130,63 @@ class Session:
         return answer
 
     def release(self, handle: int) -> None:
-        """A prepared model that nobody uses any more; the next call tells the driver."""
+        """Release a prepared model; the next call carries its handle."""
         self._released.append(handle)
 
     @contextmanager
     def line(self) -> Iterator[Line]:
-        """A channel for one call; new ones are opened while all are in use."""
+        """A channel for one call; new ones are opened while all are in use, up to as many as the driver accepts."""
         with self._lock:
-            if self.dead is not None:
-                raise DeadObjectError(self.dead)
-            line = self._idle.pop() if self._idle else self._open()
+            line = self._free_line()
         try:
             yield line
         except NnapiError:
-            self._give_back(line)
+            self._return(line)
             raise
         except BaseException:
-            # A call that was broken off leaves an answer behind, which must not become the next call's.
-            with self._lock, suppress(ValueError):
-                self._lines.remove(line)
+            # An interrupted call leaves an answer in the channel, which must not be read as the next call's.
+            with self._lock:
+                if line in self._lines:
+                    self._lines.remove(line)
+                self._lock.notify()
             line.channel.shutdown()
             raise
-        self._give_back(line)
+        self._return(line)
 
-    def _give_back(self, line: Line) -> None:
+    def _free_line(self) -> Line:
+        """A line that nobody uses; waits while there is none and the driver opens no more."""
+        while True:
+            if self.dead is not None:
+                raise DeadObjectError(self.dead)
+            if self._idle:
+                return self._idle.pop()
+            if len(self._lines) < MAX_CHANNELS:
+                try:
+                    return self._open()
+                except ResourceExhaustedTransientError:
+                    if not self._lines:
+                        raise
+            self._lock.wait()
+
+    def _return(self, line: Line) -> None:
         with self._lock:
             if self.dead is None:
                 self._idle.append(line)
+            self._lock.notify()
 
     def _open(self) -> Line:
         ours, theirs = socket.socketpair()
         with theirs:
-            line = Line(Channel(ours))
-            self._lines.append(line)
-            self._controlled({"call": "open"}, [theirs.fileno()])
-        return line
+            answered(self._controlled({"call": "open"}, [theirs.fileno()]))
+        self._lines.append(Line(Channel(ours)))
+        return self._lines[-1]
 
     def _controlled(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
-        """A call on the channel that all threads share, under the lock; broken off, it leaves no session to go on with."""
+        """A call on the channel that all threads share, under the lock; if it is interrupted, the session ends."""
         try:
-            return answered(self._talk(self._control, message, descriptors, time.monotonic() + _timeout()))
+            return self._talk(self._control, message, descriptors, time.monotonic() + _timeout())
         except BaseException:
-            self.end(Reason("a driver that can be called", f"{message['call']} broken off", self.name))
+            self.end(Reason("a driver that can be called", f"{message['call']} interrupted", self.name))
             raise
 
     def _talk(self, channel: Channel, message: Message, descriptors: Sequence[int], until: float) -> Message:
@@ -165,7 +202,7 @@ class Session:
             assert self.dead is not None
             raise MissedDeadlineTransientError(self.dead) from error
         except (EOFError, OSError) as error:
-            self.end(Reason("a driver that lives", f"its end during {message['call']}", self.name))
+            self.end(Reason("a driver that is alive", f"its end during {message['call']}", self.name))
             assert self.dead is not None
             raise DeadObjectError(self.dead) from error
         except ProtocolError as error:
@@ -174,20 +211,28 @@ class Session:
             raise DeadObjectError(self.dead) from error
 
     def end(self, why: Reason) -> None:
-        """Give the driver up: wake whoever waits for it, and end its process if it is ours."""
+        """End the session: wake all threads that wait for the driver, and end its process if it is a child of this one."""
         if self.dead is None:
             self.dead = why
         for line in list(self._lines):
             line.channel.shutdown()
-        # What nobody uses is closed with this; who still waits on a line gives it back by its error.
+        # Lines that nobody uses are closed with this; whoever still waits for an answer ends with an error.
         self._lines.clear()
         self._idle.clear()
         _reap(self.owner, self._control, self.process)
+        with self._lock:
+            self._lock.notify_all()
+
+    def close_in_fork(self) -> None:
+        """Close a forked process's copies of the sockets, so that the driver sees the end of its client before the fork's."""
+        self._lock = threading.Condition()
+        for channel in (self._control, *(line.channel for line in self._lines)):
+            channel.socket.close()
 
 
 def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None) -> None:
     if owner != os.getpid():
-        return  # A fork's copy: the driver is its parent's.
+        return  # In a fork: the driver belongs to the parent.
     control.shutdown()
     control.socket.close()
     if process is not None:
@@ -196,7 +241,7 @@ def _reap(owner: int, control: Channel, process: subprocess.Popen[bytes] | None)
 
 
 def answered(answer: Message) -> Message:
-    """The answer of a call, or the error that it tells."""
+    """The answer of a call; an error in it is raised."""
     if "code" in answer:
         raise error_of(answer["code"], to_reason(answer.get("reason")))
     return answer
@@ -209,28 +254,38 @@ def error_of(code: Any, reason: Reason | None) -> NnapiError:
     return kind(reason or Reason("a call that succeeds", str(code)))
 
 
+def driver_command(name: str, *options: str) -> list[str]:
+    """The command of a driver's process, which finds modules where this one does, the current folder last.
+
+    ``python -m`` would put the current folder first, and run any file there that is named like a standard module.
+    """
+    here = os.getcwd()
+    elsewhere = [p for p in sys.path if p not in ("", here)]
+    path = elsewhere if len(elsewhere) == len(sys.path) else [*elsewhere, here]
+    code = f"import sys; sys.path[:] = {path!a}; from nnbridge.devices.remote.__main__ import main; main()"
+    return [sys.executable, "-c", code, name, *options]
+
+
 def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a driver's process; it finds modules where this one does."""
+    """Start a driver's process."""
     ours, theirs = socket.socketpair()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
-    command = [sys.executable, "-m", "nnbridge.devices.remote", name, "--session", str(theirs.fileno())]
+    command = driver_command(name, "--session", str(theirs.fileno()))
     with theirs:
         # What a driver prints must not mix with this process's output, and Ctrl-C at the terminal is not for the driver.
         process = subprocess.Popen(
-            command,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            env=environment,
-            start_new_session=True,
+            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
         )
     return ours, process
 
 
 def connected(path: str) -> socket.socket:
+    """A connection to a driver that this user serves: whoever comes first may listen at an address."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(socket_address(path, "--device"))
+        user = user_of_peer(connection)
+        if user != os.getuid():
+            raise InputError(Reason(f"a driver that user {os.getuid()} serves", f"user {user} at {path}", operand="--device"))
     except BaseException:
         connection.close()
         raise

@@ -10,13 +10,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from nnbridge.devices.remote.session import socket_address
+from nnbridge.devices.remote.session import driver_command, socket_address
 from nnbridge.errors import InputError, Reason
 
 SHORT_LIFE = 1.0
@@ -26,7 +25,7 @@ _BACKLOG = 64
 
 
 def supervise(name: str, path: str, started: Callable[[int], None]) -> None:
-    """Serve the device ``name`` at ``path`` until SIGINT or SIGTERM; ``started`` is told each process's id.
+    """Serve the device ``name`` at ``path`` until SIGINT or SIGTERM; ``started`` is called with each process's id.
 
     ``@name`` stands for an address in Linux's abstract space, which leaves no file. InputError for a path that is in use, and
     for a driver that dies at its start over and over.
@@ -64,8 +63,7 @@ def supervise(name: str, path: str, started: Callable[[int], None]) -> None:
 
 def _start(name: str, listener: socket.socket, watched: int, file: Path | None) -> subprocess.Popen[bytes]:
     descriptors = [listener.fileno(), watched]
-    command = [sys.executable, "-m", "nnbridge.devices.remote", name]
-    command += ["--listen", str(listener.fileno()), "--parent", str(watched)]
+    command = driver_command(name, "--listen", str(listener.fileno()), "--parent", str(watched))
     if file is not None:
         command += ["--path", str(file.absolute())]
     return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, start_new_session=True)

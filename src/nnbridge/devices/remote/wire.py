@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import IO, Any
 from weakref import finalize
 
@@ -25,13 +25,16 @@ import numpy.typing as npt
 
 from nnbridge import storage  # a module: storage itself imports devices
 from nnbridge.devices.device import MAX_CACHE_FILES, CacheFiles, Capabilities, Performance
-from nnbridge.errors import Reason
+from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.model import Model
 
 ALIGNMENT = 64
 """Of each buffer in an execution's memory."""
-MAX_MESSAGE = 2**28
+MAX_MESSAGE = 4 * 2**20
+"""Bytes: the reasons of 20,000 operations. What may be larger (models, tensors, caches, attributes) travels by descriptor."""
+MAX_CHANNELS = 64
+"""Calls that one client may have side by side; further ones wait."""
 _HEADER = struct.Struct("<II")
 _MAX_DESCRIPTORS = 4
 _SEND_TIMEOUT = 30.0
@@ -48,7 +51,7 @@ MAX_NUMBER = 0xFFFF
 
 
 class ProtocolError(Exception):
-    """The other side sent what makes no sense; the channel is of no more use."""
+    """The other side broke the protocol; the channel cannot be used any more."""
 
 
 class Channel:
@@ -58,8 +61,10 @@ class Channel:
         self.socket = connection
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Send a message; the descriptors are duplicated on their way."""
+        """Send a message; the descriptors are duplicated on their way. OP_FAILED, with nothing sent, if it is too large."""
         body = json.dumps(message, separators=(",", ":")).encode()
+        if len(body) > MAX_MESSAGE:
+            raise OpFailedError(Reason(f"a message of at most {MAX_MESSAGE} bytes", f"{len(body)} bytes"))
         self.socket.settimeout(_SEND_TIMEOUT)
         header = _HEADER.pack(len(body), len(descriptors))
         if descriptors:
@@ -86,6 +91,8 @@ class Channel:
                 raise ProtocolError(f"not JSON: {error}") from error
             if not isinstance(message, dict):
                 raise ProtocolError("a message that is no object")
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError("an answer that was read too late")
         except BaseException:
             close_all(descriptors)
             raise
@@ -118,6 +125,12 @@ class Channel:
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
+def user_of_peer(connection: socket.socket) -> int:
+    """The user of the process at the other end: who connected, or who listens."""
+    size = struct.calcsize("3i")
+    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1])
+
+
 def close_all(descriptors: Sequence[int]) -> None:
     """Close what came with a message."""
     for descriptor in descriptors:
@@ -128,24 +141,31 @@ class SharedBlock:
     """Memory that two processes map: ``bytes`` is all of it."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        self.descriptor = descriptor
-        self.close = finalize(self, os.close, descriptor)
-        """Gives the descriptor back; the mapping goes with the last array over it."""
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
 
     @classmethod
-    def create(cls, size: int) -> SharedBlock:
-        """New memory of at least so many bytes."""
-        size = max(mmap.PAGESIZE, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-        descriptor = os.memfd_create("nnbridge-execution", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, size)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE | fcntl.F_SEAL_SEAL)
-        return cls(descriptor, size)
-
-    @classmethod
     def received(cls, descriptor: int) -> SharedBlock:
-        """Memory of the other side; ProtocolError unless its size is sealed."""
-        return cls(descriptor, sealed_size(descriptor, _FIXED_SIZE))
+        """Memory of the other side, whose descriptor stays the caller's.
+
+        ProtocolError unless its size is sealed, BAD_DATA for memory that cannot be mapped.
+        """
+        size = sealed_size(descriptor, _FIXED_SIZE)
+        try:
+            return cls(descriptor, size)
+        except (ValueError, OSError, OverflowError) as error:
+            raise BadDataError(Reason("memory that can be mapped", f"{size} bytes ({error})", "execute")) from error
+
+
+class OwnedBlock(SharedBlock):
+    """Memory of this side, of at least so many bytes, with the descriptor to send; ``close`` closes the descriptor."""
+
+    def __init__(self, size: int) -> None:
+        size = max(mmap.PAGESIZE, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        self.descriptor = os.memfd_create("nnbridge-execution", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.close = finalize(self, os.close, self.descriptor)
+        os.ftruncate(self.descriptor, size)
+        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE | fcntl.F_SEAL_SEAL)
+        super().__init__(self.descriptor, size)
 
 
 def sealed_size(descriptor: int, seals: int = _READ_ONLY) -> int:
@@ -186,33 +206,65 @@ class ModelMemory:
         self.close()
 
 
-def cache_memory(files: CacheFiles) -> tuple[int, Message]:
-    """Cache files as one read-only memory: its descriptor, and the files' lengths."""
+def _joined(name: str, parts: Sequence[bytes | memoryview]) -> int:
+    """The descriptor of a read-only memory that holds the parts one after another."""
 
     def fill(memory: IO[bytes]) -> None:
-        for content in (*files.model, *files.data):
-            memory.write(content)
+        for part in parts:
+            memory.write(part)
 
+    return _read_only_memory(name, fill)
+
+
+def _parts(descriptor: int, lengths: Sequence[Any]) -> tuple[memoryview, ...]:
+    """The parts of a memory of the other side, whose descriptor may be closed afterwards."""
+    size = sealed_size(descriptor)
+    if not all(type(n) is int and n >= 0 for n in lengths) or sum(lengths) != size:
+        raise ProtocolError(f"parts of {lengths} bytes in a memory of {size}")
+    view = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+    return tuple(view[start:end] for start, end in pairwise([0, *accumulate(lengths)]))
+
+
+def cache_memory(files: CacheFiles) -> tuple[int, Message]:
+    """Cache files as one read-only memory: its descriptor, and the files' lengths."""
     lengths = {"model": [len(content) for content in files.model], "data": [len(content) for content in files.data]}
-    return _read_only_memory("nnbridge-cache", fill), lengths
+    return _joined("nnbridge-cache", (*files.model, *files.data)), lengths
 
 
 def cache_files(descriptor: int, lengths: object) -> CacheFiles:
     """The cache files in a memory of the other side, which may be closed afterwards."""
-    size = sealed_size(descriptor)
-    models, data = (_lengths(lengths.get(kind) if isinstance(lengths, dict) else None) for kind in ("model", "data"))
-    if sum(models) + sum(data) != size:
-        raise ProtocolError(f"cache files of {sum(models) + sum(data)} bytes in a memory of {size}")
-    view = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
-    ends = accumulate((*models, *data))
-    parts = tuple(view[end - length : end] for length, end in zip((*models, *data), ends, strict=True))
+    models, data = (lengths.get(kind) if isinstance(lengths, dict) else None for kind in ("model", "data"))
+    if not (isinstance(models, list) and isinstance(data, list) and max(len(models), len(data)) <= MAX_CACHE_FILES):
+        raise ProtocolError(f"no lengths of cache files: {lengths}")
+    parts = _parts(descriptor, [*models, *data])
     return CacheFiles(parts[: len(models)], parts[len(models) :])
 
 
-def _lengths(listed: object) -> list[int]:
-    if not isinstance(listed, list) or len(listed) > MAX_CACHE_FILES or not all(type(n) is int and n >= 0 for n in listed):
-        raise ProtocolError(f"no lengths of cache files: {listed}")
-    return listed
+def from_hints(hints: Hints) -> tuple[list[list[Any]], list[int]]:
+    """Extension attributes as JSON-ready data (name, number, length), and the descriptor of their values, if there are any."""
+    listed = [[name, number, len(value)] for name, number, value in hints]
+    return listed, [_joined("nnbridge-attributes", [value for *_, value in hints])] if hints else []
+
+
+def to_hints(listed: object, descriptors: list[int]) -> Hints:
+    """Extension attributes from a message. The descriptor of their values is the message's last; it is closed and removed.
+
+    BAD_DATA for what is no list of name, number and length.
+    """
+    found: list[tuple[str, int, int]] = []
+    for hint in [] if listed is None else listed if isinstance(listed, list) else [listed]:
+        match hint:
+            case [str(name), int(number), int(length)] if 0 <= number <= MAX_NUMBER:
+                found.append((name, number, length))
+            case _:
+                raise BadDataError(Reason("attributes of a name, a number and a length", str(hint), "attributes"))
+    if not found:
+        return ()
+    if not descriptors:
+        raise ProtocolError("attributes without the memory of their values")
+    values = [bytes(part) for part in _parts(descriptors[-1], [length for *_, length in found])]
+    os.close(descriptors.pop())
+    return tuple((name, number, value) for (name, number, _), value in zip(found, values, strict=True))
 
 
 def aligned(size: int) -> int:
@@ -227,8 +279,8 @@ def from_capabilities(found: Capabilities) -> Message:
     """Capabilities as JSON-ready data."""
     named = ("relaxed_scalar", "relaxed_tensor", "if_performance", "while_performance")
     return {
-        "operands": {str(int(code)): _figures(figures) for code, figures in found.operands.items()},
-        **{name: _figures(getattr(found, name)) for name in named},
+        "operands": {str(int(code)): _pair(performance) for code, performance in found.operands.items()},
+        **{name: _pair(getattr(found, name)) for name in named},
     }
 
 
@@ -242,11 +294,11 @@ def to_capabilities(data: Mapping[str, Any]) -> Capabilities:
             _performance(data["if_performance"]),
             _performance(data["while_performance"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ProtocolError(f"no capabilities: {error}") from error
 
 
-def _figures(found: Performance) -> list[float]:
+def _pair(found: Performance) -> list[float]:
     return [found.exec_time, found.power_usage]
 
 
@@ -261,23 +313,6 @@ def from_extension(extension: Extension) -> Message:
     return {"name": extension.name, "operand_types": types}
 
 
-def from_hints(hints: Hints) -> list[list[Any]]:
-    """Extension attributes as JSON-ready data."""
-    return [[name, number, value.hex()] for name, number, value in hints]
-
-
-def to_hints(listed: object) -> Hints:
-    """Extension attributes from a message: name, number, value in hexadecimal. ValueError for anything else."""
-    if not isinstance(listed, list):
-        raise ValueError("no list")
-    found = []
-    for name, number, value in listed:
-        if not (isinstance(name, str) and type(number) is int and 0 <= number <= MAX_NUMBER and isinstance(value, str)):
-            raise ValueError(f"{name}, {number}, {value}")
-        found.append((name, number, bytes.fromhex(value)))
-    return tuple(found)
-
-
 def to_extension(data: Mapping[str, Any]) -> Extension:
     """An extension from a message."""
     try:
@@ -286,7 +321,7 @@ def to_extension(data: Mapping[str, Any]) -> Extension:
             for number, is_tensor, size, name, dtype in data["operand_types"]
         ]
         return Extension(str(data["name"]), tuple(types))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"no extension: {error}") from error
 
 

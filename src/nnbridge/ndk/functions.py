@@ -1,0 +1,556 @@
+"""The NDK's functions: devices, models, memories, compilations, executions, events and bursts."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from nnbridge import devices as device_list
+from nnbridge.builder import ModelBuilder
+from nnbridge.devices.device import Device
+from nnbridge.errors import BadDataError, BadStateError, InputError, Reason, UnmappableError
+from nnbridge.extensions import TYPES
+from nnbridge.ndk.core import (
+    CPU_ONLY_VARIABLE,
+    DEVICES_VARIABLE,
+    FUNCTIONS,
+    HANDLES,
+    LOG,
+    NO_ERROR,
+    PARTITION_VARIABLE,
+    Buffer,
+    Handle,
+    ModelHandle,
+    OperandType,
+    SymmPerChannelQuantParams,
+    exactly,
+    free,
+    function,
+    not_null,
+    sized,
+    value_function,
+)
+from nnbridge.operations.validation import check_operand_type
+from nnbridge.runtime.burst import Burst
+from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
+from nnbridge.runtime.event import Event
+from nnbridge.runtime.execution import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, UNKNOWN_DURATION, Execution
+from nnbridge.runtime.memory import Memory, MemoryDesc
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, FeatureLevel, ResultCode
+
+# -- devices ---------------------------------------------------------------------------------------------------------
+
+
+def find_device(handle: Handle | None) -> Device:
+    return HANDLES.get(handle, Device)  # type: ignore[type-abstract]  # devices of any class are meant
+
+
+@cache
+def devices_of_process() -> tuple[tuple[Handle, Device], ...]:
+    """Drivers, then the CPU (fact D1): all that are installed, those that the environment names, or none (fact D20)."""
+    if os.environ.get(CPU_ONLY_VARIABLE, "") not in ("", "0"):
+        return ((HANDLES.add(device_list.cpu()), device_list.cpu()),)
+    text = os.environ.get(DEVICES_VARIABLE, "")
+    drivers = [_named(name.strip()) for name in text.split(",")] if text else list(device_list.drivers())
+    listed = [device for device in drivers if device.kind == "device"]
+    return tuple((HANDLES.add(device), device) for device in (*listed, device_list.cpu()))
+
+
+def _named(name: str) -> Device:
+    """A device that the environment names; NNAPI's CPU may be named, it comes last anyway."""
+    if not name or name == device_list.HOST_NAME:
+        raise InputError(Reason("names of drivers, joined by commas", name or "an empty one", operand=DEVICES_VARIABLE))
+    try:
+        return device_list.device(name)
+    except InputError as error:
+        part = error.reason.operand.removeprefix("--device")
+        operand = f"{DEVICES_VARIABLE}: {part}" if part else DEVICES_VARIABLE
+        raise InputError(replace(error.reason, operand=operand)) from error
+
+
+@function(0)
+def ANeuralNetworks_getDeviceCount() -> int:
+    """How many devices there are, the CPU among them."""
+    return len(devices_of_process())
+
+
+@function(None)
+def ANeuralNetworks_getDevice(index: int) -> Handle:
+    """The handle of a device, the same at every call; it is not freed."""
+    devices = devices_of_process()
+    if not 0 <= index < len(devices):
+        raise BadDataError(Reason(f"an index below {len(devices)}", str(index), "getDevice"))
+    return devices[index][0]
+
+
+@function(None)
+def ANeuralNetworksDevice_getName(device: Handle) -> str:
+    """Its name."""
+    return find_device(device).name
+
+
+@function(None)
+def ANeuralNetworksDevice_getType(device: Handle) -> int:
+    """Its ``DeviceTypeCode``."""
+    return int(find_device(device).type)
+
+
+@function(None)
+def ANeuralNetworksDevice_getVersion(device: Handle) -> str:
+    """The version of its driver."""
+    return find_device(device).version
+
+
+@function(None)
+def ANeuralNetworksDevice_getFeatureLevel(device: Handle) -> int:
+    """Android's public constant of its feature level."""
+    return find_device(device).level.constant
+
+
+@function(None)
+def ANeuralNetworksDevice_getExtensionSupport(device: Handle, name: str) -> bool:
+    """True if the device has the extension."""
+    found = find_device(device)
+    required = not_null(name, "a name")
+    return any(extension.name == required for extension in found.supported_extensions())
+
+
+@function()
+def ANeuralNetworksDevice_wait(device: Handle) -> None:
+    """Devices of this process are always ready."""
+    find_device(device)
+
+
+@value_function
+def ANeuralNetworks_getRuntimeFeatureLevel() -> int:
+    """Android's public constant of the runtime's feature level."""
+    return FeatureLevel(RUNTIME_FEATURE_LEVEL).constant
+
+
+@value_function
+def ANeuralNetworks_getDefaultLoopTimeout() -> int:
+    """2 s, in nanoseconds."""
+    return DEFAULT_LOOP_TIMEOUT_NS
+
+
+@value_function
+def ANeuralNetworks_getMaximumLoopTimeout() -> int:
+    """15 s, in nanoseconds."""
+    return MAX_LOOP_TIMEOUT_NS
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+def _builder(model: Handle | None) -> ModelBuilder:
+    return HANDLES.get(model, ModelHandle).builder
+
+
+def _filled(builder: ModelBuilder, call: str, *lists: Sequence[int] | None) -> ModelBuilder:
+    """The builder, if the lists are there and none is empty (facts M5 and M6)."""
+    for indexes in lists:
+        not_null(indexes, "a list of operands")
+    builder.require_open(call)
+    for indexes in lists:
+        sized(indexes or None, call)
+    return builder
+
+
+@function()
+def ANeuralNetworksModel_finish(model: Handle) -> None:
+    """Check the model and end its construction."""
+    handle = HANDLES.get(model, ModelHandle)
+    handle.model = handle.builder.finish()
+
+
+@function()
+def ANeuralNetworksModel_addOperand(model: Handle, type: OperandType) -> None:
+    """Operands are numbered from 0 in order of addition."""
+    builder, type = _builder(model), not_null(type, "an operand type")
+    builder.require_open("addOperand")
+    builder.add_operand(type.type, sized(type.dimensions, "addOperand"), scale=type.scale, zero_point=type.zeroPoint)
+
+
+@function()
+def ANeuralNetworksModel_setOperandValue(model: Handle, index: int, buffer: Buffer, length: int | None = None) -> None:
+    """Up to 128 bytes are copied; a larger buffer must stay as it is until the model is freed. NULL: no value."""
+    builder = _builder(model)
+    builder.set_operand_value(index, exactly(buffer, length))
+
+
+@function()
+def ANeuralNetworksModel_setOperandValueFromMemory(model: Handle, index: int, memory: Handle, offset: int, length: int) -> None:
+    """A constant that lies in a memory."""
+    builder = _builder(model)
+    builder.set_operand_value_from_memory(index, HANDLES.get(memory, Memory).as_pool(), offset, length)
+
+
+@function()
+def ANeuralNetworksModel_setOperandValueFromModel(model: Handle, index: int, value: Handle) -> None:
+    """The finished model that an operand of type MODEL stands for."""
+    builder, inner = _builder(model), HANDLES.get(value, ModelHandle)
+    if inner.model is None:
+        raise BadStateError(Reason("a model that finished", "one that did not", "setOperandValueFromModel"))
+    builder.set_operand_value_from_model(index, inner.model)
+
+
+@function()
+def ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
+    model: Handle, index: int, params: SymmPerChannelQuantParams
+) -> None:
+    """Scales of a TENSOR_QUANT8_SYMM_PER_CHANNEL operand."""
+    builder, params = _builder(model), not_null(params, "parameters")
+    builder.require_open("setOperandSymmPerChannelQuantParams")
+    scales = sized(params.scales, "setOperandSymmPerChannelQuantParams")
+    builder.set_operand_symm_per_channel_quant_params(index, list(scales), params.channelDim)
+
+
+@function()
+def ANeuralNetworksModel_addOperation(model: Handle, type: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    """Operations may be added in any order."""
+    _filled(_builder(model), "addOperation", inputs, outputs).add_operation(type, inputs, outputs)
+
+
+@function()
+def ANeuralNetworksModel_identifyInputsAndOutputs(model: Handle, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    """The model's inputs and outputs, in order."""
+    _filled(_builder(model), "identifyInputsAndOutputs", inputs, outputs).identify_inputs_and_outputs(inputs, outputs)
+
+
+@function()
+def ANeuralNetworksModel_relaxComputationFloat32toFloat16(model: Handle, allow: bool) -> None:
+    """Float32 may be computed with float16's range and precision."""
+    _builder(model).relax_computation_float32_to_float16(allow)
+
+
+@function(None)
+def ANeuralNetworksModel_getSupportedOperationsForDevices(model: Handle, devices: Sequence[Handle]) -> list[bool]:
+    """For each operation in order of addition, whether one of the devices supports it."""
+    call = "getSupportedOperationsForDevices"
+    handle = HANDLES.get(model, ModelHandle)
+    chosen = [find_device(device) for device in not_null(devices, "devices")]
+    answers = supported_operations(handle.finished(call), chosen)
+    added = [False] * len(answers)
+    for index, answer in zip(handle.builder.run_order, answers, strict=True):
+        added[index] = answer
+    return added
+
+
+@function(None)
+def ANeuralNetworksModel_getExtensionOperandType(model: Handle, extensionName: str, operandCodeWithinExtension: int) -> int:
+    """The operand type of a number within an extension."""
+    _builder(model)
+    return _extension_code(extensionName, operandCodeWithinExtension)
+
+
+@function(None)
+def ANeuralNetworksModel_getExtensionOperationType(model: Handle, extensionName: str, operationCodeWithinExtension: int) -> int:
+    """The operation type of a number within an extension."""
+    _builder(model)
+    return _extension_code(extensionName, operationCodeWithinExtension)
+
+
+def _extension_code(name: str, number: int) -> int:
+    name = not_null(name, "an extension's name")
+    if not 0 <= number < 1 << 16:
+        raise BadDataError(Reason("a number of 16 bits within the extension", str(number), name))
+    return TYPES.code(name, number)
+
+
+@function()
+def ANeuralNetworksModel_setOperandExtensionData(model: Handle, index: int, data: Buffer, length: int | None = None) -> None:
+    """Bytes that go to the driver with an extension operand; NULL removes them."""
+    builder, view = _builder(model), exactly(data, length)
+    builder.set_operand_extension_data(index, None if view is None else bytes(view))
+
+
+# -- memories --------------------------------------------------------------------------------------------------------
+
+
+@function(None)
+def ANeuralNetworksMemory_createFromFd(size: int, protect: int, fd: int, offset: int) -> Handle:
+    """Memory behind a descriptor, which is duplicated."""
+    return HANDLES.add(Memory.from_fd(size, protect, fd, offset))
+
+
+@function(None)
+def ANeuralNetworksMemory_createFromAHardwareBuffer(buffer: object) -> Handle:
+    """There is no allocator of hardware buffers here: UNMAPPABLE."""
+    not_null(buffer, "a hardware buffer")
+    raise UnmappableError(Reason("memory that can be mapped", "a hardware buffer, of which there are none on a workstation"))
+
+
+@function(None)
+def ANeuralNetworksMemory_createFromDesc(desc: Handle) -> Handle:
+    """A device memory."""
+    return HANDLES.add(HANDLES.get(desc, MemoryDesc).create())
+
+
+@function()
+def ANeuralNetworksMemory_copy(src: Handle, dst: Handle) -> None:
+    """Copy what is in one memory into another."""
+    HANDLES.get(src, Memory).copy_to(HANDLES.get(dst, Memory))
+
+
+@function()
+def ANeuralNetworksMemoryDesc_addInputRole(desc: Handle, compilation: Handle, index: int, frequency: float) -> None:
+    """The memory will be this input of the compilation."""
+    HANDLES.get(desc, MemoryDesc).add_input_role(HANDLES.get(compilation, Compilation), index, frequency)
+
+
+@function()
+def ANeuralNetworksMemoryDesc_addOutputRole(desc: Handle, compilation: Handle, index: int, frequency: float) -> None:
+    """The memory will be this output of the compilation."""
+    HANDLES.get(desc, MemoryDesc).add_output_role(HANDLES.get(compilation, Compilation), index, frequency)
+
+
+@function()
+def ANeuralNetworksMemoryDesc_setDimensions(desc: Handle, dimensions: Sequence[int]) -> None:
+    """Fill in what the roles leave open."""
+    HANDLES.get(desc, MemoryDesc).set_dimensions(not_null(dimensions, "dimensions"))
+
+
+# -- compilations ----------------------------------------------------------------------------------------------------
+
+
+def _mode() -> PartitioningMode:
+    """The partitioning mode that the environment states; BAD_DATA for what is no mode."""
+    if os.environ.get(CPU_ONLY_VARIABLE, "") not in ("", "0"):
+        return PartitioningMode.NO
+    text = os.environ.get(PARTITION_VARIABLE, "") or str(int(PartitioningMode.WITH_FALLBACK))
+    modes = {str(int(mode)): mode for mode in PartitioningMode}
+    if text not in modes:
+        raise BadDataError(Reason(f"one of {', '.join(modes)}", text, operand=PARTITION_VARIABLE))
+    return modes[text]
+
+
+def check_environment() -> None:
+    """InputError for a variable with a wrong value; the devices that the environment names are loaded."""
+    try:
+        _mode()
+    except BadDataError as error:
+        raise InputError(error.reason) from error
+    devices_of_process()
+
+
+@function(None)
+def ANeuralNetworksCompilation_create(model: Handle) -> Handle:
+    """For all devices, with fallback to the CPU."""
+    finished = HANDLES.get(model, ModelHandle).finished("Compilation_create")
+    drivers = [device for _, device in devices_of_process() if device.kind == "device"]
+    return HANDLES.add(Compilation.create(finished, drivers, _mode()))
+
+
+@function(None)
+def ANeuralNetworksCompilation_createForDevices(model: Handle, devices: Sequence[Handle]) -> Handle:
+    """For these devices and no others."""
+    finished = HANDLES.get(model, ModelHandle).finished("createForDevices")
+    chosen = [find_device(device) for device in not_null(devices, "devices")]
+    return HANDLES.add(Compilation.create_for_devices(finished, chosen))
+
+
+@function()
+def ANeuralNetworksCompilation_setCaching(compilation: Handle, cacheDir: str, token: Buffer) -> None:
+    """Where compiled models may be cached, under a token of 32 bytes."""
+    HANDLES.get(compilation, Compilation).set_caching(not_null(cacheDir, "a directory"), bytes(not_null(token, "a token")))
+
+
+@function()
+def ANeuralNetworksCompilation_finish(compilation: Handle) -> None:
+    """Partition and prepare."""
+    found = HANDLES.get(compilation, Compilation)
+    found.finish()
+    if LOG.isEnabledFor(logging.INFO):
+        for line in placements(found):
+            LOG.info("%s", line)
+
+
+def placements(compilation: Compilation) -> Iterator[str]:
+    """The device of each operation of a finished compilation, and the relative performance that the devices offered."""
+    plan = compilation.plan
+    for source, placement in plan.placed():
+        model, within = plan.partition.sources[source].model, plan.partition.within(source)
+        name = model.operation_name(model.main.operations[placement.operation])
+        offers = (f"{a.device} {a.figure:g}" if a.figure is not None else f"{a.device}: {a.reason}" for a in placement.answers)
+        goes = f"{name} goes to {plan.device_of(placement.operation, source).name} ({'; '.join(offers)})"
+        yield f"operation {placement.operation} {f'({within}) ' if within else ''}{goes}"
+
+
+# -- executions ------------------------------------------------------------------------------------------------------
+
+
+@function(None)
+def ANeuralNetworksExecution_create(compilation: Handle) -> Handle:
+    """An execution whose inputs and outputs are to be set."""
+    return HANDLES.add(Execution(HANDLES.get(compilation, Compilation)))
+
+
+def _dims(execution: Execution, type: OperandType | None, call: str) -> Sequence[int] | None:
+    """The dimensions of a type, which must be valid; its code and quantisation are not used (fact E8)."""
+    if type is None:
+        return None
+    execution.require_preparation(call)
+    dims = sized(type.dimensions, call)
+    reason = check_operand_type(type.type, dims, type.scale, type.zeroPoint)
+    if reason is not None:
+        raise BadDataError(reason)
+    return dims
+
+
+@function()
+def ANeuralNetworksExecution_setInput(
+    execution: Handle, index: int, type: OperandType | None, buffer: Buffer, length: int | None = None
+) -> None:
+    """Read from a buffer; NULL of length 0 omits the input."""
+    found = HANDLES.get(execution, Execution)
+    found.set_input_buffer(index, exactly(buffer, length), _dims(found, type, "setInput"))
+
+
+@function()
+def ANeuralNetworksExecution_setInputFromMemory(
+    execution: Handle, index: int, type: OperandType | None, memory: Handle, offset: int, length: int
+) -> None:
+    """Read from a memory."""
+    found = HANDLES.get(execution, Execution)
+    found.set_input_from_memory(index, HANDLES.get(memory, Memory), offset, length, _dims(found, type, "setInputFromMemory"))
+
+
+@function()
+def ANeuralNetworksExecution_setOutput(
+    execution: Handle, index: int, type: OperandType | None, buffer: Buffer, length: int | None = None
+) -> None:
+    """Write into a buffer; NULL of length 0 omits the output."""
+    found = HANDLES.get(execution, Execution)
+    found.set_output(index, exactly(buffer, length), _dims(found, type, "setOutput"))
+
+
+@function()
+def ANeuralNetworksExecution_setOutputFromMemory(
+    execution: Handle, index: int, type: OperandType | None, memory: Handle, offset: int, length: int
+) -> None:
+    """Write into a memory."""
+    found = HANDLES.get(execution, Execution)
+    found.set_output_from_memory(index, HANDLES.get(memory, Memory), offset, length, _dims(found, type, "setOutputFromMemory"))
+
+
+@function(None)
+def ANeuralNetworksExecution_startCompute(execution: Handle) -> Handle:
+    """Run in the background; the event is signalled at the end."""
+    return HANDLES.add(HANDLES.get(execution, Execution).start_compute())
+
+
+@function(None)
+def ANeuralNetworksExecution_startComputeWithDependencies(
+    execution: Handle, dependencies: Sequence[Handle | None], duration: int
+) -> Handle:
+    """Run when the events are done."""
+    found = HANDLES.get(execution, Execution)
+    events = [HANDLES.get(event, Event) for event in not_null(dependencies, "dependencies")]
+    return HANDLES.add(found.start_compute_with_dependencies(events, duration))
+
+
+@function()
+def ANeuralNetworksExecution_burstCompute(execution: Handle, burst: Handle) -> None:
+    """Run as part of a burst."""
+    found = HANDLES.get(execution, Execution)
+    HANDLES.get(burst, Burst).compute(found)
+
+
+@value_function
+def ANeuralNetworksExecution_getOutputOperandDimensions(execution: Handle, index: int) -> tuple[int, tuple[int, ...]]:
+    """The dimensions of an output after computing; OUTPUT_INSUFFICIENT_SIZE with them where the buffer was too small."""
+    code, dims, sufficient = _output_dimensions(execution, index)
+    return (code if code != NO_ERROR or sufficient else int(ResultCode.OUTPUT_INSUFFICIENT_SIZE)), dims
+
+
+@function((), True)
+def _output_dimensions(execution: Handle, index: int) -> tuple[tuple[int, ...], bool]:
+    found = HANDLES.get(execution, Execution)
+    return found.output_dims(index), found.output_sufficient(index)
+
+
+# -- events and bursts -----------------------------------------------------------------------------------------------
+
+
+@value_function
+def ANeuralNetworksEvent_wait(event: Handle) -> int:
+    """Wait; the code is that of the execution."""
+    code, result = _event_result(event)
+    return code if code != NO_ERROR else result
+
+
+@function(NO_ERROR)
+def _event_result(event: Handle) -> int:
+    return int(HANDLES.get(event, Event).result)
+
+
+@function(None)
+def ANeuralNetworksEvent_createFromSyncFenceFd(sync_fence_fd: int) -> Handle:
+    """An event that is done when the descriptor becomes readable."""
+    return HANDLES.add(Event.from_sync_fence_fd(sync_fence_fd))
+
+
+@function(None)
+def ANeuralNetworksBurst_create(compilation: Handle) -> Handle:
+    """A burst of executions."""
+    return HANDLES.add(Burst(HANDLES.get(compilation, Compilation)))
+
+
+# -- functions of one form ---------------------------------------------------------------------------------------------
+
+_METHODS: dict[str, tuple[type[Any], str, str, tuple[object, ...]]] = {
+    "MemoryDesc_finish": (MemoryDesc, "finish", "End the description.", ()),
+    "Compilation_setPreference": (Compilation, "set_preference", "Low power, fast single answer or sustained speed.", ()),
+    "Compilation_setPriority": (Compilation, "set_priority", "90, 100 or 110.", ()),
+    "Compilation_setTimeout": (Compilation, "set_timeout", "Nanoseconds for compiling; 0 for no limit.", ()),
+    "Execution_enableInputAndOutputPadding": (Execution, "enable_input_and_output_padding", "Buffers may be longer.", ()),
+    "Execution_setReusable": (Execution, "set_reusable", "The execution may be computed again.", ()),
+    "Execution_setMeasureTiming": (Execution, "set_measure_timing", "Measure durations.", ()),
+    "Execution_setTimeout": (Execution, "set_timeout", "Nanoseconds for computing; 0 for no limit.", ()),
+    "Execution_setLoopTimeout": (Execution, "set_loop_timeout", "Nanoseconds for each WHILE loop.", ()),
+    "Execution_compute": (Execution, "compute", "Run and wait.", ()),
+    "Execution_getDuration": (Execution, "duration", "Measured nanoseconds.", (UNKNOWN_DURATION,)),
+    "Execution_getOutputOperandRank": (Execution, "output_rank", "The rank of an output after computing.", (0,)),
+    "Event_getSyncFenceFd": (Event, "sync_fence_fd", "A descriptor of the caller's own, readable at the end.", (-1,)),
+}
+"""Function → the class of its handle, the method that it calls with its other arguments, what it does, results of a failure."""
+
+
+def _export(name: str, body: Callable[..., Any], doc: str, *failed: object) -> None:
+    body.__name__ = body.__qualname__ = f"ANeuralNetworks{name}"
+    body.__doc__ = doc
+    globals()[body.__name__] = function(*failed)(body)
+
+
+def _method(kind: type[Any], method: str, *first: object) -> Callable[..., Any]:
+    return lambda handle, *arguments: getattr(HANDLES.get(handle, kind), method)(*first, *arguments)
+
+
+def _attribute(kind: type[Any]) -> Callable[..., None]:
+    def add(
+        handle: Handle, extensionName: str, attributeCodeWithinExtension: int, data: Buffer, length: int | None = None
+    ) -> None:
+        found, name = HANDLES.get(handle, kind), not_null(extensionName, "an extension's name")
+        found.add_extension_attribute(name, attributeCodeWithinExtension, bytes(exactly(data, length) or b""))
+
+    return add
+
+
+for _name, (_kind, _method_name, _doc, _failed) in _METHODS.items():
+    _export(_name, _method(_kind, _method_name), _doc, *_failed)
+for _kind in (Compilation, Execution):
+    _export(f"{_kind.__name__}_addExtensionAttribute", _attribute(_kind), "A hint for the driver.")
+for _what in ("alignment", "padding"):
+    for _direction in ("input", "output"):
+        _name = f"Compilation_getPreferredMemory{_what.capitalize()}For{_direction.capitalize()}"
+        _doc = f"Preferred {_what} in bytes of memory for an {_direction}."
+        _export(_name, _method(Compilation, f"preferred_{_what}", _direction), _doc, None)
+for _name, _kind in {"Model": ModelHandle, "MemoryDesc": MemoryDesc}.items():
+    _export(f"{_name}_create", lambda kind=_kind: HANDLES.add(kind()), "A new, empty object.", None)
+for _kind in (ModelHandle, Memory, MemoryDesc, Compilation, Execution, Event, Burst):
+    _name = f"ANeuralNetworks{_kind.__name__.removesuffix('Handle')}_free"
+    globals()[_name] = FUNCTIONS[_name] = partial(free, kind=_kind)
