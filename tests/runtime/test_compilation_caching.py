@@ -22,8 +22,9 @@ from nnbridge.devices.device import CacheFiles, PreparedModel, PrepareModelConfi
 from nnbridge.errors import BadDataError, BadStateError, InputError, NnapiError, OpFailedError, Reason, UnexpectedNullError
 from nnbridge.model import Model
 from nnbridge.runtime.caching import StepCache, file_name
-from nnbridge.runtime.compilation import Compilation, Plan
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.plan import Plan
 from nnbridge.types import OperationCode, PreferenceCode, PriorityCode
 from tests.graphs import add_then
 from tests.runtime.drivers import CannotPrepare, Driver

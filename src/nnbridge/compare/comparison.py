@@ -20,8 +20,9 @@ from nnbridge.errors import BadDataError, InputError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.runtime.arguments import check_array
-from nnbridge.runtime.compilation import Compilation, Share
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.plan import Share
 from nnbridge.runtime.states import States
 from nnbridge.types import OperandCode
 

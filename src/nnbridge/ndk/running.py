@@ -127,7 +127,9 @@ def placements(compilation: Compilation) -> Iterator[str]:
     for source, placement in plan.placed():
         model, within = plan.partition.sources[source].model, plan.partition.within(source)
         name = model.operation_name(model.main.operations[placement.operation])
-        offers = (f"{a.device} {a.figure:g}" if a.figure is not None else f"{a.device}: {a.reason}" for a in placement.answers)
+        offers = (
+            f"{a.device}: {a.reason}" if a.performance is None else f"{a.device} {a.performance:g}" for a in placement.answers
+        )
         goes = f"{name} goes to {plan.device_of(placement.operation, source).name} ({'; '.join(offers)})"
         yield f"operation {placement.operation} {f'({within}) ' if within else ''}{goes}"
 

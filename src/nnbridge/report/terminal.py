@@ -12,9 +12,10 @@ from nnbridge.extensions import readable_operation
 from nnbridge.model import Model, Operation
 from nnbridge.report.wording import Names, counted
 from nnbridge.runtime.caching import CacheRecord
-from nnbridge.runtime.compilation import INTERPRETER, Compilation, Plan
-from nnbridge.runtime.partitioner import GotoStep, IfStep, LogicalStep, Step, WhileStep
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep, LogicalStep, WhileStep
 from nnbridge.runtime.placement import Placement
+from nnbridge.runtime.plan import INTERPRETER, Plan
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -88,7 +89,7 @@ def _operation_as_dict(plan: Plan, source: int, model: Model, placement: Placeme
 
 
 def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
-    if isinstance(item, Step):
+    if isinstance(item, ExecutionStep):
         return {"step": item.number}
     if isinstance(item, IfStep):
         place = {"source": item.source, "operation": item.operation}
@@ -112,7 +113,7 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
     """
     chosen = plan.device_of(placement.operation, source).name
     winner = placement.answers[placement.device].device if placement.interpreted and placement.device is not None else chosen
-    won = next((a.figure for a in placement.answers if a.device == winner), None)
+    won = next((a.performance for a in placement.answers if a.device == winner), None)
     model = plan.partition.sources[source].model
     operation = model.main.operations[placement.operation]
     found: list[dict[str, Any]] = []
@@ -126,7 +127,7 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
             found.append({"device": answer.device, "fallback": str(plan.fallback)})
         else:
             rule = "a figure below the chosen device's"
-            figures = {"figure": answer.figure, "winner": winner, "best": won}
+            figures = {"figure": answer.performance, "winner": winner, "best": won}
             found.append({"device": answer.device, "rule": rule, **figures})
     return found
 

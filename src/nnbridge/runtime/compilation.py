@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +15,14 @@ from nnbridge.devices.checks import description_fault
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, deadline_after
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import host_operation
-from nnbridge.model import Model, Operation, Subgraph, known
+from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
-from nnbridge.runtime.driver_calls import prepared_by
+from nnbridge.runtime.driver_calls import called, prepared_by
 from nnbridge.runtime.feature_level_slices import Slices
 from nnbridge.runtime.partition_limits import limit_partitions
-from nnbridge.runtime.partitioner import Partition, Step, check_step, make_steps
+from nnbridge.runtime.partitioner import ExecutionStep, Partition, check_step, make_steps
 from nnbridge.runtime.placement import Placement, ask, place
+from nnbridge.runtime.plan import ALIGNMENT, LEAST_ALIGNMENT, Plan, Share
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     FeatureLevel,
@@ -31,12 +32,6 @@ from nnbridge.types import (
     ResultCode,
     is_extension,
 )
-
-LEAST_ALIGNMENT = 16
-"""Alignment of an input or output that no step uses."""
-ALIGNMENT = 64
-"""Alignment that devices prefer (fact D18)."""
-
 
 LOG = logging.getLogger("nnbridge.devices")
 
@@ -50,81 +45,6 @@ class PartitioningMode(IntEnum):
     """Partition; if anything fails, the whole model goes to the CPU."""
     WITHOUT_FALLBACK = 2
     """Partition; failures are final. Always so for an explicit list of devices."""
-
-
-@dataclass(frozen=True)
-class Interpreter:
-    """Who runs control flow that no device takes: the runtime itself (``NNAPI`` in Android's log)."""
-
-    name: str = "NNAPI"
-    kind: str = "runtime"
-
-
-INTERPRETER = Interpreter()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a compilation decided. ``placements`` tell what was wanted of the main subgraph, ``partition`` what will run."""
-
-    devices: tuple[Device, ...]
-    placements: tuple[Placement, ...]
-    partition: Partition
-    prepared: tuple[PreparedModel, ...]
-    """Each execution step's prepared model."""
-    fallback: Reason | None = None
-    """Why the whole model was moved to the CPU, if it was."""
-    cache: tuple[CacheRecord, ...] = ()
-    """What the compilation cache did for each step, if the client asked for one."""
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The execution steps, those of bodies of interpreted control flow among them."""
-        return self.partition.steps
-
-    @cached_property
-    def has_dynamic_temporaries(self) -> bool:
-        """True if a tensor of open size goes from step to step (facts P32, E54)."""
-        crossing = (step.model.main.operands[i] for step in self.steps for i in step.crossing)
-        return any(operand.is_tensor and not known(operand.dims) for operand in crossing)
-
-    @property
-    def has_fences(self) -> bool:
-        """True if a driver takes part that knows fences, as those of feature level 4 on do (fact E57)."""
-        devices = (self.devices[step.device] for step in self.steps)
-        return any(device.kind == "device" and device.level >= FeatureLevel.LEVEL_4 for device in devices)
-
-    @property
-    def simple(self) -> bool:
-        """True if one device runs the model as it is."""
-        return len(self.partition.program) == 1
-
-    def placed(self) -> Iterator[tuple[int, Placement]]:
-        """Source and placement of every operation: the main subgraph's as they were wanted, then those of bodies."""
-        yield from ((0, placement) for placement in self.placements)
-        for number, source in enumerate(self.partition.sources[1:], 1):
-            yield from ((number, placement) for placement in source.placements)
-
-    def device_of(self, operation: int, source: int = 0) -> Device | Interpreter:
-        """Who runs an operation of the main subgraph, or of another source."""
-        home = self.partition.homes.get((source, operation))
-        return INTERPRETER if home is None else self.devices[home]
-
-
-@dataclass(frozen=True)
-class Share:
-    """What a driver that was offered a model got of it."""
-
-    device: str
-    operations: int
-    of: int
-    """Operations of the whole model, bodies that the runtime interprets included."""
-    wrong_answer: str = ""
-    """What it gave or raised instead of an answer to ``getSupportedOperations``."""
-
-    def __str__(self) -> str:
-        wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
-        return f"{self.device} took {self.operations} of {self.of} operation{'' if self.of == 1 else 's'}{wrong}"
 
 
 class Compilation:
@@ -152,6 +72,9 @@ class Compilation:
         self._devices = tuple(devices)
         self._plan: Plan | None = None
         self._finished = False
+        self._falling_back = threading.Lock()
+        self._cpu_plan: Plan | None = None
+        self._cpu_steps: dict[int, PreparedModel] = {}
 
     @classmethod
     def create(
@@ -271,12 +194,7 @@ class Compilation:
 
     def shares(self) -> tuple[Share, ...]:
         """What each driver that was offered the model got of it, none where everything fell back to the CPU."""
-        placed = list(self.plan.placed())
-        homes = Counter(id(self.plan.device_of(placement.operation, source)) for source, placement in placed)
-        answers = [answer for _, placement in placed for answer in placement.answers if answer.wrong]
-        wrong = {answer.device: answer.reason.found for answer in answers if answer.reason}
-        drivers = (device for device in self._devices if device.kind == "device")
-        return tuple(Share(d.name, homes[id(d)], len(placed), wrong.get(d.name, "")) for d in drivers)
+        return self.plan.shares(self._devices)
 
     @property
     def is_ready(self) -> bool:
@@ -321,12 +239,18 @@ class Compilation:
         return not self.explicit and self.mode is PartitioningMode.WITH_FALLBACK and self.has_fallback
 
     def cpu_plan(self) -> Plan:
-        """The whole model on the CPU, as a failing execution falls back to it."""
-        return self._on_cpu(Reason("an execution failed on a device"), (), None)
+        """The whole model on the CPU, as a failing execution falls back to it; prepared once."""
+        with self._falling_back:
+            if self._cpu_plan is None:
+                self._cpu_plan = self._on_cpu(Reason("an execution failed on a device"), (), None)
+            return self._cpu_plan
 
-    def prepare_on_cpu(self, step: Step) -> PreparedModel:
-        """One step on the CPU, as a failing step falls back to it (facts R17, R21)."""
-        return self._cpu.prepare_model(step.model)
+    def prepare_on_cpu(self, step: ExecutionStep) -> PreparedModel:
+        """One step of the plan on the CPU, as a failing step falls back to it (facts R17, R21); prepared once."""
+        with self._falling_back:
+            if step.number not in self._cpu_steps:
+                self._cpu_steps[step.number] = self._cpu.prepare_model(step.model)
+            return self._cpu_steps[step.number]
 
     def _on_cpu(self, why: Reason, placements: tuple[Placement, ...], deadline: int | None) -> Plan:
         """The whole model on the CPU as it is, control flow included; operations of the host on the host."""
@@ -348,17 +272,17 @@ class Compilation:
             prepared.append(self._prepare(step, None))
         return tuple(prepared)
 
-    def _prepare(self, step: Step, deadline: int | None) -> PreparedModel:
+    def _prepare(self, step: ExecutionStep, deadline: int | None) -> PreparedModel:
         device = self._devices[step.device]
         hints = tuple(self._hints) if step.model is self.model else ()
         config = PrepareModelConfig(self.preference, self.priority, deadline, hints=hints)
         if device.kind != "device":
-            return self._prepared(device, step, config)
+            return called(lambda: device.prepare_model_with_config(step.model, config), "prepareModel", device.name)
         return prepared_by(device, lambda: self._prepared(device, step, config))
 
-    def _prepared(self, device: Device, step: Step, config: PrepareModelConfig) -> PreparedModel:
-        """On a driver, from the cache or into it if the client has given one; the CPU and the host never cache."""
-        if self.caching is None or device.kind != "device":
+    def _prepared(self, device: Device, step: ExecutionStep, config: PrepareModelConfig) -> PreparedModel:
+        """On a driver, from the cache or into it if the client uses one; the CPU and the host never cache."""
+        if self.caching is None:
             return device.prepare_model_with_config(step.model, config)
         operations = () if step.model is self.model else [(step.source, i) for i in step.operations]
         prepared, record = prepare_cached(device, step.model, config, *self.caching, operations)
@@ -407,7 +331,7 @@ def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
     _check_list(devices, "getSupportedOperationsForDevices")
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
-    return [None in said for said in zip(*answers, strict=True)]
+    return [any(answer.supported for answer in given) for given in zip(*answers, strict=True)]
 
 
 def _check_list(devices: Sequence[Device | None], call: str) -> None:

@@ -18,7 +18,7 @@ from nnbridge.devices.device import OutputBuffer, OutputShape, Request
 from nnbridge.errors import Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand
-from nnbridge.runtime.partitioner import GotoStep, IfStep, Partition, SourceOperand, Step, WhileStep
+from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep, Partition, SourceOperand, WhileStep
 from nnbridge.types import Lifetime, OperandCode, ResultCode
 
 Array = npt.NDArray[Any]
@@ -99,12 +99,12 @@ class Interpretation:
         slots = (self._slots[0, i] for i in self._partition.sources[0].model.main.outputs)
         return tuple(OutputShape(slot.dims, slot.sufficient) for slot in slots)
 
-    def next_step(self) -> Step | None:
+    def next_step(self) -> ExecutionStep | None:
         """The next execution step; None at the end. Control flow on the way there is run."""
         program = self._partition.program
         while self._at < len(program):
             item = program[self._at]
-            if isinstance(item, Step):
+            if isinstance(item, ExecutionStep):
                 self._at += 1
                 return item
             if isinstance(item, GotoStep):

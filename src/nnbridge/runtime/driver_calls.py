@@ -7,9 +7,9 @@ GENERAL_FAILURE, which clients see as OP_FAILED.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
 from nnbridge.types import ResultCode
-
-if TYPE_CHECKING:
-    from nnbridge.runtime.partitioner import Step
 
 AS_IN_DRIVERS = {
     ResultCode.OUT_OF_MEMORY: ResultCode.OP_FAILED,
@@ -68,8 +65,8 @@ def checked_support(given: object, count: int) -> list[Support]:
     return [answer if isinstance(answer, Reason) else bool(answer) for answer in answers]
 
 
-def executed(prepared: PreparedModel, request: Request, step: Step, device: str) -> Result:
-    """One execution on a driver and its result; whatever else it does is OP_FAILED (facts E34, E35).
+def executed(prepared: PreparedModel, request: Request, outputs: Sequence[Operand], device: str) -> Result:
+    """One execution of a model with these output operands, and its result; whatever else it does is OP_FAILED (E34, E35).
 
     The client's inputs are the driver's to read, not to write.
     """
@@ -78,7 +75,7 @@ def executed(prepared: PreparedModel, request: Request, step: Step, device: str)
         result = called(lambda: prepared.execute(seen), "execute", device)
     except NnapiError as error:
         return Result(error.code, (), error.reason)
-    return _checked(result, step, request, device)
+    return _checked(result, outputs, request, device)
 
 
 def _read_only(value: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
@@ -89,7 +86,7 @@ def _read_only(value: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
     return view
 
 
-def _checked(result: object, step: Step, request: Request, device: str) -> Result:
+def _checked(result: object, operands: Sequence[Operand], request: Request, device: str) -> Result:
     """A result that holds together, or OP_FAILED with what is wrong with it."""
 
     def wrong(rule: str, found: object) -> Result:
@@ -106,8 +103,6 @@ def _checked(result: object, step: Step, request: Request, device: str) -> Resul
     shapes = tuple(result.shapes)
     reason = result.reason if isinstance(result.reason, Reason) else None
     times = _time(result.on_device), _time(result.in_driver)
-    main = step.model.main
-    operands = [main.operands[i] for i in main.outputs]
     if code is ResultCode.NO_ERROR and not shapes:
         declared = [buffer.dims for buffer in request.outputs]
         if all(known(dims) or not operand.is_tensor for dims, operand in zip(declared, operands, strict=True)):
@@ -157,8 +152,8 @@ def _updatable(declared: tuple[int, ...], told: tuple[int, ...]) -> bool:
 
 
 def named(reason: Reason, device: str) -> Reason:
-    """A driver's reason, which tells whose it is."""
-    if device in str(reason):
+    """A driver's reason with the driver's name in front, unless it is there."""
+    if reason.operation == device or reason.operation.startswith((f"{device}: ", f"{device} (")):
         return reason
     return replace(reason, operation=f"{device}: {reason.operation}" if reason.operation else device)
 

@@ -13,7 +13,7 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,10 @@ from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedErr
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, Pool, known
 from nnbridge.operations.validation import MAX_TENSOR_BYTES
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.driver_calls import called
+from nnbridge.runtime.partitioner import StepRole
 from nnbridge.types import FeatureLevel, is_extension
-
-if TYPE_CHECKING:
-    from nnbridge.runtime.compilation import Compilation
-    from nnbridge.runtime.partitioner import StepRole
 
 Bytes = npt.NDArray[np.uint8]
 INPUT, OUTPUT = "input", "output"

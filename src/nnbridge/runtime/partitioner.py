@@ -32,7 +32,7 @@ SourceOperand: TypeAlias = "tuple[int, int]"
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceModel:
     """A subgraph that was partitioned: the main one, or a body of interpreted control flow."""
 
     model: Model
@@ -45,7 +45,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Step:
+class ExecutionStep:
     """Operations that run together on one device, as a model of their own.
 
     ``operations``, ``inputs`` and ``outputs`` are indexes into the source, operands in the order of the step model's.
@@ -61,6 +61,11 @@ class Step:
     source: int = 0
     number: int = 0
     """Execution steps before this one."""
+
+    @cached_property
+    def output_operands(self) -> tuple[Operand, ...]:
+        """The step model's outputs."""
+        return tuple(self.model.main.operands[i] for i in self.model.main.outputs)
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class GotoStep:
     target: int
 
 
-LogicalStep: TypeAlias = "Step | IfStep | WhileStep | GotoStep"
+LogicalStep: TypeAlias = "ExecutionStep | IfStep | WhileStep | GotoStep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +127,16 @@ class Partition:
     """Logical steps in order, and the subgraphs that they came from."""
 
     program: tuple[LogicalStep, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SourceModel, ...]
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ExecutionStep, ...]:
         """The execution steps alone."""
-        return tuple(item for item in self.program if isinstance(item, Step))
+        return tuple(item for item in self.program if isinstance(item, ExecutionStep))
 
     @cached_property
-    def homes(self) -> Mapping[tuple[int, int], int]:
-        """Source and operation → the device that runs it; what the runtime interprets is not there."""
+    def device_of(self) -> Mapping[tuple[int, int], int]:
+        """Source and operation → index of the device that runs it; without what the runtime interprets."""
         return MappingProxyType({(step.source, i): step.device for step in self.steps for i in step.operations})
 
     def within(self, source: int) -> str:
@@ -196,16 +201,16 @@ def make_steps(model: Model, placements: tuple[Placement, ...], devices: Sequenc
     BAD_DATA if an operation has no device (fact P10).
     """
     planner = _Planner(devices, preference)
-    homes = planner.homes(model, placements)
-    if len(set(homes)) == 1 and homes[0] != len(devices):
+    queues = planner.queues(placements, model)
+    if len(set(queues)) == 1 and queues[0] != len(devices):
         main = model.main
-        step = Step(homes[0], tuple(range(len(homes))), model, main.inputs, main.outputs)
-        return Partition((step,), (Source(model, placements),))
+        step = ExecutionStep(queues[0], tuple(range(len(queues))), model, main.inputs, main.outputs)
+        return Partition((step,), (SourceModel(model, placements),))
     planner.add(model, placements)
     return Partition(tuple(planner.program), tuple(planner.sources))
 
 
-def check_step(step: Step, devices: Sequence[Device]) -> None:
+def check_step(step: ExecutionStep, devices: Sequence[Device]) -> None:
     """OP_FAILED for a step without inputs or outputs (fact P29), and for one that makes a temporary of unknown size for
     another step on a device below feature level 3 (fact P33).
 
@@ -232,16 +237,14 @@ class _Planner:
         self._preference = preference
         self._steps = 0
         self.program: list[LogicalStep] = []
-        self.sources: list[Source] = []
+        self.sources: list[SourceModel] = []
 
-    def homes(self, model: Model, placements: Sequence[Placement]) -> list[int]:
-        """The queue of each operation: its device's, or the interpreter's after the last device."""
-        homes = []
+    def queues(self, placements: Sequence[Placement], model: Model) -> list[int]:
+        """The queue of each operation: its device's index, or for the interpreter the number of devices."""
         for placement in placements:
             if placement.device is None:
                 raise BadDataError(_nobody(model, placement))
-            homes.append(len(self._devices) if placement.interpreted else placement.device)
-        return homes
+        return [len(self._devices) if p.interpreted or p.device is None else p.device for p in placements]
 
     def add(
         self, model: Model, placements: tuple[Placement, ...], role: str = "main", parent: SourceOperand | None = None
@@ -250,8 +253,8 @@ class _Planner:
         source = len(self.sources)
         if source > MAX_BODIES:
             raise OpFailedError(Reason(f"at most {MAX_BODIES} bodies of interpreted control flow", "more"))
-        self.sources.append(Source(model, placements, role, parent))
-        groups = _group(model.main, self.homes(model, placements), len(self._devices))
+        self.sources.append(SourceModel(model, placements, role, parent))
+        groups = _group(model.main, self.queues(placements, model), len(self._devices))
         maker = {operation: number for number, (_, members) in enumerate(groups) for operation in members}
         for number, (device, members) in enumerate(groups):
             if device == len(self._devices):
@@ -267,7 +270,7 @@ class _Planner:
         lifetimes = (model.main.operands[i].lifetime for i in outputs)
         made = zip(part.main.outputs, lifetimes, strict=True)
         crossing = tuple(i for i, lifetime in made if lifetime is Lifetime.TEMPORARY_VARIABLE)
-        step = Step(device, tuple(members), part, tuple(inputs), tuple(outputs), crossing, source, self._steps)
+        step = ExecutionStep(device, tuple(members), part, tuple(inputs), tuple(outputs), crossing, source, self._steps)
         self.program.append(step)
         self._steps += 1
 
@@ -315,7 +318,7 @@ def _nobody(model: Model, placement: Placement) -> Reason:
     return Reason("a device that takes the operation", said or "no devices", name)
 
 
-def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:
+def _group(main: Subgraph, queue_of: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:
     """Device and operations of each step: always the last non-empty queue, emptied in order (facts P17 to P21).
 
     The queue after the last device's is the interpreter's; each of its operations stands alone.
@@ -326,7 +329,7 @@ def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tupl
         unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
         missing.append(len(unknown))
         if not unknown:
-            queues[homes[i]].append(i)
+            queues[queue_of[i]].append(i)
     groups: list[tuple[int, list[int]]] = []
     while any(queues):
         device = max(k for k, queue in enumerate(queues) if queue)
@@ -339,7 +342,7 @@ def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tupl
                 for reader in main.consumers.get(operand, ()):
                     missing[reader] -= 1
                     if missing[reader] == 0:
-                        queues[homes[reader]].append(reader)
+                        queues[queue_of[reader]].append(reader)
         groups.extend([(device, [i]) for i in members] if device == device_count else [(device, members)])
     return groups
 

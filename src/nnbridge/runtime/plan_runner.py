@@ -15,10 +15,11 @@ from nnbridge.errors import Reason
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
-from nnbridge.runtime.compilation import ALIGNMENT, Compilation, Plan
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, Slot, shaped
 from nnbridge.runtime.driver_calls import FINAL, executed, named, size_of
-from nnbridge.runtime.partitioner import Step
+from nnbridge.runtime.partitioner import ExecutionStep
+from nnbridge.runtime.plan import ALIGNMENT, Plan
 from nnbridge.types import FeatureLevel, ResultCode
 
 GROWTH_LIMIT = 2**31
@@ -62,7 +63,9 @@ class RunReport:
         """Those that ran something to its end."""
         return tuple(dict.fromkeys(step.device for step in self.steps if step.runs > step.failed))
 
-    def add(self, plan: Plan, step: Step, device: str, nanoseconds: int, fallback: Reason | None, result: Result) -> None:
+    def add(
+        self, plan: Plan, step: ExecutionStep, device: str, nanoseconds: int, fallback: Reason | None, result: Result
+    ) -> None:
         """One run of a step."""
         key = (id(plan), step.number, device, fallback is None)
         found = self._found.get(key)
@@ -108,7 +111,7 @@ class PlanRunner:
         return self._run_steps(cpu, request, False)[0]
 
     def _run_step(
-        self, plan: Plan, step: Step, prepared: PreparedModel, request: Request, fallback: Reason | None = None
+        self, plan: Plan, step: ExecutionStep, prepared: PreparedModel, request: Request, fallback: Reason | None = None
     ) -> Result:
         """One call to a prepared model, its device's or with a reason the CPU's; the answer is checked (facts E34, E35)."""
         device = plan.devices[step.device]
@@ -117,7 +120,7 @@ class PlanRunner:
         measures = request.measure and fallback is None and device.kind == "device" and device.level >= FeatureLevel.LEVEL_3
         request = request if measures == request.measure else replace(request, measure=measures)
         started = time.perf_counter_ns()
-        checked = executed(prepared, request, step, name)
+        checked = executed(prepared, request, step.output_operands, name)
         taken = time.perf_counter_ns() - started
         if not measures and (checked.on_device, checked.in_driver) != (None, None):
             checked = replace(checked, on_device=None, in_driver=None)
@@ -141,7 +144,9 @@ class PlanRunner:
             if result.code is not ResultCode.NO_ERROR:
                 return Result(result.code, run.shapes() if result.code in FINAL else (), result.reason), fall_back
 
-    def _run_in_plan(self, plan: Plan, step: Step, run: Interpretation, request: Request, allowed: bool) -> tuple[Result, bool]:
+    def _run_in_plan(
+        self, plan: Plan, step: ExecutionStep, run: Interpretation, request: Request, allowed: bool
+    ) -> tuple[Result, bool]:
         """One step of several, on the CPU if its device fails; also whether to repeat the whole model there (R16 to R18)."""
         result = self._run_with_room(plan, step, plan.prepared[step.number], run, request)
         kind = plan.devices[step.device].kind
@@ -161,7 +166,7 @@ class PlanRunner:
     def _run_with_room(
         self,
         plan: Plan,
-        step: Step,
+        step: ExecutionStep,
         prepared: PreparedModel,
         run: Interpretation,
         request: Request,
@@ -190,7 +195,7 @@ class PlanRunner:
             rooms = grown
 
 
-def _without_zero_size(plan: Plan, step: Step, run: Interpretation, result: Result) -> Result:
+def _without_zero_size(plan: Plan, step: ExecutionStep, run: Interpretation, result: Result) -> Result:
     """OP_FAILED if another step would read a tensor without elements, as 0 means "not known" there (fact R15).
 
     Plans with the host's operations are not Android's; what stands between their steps need not be a request of NNAPI's.
