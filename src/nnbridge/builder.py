@@ -26,10 +26,12 @@ from nnbridge.operations.validation import (
     validate_operation,
 )
 from nnbridge.types import (
+    CONTROL_FLOW,
     MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,
     POOL_ALIGNMENT,
     RUNTIME_FEATURE_LEVEL,
     TYPE_FACTS,
+    WRITTEN,
     FeatureLevel,
     Lifetime,
     OperandCode,
@@ -40,6 +42,7 @@ from nnbridge.types import (
 )
 
 _MAX_OPERANDS = 2**32 - 2
+_OPERATIONS = frozenset(OperationCode)
 
 
 LOG = logging.getLogger(__name__)
@@ -175,10 +178,11 @@ class ModelBuilder:
             raise BadDataError(Reason(f"channel_dim below {len(operand.dims)}", str(channel_dim), call, label))
         if len(scales) != operand.dims[channel_dim] or not scales:
             raise BadDataError(Reason(f"{operand.dims[channel_dim]} scales", str(len(scales)), call, label))
-        quant = ChannelQuant(tuple(map(_float32, scales)), channel_dim)
-        if not all(scale > 0 for scale in quant.scales):
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = np.asarray(scales, np.float64).astype(np.float32)
+        if not (rounded > 0).all():
             raise BadDataError(Reason("scales above 0", str(min(scales)), call, label))
-        self._operands[index] = replace(operand, channel_quant=quant)
+        self._operands[index] = replace(operand, channel_quant=ChannelQuant(tuple(rounded.tolist()), channel_dim))
 
     def set_operand_extension_data(self, index: int, data: bytes | None) -> None:
         """``setOperandExtensionData``: opaque bytes that go to the driver with an extension operand; None removes them."""
@@ -207,17 +211,15 @@ class ModelBuilder:
         TYPES.check_allowed(type, "addOperation")
         if type == OperationCode.OEM_OPERATION:
             warn_of_oem()
-        known = type in OperationCode.__members__.values()
-        if not (known or (is_extension(type) and TYPES.name(type))):
+        if type not in _OPERATIONS and not (is_extension(type) and TYPES.name(type)):
             raise BadDataError(Reason("a known operation", operation_name(type), "addOperation"))
+        count = len(self._operands)
         for index in (*inputs, *outputs):
-            self._operand(index, f"addOperation({operation_name(type)})")
+            if index is None or not 0 <= index < count:
+                self._operand(index, f"addOperation({operation_name(type)})")
         operation = Operation(type, tuple(inputs), tuple(outputs), name, mapping, source)
-        model, subgraph = (None, None)
-        if type in (OperationCode.IF, OperationCode.WHILE):
-            model = self._assemble(self._operands, (operation,), ())
-            subgraph = model.main
-        verdict = validate_operation(operation, self._operands, model, subgraph)
+        model = self._assemble(self._operands, (operation,), ()) if type in CONTROL_FLOW else None
+        verdict = validate_operation(operation, self._operands, model, None if model is None else model.main)
         if verdict.reason is not None:
             raise BadDataError(self._readable(verdict.reason, operation))
         self._operations.append(operation)
@@ -345,6 +347,8 @@ class ModelBuilder:
 
 def _float32(scale: float) -> float:
     """A scale as NNAPI's structures hold it."""
+    if scale == 0:
+        return 0.0
     with np.errstate(over="ignore", under="ignore"):
         return float(np.float32(scale))
 
@@ -360,11 +364,10 @@ def _bytes_of(operand: Operand, value: object) -> memoryview:
 
 def run_order(operands: Sequence[Operand], operations: Sequence[Operation]) -> list[int]:
     """Android's order: a stack of ready operations, the last one first (facts M40 to M43)."""
-    produced_later = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
     waiting: dict[int, list[int]] = {}
     missing = []
     for i, operation in enumerate(operations):
-        unknown = [operand for operand in operation.inputs if operands[operand].lifetime in produced_later]
+        unknown = [operand for operand in operation.inputs if operands[operand].lifetime in WRITTEN]
         for operand in unknown:
             waiting.setdefault(operand, []).append(i)
         missing.append(len(unknown))

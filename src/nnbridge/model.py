@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
 
+_CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
 Array = npt.NDArray[Any]
 
 
@@ -62,7 +63,7 @@ class Operand:
     @property
     def is_constant(self) -> bool:
         """True if the value lies in the model."""
-        return self.lifetime in (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
+        return self.lifetime in _CONSTANT
 
     def __str__(self) -> str:
         dims = "x".join(str(d) for d in self.dims) if self.dims else ""

@@ -149,6 +149,9 @@ class OperationCode(IntEnum):
     DENSIFY = 20000
 
 
+CONTROL_FLOW: Final = (OperationCode.IF, OperationCode.WHILE)
+
+
 class ResultCode(IntEnum):
     """What every call of the NDK answers (``ResultCode``)."""
 
@@ -264,6 +267,10 @@ class Lifetime(IntEnum):
     SUBGRAPH = 6
 
 
+WRITTEN: Final = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
+"""Lifetimes of operands that an operation writes."""
+
+
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
     """What NNAPI lays down for one operand type."""
@@ -314,6 +321,10 @@ QUANTISED_8BIT_ASYMM: Final = frozenset({OperandCode.TENSOR_QUANT8_ASYMM, Operan
 EXTENSION_PREFIX_SHIFT: Final = 16
 
 
+_OPERAND_NAMES = {int(code): code.name for code in OperandCode}
+_OPERATION_NAMES = {int(code): code.name for code in OperationCode}
+
+
 def is_extension(code: int) -> bool:
     """True if an operand or operation code belongs to a vendor extension (its high 16 bits are not 0)."""
     return (code >> EXTENSION_PREFIX_SHIFT) != 0
@@ -329,10 +340,7 @@ def type_name(code: int) -> str:
     if is_extension(code):
         prefix, number = split_extension_code(code)
         return f"EXTENSION_{prefix}_TYPE_{number}"
-    try:
-        return OperandCode(code).name
-    except ValueError:
-        return f"UNKNOWN_TYPE_{code}"
+    return _OPERAND_NAMES.get(code) or f"UNKNOWN_TYPE_{code}"
 
 
 def operation_name(code: int) -> str:
@@ -340,7 +348,4 @@ def operation_name(code: int) -> str:
     if is_extension(code):
         prefix, number = split_extension_code(code)
         return f"EXTENSION_{prefix}_OPERATION_{number}"
-    try:
-        return OperationCode(code).name
-    except ValueError:
-        return f"UNKNOWN_OPERATION_{code}"
+    return _OPERATION_NAMES.get(code) or f"UNKNOWN_OPERATION_{code}"

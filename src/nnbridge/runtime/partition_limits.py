@@ -15,8 +15,8 @@ from dataclasses import replace
 from nnbridge.devices.device import Device
 from nnbridge.errors import Reason
 from nnbridge.model import Operation, Subgraph
-from nnbridge.runtime.feature_level_slices import WRITTEN
 from nnbridge.runtime.placement import Answer, Placement
+from nnbridge.types import WRITTEN
 
 TFLITE_DEFAULT = 3
 """The default limit of TFLite's NNAPI delegate."""

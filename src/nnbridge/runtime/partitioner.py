@@ -20,9 +20,8 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import is_tensor
 from nnbridge.model import Model, Operand, Operation, Subgraph, known
-from nnbridge.runtime.feature_level_slices import WRITTEN
 from nnbridge.runtime.placement import Placement, place
-from nnbridge.types import FeatureLevel, Lifetime, OperationCode
+from nnbridge.types import WRITTEN, FeatureLevel, Lifetime, OperationCode
 
 MAX_BODIES = 10_000
 """Bodies that one plan may interpret: those that several IF and WHILE share are there for each."""
