@@ -168,8 +168,26 @@ class PrepareModelConfig:
     """Extension attributes: extension name, number within the extension, value."""
 
 
+@dataclass(frozen=True)
+class Interface:
+    """Type, dimensions, scale and zero point of each input and output of a model."""
+
+    inputs: tuple[tuple[int, tuple[int, ...], float, int], ...]
+    outputs: tuple[tuple[int, tuple[int, ...], float, int], ...]
+
+    @classmethod
+    def of(cls, model: Model) -> Interface:
+        """A model's interface."""
+        main = model.main
+        sides = ([main.operands[i] for i in side] for side in (main.inputs, main.outputs))
+        return cls(*(tuple((o.type, o.dims, o.scale, o.zero_point) for o in side) for side in sides))
+
+
 class PreparedModel(ABC):
     """A model that a device is ready to run (``IPreparedModel``). May be executed from several threads."""
+
+    interface: Interface | None = None
+    """Of a model that was prepared from the cache, if the device knows it: the runtime compares it with the step's."""
 
     @abstractmethod
     def execute(self, request: Request) -> Result:
@@ -211,7 +229,6 @@ class Device(ABC):
         """``getSupportedExtensions``."""
         return ()
 
-    @abstractmethod
     def prepare_model(
         self,
         model: Model,
@@ -219,14 +236,23 @@ class Device(ABC):
         priority: int = PriorityCode.MEDIUM,
         deadline: int | None = None,
     ) -> PreparedModel:
-        """``prepareModel``: raise an NnapiError if it cannot be done."""
+        """``prepareModel``: raise an NnapiError if it cannot be done.
+
+        A device has this method or :meth:`prepare_model_with_config`; each calls the other by default.
+        """
+        return self.prepare_model_with_config(model, PrepareModelConfig(preference, priority, deadline))
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        """``prepareModelWithConfig``, which the runtime calls: for devices that cache or that know attributes.
+        """``prepareModelWithConfig``, which the runtime calls: for devices that cache or that read attributes.
 
-        ``config.save`` takes the cache files, as many as :meth:`number_of_cache_files_needed` says, before this returns.
+        ``config.save`` accepts the cache files, as many as :meth:`number_of_cache_files_needed` states, before this returns.
         """
         return self.prepare_model(model, config.preference, config.priority, config.deadline)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.prepare_model is Device.prepare_model and cls.prepare_model_with_config is Device.prepare_model_with_config:
+            raise TypeError(f"{cls.__name__} has neither prepare_model nor prepare_model_with_config")
 
     def number_of_cache_files_needed(self) -> tuple[int, int]:
         """``getNumberOfCacheFilesNeeded``: model cache files and data cache files, at most 32 each; two 0s: no caching."""

@@ -50,6 +50,31 @@ def bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:
     return data
 
 
+def as_array(operand: Operand, value: object, call: str) -> Array:
+    """An array of the operand's element type: arrays as they are, numbers and lists of numbers converted.
+
+    BAD_DATA for anything else, for another type or shape, and for numbers that the element type does not have.
+    """
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        check_array(operand, array, call)
+        return np.ascontiguousarray(array)
+    rule = "an array, a number or a list of numbers"
+    if not isinstance(value, bool | int | float | complex | list | tuple):
+        raise BadDataError(Reason(rule, type(value).__name__, call, operand.name))
+    dtype = operand_dtype(operand)
+    try:
+        given = np.asarray(value)
+        with np.errstate(all="ignore"):
+            array = given.astype(dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadDataError(Reason(rule, str(error), call, operand.name)) from error
+    if given.dtype.kind not in "biufc" or (dtype.kind in "biu" and not np.array_equal(array, given)):
+        raise BadDataError(Reason(f"numbers of {dtype}", str(value)[:60], call, operand.name))
+    check_array(operand, array, call)
+    return np.ascontiguousarray(array)
+
+
 def check_array(operand: Operand, value: Array, call: str) -> None:
     """BAD_DATA unless an array has the operand's element type and fits its dimensions."""
     want = operand_dtype(operand)

@@ -80,25 +80,30 @@ class Compilation:
     def create(
         cls,
         model: Model,
-        drivers: Sequence[Device] | None = None,
+        drivers: Sequence[Device | str] | None = None,
         mode: PartitioningMode = PartitioningMode.WITH_FALLBACK,
     ) -> Compilation:
-        """``Compilation_create``: the drivers (default: every installed one), then the CPU.
+        """``Compilation_create``: the drivers or their names (default: every installed one), then the CPU.
 
         A CPU or host among ``drivers`` is not listed twice. A driver that describes itself wrongly is not listed at all.
+        BAD_DATA for a driver twice.
         """
-        chosen = [d for d in (device_list.drivers() if drivers is None else drivers) if d.kind == "device" and _listed(d)]
-        cpu = next((d for d in drivers or () if d.kind == "cpu"), device_list.cpu())
+        given = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
+        if given:
+            _check_list(given, "create")
+        chosen = [d for d in given if d.kind == "device" and _listed(d)]
+        cpu = next((d for d in given if d.kind == "cpu"), device_list.cpu())
         return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False)
 
     @classmethod
-    def create_for_devices(cls, model: Model, devices: Sequence[Device]) -> Compilation:
+    def create_for_devices(cls, model: Model, devices: Sequence[Device | str]) -> Compilation:
         """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
-        _check_list(devices, "createForDevices")
-        fault = next((fault for device in devices if (fault := description_fault(device))), None)
+        given = [_device(d, "createForDevices") for d in devices]
+        _check_list(given, "createForDevices")
+        fault = next((fault for device in given if (fault := description_fault(device))), None)
         if fault is not None:
             raise BadDataError(fault)
-        return cls(model, _with_host(model, devices), PartitioningMode.WITHOUT_FALLBACK, explicit=True)
+        return cls(model, _with_host(model, given), PartitioningMode.WITHOUT_FALLBACK, explicit=True)
 
     def set_preference(self, preference: int) -> None:
         """``setPreference``: 0 LOW_POWER, 1 FAST_SINGLE_ANSWER (default), 2 SUSTAINED_SPEED; BAD_DATA above."""
@@ -328,19 +333,29 @@ def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
 
     BAD_DATA for an empty list or a device named twice, UNEXPECTED_NULL for None.
     """
+    devices = [_device(device, "getSupportedOperationsForDevices") for device in devices]
     _check_list(devices, "getSupportedOperationsForDevices")
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
     return [any(answer.supported for answer in given) for given in zip(*answers, strict=True)]
 
 
-def _check_list(devices: Sequence[Device | None], call: str) -> None:
+def _device(device: object, call: str) -> Device:
+    """A device, or the one of a name; UNEXPECTED_NULL for None."""
+    if device is None:
+        raise UnexpectedNullError(Reason("devices", "None", call))
+    if isinstance(device, str):
+        return device_list.device(device)
+    if not isinstance(device, Device):
+        raise BadDataError(Reason("devices or their names", type(device).__name__, call))
+    return device
+
+
+def _check_list(devices: Sequence[Device], call: str) -> None:
     if not devices:
         raise BadDataError(Reason("at least one device", "none", call))
-    if any(device is None for device in devices):
-        raise UnexpectedNullError(Reason("devices", "None", call))
-    if len({id(device) for device in devices}) != len(devices):
-        raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices if d is not None), call))
+    if len({device.name for device in devices}) != len(devices):
+        raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices), call))
 
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:

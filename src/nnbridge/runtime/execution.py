@@ -10,18 +10,19 @@ from enum import Enum
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result, deadline_after
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Operand, input_name, known, output_name
-from nnbridge.runtime.arguments import Argument, Array, bytes_of, check_array, fill
+from nnbridge.model import Array, Operand, input_name, known, output_name
+from nnbridge.runtime.arguments import Argument, as_array, bytes_of, fill
 from nnbridge.runtime.compilation import Compilation, attribute
 from nnbridge.runtime.control_flow import shaped
 from nnbridge.runtime.driver_calls import FINAL, size_of
 from nnbridge.runtime.event import Event, wait_for
 from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
-from nnbridge.runtime.plan_runner import GROWTH_LIMIT, PlanRunner, RunReport
+from nnbridge.runtime.plan_runner import GROWTH_LIMIT, PlanRunner, RunReport, allocated
 from nnbridge.runtime.states import States
 from nnbridge.types import DurationCode, OperandCode, ResultCode
 
@@ -76,17 +77,15 @@ class Execution:
 
     # -- arguments ---------------------------------------------------------------------------------------------------
 
-    def set_input(self, index: int, value: Array | None) -> None:
+    def set_input(self, index: int, value: ArrayLike | None) -> None:
         """``setInput`` of an array of the operand's element type, its shape filling in what the model leaves open.
 
-        None omits the input. BAD_STATE if it is set already or the execution has started; BAD_DATA for a wrong index, type
-        or shape.
+        Numbers and lists of numbers are converted. None omits the input. BAD_STATE if it is set already or the execution has
+        started; BAD_DATA for a wrong index, type or shape.
         """
         operand = self._settable(self._inputs, self._input_operands, index, "setInput")
-        if value is not None:
-            check_array(operand, value, "setInput")
-            value = np.ascontiguousarray(value)
-        self._inputs[index] = Argument(None, operand.dims if value is None else value.shape, None, value)
+        array = None if value is None else as_array(operand, value, "setInput")
+        self._inputs[index] = Argument(None, operand.dims if array is None else array.shape, None, array)
         self._any_set = True
 
     def set_input_buffer(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
@@ -408,7 +407,7 @@ class Execution:
 
     # -- in one call -------------------------------------------------------------------------------------------------
 
-    def run(self, inputs: Mapping[str, Array] | Sequence[Array | None]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike | None]) -> dict[str, Array]:
         """Compute and give the outputs by name, allocating what is needed.
 
         ``inputs`` by operand name or in model-input order. Outputs whose size only execution knows are computed again with
@@ -423,7 +422,7 @@ class Execution:
             for i, operand in enumerate(self._output_operands):
                 size = size_of(operand, operand.dims)
                 room = size if size is not None else rooms[i] or max(1, operand_dtype(operand).itemsize)
-                buffers.append(np.empty(room, np.uint8))
+                buffers.append(allocated(room))
                 self.set_output(i, buffers[-1])
             try:
                 self.compute()
@@ -455,14 +454,15 @@ class Execution:
             raise ERROR_OF_CODE[ResultCode.OUTPUT_INSUFFICIENT_SIZE](Reason("outputs below 2 GiB", "more"))
         return grown
 
-    def _in_order(self, inputs: Mapping[str, Array] | Sequence[Array | None]) -> list[Array | None]:
+    def _in_order(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike | None]) -> list[ArrayLike | None]:
         operands = self._input_operands
         if isinstance(inputs, Mapping):
             names = [input_name(operand, i) for i, operand in enumerate(operands)]
             for name in inputs:
                 if name not in names:
                     raise InputError(Reason(f"an input of the model ({', '.join(names)})", name))
-            given = {names[i]: value for i, value in self.states.inputs().items()} | dict(inputs)
+            given: dict[str, ArrayLike] = {names[i]: value for i, value in self.states.inputs().items()}
+            given.update(inputs)
             missing = [name for name in names if name not in given]
             if missing:
                 raise InputError(Reason(f"a value for every input ({', '.join(names)})", f"none for {', '.join(missing)}"))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
-from nnbridge.errors import Reason
+from nnbridge.errors import OutOfMemoryError, Reason
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
@@ -221,12 +221,15 @@ def _learn(slots: Sequence[Slot], rooms: Sequence[OutputBuffer], result: Result)
 def _temporary(operand: Operand) -> OutputBuffer:
     """Room for a temporary between steps; one element where its size is not known (fact R9)."""
     size = byte_size(operand)
-    return OutputBuffer(_memory(size or operand_dtype(operand).itemsize), operand.dims)
+    return OutputBuffer(allocated(size or operand_dtype(operand).itemsize), operand.dims)
 
 
-def _memory(size: int) -> npt.NDArray[np.uint8]:
-    """So many bytes at the alignment that every device prefers at most (facts D18, R1)."""
-    raw = np.empty(size + ALIGNMENT - 1, np.uint8)
+def allocated(size: int) -> npt.NDArray[np.uint8]:
+    """So many bytes at the alignment that every device prefers at most (facts D18, R1); OUT_OF_MEMORY if there are not."""
+    try:
+        raw = np.empty(size + ALIGNMENT - 1, np.uint8)
+    except MemoryError as error:
+        raise OutOfMemoryError(Reason(f"memory for a buffer of {size} bytes", "none")) from error
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]
 
@@ -256,4 +259,4 @@ def _grown(slot: Slot, room: OutputBuffer, shape: OutputShape) -> OutputBuffer:
     if wanted == length and shape.dims == room.dims:
         return room
     kept = wanted <= length <= wanted * (1 + _WASTE)
-    return OutputBuffer(room.data if kept else _memory(wanted), shape.dims)
+    return OutputBuffer(room.data if kept else allocated(wanted), shape.dims)

@@ -3,64 +3,77 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import stat
-import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from nnbridge.errors import InputError, Reason
 
+_STALE_AFTER = 3600.0
+"""Seconds without a write after which a temporary file belongs to a writer that was killed."""
+
 
 @contextmanager
-def atomic_write(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
-    """A binary file that takes its name only when all is written; an error leaves what was there before.
+def atomic_write(path: Path, mode: int | None = None, *, follow_links: bool = True) -> Iterator[IO[bytes]]:
+    """A binary file that gets its name when all is written and on the disk; an error leaves what was there before.
 
-    A symbolic link leads to its target; pipes and devices are written to directly. ``mode``: the file's permissions; None for
-    those of the file that is there, or else what the umask leaves.
+    A symbolic link leads to its target, or is itself replaced without ``follow_links``; pipes and devices are written to
+    directly. ``mode``: the file's permissions; None for those of the file that is there, or else what the umask leaves.
+    Temporary files that killed writers of the same file left are removed. InputError for what cannot be written.
     """
-    path = Path(os.path.realpath(path))
-    there = _mode_of(path)
-    if there is not None and not stat.S_ISREG(there):
-        with _named(path), path.open("wb") as file:
+    path = Path(os.path.realpath(path)) if follow_links else path
+    there = _mode_of(path, follow_links)
+    if there is not None and not (stat.S_ISREG(there) or stat.S_ISLNK(there)):
+        with _named(path, "a file that can be written"), path.open("wb") as file:
             yield file
         return
-    if mode is None:
-        mode = _default_mode() if there is None else stat.S_IMODE(there)
+    if mode is None and there is not None and stat.S_ISREG(there):
+        mode = stat.S_IMODE(there)
+    _remove_stale(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with _named(path, "a folder that can be written to"):
+        # The kernel applies the umask, which belongs to the whole process.
+        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666 if mode is None else 0o600)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise InputError(Reason("a folder that can be written to", error.strerror or str(error), operand=str(path))) from error
-    try:
-        with _named(path):
+        with _named(path, "a file that can be written"):
             with os.fdopen(handle, "wb") as file:
                 yield file
-            os.chmod(name, mode)
-            os.replace(name, path)
+                file.flush()
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
+                # Otherwise the new name may outlive a power failure and its content not.
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     except BaseException:
-        os.unlink(name)
+        temporary.unlink()
         raise
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """What goes wrong with the file, as InputError."""
+def _named(path: Path, rule: str) -> Iterator[None]:
+    """Raise OSErrors as InputError with the file's name."""
     try:
         yield
     except OSError as error:
-        raise InputError(Reason("a file that can be written", error.strerror or str(error), operand=str(path))) from error
+        raise InputError(Reason(rule, error.strerror or str(error), operand=str(path))) from error
 
 
-def _mode_of(path: Path) -> int | None:
+def _mode_of(path: Path, follow_links: bool) -> int | None:
     """The type and permissions of what is there; None if nothing is."""
     try:
-        return path.stat().st_mode
+        return path.stat(follow_symlinks=follow_links).st_mode
     except OSError:
         return None
 
 
-def _default_mode() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
+def _remove_stale(path: Path) -> None:
+    temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-z_]{{8}}")
+    with suppress(OSError):
+        for found in path.parent.iterdir():
+            if temporary.fullmatch(found.name) and time.time() - found.lstat().st_mtime > _STALE_AFTER:
+                found.unlink()
