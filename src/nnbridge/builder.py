@@ -19,12 +19,7 @@ from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullE
 from nnbridge.extensions import TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph
 from nnbridge.operations import definition
-from nnbridge.operations.validation import (
-    byte_size,
-    check_operand_type,
-    validate_model,
-    validate_operation,
-)
+from nnbridge.operations.validation import byte_size, check_operand_type, validate_model, validate_operation
 from nnbridge.types import (
     CONTROL_FLOW,
     MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,

@@ -12,26 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nnbridge.devices.device import (
-    Capabilities,
-    Device,
-    Performance,
-    PreparedModel,
-    Request,
-    Result,
-    Support,
-)
+from nnbridge.devices.device import Capabilities, Device, Performance, PreparedModel, Request, Result, Support
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel, Tensor
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, Reason
-from nnbridge.extensions import (
-    TYPES,
-    Extension,
-    HostOperation,
-    PreparedHostKernel,
-    host_operation,
-    host_options,
-    is_options,
-)
+from nnbridge.extensions import TYPES, Extension, HostOperation, PreparedHostKernel, host_operation, host_options, is_options
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg

@@ -12,25 +12,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
-from nnbridge.devices.device import (
-    Capabilities,
-    Device,
-    Performance,
-    PreparedModel,
-    Support,
-    uniform_capabilities,
-)
+from nnbridge.devices.device import Capabilities, Device, Performance, PreparedModel, Support, uniform_capabilities
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
-from nnbridge.types import (
-    QUANTISED_8BIT_ASYMM,
-    DeviceTypeCode,
-    OperandCode,
-    OperationCode,
-    PreferenceCode,
-    PriorityCode,
-)
+from nnbridge.types import QUANTISED_8BIT_ASYMM, DeviceTypeCode, OperandCode, OperationCode, PreferenceCode, PriorityCode
 
 Claim: TypeAlias = "Callable[[Model, Operation], Reason | None]"
 """Why a driver does not take an operation; None if it does."""

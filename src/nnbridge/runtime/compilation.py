@@ -78,10 +78,7 @@ class Compilation:
 
     @classmethod
     def create(
-        cls,
-        model: Model,
-        drivers: Sequence[Device | str] | None = None,
-        mode: PartitioningMode = PartitioningMode.WITH_FALLBACK,
+        cls, model: Model, drivers: Sequence[Device | str] | None = None, mode: PartitioningMode = PartitioningMode.WITH_FALLBACK
     ) -> Compilation:
         """``Compilation_create``: the drivers or their names (default: every installed one), then the CPU.
 

@@ -90,12 +90,7 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
 
 
 def _best(
-    model: Model,
-    i: int,
-    devices: Sequence[Device],
-    raters: Sequence[_Rater],
-    answers: Sequence[Answer],
-    interpret: bool,
+    model: Model, i: int, devices: Sequence[Device], raters: Sequence[_Rater], answers: Sequence[Answer], interpret: bool
 ) -> Placement:
     """The lowest relative time or power; on a tie the CPU, else the earlier device."""
     operation = model.main.operations[i]
