@@ -1,4 +1,4 @@
-"""NNAPI's construction protocol: operands, values and operations go in, ``finish`` gives an immutable Model.
+"""NNAPI's construction protocol: operands, values and operations go in, ``finish`` returns an immutable Model.
 
 The rules and their result codes are those of Android's ``ModelBuilder``; each refusal is an exception that carries the
 code. A refused call leaves the builder as it was; only ``finish`` can make it invalid for good.
@@ -57,7 +57,7 @@ class _State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _LargeValue:
-    """A value that stays with the caller until finish."""
+    """A value that is read at finish."""
 
     operand: int
     data: memoryview
@@ -95,7 +95,7 @@ class ModelBuilder:
         name: str = "",
         source_type: str = "",
     ) -> int:
-        """``addOperand``: declare an operand, give its index.
+        """``addOperand``: declare an operand, return its index.
 
         BAD_DATA for unknown types, scalars with dimensions, wrong quantisation or more than 2**32 - 1 bytes.
         """
@@ -267,7 +267,7 @@ class ModelBuilder:
         return self._order
 
     def _place_large_values(self) -> list[Operand]:
-        """One pool for all values that were kept by reference, each 64-byte aligned."""
+        """One pool for all values that are referenced until finish, each 64-byte aligned."""
         operands = list(self._operands)
         blob = bytearray()
         for value in self._large.values():

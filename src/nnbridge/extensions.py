@@ -1,4 +1,4 @@
-"""Vendor extensions: their definition, the prefixes that a process gives them, and host extensions.
+"""Vendor extensions: their definition, their prefixes in a process, and host extensions.
 
 An extension is a name, a table of operand types and (for a host extension) operations. NNAPI identifies an
 extension inside a model by a 16-bit prefix that is handed out per process in order of first use
@@ -112,7 +112,7 @@ OPTIONS_TYPE = ExtensionOperandType(0xFFFF, True, 1, "OPTIONS", "u1")
 
 
 class TypeManager:
-    """Extensions known to this process, and the prefixes given to names in order of first request."""
+    """Extensions known to this process, and the prefixes of names in order of first request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -154,7 +154,7 @@ class TypeManager:
             return True
 
     def prefix(self, name: str) -> int:
-        """The prefix of a name, given out now if it has none; any name gets one."""
+        """The prefix of a name, a new one if it has none; any name gets one."""
         with self._lock:
             if name not in self._prefixes:
                 if len(self._names) > MAX_PREFIXES:
@@ -168,7 +168,7 @@ class TypeManager:
         return self.prefix(name) << EXTENSION_PREFIX_SHIFT | number
 
     def name(self, code: int) -> str | None:
-        """The extension name behind a code's prefix, if one was given out."""
+        """The extension name behind a code's prefix, if there is one."""
         prefix, _ = split_extension_code(code)
         return self._names[prefix] if 0 < prefix < len(self._names) else None
 
@@ -218,7 +218,7 @@ TYPES = TypeManager()
 
 
 def readable_operation(model: Model, operation: Operation) -> str:
-    """An operation's name for readers: NNAPI's, or the extension's with the name that a host extension gives it."""
+    """An operation's name for readers: NNAPI's, or the extension's with its name in a host extension."""
     extension = model.extension_of(operation.type)
     hosted = TYPES.host_extensions().get(extension[0]) if extension else None
     found = hosted.operations.get(extension[1]) if hosted and extension else None

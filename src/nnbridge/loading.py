@@ -18,7 +18,7 @@ def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
 
 
 def load_with_report(path: str | Path, options: ConversionOptions | None = None) -> tuple[Model, tuple[Mapped, ...]]:
-    """The same, and what became of each operator where the converter tells."""
+    """The same, and the mapping of each operator if the converter reports it."""
     path, options = Path(path), options or ConversionOptions()
     if not path.is_file():
         raise ConversionError(Reason("a model file", "a folder" if path.is_dir() else "none at this path", str(path)))
@@ -26,7 +26,7 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
     check_options(options, path, converter)
     if converter is None:
         model = storage.load(path)
-        # Clients of the C library have no name to give.
+        # Clients of the C library give their models no name.
         return (model if model.name else replace(model, name=path.stem)), ()
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
 

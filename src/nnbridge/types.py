@@ -224,7 +224,7 @@ class DurationCode(IntEnum):
 
 
 class FeatureLevel(IntEnum):
-    """Feature levels 1 to 8. The constants of ``FeatureLevelCode`` are given by :attr:`constant`."""
+    """Feature levels 1 to 8. The constants of ``FeatureLevelCode`` are :attr:`constant`."""
 
     LEVEL_1 = 1
     LEVEL_2 = 2
@@ -250,6 +250,8 @@ RUNTIME_FEATURE_LEVEL: Final = FeatureLevel.LEVEL_8
 MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES: Final = 128
 """``setOperandValue`` copies values up to this many bytes at once; larger ones are read at finish."""
 
+DEFAULT_LOOP_TIMEOUT_NS: Final = 2_000_000_000
+MAX_LOOP_TIMEOUT_NS: Final = 15_000_000_000
 BYTE_SIZE_OF_CACHE_TOKEN: Final = 32
 POOL_ALIGNMENT: Final = 64
 """Bytes; where large constants start in the pools that nnbridge lays out."""

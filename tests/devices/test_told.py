@@ -117,7 +117,7 @@ def test_a_step_that_fell_back_names_its_driver(faulty: str) -> None:
 def test_a_driver_that_refuses_what_it_took_is_named() -> None:
     result = CliRunner().invoke(cli, [*RUN, "--device", name("FICKLE")])
     assert result.exit_code == 2
-    assert "fickle: expected an operation that the device takes, found ADD" in result.stderr
+    assert "fickle: expected an operation that the device supports, found ADD" in result.stderr
 
 
 def test_a_model_that_fell_back_is_no_wish_of_the_driver(faulty: str) -> None:

@@ -48,7 +48,7 @@ class CachingDevice(Device):
         return 1, 0
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        """On the driver; what it was given goes into the cache."""
+        """On the driver; the model goes into the cache."""
         prepared = self._inner.prepare_model_with_config(model, config)
         if config.save is not None:
             file = io.BytesIO()

@@ -17,6 +17,7 @@ from nnbridge.devices.device import (
     OutputShape,
     Performance,
     PreparedModel,
+    PrepareModelConfig,
     Request,
     Result,
     Support,
@@ -25,7 +26,7 @@ from nnbridge.devices.device import (
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason
 from nnbridge.extensions import HostTensor, operand_dtype
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph
-from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, Lifetime, OperandCode, PreferenceCode, PriorityCode, ResultCode
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, Lifetime, OperandCode, ResultCode
 
 Tensor: TypeAlias = HostTensor
 """An operand as a function sees it."""
@@ -143,12 +144,12 @@ def _deliver(value: Array, buffer: OutputBuffer) -> OutputShape:
 # -- a driver from a function ------------------------------------------------------------------------------------------
 
 Claim: TypeAlias = "Callable[[Model, Operation], Support]"
-"""Whether a driver takes an operation of a model: True, False, or better the reason of the no."""
+"""Whether a driver supports an operation of a model: True, False, or better the reason why not."""
 
 
 @dataclass(frozen=True)
 class FunctionDriver(Device):
-    """A driver that is one function; what it takes is computed by NNAPI's CPU kernels."""
+    """A driver that is one function; what it supports is computed by NNAPI's CPU kernels."""
 
     name: str
     claim: Claim
@@ -167,19 +168,13 @@ class FunctionDriver(Device):
         """The function's answer for each operation."""
         return [self.claim(model, operation) for operation in model.main.operations]
 
-    def prepare_model(
-        self,
-        model: Model,
-        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
-        priority: int = PriorityCode.MEDIUM,
-        deadline: int | None = None,
-    ) -> PreparedModel:
-        """BAD_DATA for a model with an operation that the function does not take."""
-        check_deadline(deadline)
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """BAD_DATA for a model with an operation that the function does not support."""
+        check_deadline(config.deadline)
         for operation, answer in zip(model.main.operations, self.supported_operations(model), strict=True):
             if isinstance(answer, Reason) or not answer:
                 name = model.operation_name(operation)
-                refused = answer if isinstance(answer, Reason) else Reason("an operation that the device takes", name)
+                refused = answer if isinstance(answer, Reason) else Reason("an operation that the device supports", name)
                 raise BadDataError(refused)
         return CpuPreparedModel(model, self.numerics)
 
@@ -193,13 +188,13 @@ def driver(
     type: DeviceTypeCode = DeviceTypeCode.OTHER,
     numerics: str = "exact",
 ) -> Callable[[Claim], FunctionDriver]:
-    """Make a function a driver: it tells for each operation whether the driver takes it.
+    """Make a function a driver: it returns for each operation whether the driver supports it.
 
     Figures are relative to the CPU's 1.0. ``numerics`` is how the driver computes: ``exact`` or ``float16``.
     """
     figures = uniform_capabilities(Performance(exec_time, power_usage))
 
-    def made(claim: Claim) -> FunctionDriver:
+    def create(claim: Claim) -> FunctionDriver:
         return FunctionDriver(name, claim, figures, feature_level, type, numerics=numerics)
 
-    return made
+    return create

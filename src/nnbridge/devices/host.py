@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nnbridge.devices.device import Capabilities, Device, Performance, PreparedModel, Request, Result, Support
+from nnbridge.devices.device import Capabilities, Device, Performance, PreparedModel, PrepareModelConfig, Request, Result, Support
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel, Tensor
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, Reason
 from nnbridge.extensions import TYPES, Extension, HostOperation, PreparedHostKernel, host_operation, host_options, is_options
@@ -20,7 +20,7 @@ from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
-from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, PreferenceCode, PriorityCode, is_extension, operation_name
+from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
 
 HOST_NAME = "host"
 _CONTROL: Mapping[int, str] = {OperationCode.IF: "if", OperationCode.WHILE: "while"}
@@ -211,12 +211,6 @@ class HostDevice(Device):
         """Every installed host extension."""
         return tuple(TYPES.host_extensions().values())
 
-    def prepare_model(
-        self,
-        model: Model,
-        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
-        priority: int = PriorityCode.MEDIUM,
-        deadline: int | None = None,
-    ) -> PreparedModel:
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """Look up every operation, and prepare those that can be."""
         return HostPreparedModel(model)

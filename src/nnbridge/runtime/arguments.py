@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Operand
+from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, is_extension, type_name
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +23,12 @@ class Argument:
     dims: tuple[int, ...]
     memory: Memory | None = None
     array: Array | None = None
-    """The input as it was given, where that was an array."""
+    """The caller's array, if the input was set with one."""
 
 
-def fill(declared: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Declared dimensions with the given ones in place of what they leave open."""
-    if any(d < 0 for d in given):
-        return None
-    return merge_dims(declared, given)
+def fill(declared: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Declared dimensions, with ``dims`` where they are open; None if the two contradict."""
+    return None if any(d < 0 for d in dims) else merge_dims(declared, dims)
 
 
 def bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:

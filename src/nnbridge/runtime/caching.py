@@ -123,10 +123,10 @@ class StepCache:
     def write(self, files: CacheFiles) -> None:
         """Store a device's files; each appears whole or not at all. What stands at its name, links too, is replaced."""
         contents = [*files.model, *files.data]
-        given = (len(files.model), len(files.data))
-        if given != self._counts:
-            rule = f"{self._counts[0]} model and {self._counts[1]} data cache files, as the device said"
-            self._note(Reason(rule, f"{given[0]} and {given[1]}"))
+        counts = (len(files.model), len(files.data))
+        if counts != self._counts:
+            rule = f"{self._counts[0]} model and {self._counts[1]} data cache files, as the device reported"
+            self._note(Reason(rule, f"{counts[0]} and {counts[1]}"))
             return
         entry = _entry(contents)
         try:

@@ -50,7 +50,7 @@ class PartitioningMode(IntEnum):
 class Compilation:
     """``ANeuralNetworksCompilation``: set preference and priority, then :meth:`finish`.
 
-    Make one with :meth:`create` (all given drivers and the CPU, with fallback) or :meth:`create_for_devices` (exactly these
+    Use :meth:`create` (all drivers of a list and the CPU, with fallback) or :meth:`create_for_devices` (exactly these
     devices, no fallback). The host is added by itself wherever a model holds operations of a host extension.
     """
 
@@ -119,7 +119,7 @@ class Compilation:
     def set_max_partitions(self, limit: int) -> None:
         """Limit on the partitions that go to drivers, as TFLite's NNAPI delegate has it; 0 for none, the default.
 
-        What is given up goes to the CPU. BAD_DATA for a negative limit, and without the CPU among the devices. TFLite's own
+        The other partitions go to the CPU. BAD_DATA for a negative limit, and without the CPU among the devices. TFLite's own
         default is :data:`nnbridge.runtime.partition_limits.TFLITE_DEFAULT`.
         """
         self._require_open("set_max_partitions")
@@ -140,7 +140,7 @@ class Compilation:
     def set_caching(self, directory: str | Path, token: bytes) -> None:
         """``setCaching``: a directory and 32 bytes that stand for the model (feature level 3).
 
-        What a device compiles is kept there if the device says that it has files to cache (``caching:NAME`` does). Nothing is
+        What a device compiles is stored there if the device has files to cache (``caching:NAME`` does). Nothing is
         touched before finish, and what goes wrong there is noted in the plan's ``cache``, never raised (facts C8, C16 to C21).
         """
         self._require_open("setCaching")
@@ -153,7 +153,7 @@ class Compilation:
     def add_extension_attribute(self, name: str, number: int, value: bytes) -> None:
         """``addExtensionAttribute``: a hint for the driver (fact C7; feature level 8).
 
-        Only with an explicit list of one device; BAD_DATA for an attribute that is given twice. No device needs to know it.
+        Only with an explicit list of one device; BAD_DATA for an attribute that is added twice. No device needs to know it.
         """
         call = "addExtensionAttribute"
         self._require_open(call)
@@ -265,7 +265,7 @@ class Compilation:
         return Plan(devices, placements or on_cpu, found, prepared, why)
 
     def _prepare_all(self, found: Partition, deadline: int | None) -> tuple[PreparedModel, ...]:
-        """Every step in order; only a simple plan's device is told the deadline (facts C29, P29, P31, P33)."""
+        """Every step in order; only a simple plan's device gets the deadline (facts C29, P29, P31, P33)."""
         if len(found.program) == 1:
             return (self._prepare(found.steps[0], deadline),)
         prepared = []
@@ -303,11 +303,11 @@ def _listed(device: Device) -> bool:
     return fault is None
 
 
-def attribute(given: Sequence[tuple[str, int, bytes]], name: str, number: int, value: bytes, call: str) -> tuple[str, int, bytes]:
-    """An extension attribute; BAD_DATA if it is among the given ones already (fact C7)."""
+def attribute(added: Sequence[tuple[str, int, bytes]], name: str, number: int, value: bytes, call: str) -> tuple[str, int, bytes]:
+    """An extension attribute; BAD_DATA if it was added before (fact C7)."""
     if not 0 <= number < 1 << 16:
         raise BadDataError(Reason("a number of 16 bits within the extension", str(number), call, name))
-    if any((name, number) == known[:2] for known in given):
+    if any((name, number) == known[:2] for known in added):
         raise BadDataError(Reason("each attribute once", f"{name}#{number}", call))
     return name, number, bytes(value)
 
@@ -326,7 +326,7 @@ def _padding_of(device: Device) -> int:
 
 
 def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
-    """``getSupportedOperationsForDevices``: for each operation of the main subgraph, whether one of the devices takes it.
+    """``getSupportedOperationsForDevices``: for each operation of the main subgraph, whether one of the devices supports it.
 
     BAD_DATA for an empty list or a device named twice, UNEXPECTED_NULL for None.
     """
@@ -357,6 +357,6 @@ def _check_list(devices: Sequence[Device], call: str) -> None:
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:
     """The devices, and the host behind them if the model, or a body of its control flow, needs it."""
-    kept = [d for d in devices if d.kind != "host"]
+    others = [d for d in devices if d.kind != "host"]
     needed = any(_host_runs(model, operation) for operation in _operations(model.subgraphs()))
-    return (*kept, device_list.host()) if needed else tuple(kept)
+    return (*others, device_list.host()) if needed else tuple(others)

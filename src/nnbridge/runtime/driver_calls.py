@@ -1,4 +1,4 @@
-"""What drivers answer, checked: whatever a driver does, the runtime sees a right answer or an error of NNAPI's.
+"""Calls to drivers: whatever a driver does, the runtime gets a right answer or an error of NNAPI's.
 
 Drivers on Android speak a smaller set of errors than clients see (facts T1 and T2); what does not exist there is
 GENERAL_FAILURE, which clients see as OP_FAILED.
@@ -119,9 +119,9 @@ def _checked(result: object, operands: Sequence[Operand], request: Request, devi
             return wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
         if code is ResultCode.NO_ERROR and operand.is_tensor and not shape.dims:
             return wrong(f"a rank of {operand.name or 'every output'}", "none")
-        size, room = size_of(operand, shape.dims) or 0, None if buffer.data is None else len(buffer.data)
-        if shape.sufficient and room is not None and size > room:
-            return wrong(f"an output that fits into {room} bytes where it says so", f"{size} bytes")
+        size, capacity = size_of(operand, shape.dims) or 0, None if buffer.data is None else len(buffer.data)
+        if shape.sufficient and capacity is not None and size > capacity:
+            return wrong(f"an output that fits into {capacity} bytes as reported", f"{size} bytes")
     return Result(code, shapes, reason, *times)
 
 
@@ -144,11 +144,11 @@ def _time(nanoseconds: Any) -> int | None:
     return int(nanoseconds) if isinstance(nanoseconds, (int, np.integer)) and nanoseconds >= 0 else None
 
 
-def _updatable(declared: tuple[int, ...], told: tuple[int, ...]) -> bool:
+def _updatable(declared: tuple[int, ...], reported: tuple[int, ...]) -> bool:
     """True if dimensions only fill in what was not known (fact E35)."""
     if not declared:
         return True
-    return len(declared) == len(told) and all(a in (0, b) for a, b in zip(declared, told, strict=True))
+    return len(declared) == len(reported) and all(a in (0, b) for a, b in zip(declared, reported, strict=True))
 
 
 def named(reason: Reason, device: str) -> Reason:
@@ -159,7 +159,7 @@ def named(reason: Reason, device: str) -> Reason:
 
 
 def prepared_by(device: Device, call: Callable[[], object]) -> PreparedModel:
-    """The prepared model that a call to a driver gives; OP_FAILED if it gives anything else."""
+    """The prepared model that a call to a driver returns; OP_FAILED if it returns anything else."""
     try:
         prepared = called(call, "prepareModel", device.name)
     except NnapiError as error:

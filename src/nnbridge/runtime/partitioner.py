@@ -1,4 +1,4 @@
-"""The steps of a plan, as Android's ``ExecutionPlan`` makes them: execution steps, and control flow that the runtime runs.
+"""The steps of a plan, as in Android's ``ExecutionPlan``: execution steps, and control flow that the runtime runs.
 
 A plan is flat: IF and WHILE that are interpreted stand between the steps of their bodies and jump among them. Every
 subgraph that was partitioned on the way (the main one, then bodies in order of appearance) is a *source*; an operand is
@@ -195,7 +195,7 @@ class Partition:
 
 
 def make_steps(model: Model, placements: tuple[Placement, ...], devices: Sequence[Device], preference: int) -> Partition:
-    """The plan for a model whose operations are placed: a single step if one device takes everything (fact P14).
+    """The plan for a model whose operations are placed: a single step if one device gets everything (fact P14).
 
     BAD_DATA if an operation has no device (fact P10).
     """
@@ -210,7 +210,7 @@ def make_steps(model: Model, placements: tuple[Placement, ...], devices: Sequenc
 
 
 def check_step(step: ExecutionStep, devices: Sequence[Device]) -> None:
-    """OP_FAILED for a step without inputs or outputs (fact P29), and for one that makes a temporary of unknown size for
+    """OP_FAILED for a step without inputs or outputs (fact P29), and for one that computes a temporary of unknown size for
     another step on a device below feature level 3 (fact P33).
 
     The first does not hold where a host runs operations: nothing of Android's is left to fall back to then.
@@ -224,7 +224,7 @@ def check_step(step: ExecutionStep, devices: Sequence[Device]) -> None:
     for i in step.crossing if old else ():
         operand = main.operands[i]
         if is_tensor(operand) and not known(operand.dims):
-            rule = f"known sizes of what a device of feature level {device.level} makes for other steps"
+            rule = f"known sizes of what a device of feature level {device.level} computes for other steps"
             raise OpFailedError(Reason(rule, f"{operand} {operand.name}".rstrip(), names))
 
 
@@ -248,7 +248,7 @@ class _Planner:
     def add(
         self, model: Model, placements: tuple[Placement, ...], role: str = "main", parent: SourceOperand | None = None
     ) -> int:
-        """Partition a subgraph; gives its source index (facts P17 to P22)."""
+        """Partition a subgraph; returns its source index (facts P17 to P22)."""
         source = len(self.sources)
         if source > MAX_BODIES:
             raise OpFailedError(Reason(f"at most {MAX_BODIES} bodies of interpreted control flow", "more"))
@@ -266,9 +266,8 @@ class _Planner:
         model = self.sources[source].model
         inputs, outputs = _boundary(model, number, members, maker)
         part = extract(model, [model.main.operations[i] for i in members], inputs, outputs)
-        lifetimes = (model.main.operands[i].lifetime for i in outputs)
-        made = zip(part.main.outputs, lifetimes, strict=True)
-        crossing = tuple(i for i, lifetime in made if lifetime is Lifetime.TEMPORARY_VARIABLE)
+        temporary = [model.main.operands[i].lifetime is Lifetime.TEMPORARY_VARIABLE for i in outputs]
+        crossing = tuple(i for i, crosses in zip(part.main.outputs, temporary, strict=True) if crosses)
         step = ExecutionStep(device, tuple(members), part, tuple(inputs), tuple(outputs), crossing, source, self._steps)
         self.program.append(step)
         self._steps += 1
@@ -276,7 +275,7 @@ class _Planner:
     def _interpret(self, source: int, operation: int) -> None:
         found = self.sources[source].model.main.operations[operation]
         at = len(self.program)
-        self.program.append(GotoStep(at))  # the place of what is known once the bodies are there
+        self.program.append(GotoStep(at))  # replaced once the bodies' positions are known
         outputs = _of(source, found.outputs)
         if found.type == OperationCode.IF:
             then = self._add_body(source, operation, 1, "then")
@@ -314,7 +313,7 @@ def _nobody(model: Model, placement: Placement) -> Reason:
     operation = model.main.operations[placement.operation]
     said = "; ".join(f"{answer.device}: {answer.reason}" for answer in placement.answers)
     name = operation.name or model.operation_name(operation)
-    return Reason("a device that takes the operation", said or "no devices", name)
+    return Reason("a device that supports the operation", said or "no devices", name)
 
 
 def _group(main: Subgraph, queue_of: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:

@@ -73,14 +73,14 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
     accepted = Answer(device.name, None)
     answers = [Answer(device.name, None, others[i]) if i in others else accepted for i in range(len(main.operations))]
     try:
-        given = checked_support(device.supported_operations(part.model), len(part.kept))
+        given = checked_support(device.supported_operations(part.model), len(part.included))
     except (Exception, SystemExit) as error:
         rule, found = "a right answer of getSupportedOperations", f"{type(error).__name__}: {error}"
-        for i in part.kept:
+        for i in part.included:
             reason = Reason(rule, found, model.operation_name(main.operations[i]))
             answers[i] = Answer(device.name, None, reason, wrong=True)
         return answers
-    for i, support in zip(part.kept, given, strict=True):
+    for i, support in zip(part.included, given, strict=True):
         if isinstance(support, Reason):
             answers[i] = Answer(device.name, None, support)
         elif not support:
@@ -139,16 +139,16 @@ class _Rater:
     def _performance(self, operation: Operation, subgraph: Subgraph, relaxed: bool) -> float:
         """By the first input's type; IF and WHILE add their bodies to their own."""
         if operation.type == OperationCode.IF:
-            own = np.float32(self._capabilities.if_performance.figure(self._preference))
+            own = np.float32(self._capabilities.if_performance.value(self._preference))
             bodies = [self._body(subgraph, i) for i in operation.inputs[1:3]]
             return float(own + np.float32(0.5) * (bodies[0] + bodies[1]))
         if operation.type == OperationCode.WHILE:
-            own = np.float32(self._capabilities.while_performance.figure(self._preference))
+            own = np.float32(self._capabilities.while_performance.value(self._preference))
             return float(own + self._body(subgraph, operation.inputs[0]) + self._body(subgraph, operation.inputs[1]))
         if not operation.inputs:
             return UNLISTED
         code = subgraph.operands[operation.inputs[0]].type
-        return self._capabilities.of(code, relaxed).figure(self._preference)
+        return self._capabilities.of(code, relaxed).value(self._preference)
 
     def _body(self, subgraph: Subgraph, operand: int) -> np.float32:
         """The sum over a body's operations, computed once."""

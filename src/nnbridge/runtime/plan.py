@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def has_fences(self) -> bool:
-        """True if a driver takes part that knows fences, as those of feature level 4 on do (fact E57)."""
+        """True if a driver with fences takes part, as those of feature level 4 on do (fact E57)."""
         devices = (self.devices[step.device] for step in self.steps)
         return any(device.kind == "device" and device.level >= FeatureLevel.LEVEL_4 for device in devices)
 
