@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cache
 
@@ -55,14 +55,6 @@ class _State(Enum):
     INVALID = "invalid"
 
 
-@dataclass(frozen=True, slots=True)
-class _LargeValue:
-    """A value that is read at finish."""
-
-    operand: int
-    data: memoryview
-
-
 class ModelBuilder:
     """Builds one model. Indexes of operands count from 0 in order of addition.
 
@@ -77,7 +69,8 @@ class ModelBuilder:
         self._inputs: tuple[int, ...] = ()
         self._outputs: tuple[int, ...] = ()
         self._small = bytearray()
-        self._large: dict[int, _LargeValue] = {}
+        self._large: dict[int, memoryview] = {}
+        """Operand → value that is read at finish."""
         self._pools: list[Pool] = []
         self._referenced: list[Model] = []
         self._relaxed = False
@@ -118,8 +111,7 @@ class ModelBuilder:
         ``value`` is anything with the buffer protocol, a number or a sequence of numbers. Up to 128 bytes are copied
         now; more are read at finish, so the buffer must stay as it is until then.
         """
-        self.require_open("setOperandValue")
-        operand = self._operand(index, "setOperandValue")
+        operand = self._open_operand(index, "setOperandValue")
         if value is None:
             self._operands[index] = replace(operand, lifetime=Lifetime.NO_VALUE, location=Location())
             self._large.pop(index, None)
@@ -130,7 +122,7 @@ class ModelBuilder:
         self._require_length(operand, index, len(data), "setOperandValue")
         if len(data) > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
             self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_REFERENCE, location=Location(-1, 0, len(data)))
-            self._large[index] = _LargeValue(index, data)
+            self._large[index] = data
             return
         self._large.pop(index, None)
         pad(self._small, small_alignment(len(data)))
@@ -141,8 +133,7 @@ class ModelBuilder:
     def set_operand_value_from_memory(self, index: int, memory: Pool, offset: int, length: int) -> None:
         """``setOperandValueFromMemory``: a constant of ``length`` bytes at ``offset`` of a pool; nothing is copied."""
         call = "setOperandValueFromMemory"
-        self.require_open(call)
-        operand = self._operand(index, call)
+        operand = self._open_operand(index, call)
         self._require_length(operand, index, length, call)
         if offset < 0 or offset + length > len(memory) or (offset == 0 and length == 0):
             raise BadDataError(Reason(f"a place inside {len(memory)} bytes", f"{offset}+{length}", call, operand.name))
@@ -154,8 +145,7 @@ class ModelBuilder:
 
     def set_operand_value_from_model(self, index: int, model: Model) -> None:
         """``setOperandValueFromModel``: the finished model that a MODEL operand of IF or WHILE stands for."""
-        self.require_open("setOperandValueFromModel")
-        operand = self._operand(index, "setOperandValueFromModel")
+        operand = self._open_operand(index, "setOperandValueFromModel")
         if model is None:
             raise UnexpectedNullError(Reason("a model", "None", "setOperandValueFromModel"))
         self._operands[index] = replace(operand, lifetime=Lifetime.SUBGRAPH, location=Location(offset=len(self._referenced)))
@@ -164,8 +154,7 @@ class ModelBuilder:
     def set_operand_symm_per_channel_quant_params(self, index: int, scales: Sequence[float], channel_dim: int) -> None:
         """``setOperandSymmPerChannelQuantParams``: one scale above 0 for each index along ``channel_dim``."""
         call = "setOperandSymmPerChannelQuantParams"
-        self.require_open(call)
-        operand = self._operand(index, call)
+        operand = self._open_operand(index, call)
         label = operand.name or f"operand {index}"
         if operand.type != OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
             raise BadDataError(Reason("TENSOR_QUANT8_SYMM_PER_CHANNEL", str(operand), call, label))
@@ -181,8 +170,7 @@ class ModelBuilder:
 
     def set_operand_extension_data(self, index: int, data: bytes | None) -> None:
         """``setOperandExtensionData``: opaque bytes that go to the driver with an extension operand; None removes them."""
-        self.require_open("setOperandExtensionData")
-        operand = self._operand(index, "setOperandExtensionData")
+        operand = self._open_operand(index, "setOperandExtensionData")
         if not is_extension(operand.type):
             raise BadDataError(Reason("an extension operand", str(operand), "setOperandExtensionData", operand.name))
         if data is not None and len(data) == 0:
@@ -270,11 +258,10 @@ class ModelBuilder:
         """One pool for all values that are referenced until finish, each 64-byte aligned."""
         operands = list(self._operands)
         blob = bytearray()
-        for value in self._large.values():
+        for index, value in self._large.items():
             pad(blob, POOL_ALIGNMENT)
-            at = Location(len(self._pools), len(blob), len(value.data))
-            operands[value.operand] = replace(operands[value.operand], location=at)
-            blob += value.data
+            operands[index] = replace(operands[index], location=Location(len(self._pools), len(blob), len(value)))
+            blob += value
         if blob:
             self._pools.append(Pool.of(bytes(blob)))
         return operands
@@ -294,22 +281,13 @@ class ModelBuilder:
             small += model.operand_values
             all_pools.extend(model.pools)
         if bodies:
-            main = replace(
-                main,
-                operands=tuple(
-                    replace(o, location=Location(offset=bodies[o.location.offset])) if o.lifetime is Lifetime.SUBGRAPH else o
-                    for o in main.operands
-                ),
+            placed = (
+                replace(o, location=Location(offset=bodies[o.location.offset])) if o.lifetime is Lifetime.SUBGRAPH else o
+                for o in operands
             )
-        return Model(
-            main,
-            tuple(referenced),
-            bytes(small),
-            tuple(all_pools),
-            self._relaxed,
-            _extensions_in_use((main, *referenced)),
-            self._name,
-        )
+            main = replace(main, operands=tuple(placed))
+        extensions = _extensions_in_use((main, *referenced))
+        return Model(main, tuple(referenced), bytes(small), tuple(all_pools), self._relaxed, extensions, self._name)
 
     # -- helpers ----------------------------------------------------------------------------------------------------
 
@@ -317,6 +295,10 @@ class ModelBuilder:
         """BAD_STATE once the model is finished, or has failed to."""
         if self._state is not _State.OPEN:
             raise BadStateError(Reason("a model that is not finished", self._state.value, call))
+
+    def _open_operand(self, index: int, call: str) -> Operand:
+        self.require_open(call)
+        return self._operand(index, call)
 
     def _operand(self, index: int, call: str) -> Operand:
         if index is None:

@@ -82,7 +82,7 @@ class Execution:
         Numbers and lists of numbers are converted. None omits the input. BAD_STATE if it is set already or the execution has
         started; BAD_DATA for a wrong index, type or shape.
         """
-        operand = self._settable(self._inputs, self._input_operands, index, "setInput")
+        operand, _ = self._settable(self._inputs, self._input_operands, index, "setInput")
         array = None if value is None else as_array(operand, value, "setInput")
         self._inputs[index] = Argument(None, operand.dims if array is None else array.shape, None, array)
         self._any_set = True
@@ -126,8 +126,7 @@ class Execution:
     ) -> None:
         is_input = direction == INPUT
         arguments, operands = (self._inputs, self._input_operands) if is_input else (self._outputs, self._output_operands)
-        operand = self._settable(arguments, operands, index, call, dims)
-        fixed = self._fixed(operand, dims, call)
+        operand, fixed = self._settable(arguments, operands, index, call, dims)
         fixed = fixed if memory is None else memory.combined(fixed, call)
         data = bytes_now()
         if data is not None:
@@ -144,27 +143,26 @@ class Execution:
         index: int,
         call: str,
         dims: Sequence[int] | None = None,
-    ) -> Operand:
-        """Android's order of checks (fact E6): started, index, dimensions, already set."""
+    ) -> tuple[Operand, tuple[int, ...]]:
+        """The operand and its dimensions. Android's order of checks (fact E6): started, index, dimensions, already set."""
         self.require_preparation(call)
         operand = self._at(operands, index, call)
-        self._fixed(operand, dims, call)
+        fixed = self._fixed(operand, dims, call)
         if arguments[index] is not None:
             what = "input" if call.startswith("setInput") else "output"
             raise BadStateError(Reason(f"an {what} that is not set", "set before", call, operand.name))
-        return operand
+        return operand, fixed
 
     @staticmethod
     def _fixed(operand: Operand, dims: Sequence[int] | None, call: str) -> tuple[int, ...]:
         """The operand's dimensions with what the ``type`` argument adds (fact E8)."""
         if dims is None:
             return operand.dims
-        given = tuple(dims)
-        merged = fill(operand.dims, given)
+        merged = fill(operand.dims, tuple(dims))
         if merged is None:
-            raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(given)), call, operand.name))
+            raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(dims)), call, operand.name))
         if math.prod(d for d in merged if d) * operand_dtype(operand).itemsize > _MAX_LENGTH:
-            raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(list(given)), call, operand.name))
+            raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(list(dims)), call, operand.name))
         return merged
 
     def _check_length(self, operand: Operand, dims: tuple[int, ...], length: int, call: str, *, is_input: bool = False) -> None:
