@@ -1,15 +1,116 @@
-"""Packages depend on each other in one direction, so each can be imported first; broken entry points are reported."""
+"""The packages depend on each other in one direction, no modules import each other in a circle."""
 
 from __future__ import annotations
 
+import ast
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 from nnbridge.entry_points import installed
+
+ROOT = Path(__file__).parents[1]
+LAYERS = (
+    "types",
+    "errors",
+    "model allowlist entry_points",
+    "extensions",
+    "operations",
+    "device_view cpu storage",
+    "builder",
+    "devices",
+    "runtime converters",
+    "loading conformance ndk",
+    "compare clib",
+    "report",
+    "cli",
+)
+"""Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
+CONVERTERS_MAY_IMPORT = {"converters", "operations", "extensions", "model", "errors", "types"}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the project by name."""
+    found = {}
+    for folder in (ROOT / "src", ROOT / "converters"):
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def statements(node: ast.AST, types: bool) -> Iterator[ast.AST]:
+    """What runs when a module is imported, with ``types`` what type checkers alone see too; bodies of functions run later."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if types or not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from statements(child, types)
+
+
+def imported(path: Path, known: Mapping[str, Path], types: bool) -> set[str]:
+    """The project's modules that one imports."""
+    found: set[str] = set()
+    for node in statements(ast.parse(path.read_text(encoding="utf-8")), types):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            found.update(full if full in known else node.module for full in names.values())
+    return found & known.keys()
+
+
+MODULES = modules()
+IMPORTS = {name: imported(path, MODULES, True) - {name} for name, path in MODULES.items()}
+
+
+def part(module: str) -> str:
+    """The part of nnbridge that a module belongs to, or the converter."""
+    package, *rest = module.split(".")
+    return rest[0] if package == "nnbridge" and rest else package
+
+
+@pytest.mark.parametrize("types", [False, True], ids=["when run", "for types"])
+def test_no_modules_import_each_other_in_a_circle(types: bool) -> None:
+    # A declaration and what it consists of may name each other's types; nothing else may.
+    both = {name for name in MODULES if types and part(name) not in ("operations", "nnbridge_tflite", "nnbridge_onnx")}
+    imports = {name: imported(path, MODULES, name in both) - {name} for name, path in MODULES.items()}
+    try:
+        list(TopologicalSorter(imports).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(reversed(error.args[1])))
+
+
+def test_parts_import_those_below_them_alone() -> None:
+    levels = {name: level for level, line in enumerate(LAYERS) for name in line.split()}
+    levels["nnbridge"] = -1
+    upwards = [
+        f"{name} imports {other}"
+        for name, others in IMPORTS.items()
+        for other in others
+        if name.startswith("nnbridge.") and part(other) != part(name) and levels[part(other)] >= levels[part(name)]
+    ]
+    assert not upwards
+
+
+def test_converters_import_no_devices_and_no_runtime() -> None:
+    found = {
+        (name, part(other))
+        for name, others in IMPORTS.items()
+        for other in others
+        if not name.startswith("nnbridge.") and name != "nnbridge" and part(other) != part(name)
+    }
+    # backend.py runs models, as ONNX's interface for it requires.
+    assert {(name, other) for name, other in found if other not in CONVERTERS_MAY_IMPORT} <= {
+        ("nnbridge_onnx.backend", "devices"),
+        ("nnbridge_onnx.backend", "runtime"),
+    }
 
 
 @pytest.mark.parametrize("package", ["storage", "loading", "devices", "runtime.execution", "extensions", "operations", "ndk"])
@@ -17,7 +118,7 @@ def test_package_can_be_imported_first(package: str) -> None:
     subprocess.run([sys.executable, "-c", f"import nnbridge.{package}"], check=True, timeout=60)
 
 
-def test_a_broken_entry_point_is_reported_and_the_others_are_found(
+def test_what_cannot_be_loaded_is_logged_and_the_rest_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     package = tmp_path / "theirs-1.dist-info"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +17,16 @@ from nnbridge import load, storage
 from nnbridge.builder import ModelBuilder
 from nnbridge.errors import ConversionError, InputError, NnbridgeError
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
-from nnbridge.model import Model, State
+from nnbridge.model import Model, Source, State
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.storage import saved_model
 from nnbridge.storage.atomic import atomic_write
+from nnbridge.storage.flatbuffer import parse_schema
 from nnbridge.storage.saved_model import MAX_EXTENSIONS
 from nnbridge.types import OperandCode, OperationCode
 from tests.conftest import MODELS
-from tests.graphs import add_then, constant_add
+from tests.graphs import add_then, constant_add, unary_chain
 from tests.runtime.planning import nested
 from tests.runtime.test_execution import _loop
 
@@ -297,3 +300,24 @@ def test_changed_bytes_give_our_errors_only(data: st.DataObject, tmp_path: Path)
     path.write_bytes(bytes(content))
     with contextlib.suppress(NnbridgeError):
         storage.load(path)
+
+
+def test_source_operators_are_saved(tmp_path: Path) -> None:
+    path = tmp_path / "model.nnapi"
+    sources = [Source(3, "CONV_2D", 1, (2, 5)), None, Source(0, "Add")]
+    model = unary_chain(OperationCode.ABS, OperationCode.NEG, OperationCode.ABS)
+    operations = tuple(replace(o, source=source) for o, source in zip(model.main.operations, sources, strict=True))
+    storage.save(replace(model, main=replace(model.main, operations=operations)), path)
+    assert [o.source for o in storage.load(path).main.operations] == sources
+
+
+def test_files_without_source_operators_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = files("nnbridge.storage").joinpath("nnapi_model.fbs").read_text(encoding="utf-8")
+    older = parse_schema("".join(line for line in text.splitlines(keepends=True) if "source: Source" not in line))
+    path, model = tmp_path / "model.nnapi", constant_add(np.ones(3, np.float32))
+    with monkeypatch.context() as patched:
+        patched.setattr(saved_model, "schema", lambda: older)
+        storage.save(model, path)
+    loaded = storage.load(path)
+    assert loaded.main.operations[0].source is None
+    np.testing.assert_array_equal(answer(loaded, np.float32([1, 2, 3])), [2, 3, 4])

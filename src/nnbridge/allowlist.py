@@ -1,4 +1,4 @@
-"""Who may use vendor extensions: Android decides once for each process (facts X20 and X21).
+"""Clients that may use vendor extensions: Android decides once for each process (facts X20 and X21).
 
 A workstation has neither Android's partitions nor its packages, so a process says whom it stands for. By default it is an
 app that the user installed, which Android 13 allows; ``NNBRIDGE_CLIENT`` names another one. Before Android 12 the client
@@ -48,7 +48,7 @@ def extensions_allowed(client: Client, allowlist: Collection[str] | None = None,
     """Whether a client may use vendor extensions.
 
     ``allowlist`` holds the entries of the vendor's file; None for Android 12 and later, where there is none. ``on_product``
-    tells whether the product image's binaries and apps can be candidates.
+    states whether the product image's binaries and apps can be candidates.
     """
     if client.binary in APP_PROCESSES:
         on_image = client.on_vendor_image or (client.on_product_image and on_product)

@@ -1,4 +1,4 @@
-"""NNAPI's construction protocol: operands, values and operations go in, ``finish`` gives an immutable Model.
+"""NNAPI's construction protocol: operands, values and operations go in, ``finish`` returns an immutable Model.
 
 The rules and their result codes are those of Android's ``ModelBuilder``; each refusal is an exception that carries the
 code. A refused call leaves the builder as it was; only ``finish`` can make it invalid for good.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cache
 
@@ -19,17 +19,14 @@ from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullE
 from nnbridge.extensions import TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph
 from nnbridge.operations import definition
-from nnbridge.operations.validation import (
-    byte_size,
-    check_operand_type,
-    validate_model,
-    validate_operation,
-)
+from nnbridge.operations.validation import byte_size, check_operand_type, validate_model, validate_operation
 from nnbridge.types import (
+    CONTROL_FLOW,
     MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,
     POOL_ALIGNMENT,
     RUNTIME_FEATURE_LEVEL,
     TYPE_FACTS,
+    WRITTEN,
     FeatureLevel,
     Lifetime,
     OperandCode,
@@ -40,6 +37,7 @@ from nnbridge.types import (
 )
 
 _MAX_OPERANDS = 2**32 - 2
+_OPERATIONS = frozenset(OperationCode)
 
 
 LOG = logging.getLogger(__name__)
@@ -57,14 +55,6 @@ class _State(Enum):
     INVALID = "invalid"
 
 
-@dataclass(frozen=True, slots=True)
-class _LargeValue:
-    """A value that stays with the caller until finish."""
-
-    operand: int
-    data: memoryview
-
-
 class ModelBuilder:
     """Builds one model. Indexes of operands count from 0 in order of addition.
 
@@ -79,7 +69,8 @@ class ModelBuilder:
         self._inputs: tuple[int, ...] = ()
         self._outputs: tuple[int, ...] = ()
         self._small = bytearray()
-        self._large: dict[int, _LargeValue] = {}
+        self._large: dict[int, memoryview] = {}
+        """Operand → value that is read at finish."""
         self._pools: list[Pool] = []
         self._referenced: list[Model] = []
         self._relaxed = False
@@ -97,7 +88,7 @@ class ModelBuilder:
         name: str = "",
         source_type: str = "",
     ) -> int:
-        """``addOperand``: declare an operand, give its index.
+        """``addOperand``: declare an operand, return its index.
 
         BAD_DATA for unknown types, scalars with dimensions, wrong quantisation or more than 2**32 - 1 bytes.
         """
@@ -120,8 +111,7 @@ class ModelBuilder:
         ``value`` is anything with the buffer protocol, a number or a sequence of numbers. Up to 128 bytes are copied
         now; more are read at finish, so the buffer must stay as it is until then.
         """
-        self.require_open("setOperandValue")
-        operand = self._operand(index, "setOperandValue")
+        operand = self._open_operand(index, "setOperandValue")
         if value is None:
             self._operands[index] = replace(operand, lifetime=Lifetime.NO_VALUE, location=Location())
             self._large.pop(index, None)
@@ -132,7 +122,7 @@ class ModelBuilder:
         self._require_length(operand, index, len(data), "setOperandValue")
         if len(data) > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
             self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_REFERENCE, location=Location(-1, 0, len(data)))
-            self._large[index] = _LargeValue(index, data)
+            self._large[index] = data
             return
         self._large.pop(index, None)
         pad(self._small, small_alignment(len(data)))
@@ -143,8 +133,7 @@ class ModelBuilder:
     def set_operand_value_from_memory(self, index: int, memory: Pool, offset: int, length: int) -> None:
         """``setOperandValueFromMemory``: a constant of ``length`` bytes at ``offset`` of a pool; nothing is copied."""
         call = "setOperandValueFromMemory"
-        self.require_open(call)
-        operand = self._operand(index, call)
+        operand = self._open_operand(index, call)
         self._require_length(operand, index, length, call)
         if offset < 0 or offset + length > len(memory) or (offset == 0 and length == 0):
             raise BadDataError(Reason(f"a place inside {len(memory)} bytes", f"{offset}+{length}", call, operand.name))
@@ -156,8 +145,7 @@ class ModelBuilder:
 
     def set_operand_value_from_model(self, index: int, model: Model) -> None:
         """``setOperandValueFromModel``: the finished model that a MODEL operand of IF or WHILE stands for."""
-        self.require_open("setOperandValueFromModel")
-        operand = self._operand(index, "setOperandValueFromModel")
+        operand = self._open_operand(index, "setOperandValueFromModel")
         if model is None:
             raise UnexpectedNullError(Reason("a model", "None", "setOperandValueFromModel"))
         self._operands[index] = replace(operand, lifetime=Lifetime.SUBGRAPH, location=Location(offset=len(self._referenced)))
@@ -166,8 +154,7 @@ class ModelBuilder:
     def set_operand_symm_per_channel_quant_params(self, index: int, scales: Sequence[float], channel_dim: int) -> None:
         """``setOperandSymmPerChannelQuantParams``: one scale above 0 for each index along ``channel_dim``."""
         call = "setOperandSymmPerChannelQuantParams"
-        self.require_open(call)
-        operand = self._operand(index, call)
+        operand = self._open_operand(index, call)
         label = operand.name or f"operand {index}"
         if operand.type != OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
             raise BadDataError(Reason("TENSOR_QUANT8_SYMM_PER_CHANNEL", str(operand), call, label))
@@ -175,15 +162,15 @@ class ModelBuilder:
             raise BadDataError(Reason(f"channel_dim below {len(operand.dims)}", str(channel_dim), call, label))
         if len(scales) != operand.dims[channel_dim] or not scales:
             raise BadDataError(Reason(f"{operand.dims[channel_dim]} scales", str(len(scales)), call, label))
-        quant = ChannelQuant(tuple(map(_float32, scales)), channel_dim)
-        if not all(scale > 0 for scale in quant.scales):
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = np.asarray(scales, np.float64).astype(np.float32)
+        if not (rounded > 0).all():
             raise BadDataError(Reason("scales above 0", str(min(scales)), call, label))
-        self._operands[index] = replace(operand, channel_quant=quant)
+        self._operands[index] = replace(operand, channel_quant=ChannelQuant(tuple(rounded.tolist()), channel_dim))
 
     def set_operand_extension_data(self, index: int, data: bytes | None) -> None:
         """``setOperandExtensionData``: opaque bytes that go to the driver with an extension operand; None removes them."""
-        self.require_open("setOperandExtensionData")
-        operand = self._operand(index, "setOperandExtensionData")
+        operand = self._open_operand(index, "setOperandExtensionData")
         if not is_extension(operand.type):
             raise BadDataError(Reason("an extension operand", str(operand), "setOperandExtensionData", operand.name))
         if data is not None and len(data) == 0:
@@ -207,17 +194,15 @@ class ModelBuilder:
         TYPES.check_allowed(type, "addOperation")
         if type == OperationCode.OEM_OPERATION:
             warn_of_oem()
-        known = type in OperationCode.__members__.values()
-        if not (known or (is_extension(type) and TYPES.name(type))):
+        if type not in _OPERATIONS and not (is_extension(type) and TYPES.name(type)):
             raise BadDataError(Reason("a known operation", operation_name(type), "addOperation"))
+        count = len(self._operands)
         for index in (*inputs, *outputs):
-            self._operand(index, f"addOperation({operation_name(type)})")
+            if index is None or not 0 <= index < count:
+                self._operand(index, f"addOperation({operation_name(type)})")
         operation = Operation(type, tuple(inputs), tuple(outputs), name, mapping, source)
-        model, subgraph = (None, None)
-        if type in (OperationCode.IF, OperationCode.WHILE):
-            model = self._assemble(self._operands, (operation,), ())
-            subgraph = model.main
-        verdict = validate_operation(operation, self._operands, model, subgraph)
+        model = self._assemble(self._operands, (operation,), ()) if type in CONTROL_FLOW else None
+        verdict = validate_operation(operation, self._operands, model, None if model is None else model.main)
         if verdict.reason is not None:
             raise BadDataError(self._readable(verdict.reason, operation))
         self._operations.append(operation)
@@ -270,14 +255,13 @@ class ModelBuilder:
         return self._order
 
     def _place_large_values(self) -> list[Operand]:
-        """One pool for all values that were kept by reference, each 64-byte aligned."""
+        """One pool for all values that are referenced until finish, each 64-byte aligned."""
         operands = list(self._operands)
         blob = bytearray()
-        for value in self._large.values():
+        for index, value in self._large.items():
             pad(blob, POOL_ALIGNMENT)
-            at = Location(len(self._pools), len(blob), len(value.data))
-            operands[value.operand] = replace(operands[value.operand], location=at)
-            blob += value.data
+            operands[index] = replace(operands[index], location=Location(len(self._pools), len(blob), len(value)))
+            blob += value
         if blob:
             self._pools.append(Pool.of(bytes(blob)))
         return operands
@@ -297,22 +281,13 @@ class ModelBuilder:
             small += model.operand_values
             all_pools.extend(model.pools)
         if bodies:
-            main = replace(
-                main,
-                operands=tuple(
-                    replace(o, location=Location(offset=bodies[o.location.offset])) if o.lifetime is Lifetime.SUBGRAPH else o
-                    for o in main.operands
-                ),
+            placed = (
+                replace(o, location=Location(offset=bodies[o.location.offset])) if o.lifetime is Lifetime.SUBGRAPH else o
+                for o in operands
             )
-        return Model(
-            main,
-            tuple(referenced),
-            bytes(small),
-            tuple(all_pools),
-            self._relaxed,
-            _extensions_in_use((main, *referenced)),
-            self._name,
-        )
+            main = replace(main, operands=tuple(placed))
+        extensions = _extensions_in_use((main, *referenced))
+        return Model(main, tuple(referenced), bytes(small), tuple(all_pools), self._relaxed, extensions, self._name)
 
     # -- helpers ----------------------------------------------------------------------------------------------------
 
@@ -320,6 +295,10 @@ class ModelBuilder:
         """BAD_STATE once the model is finished, or has failed to."""
         if self._state is not _State.OPEN:
             raise BadStateError(Reason("a model that is not finished", self._state.value, call))
+
+    def _open_operand(self, index: int, call: str) -> Operand:
+        self.require_open(call)
+        return self._operand(index, call)
 
     def _operand(self, index: int, call: str) -> Operand:
         if index is None:
@@ -345,6 +324,8 @@ class ModelBuilder:
 
 def _float32(scale: float) -> float:
     """A scale as NNAPI's structures hold it."""
+    if scale == 0:
+        return 0.0
     with np.errstate(over="ignore", under="ignore"):
         return float(np.float32(scale))
 
@@ -360,11 +341,10 @@ def _bytes_of(operand: Operand, value: object) -> memoryview:
 
 def run_order(operands: Sequence[Operand], operations: Sequence[Operation]) -> list[int]:
     """Android's order: a stack of ready operations, the last one first (facts M40 to M43)."""
-    produced_later = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
     waiting: dict[int, list[int]] = {}
     missing = []
     for i, operation in enumerate(operations):
-        unknown = [operand for operand in operation.inputs if operands[operand].lifetime in produced_later]
+        unknown = [operand for operand in operation.inputs if operands[operand].lifetime in WRITTEN]
         for operand in unknown:
             waiting.setdefault(operand, []).append(i)
         missing.append(len(unknown))

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def installed(group: str) -> Iterator[Any]:
-    """What can be loaded; what cannot is told in the log of the group's name and left out, as drivers are."""
+    """What can be loaded; the rest is left out with a warning in the log of the group's name, as drivers are."""
     for point in entry_points(group=group):
         try:
             yield point.load()

@@ -49,7 +49,7 @@ class OptionError(ConversionError):
 
 
 class InputError(NnbridgeError):
-    """A value given by the user does not fit: a missing input, a wrong shape or type, an unknown device."""
+    """A value of the user's does not fit: a missing input, a wrong shape or type, an unknown device."""
 
 
 class NnapiError(NnbridgeError):
@@ -71,7 +71,7 @@ class IncompleteError(NnapiError):
 
 
 class UnexpectedNullError(NnapiError):
-    """UNEXPECTED_NULL: nothing was given where a value is required."""
+    """UNEXPECTED_NULL: None where a value is required."""
 
     code = ResultCode.UNEXPECTED_NULL
 

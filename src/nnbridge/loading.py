@@ -28,7 +28,7 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
     check_options(options, path, converter)
     if converter is None:
         model = storage.load(path)
-        # Clients of the C library have no name to give.
+        # Clients of the C library give their models no name.
         return (model if model.name else replace(model, name=path.stem)), ()
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
 

@@ -1,6 +1,6 @@
 """The immutable NNAPI model: operands, operations, subgraphs and the pools that hold constants.
 
-A :class:`Model` is the only thing that passes between nnbridge's stages. It is made by
+A :class:`Model` is the only thing that passes between nnbridge's stages. It is built by
 :class:`nnbridge.builder.ModelBuilder` or read by :mod:`nnbridge.storage`.
 """
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
 
+_CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
 Array = npt.NDArray[Any]
 
 
@@ -54,17 +55,17 @@ class Operand:
     name: str = ""
     """The name in the source file; for reports only."""
     source_type: str = ""
-    """The element type in the source file if another: ``int8`` of a TENSOR_QUANT8_ASYMM, whose sign bit is turned."""
+    """The element type in the source file if another: ``int8`` of a TENSOR_QUANT8_ASYMM, which is offset by 128."""
 
     @property
     def is_tensor(self) -> bool:
-        """True for a tensor of a base type; extension types tell through their extension."""
+        """True for a tensor of a base type; :func:`nnbridge.extensions.is_tensor` knows extension types, too."""
         return not is_extension(self.type) and TYPE_FACTS[self.type].tensor
 
     @property
     def is_constant(self) -> bool:
         """True if the value lies in the model."""
-        return self.lifetime in (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
+        return self.lifetime in _CONSTANT
 
     def __str__(self) -> str:
         dims = "x".join(str(d) for d in self.dims) if self.dims else ""
@@ -128,7 +129,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A value that a model hands from one execution to the next: an output that becomes an input, by their places."""
+    """A value that goes from one execution to the next: positions among the model's inputs and outputs."""
 
     input: int
     output: int
@@ -138,7 +139,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Read-only bytes that constants refer to. ``owner`` keeps a mapped file alive; nothing is copied."""
+    """Read-only bytes that constants refer to. ``owner`` holds a mapped file open; nothing is copied."""
 
     data: memoryview
     owner: object = field(default=None, repr=False)
@@ -174,19 +175,19 @@ class Model:
     """Extension name → prefix, for the extensions in use."""
     name: str = ""
     states: tuple[State, ...] = ()
-    """What an execution leaves for the next one; for NNAPI these are inputs and outputs like others."""
+    """Values that go from one execution to the next; for NNAPI these are inputs and outputs like others."""
 
     @property
     def own_inputs(self) -> tuple[int, ...]:
-        """The operands that a caller gives: the inputs without states."""
-        kept = {state.input for state in self.states}
-        return tuple(operand for i, operand in enumerate(self.main.inputs) if i not in kept)
+        """The operands that a caller sets: the inputs without states."""
+        states = {state.input for state in self.states}
+        return tuple(operand for i, operand in enumerate(self.main.inputs) if i not in states)
 
     @property
     def own_outputs(self) -> tuple[int, ...]:
         """The operands that a caller asks for: the outputs without states."""
-        kept = {state.output for state in self.states}
-        return tuple(operand for i, operand in enumerate(self.main.outputs) if i not in kept)
+        states = {state.output for state in self.states}
+        return tuple(operand for i, operand in enumerate(self.main.outputs) if i not in states)
 
     def subgraphs(self) -> tuple[Subgraph, ...]:
         """The main subgraph, then the referenced ones."""
@@ -195,8 +196,8 @@ class Model:
     def value(self, operand: Operand, byte_size: int | None = None) -> Array | None:
         """The constant value of an operand as a read-only array that aliases the model, or None if it has none.
 
-        Scalars give an array of shape ``()``. Extension operands and OEM values come as bytes (uint8, flat)
-        unless ``byte_size`` gives the element size that their extension declares.
+        Scalars have shape ``()``. Extension operands and OEM values come as bytes (uint8, flat)
+        unless ``byte_size`` is the element size that their extension declares.
         """
         if not operand.is_constant:
             return None
@@ -232,10 +233,10 @@ def known(dims: Sequence[int]) -> bool:
 
 
 def input_name(operand: Operand, index: int) -> str:
-    """The name of a model input; ``input0`` … where the file gives none."""
+    """The name of a model input; ``input0`` … where the file has none."""
     return operand.name or f"input{index}"
 
 
 def output_name(operand: Operand, index: int) -> str:
-    """The name of a model output; ``output0`` … where the file gives none."""
+    """The name of a model output; ``output0`` … where the file has none."""
     return operand.name or f"output{index}"

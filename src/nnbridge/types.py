@@ -149,6 +149,9 @@ class OperationCode(IntEnum):
     DENSIFY = 20000
 
 
+CONTROL_FLOW: Final = (OperationCode.IF, OperationCode.WHILE)
+
+
 class ResultCode(IntEnum):
     """What every call of the NDK answers (``ResultCode``)."""
 
@@ -221,7 +224,7 @@ class DurationCode(IntEnum):
 
 
 class FeatureLevel(IntEnum):
-    """Feature levels 1 to 8. The constants of ``FeatureLevelCode`` are given by :attr:`constant`."""
+    """Feature levels 1 to 8. The constants of ``FeatureLevelCode`` are :attr:`constant`."""
 
     LEVEL_1 = 1
     LEVEL_2 = 2
@@ -247,6 +250,8 @@ RUNTIME_FEATURE_LEVEL: Final = FeatureLevel.LEVEL_8
 MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES: Final = 128
 """``setOperandValue`` copies values up to this many bytes at once; larger ones are read at finish."""
 
+DEFAULT_LOOP_TIMEOUT_NS: Final = 2_000_000_000
+MAX_LOOP_TIMEOUT_NS: Final = 15_000_000_000
 BYTE_SIZE_OF_CACHE_TOKEN: Final = 32
 POOL_ALIGNMENT: Final = 64
 """Bytes; where large constants start in the pools that nnbridge lays out."""
@@ -262,6 +267,10 @@ class Lifetime(IntEnum):
     CONSTANT_REFERENCE = 4
     NO_VALUE = 5
     SUBGRAPH = 6
+
+
+WRITTEN: Final = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
+"""Lifetimes of operands that an operation writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +323,10 @@ QUANTISED_8BIT_ASYMM: Final = frozenset({OperandCode.TENSOR_QUANT8_ASYMM, Operan
 EXTENSION_PREFIX_SHIFT: Final = 16
 
 
+_OPERAND_NAMES = {int(code): code.name for code in OperandCode}
+_OPERATION_NAMES = {int(code): code.name for code in OperationCode}
+
+
 def is_extension(code: int) -> bool:
     """True if an operand or operation code belongs to a vendor extension (its high 16 bits are not 0)."""
     return (code >> EXTENSION_PREFIX_SHIFT) != 0
@@ -329,10 +342,7 @@ def type_name(code: int) -> str:
     if is_extension(code):
         prefix, number = split_extension_code(code)
         return f"EXTENSION_{prefix}_TYPE_{number}"
-    try:
-        return OperandCode(code).name
-    except ValueError:
-        return f"UNKNOWN_TYPE_{code}"
+    return _OPERAND_NAMES.get(code) or f"UNKNOWN_TYPE_{code}"
 
 
 def operation_name(code: int) -> str:
@@ -340,7 +350,4 @@ def operation_name(code: int) -> str:
     if is_extension(code):
         prefix, number = split_extension_code(code)
         return f"EXTENSION_{prefix}_OPERATION_{number}"
-    try:
-        return OperationCode(code).name
-    except ValueError:
-        return f"UNKNOWN_OPERATION_{code}"
+    return _OPERATION_NAMES.get(code) or f"UNKNOWN_OPERATION_{code}"

@@ -110,7 +110,7 @@ def _refused(*arguments: list[Kind], number: int = EXAMPLE_FIBONACCI) -> Callabl
     def check(fibonacci: Device) -> None:
         model = fibonacci_model(*arguments, number=number)
         assert asked(model, fibonacci) == [False]
-        with pytest.raises(BadDataError, match="a device that takes the operation"):
+        with pytest.raises(BadDataError, match="a device that supports the operation"):
             compiled(model, fibonacci)
 
     return check

@@ -122,7 +122,7 @@ def test_the_second_plan_reads_what_the_first_one_cached(folder: Path) -> None:
 def test_the_guides_adder_runs_and_agrees_with_litert(folder: Path) -> None:
     shown = _shell(next(c for c in commands() if "my_add:" in c), folder).stdout
     assert "my-add against" in " ".join(shown.split())
-    assert "my-add took 1 of 11 operations" in shown
+    assert "my-add accepted 1 of 11 operations" in shown
 
 
 def test_the_guide_names_tests_and_files_that_exist() -> None:

@@ -78,7 +78,7 @@ def name(what: str) -> str:
 def test_a_driver_that_was_never_used_is_told(command: tuple[str, ...], faulty: str) -> None:
     shown, found = told(*command, "--device", faulty), data(*command, "--device", faulty)
     why = "faulty: expected a driver that prepares models, found the fault 'prepare'"
-    assert "faulty took 0 of 11 operations" in shown
+    assert "faulty accepted 0 of 11 operations" in shown
     assert why in shown
     assert why in json.dumps(found.get("fallbacks", found.get("fallback")))
     assert found["offered"] == [{"device": "faulty", "operations": 0, "of": 11, "wrong_answer": ""}]
@@ -87,7 +87,7 @@ def test_a_driver_that_was_never_used_is_told(command: tuple[str, ...], faulty: 
 @pytest.mark.parametrize("command", [RUN, COMPARE], ids=["run", "compare"])
 def test_a_driver_that_raises_when_asked_is_told(command: tuple[str, ...]) -> None:
     wrong = "its answer to getSupportedOperations was wrong: RuntimeError: [/no] license"
-    assert f"raises took 0 of 11 operations; {wrong}" in told(*command, "--device", name("RAISES"))
+    assert f"raises accepted 0 of 11 operations; {wrong}" in told(*command, "--device", name("RAISES"))
     [share] = data(*command, "--device", name("RAISES"))["offered"]
     assert share["wrong_answer"] == "RuntimeError: [/no] license"
 
@@ -111,13 +111,13 @@ def test_a_step_that_fell_back_names_its_driver(faulty: str) -> None:
     [fallback] = data(*COMPARE, "--device", faulty)["fallbacks"]
     assert fallback == "step 1: faulty: expected a driver that is alive, found dead since execution 1"
     assert f"Fell back: {fallback}" in told(*COMPARE, "--device", faulty)
-    assert "faulty took 1 of 11 operations" in told(*RUN, "--device", faulty)
+    assert "faulty accepted 1 of 11 operations" in told(*RUN, "--device", faulty)
 
 
 def test_a_driver_that_refuses_what_it_took_is_named() -> None:
     result = CliRunner().invoke(cli, [*RUN, "--device", name("FICKLE")])
     assert result.exit_code == 2
-    assert "fickle: expected an operation that the device takes, found ADD" in result.stderr
+    assert "fickle: expected an operation that the device supports, found ADD" in result.stderr
 
 
 def test_a_model_that_fell_back_is_no_wish_of_the_driver(faulty: str) -> None:

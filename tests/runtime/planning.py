@@ -14,7 +14,7 @@ from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import PreparedModel, Request, Result, Support
 from nnbridge.model import Model, Operation
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
-from nnbridge.runtime.partitioner import GotoStep, IfStep, Step
+from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep
 from nnbridge.types import OperandCode, OperationCode
 from tests.runtime.drivers import Driver
 
@@ -137,7 +137,7 @@ def program(compilation: Compilation) -> list[str]:
     plan = compilation.plan
     return [
         plan.devices[item.device].name
-        if isinstance(item, Step)
+        if isinstance(item, ExecutionStep)
         else "GOTO"
         if isinstance(item, GotoStep)
         else "IF"

@@ -6,6 +6,7 @@ import hashlib
 import os
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,9 +22,10 @@ from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.device import CacheFiles, PreparedModel, PrepareModelConfig, cache_files_needed
 from nnbridge.errors import BadDataError, BadStateError, InputError, NnapiError, OpFailedError, Reason, UnexpectedNullError
 from nnbridge.model import Model
-from nnbridge.runtime.caching import StepCache, file_name
-from nnbridge.runtime.compilation import Compilation, Plan
+from nnbridge.runtime.caching import CacheRecord, StepCache, file_name
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.plan import Plan
 from nnbridge.types import OperationCode, PreferenceCode, PriorityCode
 from tests.graphs import add_then
 from tests.runtime.drivers import CannotPrepare, Driver
@@ -399,6 +401,86 @@ def test_c21_many_at_once_read_whole_entries_or_none(tmp_path: Path) -> None:
         thread.join()
     assert not wrong
     assert {path.suffix for path in tmp_path.iterdir()} == {""}  # no temporary file is left
+
+
+# -- what else may stand in a cache file's place -----------------------------------------------------------------------
+
+
+def replaced(folder: Path, put: Callable[[Path], object]) -> StepCache:
+    """An entry whose first file was removed and another thing put in its place."""
+    cache = written(folder)
+    first = sorted(folder.iterdir())[0]
+    first.unlink()
+    put(first)
+    return cache
+
+
+def enormous(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**42)
+
+
+@pytest.mark.parametrize(
+    ("put", "found"),
+    [
+        (os.mkfifo, "no regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "a symbolic link"),
+        (Path.mkdir, "Is a directory"),
+        (enormous, "a file of another program"),
+    ],
+    ids=["fifo", "link to a device", "folder", "4 TiB"],
+)
+def test_what_is_no_cache_file_is_noted_at_once(put: Callable[[Path], object], found: str, tmp_path: Path) -> None:
+    cache = replaced(tmp_path, put)
+    assert cache.read() is None
+    assert [note.found for note in cache.notes] == [found]
+
+
+def test_a_header_that_promises_what_memory_cannot_hold_is_noted(tmp_path: Path) -> None:
+    cache = written(tmp_path)
+    path = sorted(tmp_path.iterdir())[0]
+    header, length = bytearray(path.read_bytes()[:128]), 2**42
+    struct.pack_into("<Q", header, 104, length)
+    with path.open("wb") as file:
+        file.write(header)
+        file.truncate(128 + length)
+    assert cache.read() is None
+    assert [note.found for note in cache.notes] == [f"{length} bytes, more than {2**31}"]
+
+
+@pytest.mark.parametrize("target", ["precious", "nothing"])
+def test_a_link_in_a_cache_files_place_is_replaced_and_not_followed(target: str, tmp_path: Path) -> None:
+    folder, victim = tmp_path / "cache", tmp_path / target
+    folder.mkdir()
+    (tmp_path / "precious").write_bytes(b"mine")
+    cache = replaced(folder, lambda path: path.symlink_to(victim))
+    cache.write(FILES)
+    assert (tmp_path / "precious").read_bytes() == b"mine"
+    assert not (tmp_path / "nothing").exists()
+    assert cache.read() == FILES
+
+
+def test_a_fifo_in_a_cache_files_place_is_replaced(tmp_path: Path) -> None:
+    cache = replaced(tmp_path, os.mkfifo)
+    cache.write(FILES)
+    assert cache.read() == FILES
+
+
+def test_a_cached_model_with_another_interface_is_prepared_anew(tmp_path: Path) -> None:
+    """Whoever may write there can make checksums right; a model that does not fit the step's buffers is noticed still."""
+    driver = device_list.device("caching:nnapi-sample_float_fast")
+
+    def cached(model: Model) -> CacheRecord:
+        compilation = Compilation.create_for_devices(model, [driver])
+        compilation.set_caching(tmp_path, TOKEN)
+        return compilation.finish().cache[0]
+
+    # The token stands for the model: the client's promise is broken here.
+    assert cached(MODEL).result == "written"
+    record = cached(add_then(dims=(3, 5)))
+    assert record.result == "written"
+    assert "the step's inputs and outputs" in str(record.notes[0])
+    assert cached(add_then(dims=(3, 5))).result == "read"
 
 
 # -- the driver that is shipped ---------------------------------------------------------------------------------------

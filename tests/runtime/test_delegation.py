@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nnbridge.errors import BadDataError
-from nnbridge.model import Model, Subgraph
+from nnbridge.model import Model, Source, Subgraph
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partition_limits import delegated_partitions
@@ -115,25 +116,53 @@ def test_partitions_are_those_of_passes_over_the_nodes(data: st.DataObject) -> N
     assert [set(members) for members in found] == by_passes(model.main, delegated)
 
 
-def renamed(model: Model, names: list[str]) -> Model:
-    """The model with other names of its operations' operators."""
-    pairs = zip(model.main.operations, names, strict=True)
-    return replace(model, main=replace(model.main, operations=tuple(replace(o, name=name) for o, name in pairs)))
+def sourced(model: Model, sources: Sequence[Source | None]) -> Model:
+    """The model with these operators of the source file."""
+    pairs = zip(model.main.operations, sources, strict=True)
+    return replace(model, main=replace(model.main, operations=tuple(replace(o, source=source) for o, source in pairs)))
 
 
 def test_operations_of_one_operator_count_as_one() -> None:
-    # "0: SPLIT" made three operations, which still count less than two operators.
-    named = renamed(chain("AAANAA"), ["0: SPLIT", "0: SPLIT", "0: SPLIT", "1: NEG", "2: ABS", "3: ABS"])
-    assert places(limited(named, 1)) == [CPU] * 4 + ["takes ABS"] * 2
+    # One SPLIT became three operations, which still count less than two operators.
+    split = Source(0, "SPLIT")
+    model = sourced(chain("AAANAA"), [split, split, split, Source(1, "NEG"), Source(2, "ABS"), Source(3, "ABS")])
+    assert places(limited(model, 1)) == [CPU] * 4 + ["takes ABS"] * 2
 
 
 def test_an_operator_that_drivers_take_only_in_part_stays_on_the_cpu() -> None:
-    model = renamed(chain("AANAA"), ["0: ABS", "1: PRELU", "1: PRELU", "2: ABS", "3: ABS"])
+    prelu = Source(1, "PRELU")
+    model = sourced(chain("AANAA"), [Source(0, "ABS"), prelu, prelu, Source(2, "ABS"), Source(3, "ABS")])
     compilation = limited(model, 3)
     assert places(compilation) == ["takes ABS", CPU, CPU, "takes ABS", "takes ABS"]
     assert "whole" in str(compilation.plan.placements[1].answers[0].reason)
     # NNAPI itself knows no operators.
     assert places(limited(model, 0)) == ["takes ABS", "takes ABS", CPU, "takes ABS", "takes ABS"]
+
+
+def test_operations_without_a_source_are_operators_of_their_own() -> None:
+    # Names decide nothing, whatever they look like.
+    model = chain("ANAA")
+    names = ["0: ABS", "1: NEG", "2: ABS", "2: ABS"]
+    operations = tuple(replace(o, name=name) for o, name in zip(model.main.operations, names, strict=True))
+    named = replace(model, main=replace(model.main, operations=operations))
+    assert places(limited(named, 1)) == [CPU, CPU, "takes ABS", "takes ABS"]
+
+
+def test_operators_of_inlined_subgraphs_come_where_their_caller_stands() -> None:
+    # In the file: 3 NEG, 4 a call of a subgraph whose operator 0 is ABS, 5 ABS of the first. NEG is the first node and stays, so
+    # that both ABS are ready afterwards and make one partition; with the inner index alone they would make two.
+    graph = Graph()
+    x = graph.operand("x")
+    negated = graph.add("NEG", [x])
+    made = graph.finish([x], [graph.add("ABS", [x]), graph.add("ABS", [negated])])
+    after = made.main.consumers[next(o for o in made.main.operations if o.type == NEG).outputs[0]]
+    operators = {
+        i: Source(3, "NEG") if o.type == NEG else Source(5, "ABS") if i in after else Source(0, "ABS", 1, (4,))
+        for i, o in enumerate(made.main.operations)
+    }
+    model = sourced(made, [operators[i] for i in range(3)])
+    delegated = [o.type == ABS for o in model.main.operations]
+    assert [len(members) for members in delegated_partitions(model.main, delegated)] == [2]
 
 
 def test_a_partition_may_be_shared_by_several_drivers() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
@@ -18,6 +20,7 @@ from nnbridge.errors import (
     BadStateError,
     InputError,
     MissedDeadlineTransientError,
+    OutOfMemoryError,
     OutputInsufficientSizeError,
 )
 from nnbridge.model import Model
@@ -227,3 +230,58 @@ def test_the_reference_kernels_alone_give_the_same_answers() -> None:
     expected = Compilation.create_for_devices(model, [cpu()])
     expected.finish()
     np.testing.assert_array_equal(Execution(compilation).run([X])["y"], Execution(expected).run([X])["y"])
+
+
+# -- what Python callers may hand over ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [[[1, -2, 3, -4]], ((1.0, -2.0, 3.0, -4.0),), [np.float32([1, -2, 3, -4])]])
+def test_lists_of_numbers_are_converted(value: ArrayLike) -> None:
+    [y] = Execution(finished(unary_chain(OperationCode.ABS))).run({"x": value}).values()
+    np.testing.assert_array_equal(y, np.float32([[1, 2, 3, 4]]))
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(b"0123456789abcdef", "bytes"), ("text", "str"), ([["a", "b", "c", "d"]], "'a'"), ([[1, 2], [3]], "inhomogeneous")],
+)
+def test_what_is_no_array_is_refused_with_one_message(value: object, found: str) -> None:
+    with pytest.raises(BadDataError, match=found):
+        Execution(finished(unary_chain(OperationCode.ABS))).run({"x": value})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("value", [[[0, 1, 2, 256]], [[0, 1, 2, -1]], [[0, 1, 2, 2.5]]])
+def test_numbers_that_the_element_type_does_not_have_are_refused(value: ArrayLike) -> None:
+    builder = ModelBuilder()
+    x, y = (builder.add_operand(OperandCode.TENSOR_QUANT8_ASYMM, (1, 4), scale=1.0) for _ in range(2))
+    builder.add_operation(OperationCode.RELU, [x], [y])
+    builder.identify_inputs_and_outputs([x], [y])
+    with pytest.raises(BadDataError, match="numbers of uint8"):
+        Execution(finished(builder.finish())).run([value])
+
+
+def test_outputs_that_memory_cannot_hold_are_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    execution = Execution(finished(unary_chain(OperationCode.ABS)))
+
+    def nothing_left(*args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("nnbridge.runtime.plan_runner.np.empty", nothing_left)
+    with pytest.raises(OutOfMemoryError, match="16 bytes"):
+        execution.run([np.zeros((1, 4), np.float32)])
+
+
+def test_devices_may_be_named() -> None:
+    compilation = Compilation.create(unary_chain(OperationCode.ABS), ["nnapi-sample_float_fast"])
+    assert compilation.finish().device_of(0).name == "nnapi-sample_float_fast"
+    single = Compilation.create_for_devices(unary_chain(OperationCode.ABS), ["nnapi-reference"])
+    assert single.explicit_single
+
+
+@pytest.mark.parametrize("create", [Compilation.create, Compilation.create_for_devices])
+def test_a_device_twice_or_none_is_refused(create: Callable[..., Compilation]) -> None:
+    model = unary_chain(OperationCode.ABS)
+    with pytest.raises(BadDataError, match="each device once, found nnapi-sample_all, nnapi-sample_all"):
+        create(model, ["nnapi-sample_all"] * 2)
+    with pytest.raises(BadDataError, match="devices or their names, found int"):
+        create(model, [1])

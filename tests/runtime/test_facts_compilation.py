@@ -73,7 +73,7 @@ def test_c1_create_takes_all_devices_in_order_with_fallback() -> None:
 
 
 def test_c2_create_for_devices_takes_exactly_these_without_fallback() -> None:
-    with pytest.raises(BadDataError, match="device that takes"):
+    with pytest.raises(BadDataError, match="device that supports"):
         Compilation.create_for_devices(MODEL, [Driver("a", frozenset({FLOOR}))]).finish()
     both = Compilation.create_for_devices(MODEL, [Driver("a", frozenset({FLOOR})), device_list.cpu()])
     assert names(both) == ["nnapi-reference", "a"]

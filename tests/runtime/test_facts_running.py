@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nnbridge.devices import cpu
-from nnbridge.devices.device import OutputShape, Result
+from nnbridge.devices.cpu import CpuDevice
+from nnbridge.devices.device import OutputShape, PreparedModel, Result
 from nnbridge.errors import NnapiError, OpFailedError, OutputInsufficientSizeError
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation, PartitioningMode
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, ResultCode
 from tests.graphs import unary_chain
-from tests.runtime.drivers import CannotPrepare, Driver
+from tests.runtime.drivers import CannotPrepare, Driver, FailsToExecute
 from tests.runtime.planning import Graph, compiled, picky, program, scripted
 
 ABS, NEG = OperationCode.ABS, OperationCode.NEG
@@ -235,6 +238,30 @@ def test_r18_a_step_on_the_cpu_grows_its_temporaries_as_well() -> None:
     [y], execution = run(compiled(growing(), driver), X)
     np.testing.assert_array_equal(y, -np.abs(X))
     assert execution.report.fallback is None
+
+
+class CountingCpu(CpuDevice):
+    """The CPU, with the number of its preparations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared: list[Model] = []
+
+    def prepare_model(self, model: Model, *args: Any, **options: Any) -> PreparedModel:
+        self.prepared.append(model)
+        return super().prepare_model(model, *args, **options)
+
+
+@pytest.mark.parametrize("codes", [(ABS,), (ABS, NEG)], ids=["the whole model", "one step of two"])
+def test_r17_r20_what_falls_back_is_prepared_for_the_cpu_once(codes: tuple[OperationCode, ...]) -> None:
+    cpu = CountingCpu()
+    drivers = [FailsToExecute("fails", frozenset({ABS})), Driver("works", frozenset({NEG}))]
+    compilation = Compilation.create(unary_chain(*codes), [*drivers, cpu])
+    compilation.finish()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: Execution(compilation).run([np.float32([[-1, 2, -3, 4]])])["y"], range(20)))
+    assert all((np.abs(answer) == [[1, 2, 3, 4]]).all() for answer in answers)
+    assert len(cpu.prepared) == 1
 
 
 def test_r20_full_fallback_computes_everything_anew() -> None:

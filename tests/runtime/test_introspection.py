@@ -469,7 +469,7 @@ def test_fail_after_interpreted_while() -> None:
     compilation = Compilation.create(cast_loop(), [driver])
     plan = compilation.finish()
     kinds = [type(step).__name__ for step in plan.partition.program]
-    assert kinds == ["WhileStep", "Step", "GotoStep", "Step", "GotoStep", "Step"]
+    assert kinds == ["WhileStep", "ExecutionStep", "GotoStep", "ExecutionStep", "GotoStep", "ExecutionStep"]
     assert [plan.devices[step.device].name for step in plan.steps] == ["nnapi-reference", "nnapi-reference", driver.name]
     execution = Execution(compilation)
     root = execution.run({"f": np.float32([144, 25]), "b": np.zeros(1, np.uint8)})["root"]

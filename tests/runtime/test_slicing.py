@@ -53,7 +53,7 @@ def test_s6_a_device_that_complies_with_everything_gets_the_whole_model() -> Non
 def test_s6_operations_above_the_device_are_removed() -> None:
     model = unary_chain(FLOOR, ABS, RELU)
     part = Slices(model).for_device(Driver("old", feature_level=2))
-    assert part.kept == tuple(i for i, o in enumerate(model.main.operations) if o.type != ABS)
+    assert part.included == tuple(i for i, o in enumerate(model.main.operations) if o.type != ABS)
     (refused,) = part.refused.values()
     assert str(refused) == "ABS: expected feature level 2 at most, the device's, found level 3"
 

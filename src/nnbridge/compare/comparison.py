@@ -18,8 +18,9 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import Sample, in_model, named_outputs
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model
-from nnbridge.runtime.compilation import Compilation, Share
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.plan import Share
 from nnbridge.runtime.states import States
 
 RELATIVE_TOLERANCE = 1e-4

@@ -24,9 +24,8 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.declaration import OperationDef
 from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, resolve, runs_directly
-from nnbridge.types import Lifetime, OperandCode, OperationCode, operation_name
+from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, Lifetime, OperandCode, OperationCode, operation_name
 
-DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
 _BOUND_PROGRAMS = 8
 """How many sets of input shapes stay bound at a time."""
 

@@ -1,7 +1,7 @@
 """Devices: the protocol for drivers, NNAPI's CPU, the host, AOSP's sample drivers, and the list of all of them.
 
 A third party's device is published under the entry point group ``nnbridge.devices`` (an instance of
-:class:`~nnbridge.devices.device.Device`, or a function that gives one).
+:class:`~nnbridge.devices.device.Device`, or a function that returns one).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def drivers() -> tuple[Device, ...]:
         try:
             found.append(_load(point.value))
         except NnbridgeError as error:
-            # As on Android: a driver that cannot be had is told in the log and is not listed; the others are.
+            # As on Android: a driver that cannot be loaded is logged and not listed; the others are.
             LOG.warning("not listed: %s", error)
     return tuple(_registered(device) for device in found)
 
@@ -67,7 +67,7 @@ def device(name: str) -> Device:
     ``module:Attribute`` loads a device from Python code. ``NAME@LEVEL`` is the driver as one of a lower feature level.
 
     ``process:NAME`` is the device NAME in a process of its own, ``socket:PATH`` one that is served there; each of these gives
-    the same device at every call. ``caching:NAME`` is the driver NAME as one that keeps its compiled models.
+    the same device at every call. ``caching:NAME`` is the driver NAME as one that caches its compiled models.
     """
     if name.startswith(_CACHING):
         return CachingDevice(device(name.removeprefix(_CACHING)))
@@ -78,7 +78,7 @@ def device(name: str) -> Device:
         return _at_level(device(base), int(level))
     found = next((d for d in all_devices() if d.name == name), None)
     if found is not None and found.kind == "host":
-        raise InputError(Reason("a driver or the CPU; the host takes what they leave, unasked", name, operand="--device"))
+        raise InputError(Reason("a driver or the CPU; the host is added by itself", name, operand="--device"))
     if found is not None:
         return found
     if SUFFIX in name:
@@ -111,12 +111,12 @@ def _at_level(found: Device, level: int) -> Device:
 
 
 def _from_file(name: str) -> Device:
-    path, _, wanted = name.partition("#")
+    path, _, requested = name.partition("#")
     found = load_profiles(Path(path))
-    chosen = [device for device in found if wanted in ("", device.name)]
+    chosen = [device for device in found if requested in ("", device.name)]
     if len(chosen) != 1:
         names = ", ".join(device.name for device in found)
-        raise InputError(Reason(f"one device of the file ({path}#NAME, of {names})", wanted or "none", operand="--device"))
+        raise InputError(Reason(f"one device of the file ({path}#NAME, of {names})", requested or "none", operand="--device"))
     return chosen[0]
 
 

@@ -1,7 +1,7 @@
-"""``caching:NAME``: any driver as one that keeps its compiled models, to try compilation caching with.
+"""``caching:NAME``: any driver as one that caches its compiled models, to try compilation caching with.
 
-What it keeps as its one model cache file is the model that it was given, saved as ``nnbridge convert`` does. Prepared from the
-cache it is read from there, so that the runtime does not hand the model over again.
+Its one model cache file is the step's model, saved as ``nnbridge convert`` does, so that the model is prepared from there
+without the runtime.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from nnbridge.devices.device import CacheFiles, Capabilities, Device, PreparedModel, PrepareModelConfig, Support
+from nnbridge.devices.device import CacheFiles, Capabilities, Device, Interface, PreparedModel, PrepareModelConfig, Support
 from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
 from nnbridge.extensions import Extension
 from nnbridge.model import Model
 from nnbridge.storage import model_in, write_model
-from nnbridge.types import POOL_ALIGNMENT, PreferenceCode, PriorityCode
+from nnbridge.types import POOL_ALIGNMENT
 
 _SETTINGS = POOL_ALIGNMENT
 """Bytes before the model, the first two of which are preference and priority."""
@@ -47,18 +47,8 @@ class CachingDevice(Device):
         """One model cache file."""
         return 1, 0
 
-    def prepare_model(
-        self,
-        model: Model,
-        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
-        priority: int = PriorityCode.MEDIUM,
-        deadline: int | None = None,
-    ) -> PreparedModel:
-        """On the driver, without a cache."""
-        return self._inner.prepare_model(model, preference, priority, deadline)
-
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        """On the driver; what it was given goes into the cache."""
+        """On the driver; the model goes into the cache."""
         prepared = self._inner.prepare_model_with_config(model, config)
         if config.save is not None:
             file = io.BytesIO()
@@ -74,4 +64,6 @@ class CachingDevice(Device):
             model = model_in(data[_SETTINGS:], data, self.name)
         except ConversionError as error:
             raise OpFailedError(error.reason) from error
-        return self._inner.prepare_model(model, data[0], data[1], deadline)
+        prepared = self._inner.prepare_model_with_config(model, PrepareModelConfig(data[0], data[1], deadline))
+        prepared.interface = Interface.of(model)
+        return prepared

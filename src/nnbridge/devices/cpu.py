@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.cpu.executor import DEFAULT_LOOP_TIMEOUT_NS, Executor, Limits
+from nnbridge.cpu.executor import Executor, Limits
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -28,6 +28,7 @@ from nnbridge.model import Model, Operand, Operation, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.types import (
+    DEFAULT_LOOP_TIMEOUT_NS,
     TYPE_FACTS,
     DeviceTypeCode,
     OperationCode,

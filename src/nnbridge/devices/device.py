@@ -2,7 +2,7 @@
 
 The protocol is that of NNAPI's drivers (``IDevice``, ``IPreparedModel``, HAL 1.3 and AIDL), in Python's terms. A driver
 answers with values; what it may raise is an :class:`~nnbridge.errors.NnapiError`. Anything else it does wrong becomes
-the NNAPI error that Android gives.
+the NNAPI error that Android reports.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Performance:
     exec_time: float = UNLISTED
     power_usage: float = UNLISTED
 
-    def figure(self, preference: int) -> float:
-        """The figure that a preference looks at: power for LOW_POWER, time otherwise."""
+    def value(self, preference: int) -> float:
+        """The figure that a preference compares: power for LOW_POWER, time otherwise."""
         return self.power_usage if preference == PreferenceCode.LOW_POWER else self.exec_time
 
 
@@ -79,7 +79,7 @@ _RATED = [code for code in OperandCode if code < OperandCode.MODEL]
 def uniform_capabilities(
     other: Performance, float32: Performance | None = None, relaxed: Performance | None = None
 ) -> Capabilities:
-    """Figures as the sample drivers give them: one for most types, one for float32, one for relaxed float32."""
+    """Figures as the sample drivers have them: one for most types, one for float32, one for relaxed float32."""
     float32 = float32 or other
     relaxed = relaxed or float32
     floats = (OperandCode.FLOAT32, OperandCode.TENSOR_FLOAT32)
@@ -114,7 +114,7 @@ LONGEST_TIMEOUT_NS = 20 * 86_400 * 1_000_000_000
 
 
 def deadline_after(nanoseconds: int | None) -> int | None:
-    """The deadline that a time-out gives from now on; None for none."""
+    """The deadline of a time-out that starts now; None for none."""
     return None if nanoseconds is None or nanoseconds > LONGEST_TIMEOUT_NS else time.monotonic_ns() + nanoseconds
 
 
@@ -143,7 +143,7 @@ MAX_CACHE_FILES = 32
 
 @dataclass(frozen=True, slots=True)
 class CacheFiles:
-    """What a device keeps of a compiled model: the contents of its model cache files and of its data cache files.
+    """What a device stores of a compiled model: the contents of its model cache files and of its data cache files.
 
     The model cache is for what must not be tampered with, the data cache for what only would change the answer (constants).
     """
@@ -168,8 +168,26 @@ class PrepareModelConfig:
     """Extension attributes: extension name, number within the extension, value."""
 
 
+@dataclass(frozen=True)
+class Interface:
+    """Type, dimensions, scale and zero point of each input and output of a model."""
+
+    inputs: tuple[tuple[int, tuple[int, ...], float, int], ...]
+    outputs: tuple[tuple[int, tuple[int, ...], float, int], ...]
+
+    @classmethod
+    def of(cls, model: Model) -> Interface:
+        """A model's interface."""
+        main = model.main
+        sides = ([main.operands[i] for i in side] for side in (main.inputs, main.outputs))
+        return cls(*(tuple((o.type, o.dims, o.scale, o.zero_point) for o in side) for side in sides))
+
+
 class PreparedModel(ABC):
     """A model that a device is ready to run (``IPreparedModel``). May be executed from several threads."""
+
+    interface: Interface | None = None
+    """Of a model that was prepared from the cache, if the device knows it: the runtime compares it with the step's."""
 
     @abstractmethod
     def execute(self, request: Request) -> Result:
@@ -211,7 +229,6 @@ class Device(ABC):
         """``getSupportedExtensions``."""
         return ()
 
-    @abstractmethod
     def prepare_model(
         self,
         model: Model,
@@ -219,14 +236,28 @@ class Device(ABC):
         priority: int = PriorityCode.MEDIUM,
         deadline: int | None = None,
     ) -> PreparedModel:
-        """``prepareModel``: raise an NnapiError if it cannot be done."""
+        """``prepareModel``: raise an NnapiError if it cannot be done.
+
+        A device has this method or :meth:`prepare_model_with_config`; each calls the other by default.
+        """
+        return self.prepare_model_with_config(model, PrepareModelConfig(preference, priority, deadline))
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        """``prepareModelWithConfig``, which the runtime calls: for devices that cache or that know attributes.
+        """``prepareModelWithConfig``, which the runtime calls: for devices that cache or that read attributes.
 
-        ``config.save`` takes the cache files, as many as :meth:`number_of_cache_files_needed` says, before this returns.
+        ``config.save`` accepts the cache files, as many as :meth:`number_of_cache_files_needed` states, before this returns.
         """
         return self.prepare_model(model, config.preference, config.priority, config.deadline)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A class that has one of the two replaces both of the class that it derives from.
+        names = {"prepare_model", "prepare_model_with_config"}
+        if len(own := names & vars(cls).keys()) == 1:
+            (other,) = names - own
+            setattr(cls, other, getattr(Device, other))
+        if cls.prepare_model is Device.prepare_model and cls.prepare_model_with_config is Device.prepare_model_with_config:
+            raise TypeError(f"{cls.__name__} has neither prepare_model nor prepare_model_with_config")
 
     def number_of_cache_files_needed(self) -> tuple[int, int]:
         """``getNumberOfCacheFilesNeeded``: model cache files and data cache files, at most 32 each; two 0s: no caching."""

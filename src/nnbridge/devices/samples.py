@@ -1,8 +1,8 @@
 """The sample drivers of AOSP (``driver/sample``), with their claims and figures.
 
 All compute with the CPU executor; they differ in what they claim. Each rule looks at what the C++ driver looks at and no
-further: ``float_*`` take any operation whose first input is TENSOR_FLOAT32, ``minimal`` three operations, ``quant`` 8-bit
-asymmetric data (SELECT is judged by its second input), ``all`` and ``full`` everything but extensions.
+further: ``float_*`` support any operation whose first input is TENSOR_FLOAT32, ``minimal`` three operations, ``quant`` 8-bit
+asymmetric data (of SELECT the second input decides), ``all`` and ``full`` everything but extensions.
 """
 
 from __future__ import annotations
@@ -17,23 +17,17 @@ from nnbridge.devices.device import (
     Device,
     Performance,
     PreparedModel,
+    PrepareModelConfig,
     Support,
     uniform_capabilities,
 )
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
-from nnbridge.types import (
-    QUANTISED_8BIT_ASYMM,
-    DeviceTypeCode,
-    OperandCode,
-    OperationCode,
-    PreferenceCode,
-    PriorityCode,
-)
+from nnbridge.types import QUANTISED_8BIT_ASYMM, DeviceTypeCode, OperandCode, OperationCode
 
 Claim: TypeAlias = "Callable[[Model, Operation], Reason | None]"
-"""Why a driver does not take an operation; None if it does."""
+"""Why a driver does not support an operation; None if it does."""
 
 
 def _no_extension(model: Model, operation: Operation) -> Reason | None:
@@ -41,7 +35,7 @@ def _no_extension(model: Model, operation: Operation) -> Reason | None:
     return None if extension is None else Reason("an operation of NNAPI itself", f"one of {extension[0]}")
 
 
-def _input_of(model: Model, operation: Operation, index: int, wanted: frozenset[OperandCode]) -> Reason | None:
+def _input_of(model: Model, operation: Operation, index: int, codes: frozenset[OperandCode]) -> Reason | None:
     """The rule on the type of one input, which extension operations and those without inputs never meet."""
     name = model.operation_name(operation)
     refused = _no_extension(model, operation)
@@ -50,9 +44,9 @@ def _input_of(model: Model, operation: Operation, index: int, wanted: frozenset[
     if len(operation.inputs) <= index:
         return Reason(f"at least {index + 1} inputs", str(len(operation.inputs)), name)
     code = model.main.operands[operation.inputs[index]].type
-    if code in wanted:
+    if code in codes:
         return None
-    rule = " or ".join(sorted(t.name for t in wanted))
+    rule = " or ".join(sorted(t.name for t in codes))
     return Reason(rule, TYPES.readable(code), name, f"input {index}")
 
 
@@ -76,14 +70,10 @@ def _quant_claim(model: Model, operation: Operation) -> Reason | None:
     return _input_of(model, operation, index, QUANTISED_8BIT_ASYMM)
 
 
-def _all_claim(model: Model, operation: Operation) -> Reason | None:
-    return _no_extension(model, operation)
-
-
 def _full_claim(model: Model, operation: Operation) -> Reason | None:
     if operation.type == OperationCode.OEM_OPERATION:
         return Reason("no OEM operation", "OEM_OPERATION", "OEM_OPERATION")
-    return _all_claim(model, operation)
+    return _no_extension(model, operation)
 
 
 @dataclass(frozen=True)
@@ -108,15 +98,9 @@ class SampleDriver(Device):
         """The driver's claim for each operation."""
         return [self.claim(model, operation) or True for operation in model.main.operations]
 
-    def prepare_model(
-        self,
-        model: Model,
-        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
-        priority: int = PriorityCode.MEDIUM,
-        deadline: int | None = None,
-    ) -> PreparedModel:
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """BAD_DATA for a limited driver if an operation is not supported."""
-        check_deadline(deadline)
+        check_deadline(config.deadline)
         if self.limited:
             refused = next((r for o in model.main.operations if (r := self.claim(model, o))), None)
             if refused is not None:
@@ -141,7 +125,7 @@ SAMPLE_DRIVERS: tuple[SampleDriver, ...] = (
     SampleDriver("nnapi-sample_float_slow", _float_claim, _figures(_EVEN, (1.3, 0.7), (1.2, 0.6))),
     SampleDriver("nnapi-sample_minimal", _minimal_claim, _figures(_EVEN, (0.4, 0.5), (0.4, 0.5))),
     SampleDriver("nnapi-sample_quant", _quant_claim, _figures((50.0, 1.0))),
-    SampleDriver("nnapi-sample_all", _all_claim, _figures((1.1, 1.1)), limited=False),
+    SampleDriver("nnapi-sample_all", _no_extension, _figures((1.1, 1.1)), limited=False),
     # The canonical full device of driver/sample/CanonicalDevice.cpp.
     SampleDriver("nnapi-sample_full", _full_claim, _figures(_EVEN), limited=False),
 )

@@ -38,9 +38,15 @@ from nnbridge.operations.validation import check_operand_type
 from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation, PartitioningMode, supported_operations
 from nnbridge.runtime.event import Event
-from nnbridge.runtime.execution import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS, UNKNOWN_DURATION, Execution
+from nnbridge.runtime.execution import UNKNOWN_DURATION, Execution
 from nnbridge.runtime.memory import Memory, MemoryDesc
-from nnbridge.types import RUNTIME_FEATURE_LEVEL, FeatureLevel, ResultCode
+from nnbridge.types import (
+    DEFAULT_LOOP_TIMEOUT_NS,
+    MAX_LOOP_TIMEOUT_NS,
+    RUNTIME_FEATURE_LEVEL,
+    FeatureLevel,
+    ResultCode,
+)
 
 # -- devices ---------------------------------------------------------------------------------------------------------
 
@@ -375,7 +381,9 @@ def placements(compilation: Compilation) -> Iterator[str]:
     for source, placement in plan.placed():
         model, within = plan.partition.sources[source].model, plan.partition.within(source)
         name = model.operation_name(model.main.operations[placement.operation])
-        offers = (f"{a.device} {a.figure:g}" if a.figure is not None else f"{a.device}: {a.reason}" for a in placement.answers)
+        offers = (
+            f"{a.device}: {a.reason}" if a.performance is None else f"{a.device} {a.performance:g}" for a in placement.answers
+        )
         goes = f"{name} goes to {plan.device_of(placement.operation, source).name} ({'; '.join(offers)})"
         yield f"operation {placement.operation} {f'({within}) ' if within else ''}{goes}"
 

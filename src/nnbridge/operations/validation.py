@@ -9,17 +9,22 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
 
 from nnbridge.errors import Reason
 from nnbridge.extensions import TYPES
-from nnbridge.model import Location, Model, Operand, Operation, Subgraph
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.control_flow import check_control_flow, has_unknown_boundary
 from nnbridge.operations.declaration import OperationDef
 from nnbridge.operations.matching import match
 from nnbridge.types import (
+    CONTROL_FLOW,
+    EXTENSION_PREFIX_SHIFT,
     TYPE_FACTS,
+    WRITTEN,
     FeatureLevel,
     Lifetime,
     OperandCode,
@@ -36,6 +41,10 @@ _WITHOUT_PLACE = (
     Lifetime.SUBGRAPH_OUTPUT,
     Lifetime.NO_VALUE,
 )
+_NOWHERE = Location()
+_NO_VALUE = Lifetime.NO_VALUE
+_Kind: TypeAlias = "tuple[int, tuple[int, ...], float, int, int | None, bool, bool]"
+"""What validation reads of an operand: type, dims, scale, zero point, channel dimension, present, constant."""
 _EXTENSION_NAME = re.compile(r"[a-z0-9_]*\.[a-z0-9_.]*")
 
 
@@ -55,8 +64,8 @@ class Verdict:
 
 def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point: int) -> Reason | None:
     """What ``addOperand`` refuses: unknown types, scalars with dimensions, bad quantisation, tensors too large."""
-    name = type_name(code)
     if is_extension(code):
+        name = type_name(code)
         declared = TYPES.operand_type(code)
         if declared is None:
             return Reason("an operand type of a registered extension", TYPES.readable(code))
@@ -64,9 +73,9 @@ def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point:
             return Reason("scale 0 and zero point 0 for an extension type", f"{scale}, {zero_point}", operand=name)
         tensor, size = declared.is_tensor, declared.byte_size
     elif code not in TYPE_FACTS:
-        return Reason("a known operand type", name)
+        return Reason("a known operand type", type_name(code))
     else:
-        facts = TYPE_FACTS[code]
+        name, facts = type_name(code), TYPE_FACTS[code]
         tensor, size = facts.tensor, facts.size
         if facts.scale == "positive" and not (scale > 0 and math.isfinite(scale)):
             return Reason("a scale above 0", str(scale), operand=name)
@@ -104,26 +113,66 @@ def byte_size(operand: Operand) -> int | None:
 
 def operand_level(operand: Operand) -> int:
     """The feature level that an operand needs by itself: its type's, and 3 for a tensor of unknown rank."""
-    if is_extension(operand.type):
+    return _level(operand.type, operand.dims)
+
+
+def _level(code: int, dims: tuple[int, ...]) -> int:
+    if is_extension(code):
         return FeatureLevel.LEVEL_3
-    facts = TYPE_FACTS[operand.type]
-    return max(facts.since, FeatureLevel.LEVEL_3) if facts.tensor and not operand.dims else facts.since
+    facts = TYPE_FACTS[code]
+    return max(facts.since, FeatureLevel.LEVEL_3) if facts.tensor and not dims else facts.since
 
 
 def validate_operation(
     operation: Operation, operands: Sequence[Operand], model: Model | None = None, subgraph: Subgraph | None = None
 ) -> Verdict:
-    """One operation against its declaration. ``model`` and ``subgraph`` are needed for IF and WHILE only."""
-    level = max((operand_level(operands[i]) for i in (*operation.inputs, *operation.outputs)), default=1)
-    if is_extension(operation.type):
+    """One operation against its declaration. ``model`` and ``subgraph`` are needed for IF and WHILE only.
+
+    Networks repeat the same few kinds of operations, and each stage validates what it gets: verdicts are cached. Those that
+    involve an extension are not, as the prefix in its code may come to stand for another one.
+    """
+    inputs = tuple([_kind(operands[i]) for i in operation.inputs])
+    outputs = tuple([_kind(operands[i]) for i in operation.outputs])
+    if any(kind[0] >> EXTENSION_PREFIX_SHIFT for kind in (*inputs, *outputs)):
+        verdict = _verdict(operation.type, inputs, outputs)
+    else:
+        verdict = _cached_verdict(operation.type, inputs, outputs)
+    if operation.type not in CONTROL_FLOW or model is None or subgraph is None or not verdict.valid:
+        return verdict
+    reason = check_control_flow(model, subgraph, operation)
+    unknown = operation.type == OperationCode.WHILE and has_unknown_boundary(model, subgraph, operation)
+    return Verdict(verdict.level, reason, runtime_only=unknown)
+
+
+def _kind(operand: Operand) -> _Kind:
+    quant = operand.channel_quant
+    return (
+        operand.type,
+        operand.dims,
+        operand.scale,
+        operand.zero_point,
+        None if quant is None else quant.channel_dim,
+        operand.lifetime is not _NO_VALUE,
+        operand.is_constant,
+    )
+
+
+def _arg(kind: _Kind) -> Arg:
+    code, dims, scale, zero_point, channel_dim, present, constant = kind
+    quant = None if channel_dim is None else ChannelQuant((), channel_dim)
+    return Arg(code, dims, scale, zero_point, quant, present=present, constant=constant)
+
+
+def _verdict(code: int, input_kinds: tuple[_Kind, ...], output_kinds: tuple[_Kind, ...]) -> Verdict:
+    level = max((_level(kind[0], kind[1]) for kind in (*input_kinds, *output_kinds)), default=1)
+    if is_extension(code):
         return Verdict(max(level, FeatureLevel.LEVEL_3))
-    if operation.type == OperationCode.OEM_OPERATION:
+    if code == OperationCode.OEM_OPERATION:
         return Verdict(level)
-    declared = definition(operation.type)
+    declared = definition(code)
     if declared is None:
-        return Verdict(reason=Reason("a known operation", operation_name(operation.type)))
-    inputs = [Arg.of(operands[i], present=operands[i].lifetime is not Lifetime.NO_VALUE) for i in operation.inputs]
-    outputs = [Arg.of(operands[i]) for i in operation.outputs]
+        return Verdict(reason=Reason("a known operation", operation_name(code)))
+    inputs, outputs = tuple(map(_arg, input_kinds)), tuple(map(_arg, output_kinds))
     found = match(declared, [a.type for a in inputs], [a.type for a in outputs])
     if isinstance(found, Reason):
         return Verdict(reason=found)
@@ -131,12 +180,10 @@ def validate_operation(
     reason = _check_ranks(call) or next((r for check in declared.build_checks if (r := check(call))), None)
     if reason is not None:
         return Verdict(reason=reason)
-    level = max(level, found.level, _rules_level(declared, call))
-    if not declared.control_flow or model is None or subgraph is None:
-        return Verdict(level)
-    reason = check_control_flow(model, subgraph, operation)
-    unknown = operation.type == OperationCode.WHILE and has_unknown_boundary(model, subgraph, operation)
-    return Verdict(level, reason, runtime_only=unknown)
+    return Verdict(max(level, found.level, _rules_level(declared, call)))
+
+
+_cached_verdict = lru_cache(maxsize=4096)(_verdict)
 
 
 def _check_ranks(call: Call) -> Reason | None:
@@ -162,7 +209,7 @@ def _rules_level(declared: OperationDef, call: Call) -> int:
 
 def validate_operand(operand: Operand, index: int, model: Model) -> Reason | None:
     """An operand of a finished model: type, quantisation, lifetime and the place of its value."""
-    label = f"operand {index}" + (f" {operand.name}" if operand.name else "")
+    label = f"operand {index} {operand.name}" if operand.name else f"operand {index}"
     broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
     if broken is not None:
         return Reason(broken.rule, broken.found, broken.operation, label)
@@ -180,7 +227,7 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
     at = operand.location
     if operand.lifetime is Lifetime.SUBGRAPH and not (0 <= at.offset < len(model.referenced) and at.pool == at.length == 0):
         return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}", operand=label)
-    if operand.lifetime in _WITHOUT_PLACE and at != Location():
+    if operand.lifetime in _WITHOUT_PLACE and at != _NOWHERE:
         return Reason("no place for an operand without value", f"{at.offset}+{at.length}", operand=label)
     if not operand.is_constant:
         return None
@@ -274,16 +321,15 @@ def _check_interface(subgraph: Subgraph) -> Reason | None:
 
 def _check_run_order(subgraph: Subgraph) -> Reason | None:
     """Every operand is written once, before it is read."""
-    waiting = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
-    known = {i for i, operand in enumerate(subgraph.operands) if operand.lifetime not in waiting}
+    known = {i for i, operand in enumerate(subgraph.operands) if operand.lifetime not in WRITTEN}
     for operation in subgraph.operations:
-        name = operation_name(operation.type)
         for i in operation.inputs:
             if i not in known:
-                return Reason("an operand that was written before it is read", f"operand {i}", name)
+                rule = "an operand that was written before it is read"
+                return Reason(rule, f"operand {i}", operation_name(operation.type))
         for i in operation.outputs:
             if i in known:
-                return Reason("an operand that is written once", f"operand {i}", name)
+                return Reason("an operand that is written once", f"operand {i}", operation_name(operation.type))
             known.add(i)
     missing = sorted(set(range(len(subgraph.operands))) - known)
     return Reason("a value for every operand, or an operation that writes it", f"operand {missing[0]}") if missing else None

@@ -15,9 +15,10 @@ from nnbridge.model import Model, Operation
 from nnbridge.report import MARKS, PLACES, PREFERENCES
 from nnbridge.report.terminal import Table, counted
 from nnbridge.runtime.caching import CacheRecord
-from nnbridge.runtime.compilation import INTERPRETER, Compilation, Plan
-from nnbridge.runtime.partitioner import GotoStep, IfStep, LogicalStep, Step, WhileStep
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep, LogicalStep, WhileStep
 from nnbridge.runtime.placement import Placement
+from nnbridge.runtime.plan import INTERPRETER, Plan
 from nnbridge.types import OperandCode
 
 
@@ -71,7 +72,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
 
 
 def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
-    if isinstance(item, Step):
+    if isinstance(item, ExecutionStep):
         return {"step": item.number}
     if isinstance(item, GotoStep):
         return {"goto": item.target}
@@ -94,7 +95,7 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
     """
     chosen = plan.device_of(placement.operation, source).name
     winner = placement.answers[placement.device].device if placement.interpreted and placement.device is not None else chosen
-    won = next((a.figure for a in placement.answers if a.device == winner), None)
+    won = next((a.performance for a in placement.answers if a.device == winner), None)
     model = plan.partition.sources[source].model
     operation = model.main.operations[placement.operation]
     found: list[dict[str, Any]] = []
@@ -108,7 +109,7 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
             found.append({"device": answer.device, "fallback": str(plan.fallback)})
         else:
             rule = "better performance than the chosen device's"
-            found.append({"device": answer.device, "rule": rule, "figure": answer.figure, "winner": winner, "best": won})
+            found.append({"device": answer.device, "rule": rule, "figure": answer.performance, "winner": winner, "best": won})
     return found
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Operand
+from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, is_extension, type_name
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +23,12 @@ class Argument:
     dims: tuple[int, ...]
     memory: Memory | None = None
     array: Array | None = None
-    """The input as it was given, where that was an array."""
+    """The caller's array, if the input was set with one."""
 
 
-def fill(declared: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Declared dimensions with the given ones in place of what they leave open."""
-    if any(d < 0 for d in given):
-        return None
-    return merge_dims(declared, given)
+def fill(declared: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Declared dimensions, with ``dims`` where they are open; None if the two contradict."""
+    return None if any(d < 0 for d in dims) else merge_dims(declared, dims)
 
 
 def bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:
@@ -48,6 +43,31 @@ def bytes_of(buffer: object | None, call: str) -> npt.NDArray[np.uint8] | None:
     if len(data) == 0:
         raise BadDataError(Reason("a buffer of at least one byte", "0 bytes", call))
     return data
+
+
+def as_array(operand: Operand, value: object, call: str) -> Array:
+    """An array of the operand's element type: arrays as they are, numbers and lists of numbers converted.
+
+    BAD_DATA for anything else, for another type or shape, and for numbers that the element type does not have.
+    """
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        check_array(operand, array, call)
+        return np.ascontiguousarray(array)
+    rule = "an array, a number or a list of numbers"
+    if not isinstance(value, bool | int | float | complex | list | tuple):
+        raise BadDataError(Reason(rule, type(value).__name__, call, operand.name))
+    dtype = operand_dtype(operand)
+    try:
+        given = np.asarray(value)
+        with np.errstate(all="ignore"):
+            array = given.astype(dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadDataError(Reason(rule, str(error), call, operand.name)) from error
+    if given.dtype.kind not in "biufc" or (dtype.kind in "biu" and not np.array_equal(array, given)):
+        raise BadDataError(Reason(f"numbers of {dtype}", str(value)[:60], call, operand.name))
+    check_array(operand, array, call)
+    return np.ascontiguousarray(array)
 
 
 def check_array(operand: Operand, value: Array, call: str) -> None:

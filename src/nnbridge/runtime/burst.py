@@ -12,7 +12,7 @@ from nnbridge.runtime.execution import Execution
 class Burst:
     """``ANeuralNetworksBurst`` of a finished compilation (feature level 3).
 
-    nnbridge's devices are prepared once and for all, so that a burst computes as any other execution does; it keeps
+    nnbridge's devices are prepared once and for all, so that a burst computes as any other execution does, by
     Android's rules: executions of the same compilation (BAD_DATA), one at a time (BAD_STATE).
     """
 

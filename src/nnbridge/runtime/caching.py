@@ -1,20 +1,25 @@
-"""Compilation caching: what devices compile is kept in a directory, under a token that tells what was compiled.
+"""Compilation caching: what devices compile is stored in a directory, under a token that stands for what was compiled.
 
-Facts C16 to C21. Tokens and file names are Android's. The files' contents are the device's, behind a header of ours, so that a
-file that is cut short, damaged or another program's is told from a good one; such files are ignored, and noted. Nothing that
-goes wrong with the cache is ever an error of the compilation.
+Facts C16 to C21. Tokens and file names are Android's. The files' contents are the device's, behind a header of ours that shows
+whether a file is whole and of this compilation; others are ignored, and noted. The checksums detect damage, not tampering:
+who may write into the directory decides what is computed, as on Android. Nothing that goes wrong with the cache is ever an
+error of the compilation.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
+import os
+import stat
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnbridge.devices.device import CacheFiles, Device, PreparedModel, PrepareModelConfig, cache_files_needed
+from nnbridge.devices.device import CacheFiles, Device, Interface, PreparedModel, PrepareModelConfig, cache_files_needed
 from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.model import Model
 from nnbridge.storage.atomic import atomic_write
@@ -26,6 +31,8 @@ _HEADER = struct.Struct("<4sI32s32s32sQ16s")
 _MAGIC = b"NNCC"
 _MODE = 0o600
 _MODEL_CACHE, _DATA_CACHE = "1", "2"
+_MOST_BYTES = 2**31
+"""Longest cache file that is read."""
 
 Identity = Sequence[tuple[int, int]]
 """A step's operations as (number of the source model, place in its run order); empty where a device has the whole model."""
@@ -39,7 +46,7 @@ class CacheRecord:
     token: str
     """The device's token in hexadecimal; empty where the device does not cache."""
     read: bool = False
-    """True if the device took its compiled model from the cache."""
+    """True if the device read its compiled model from the cache."""
     written: bool = False
     notes: tuple[Reason, ...] = ()
     """Why files were ignored or not written."""
@@ -88,16 +95,20 @@ class StepCache:
 
     def read(self) -> CacheFiles | None:
         """The files' contents; None if one is missing, or, with a note, if they do not hold together."""
-        try:
-            raw = [path.read_bytes() for path in self._paths]
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            self._note(Reason("a file that can be read", str(error.strerror), operand=str(error.filename)))
-            return None
         contents, entries = [], set()
-        for path, data in zip(self._paths, raw, strict=True):
-            found = _contents(data, self._token)
+        for path in self._paths:
+            try:
+                found = _read(path, self._token)
+            except FileNotFoundError:
+                return None
+            except (OSError, MemoryError) as error:
+                what = (
+                    "a symbolic link"
+                    if getattr(error, "errno", None) == errno.ELOOP
+                    else getattr(error, "strerror", None) or type(error).__name__
+                )
+                self._note(Reason("a file that can be read", what, operand=str(path)))
+                return None
             if isinstance(found, str):
                 self._note(Reason("a cache file of this compilation", found, operand=str(path)))
                 return None
@@ -110,18 +121,19 @@ class StepCache:
         return CacheFiles(tuple(contents[:models]), tuple(contents[models:]))
 
     def write(self, files: CacheFiles) -> None:
-        """Keep a device's files; each appears whole or not at all."""
+        """Store a device's files; each appears whole or not at all. What stands at its name, links too, is replaced."""
         contents = [*files.model, *files.data]
-        given = (len(files.model), len(files.data))
-        if given != self._counts:
-            rule = f"{self._counts[0]} model and {self._counts[1]} data cache files, as the device said"
-            self._note(Reason(rule, f"{given[0]} and {given[1]}"))
+        counts = (len(files.model), len(files.data))
+        if counts != self._counts:
+            rule = f"{self._counts[0]} model and {self._counts[1]} data cache files, as the device reported"
+            self._note(Reason(rule, f"{counts[0]} and {counts[1]}"))
             return
         entry = _entry(contents)
         try:
             for path, data in zip(self._paths, contents, strict=True):
                 checksum = hashlib.sha256(data).digest()
-                with atomic_write(path, _MODE) as file:
+                _remove_special(path)
+                with atomic_write(path, _MODE, follow_links=False) as file:
                     file.write(_HEADER.pack(_MAGIC, FORMAT_VERSION, self._token, checksum, entry, len(data), b""))
                     file.write(data)
         except (InputError, OSError) as error:
@@ -139,11 +151,34 @@ def _entry(contents: Sequence[bytes | memoryview]) -> bytes:
     return hashlib.sha256(b"".join(hashlib.sha256(data).digest() for data in contents)).digest()
 
 
-def _contents(data: bytes, token: bytes) -> tuple[memoryview, bytes] | str:
-    """A file's contents and its entry's checksum, or what is wrong with it."""
-    if len(data) < _HEADER.size:
-        return f"{len(data)} bytes"
-    magic, version, written_for, checksum, entry, length, zeros = _HEADER.unpack_from(data)
+def _remove_special(path: Path) -> None:
+    """Remove a FIFO, socket or device file, which would be written to."""
+    with suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+            path.unlink()
+
+
+def _read(path: Path, token: bytes) -> tuple[memoryview, bytes] | str:
+    """A file's contents and its entry's checksum, or what is wrong with it. Whoever may write there cannot make it wait."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return "no regular file"
+        header, length = file.read(_HEADER.size), status.st_size - _HEADER.size
+        fault = _header_fault(header, token, length)
+        if fault is not None:
+            return fault
+        contents = memoryview(file.read(length))
+    checksum, entry = _HEADER.unpack(header)[3:5]
+    return (contents, entry) if hashlib.sha256(contents).digest() == checksum else "a wrong checksum"
+
+
+def _header_fault(header: bytes, token: bytes, found: int) -> str | None:
+    """What is wrong with the header of a file that has so many bytes behind it."""
+    if len(header) < _HEADER.size:
+        return f"{len(header)} bytes"
+    magic, version, written_for, _, _, length, zeros = _HEADER.unpack(header)
     if magic != _MAGIC:
         return "a file of another program"
     if version != FORMAT_VERSION:
@@ -152,16 +187,15 @@ def _contents(data: bytes, token: bytes) -> tuple[memoryview, bytes] | str:
         return "a file of another token"
     if any(zeros):
         return "a header with more than is known"
-    contents = memoryview(data)[_HEADER.size :]
-    if len(contents) != length:
-        return f"{len(contents)} bytes instead of {length}"
-    return (contents, entry) if hashlib.sha256(contents).digest() == checksum else "a wrong checksum"
+    if found != length:
+        return f"{found} bytes instead of {length}"
+    return f"{length} bytes, more than {_MOST_BYTES}" if length > _MOST_BYTES else None
 
 
 def prepare_cached(
     device: Device, model: Model, config: PrepareModelConfig, directory: Path, token: bytes, operations: Identity
 ) -> tuple[PreparedModel, CacheRecord]:
-    """Prepare a step from the cache if that can be done, else with the model, whose files are then kept (facts C17 to C21).
+    """Prepare a step from the cache if that can be done, else with the model, whose files are then stored (facts C17 to C21).
 
     ``token`` is the client's. Only what preparing with the model raises comes out of here.
     """
@@ -173,15 +207,14 @@ def prepare_cached(
         return device.prepare_model_with_config(model, config), CacheRecord(device.name, "")
     own = device_token(token, device, config.preference, config.priority, operations, config.hints)
     cache = StepCache(directory, own, counts)
-    prepared = _from_cache(device, cache, own, config.deadline)
+    prepared = _from_cache(device, model, cache, own, config.deadline)
     read = prepared is not None
     if prepared is None:
-        wanted = PrepareModelConfig(config.preference, config.priority, config.deadline, own, cache.write, config.hints)
-        prepared = device.prepare_model_with_config(model, wanted)
+        prepared = device.prepare_model_with_config(model, replace(config, token=own, save=cache.write))
     return prepared, CacheRecord(device.name, own.hex(), read, cache.written, tuple(cache.notes))
 
 
-def _from_cache(device: Device, cache: StepCache, token: bytes, deadline: int | None) -> PreparedModel | None:
+def _from_cache(device: Device, model: Model, cache: StepCache, token: bytes, deadline: int | None) -> PreparedModel | None:
     files = cache.read()
     if files is None:
         return None
@@ -191,7 +224,11 @@ def _from_cache(device: Device, cache: StepCache, token: bytes, deadline: int | 
         why = f"{error.code.name}: {error}" if isinstance(error, NnapiError) else f"{type(error).__name__}: {error}"
         cache.notes.append(Reason("prepareModelFromCache without failure", why, device.name))
         return None
-    if isinstance(prepared, PreparedModel):
-        return prepared
-    cache.notes.append(Reason("a prepared model", type(prepared).__name__, "prepareModelFromCache", device.name))
-    return None
+    if not isinstance(prepared, PreparedModel):
+        cache.notes.append(Reason("a prepared model", type(prepared).__name__, "prepareModelFromCache", device.name))
+        return None
+    if prepared.interface is not None and prepared.interface != Interface.of(model):
+        rule = "a model with the step's inputs and outputs"
+        cache.notes.append(Reason(rule, str(prepared.interface), "prepareModelFromCache", device.name))
+        return None
+    return prepared

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +13,16 @@ from pathlib import Path
 from nnbridge import devices as device_list
 from nnbridge.devices.checks import description_fault
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, deadline_after
-from nnbridge.devices.host_bodies import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
-from nnbridge.model import Model, Operation, Subgraph, known
+from nnbridge.extensions import host_operation
+from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
-from nnbridge.runtime.driver_calls import prepared_by
+from nnbridge.runtime.driver_calls import called, prepared_by
 from nnbridge.runtime.feature_level_slices import Slices
 from nnbridge.runtime.partition_limits import limit_partitions
-from nnbridge.runtime.partitioner import Partition, Step, check_step, make_steps
+from nnbridge.runtime.partitioner import ExecutionStep, Partition, check_step, make_steps
 from nnbridge.runtime.placement import Placement, ask, place
+from nnbridge.runtime.plan import ALIGNMENT, LEAST_ALIGNMENT, Plan, Share
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     FeatureLevel,
@@ -31,12 +32,6 @@ from nnbridge.types import (
     ResultCode,
     is_extension,
 )
-
-LEAST_ALIGNMENT = 16
-"""Alignment of an input or output that no step uses."""
-ALIGNMENT = 64
-"""Alignment that devices prefer (fact D18)."""
-
 
 LOG = logging.getLogger("nnbridge.devices")
 
@@ -52,85 +47,10 @@ class PartitioningMode(IntEnum):
     """Partition; failures are final. Always so for an explicit list of devices."""
 
 
-@dataclass(frozen=True)
-class Interpreter:
-    """Who runs control flow that no device takes: the runtime itself (``NNAPI`` in Android's log)."""
-
-    name: str = "NNAPI"
-    kind: str = "runtime"
-
-
-INTERPRETER = Interpreter()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a compilation decided. ``placements`` tell what was wanted of the main subgraph, ``partition`` what will run."""
-
-    devices: tuple[Device, ...]
-    placements: tuple[Placement, ...]
-    partition: Partition
-    prepared: tuple[PreparedModel, ...]
-    """Each execution step's prepared model."""
-    fallback: Reason | None = None
-    """Why the whole model was moved to the CPU, if it was."""
-    cache: tuple[CacheRecord, ...] = ()
-    """What the compilation cache did for each step, if the client asked for one."""
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The execution steps, those of bodies of interpreted control flow among them."""
-        return self.partition.steps
-
-    @cached_property
-    def has_dynamic_temporaries(self) -> bool:
-        """True if a tensor of open size goes from step to step (facts P32, E54)."""
-        crossing = (step.model.main.operands[i] for step in self.steps for i in step.crossing)
-        return any(operand.is_tensor and not known(operand.dims) for operand in crossing)
-
-    @property
-    def has_fences(self) -> bool:
-        """True if a driver takes part that knows fences, as those of feature level 4 on do (fact E57)."""
-        devices = (self.devices[step.device] for step in self.steps)
-        return any(device.kind == "device" and device.level >= FeatureLevel.LEVEL_4 for device in devices)
-
-    @property
-    def simple(self) -> bool:
-        """True if one device runs the model as it is."""
-        return len(self.partition.program) == 1
-
-    def placed(self) -> Iterator[tuple[int, Placement]]:
-        """Source and placement of every operation: the main subgraph's as they were wanted, then those of bodies."""
-        yield from ((0, placement) for placement in self.placements)
-        for number, source in enumerate(self.partition.sources[1:], 1):
-            yield from ((number, placement) for placement in source.placements)
-
-    def device_of(self, operation: int, source: int = 0) -> Device | Interpreter:
-        """Who runs an operation of the main subgraph, or of another source."""
-        home = self.partition.homes.get((source, operation))
-        return INTERPRETER if home is None else self.devices[home]
-
-
-@dataclass(frozen=True)
-class Share:
-    """What a driver that was offered a model got of it."""
-
-    device: str
-    operations: int
-    of: int
-    """Operations of the whole model, bodies that the runtime interprets included."""
-    wrong_answer: str = ""
-    """What it gave or raised instead of an answer to ``getSupportedOperations``."""
-
-    def __str__(self) -> str:
-        wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
-        return f"{self.device} took {self.operations} of {self.of} operation{'' if self.of == 1 else 's'}{wrong}"
-
-
 class Compilation:
     """``ANeuralNetworksCompilation``: set preference and priority, then :meth:`finish`.
 
-    Make one with :meth:`create` (all given drivers and the CPU, with fallback) or :meth:`create_for_devices` (exactly these
+    Use :meth:`create` (all drivers of a list and the CPU, with fallback) or :meth:`create_for_devices` (exactly these
     devices, no fallback). The host is added by itself wherever a model holds operations of a host extension.
     """
 
@@ -152,30 +72,35 @@ class Compilation:
         self._devices = tuple(devices)
         self._plan: Plan | None = None
         self._finished = False
+        self._falling_back = threading.Lock()
+        self._cpu_plan: Plan | None = None
+        self._cpu_steps: dict[int, PreparedModel] = {}
 
     @classmethod
     def create(
-        cls,
-        model: Model,
-        drivers: Sequence[Device] | None = None,
-        mode: PartitioningMode = PartitioningMode.WITH_FALLBACK,
+        cls, model: Model, drivers: Sequence[Device | str] | None = None, mode: PartitioningMode = PartitioningMode.WITH_FALLBACK
     ) -> Compilation:
-        """``Compilation_create``: the drivers (default: every installed one), then the CPU.
+        """``Compilation_create``: the drivers or their names (default: every installed one), then the CPU.
 
         A CPU or host among ``drivers`` is not listed twice. A driver that describes itself wrongly is not listed at all.
+        BAD_DATA for a driver twice.
         """
-        chosen = [d for d in (device_list.drivers() if drivers is None else drivers) if d.kind == "device" and _listed(d)]
-        cpu = next((d for d in drivers or () if d.kind == "cpu"), device_list.cpu())
+        given = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
+        if given:
+            _check_list(given, "create")
+        chosen = [d for d in given if d.kind == "device" and _listed(d)]
+        cpu = next((d for d in given if d.kind == "cpu"), device_list.cpu())
         return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False)
 
     @classmethod
-    def create_for_devices(cls, model: Model, devices: Sequence[Device]) -> Compilation:
+    def create_for_devices(cls, model: Model, devices: Sequence[Device | str]) -> Compilation:
         """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
-        _check_list(devices, "createForDevices")
-        fault = next((fault for device in devices if (fault := description_fault(device))), None)
+        given = [_device(d, "createForDevices") for d in devices]
+        _check_list(given, "createForDevices")
+        fault = next((fault for device in given if (fault := description_fault(device))), None)
         if fault is not None:
             raise BadDataError(fault)
-        return cls(model, _with_host(model, devices), PartitioningMode.WITHOUT_FALLBACK, explicit=True)
+        return cls(model, _with_host(model, given), PartitioningMode.WITHOUT_FALLBACK, explicit=True)
 
     def set_preference(self, preference: int) -> None:
         """``setPreference``: 0 LOW_POWER, 1 FAST_SINGLE_ANSWER (default), 2 SUSTAINED_SPEED; BAD_DATA above."""
@@ -194,7 +119,7 @@ class Compilation:
     def set_max_partitions(self, limit: int) -> None:
         """Limit on the partitions that go to drivers, as TFLite's NNAPI delegate has it; 0 for none, the default.
 
-        What is given up goes to the CPU. BAD_DATA for a negative limit, and without the CPU among the devices. TFLite's own
+        The other partitions go to the CPU. BAD_DATA for a negative limit, and without the CPU among the devices. TFLite's own
         default is :data:`nnbridge.runtime.partition_limits.TFLITE_DEFAULT`.
         """
         self._require_open("set_max_partitions")
@@ -215,7 +140,7 @@ class Compilation:
     def set_caching(self, directory: str | Path, token: bytes) -> None:
         """``setCaching``: a directory and 32 bytes that stand for the model (feature level 3).
 
-        What a device compiles is kept there if the device says that it has files to cache (``caching:NAME`` does). Nothing is
+        What a device compiles is stored there if the device has files to cache (``caching:NAME`` does). Nothing is
         touched before finish, and what goes wrong there is noted in the plan's ``cache``, never raised (facts C8, C16 to C21).
         """
         self._require_open("setCaching")
@@ -228,7 +153,7 @@ class Compilation:
     def add_extension_attribute(self, name: str, number: int, value: bytes) -> None:
         """``addExtensionAttribute``: a hint for the driver (fact C7; feature level 8).
 
-        Only with an explicit list of one device; BAD_DATA for an attribute that is given twice. No device needs to know it.
+        Only with an explicit list of one device; BAD_DATA for an attribute that is added twice. No device needs to know it.
         """
         call = "addExtensionAttribute"
         self._require_open(call)
@@ -271,12 +196,7 @@ class Compilation:
 
     def shares(self) -> tuple[Share, ...]:
         """What each driver that was offered the model got of it, none where everything fell back to the CPU."""
-        placed = list(self.plan.placed())
-        homes = Counter(id(self.plan.device_of(placement.operation, source)) for source, placement in placed)
-        answers = [answer for _, placement in placed for answer in placement.answers if answer.wrong]
-        wrong = {answer.device: answer.reason.found for answer in answers if answer.reason}
-        drivers = (device for device in self._devices if device.kind == "device")
-        return tuple(Share(d.name, homes[id(d)], len(placed), wrong.get(d.name, "")) for d in drivers)
+        return self.plan.shares(self._devices)
 
     @property
     def is_ready(self) -> bool:
@@ -321,12 +241,18 @@ class Compilation:
         return not self.explicit and self.mode is PartitioningMode.WITH_FALLBACK and self.has_fallback
 
     def cpu_plan(self) -> Plan:
-        """The whole model on the CPU, as a failing execution falls back to it."""
-        return self._on_cpu(Reason("an execution failed on a device"), (), None)
+        """The whole model on the CPU, as a failing execution falls back to it; prepared once."""
+        with self._falling_back:
+            if self._cpu_plan is None:
+                self._cpu_plan = self._on_cpu(Reason("an execution failed on a device"), (), None)
+            return self._cpu_plan
 
-    def prepare_on_cpu(self, step: Step) -> PreparedModel:
-        """One step on the CPU, as a failing step falls back to it (facts R17, R21)."""
-        return self._cpu.prepare_model(step.model)
+    def prepare_on_cpu(self, step: ExecutionStep) -> PreparedModel:
+        """One step of the plan on the CPU, as a failing step falls back to it (facts R17, R21); prepared once."""
+        with self._falling_back:
+            if step.number not in self._cpu_steps:
+                self._cpu_steps[step.number] = self._cpu.prepare_model(step.model)
+            return self._cpu_steps[step.number]
 
     def _on_cpu(self, why: Reason, placements: tuple[Placement, ...], deadline: int | None) -> Plan:
         """The whole model on the CPU as it is, control flow included; operations of the host on the host."""
@@ -339,7 +265,7 @@ class Compilation:
         return Plan(devices, placements or on_cpu, found, prepared, why)
 
     def _prepare_all(self, found: Partition, deadline: int | None) -> tuple[PreparedModel, ...]:
-        """Every step in order; only a simple plan's device is told the deadline (facts C29, P29, P31, P33)."""
+        """Every step in order; only a simple plan's device gets the deadline (facts C29, P29, P31, P33)."""
         if len(found.program) == 1:
             return (self._prepare(found.steps[0], deadline),)
         prepared = []
@@ -348,17 +274,17 @@ class Compilation:
             prepared.append(self._prepare(step, None))
         return tuple(prepared)
 
-    def _prepare(self, step: Step, deadline: int | None) -> PreparedModel:
+    def _prepare(self, step: ExecutionStep, deadline: int | None) -> PreparedModel:
         device = self._devices[step.device]
         hints = tuple(self._hints) if step.model is self.model else ()
         config = PrepareModelConfig(self.preference, self.priority, deadline, hints=hints)
         if device.kind != "device":
-            return self._prepared(device, step, config)
+            return called(lambda: device.prepare_model_with_config(step.model, config), "prepareModel", device.name)
         return prepared_by(device, lambda: self._prepared(device, step, config))
 
-    def _prepared(self, device: Device, step: Step, config: PrepareModelConfig) -> PreparedModel:
-        """On a driver, from the cache or into it if the client has given one; the CPU and the host never cache."""
-        if self.caching is None or device.kind != "device":
+    def _prepared(self, device: Device, step: ExecutionStep, config: PrepareModelConfig) -> PreparedModel:
+        """On a driver, from the cache or into it if the client uses one; the CPU and the host never cache."""
+        if self.caching is None:
             return device.prepare_model_with_config(step.model, config)
         operations = () if step.model is self.model else [(step.source, i) for i in step.operations]
         prepared, record = prepare_cached(device, step.model, config, *self.caching, operations)
@@ -377,11 +303,11 @@ def _listed(device: Device) -> bool:
     return fault is None
 
 
-def attribute(given: Sequence[tuple[str, int, bytes]], name: str, number: int, value: bytes, call: str) -> tuple[str, int, bytes]:
-    """An extension attribute; BAD_DATA if it is among the given ones already (fact C7)."""
+def attribute(added: Sequence[tuple[str, int, bytes]], name: str, number: int, value: bytes, call: str) -> tuple[str, int, bytes]:
+    """An extension attribute; BAD_DATA if it was added before (fact C7)."""
     if not 0 <= number < 1 << 16:
         raise BadDataError(Reason("a number of 16 bits within the extension", str(number), call, name))
-    if any((name, number) == known[:2] for known in given):
+    if any((name, number) == known[:2] for known in added):
         raise BadDataError(Reason("each attribute once", f"{name}#{number}", call))
     return name, number, bytes(value)
 
@@ -400,27 +326,37 @@ def _padding_of(device: Device) -> int:
 
 
 def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
-    """``getSupportedOperationsForDevices``: for each operation of the main subgraph, whether one of the devices takes it.
+    """``getSupportedOperationsForDevices``: for each operation of the main subgraph, whether one of the devices supports it.
 
     BAD_DATA for an empty list or a device named twice, UNEXPECTED_NULL for None.
     """
+    devices = [_device(device, "getSupportedOperationsForDevices") for device in devices]
     _check_list(devices, "getSupportedOperationsForDevices")
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
-    return [None in said for said in zip(*answers, strict=True)]
+    return [any(answer.supported for answer in given) for given in zip(*answers, strict=True)]
 
 
-def _check_list(devices: Sequence[Device | None], call: str) -> None:
+def _device(device: object, call: str) -> Device:
+    """A device, or the one of a name; UNEXPECTED_NULL for None."""
+    if device is None:
+        raise UnexpectedNullError(Reason("devices", "None", call))
+    if isinstance(device, str):
+        return device_list.device(device)
+    if not isinstance(device, Device):
+        raise BadDataError(Reason("devices or their names", type(device).__name__, call))
+    return device
+
+
+def _check_list(devices: Sequence[Device], call: str) -> None:
     if not devices:
         raise BadDataError(Reason("at least one device", "none", call))
-    if any(device is None for device in devices):
-        raise UnexpectedNullError(Reason("devices", "None", call))
-    if len({id(device) for device in devices}) != len(devices):
-        raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices if d is not None), call))
+    if len({device.name for device in devices}) != len(devices):
+        raise BadDataError(Reason("each device once", ", ".join(d.name for d in devices), call))
 
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:
     """The devices, and the host behind them if the model, or a body of its control flow, needs it."""
-    kept = [d for d in devices if d.kind != "host"]
+    others = [d for d in devices if d.kind != "host"]
     needed = any(_host_runs(model, operation) for operation in _operations(model.subgraphs()))
-    return (*kept, device_list.host()) if needed else tuple(kept)
+    return (*others, device_list.host()) if needed else tuple(others)

@@ -1,6 +1,6 @@
-"""Walking a plan's flat list of steps: which one is next, where every operand lies, and control flow in between.
+"""Control flow that the runtime interprets: the next step of a plan's flat list, and where every operand's value lies.
 
-What an operand holds stands in a slot. Inner operands of control flow share the slots of the outer ones, as they share
+Each operand has a slot. Inner operands of control flow share the slots of the outer ones, as they share
 memory on Android (facts R22 to R30).
 """
 
@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.cpu.executor import DEFAULT_LOOP_TIMEOUT_NS
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request
 from nnbridge.errors import Reason
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Operand
-from nnbridge.runtime.partitioner import GotoStep, IfStep, Partition, SourceOperand, Step, WhileStep
-from nnbridge.types import Lifetime, OperandCode, ResultCode
-
-Array = npt.NDArray[Any]
+from nnbridge.model import Array, Operand
+from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep, Partition, SourceOperand, WhileStep
+from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, Lifetime, OperandCode, ResultCode
 
 
 class ControlFlowError(Exception):
-    """Interpreted control flow that cannot go on."""
+    """Interpreted control flow that fails."""
 
     def __init__(self, code: ResultCode, reason: Reason) -> None:
         super().__init__(str(reason))
@@ -34,7 +30,7 @@ class ControlFlowError(Exception):
 
 
 class Slot:
-    """The place of an operand during one run: its value, or the buffer of the client's that takes it."""
+    """An operand during one run: its value, or the client's buffer for it."""
 
     __slots__ = ("buffer", "dims", "operand", "sufficient", "value")
 
@@ -45,11 +41,11 @@ class Slot:
         self.dims = operand.dims if buffer is None else buffer.dims
         self.sufficient = True
 
-    def take(self, other: Slot) -> None:
-        """Take over a value at the end of a loop; into the client's buffer where this is one of the model's outputs."""
+    def assign(self, other: Slot) -> None:
+        """Set the value at the end of a loop; in the client's buffer where this is one of the model's outputs."""
         value = other.value
         if value is None or (self.buffer is not None and self.buffer.data is None):
-            raise ControlFlowError(ResultCode.OP_FAILED, Reason("a value and a place for what a loop leaves", "none", "WHILE"))
+            raise ControlFlowError(ResultCode.OP_FAILED, Reason("a value and a buffer for the result of a loop", "none", "WHILE"))
         if self.buffer is not None and self.buffer.data is not None:
             self.buffer.data[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             value = shaped(self.buffer.data, self.operand, value.shape)
@@ -57,14 +53,14 @@ class Slot:
 
 
 class _Loop:
-    """A WHILE that runs: when it began, how often its body ran, and whether the condition is being evaluated."""
+    """A running WHILE: its start, the number of runs of its body, and whether its condition is being evaluated."""
 
-    __slots__ = ("iteration", "judging", "started")
+    __slots__ = ("evaluates_condition", "iteration", "started")
 
     def __init__(self) -> None:
         self.started = time.monotonic_ns()
         self.iteration = 0
-        self.judging = False
+        self.evaluates_condition = False
 
 
 class Interpretation:
@@ -99,12 +95,12 @@ class Interpretation:
         slots = (self._slots[0, i] for i in self._partition.sources[0].model.main.outputs)
         return tuple(OutputShape(slot.dims, slot.sufficient) for slot in slots)
 
-    def next_step(self) -> Step | None:
+    def next_step(self) -> ExecutionStep | None:
         """The next execution step; None at the end. Control flow on the way there is run."""
         program = self._partition.program
         while self._at < len(program):
             item = program[self._at]
-            if isinstance(item, Step):
+            if isinstance(item, ExecutionStep):
                 self._at += 1
                 return item
             if isinstance(item, GotoStep):
@@ -125,7 +121,7 @@ class Interpretation:
     def _loop(self, step: WhileStep) -> None:
         """WHILE: to the condition; from there to the body or to the end (facts R24 to R28)."""
         loop = self._loops.setdefault(self._at, _Loop())
-        if not loop.judging:
+        if not loop.evaluates_condition:
             self._to_condition(step, loop)
             return
         elapsed = time.monotonic_ns() - loop.started
@@ -134,7 +130,7 @@ class Interpretation:
                 ResultCode.MISSED_DEADLINE_TRANSIENT,
                 Reason(f"a loop that ends within {self._timeout} ns", f"{elapsed} ns", "WHILE"),
             )
-        loop.judging = False
+        loop.evaluates_condition = False
         if self._condition(step.condition.outputs[0], "WHILE"):
             self._share(zip(step.condition.inputs, step.body.inputs, strict=True))
             for place in step.body.outputs:
@@ -144,15 +140,15 @@ class Interpretation:
             self._at = step.body.start
             return
         for inner, outer in zip(step.condition.inputs, step.outputs, strict=False):
-            self.slot(outer).take(self.slot(inner))
+            self.slot(outer).assign(self.slot(inner))
         del self._loops[self._at]
         self._at = step.end
 
     def _to_condition(self, step: WhileStep, loop: _Loop) -> None:
-        """The condition sees what comes in, or what the body made last."""
+        """The condition reads the initial values, or what the body computed last."""
         carried = step.body.outputs if loop.iteration else ()
         self._share(zip((*carried, *step.inputs[len(carried) :]), step.condition.inputs, strict=True))
-        loop.judging = True
+        loop.evaluates_condition = True
         self._at = step.condition.start
 
     def _share(self, pairs: Iterable[tuple[SourceOperand, SourceOperand]]) -> None:

@@ -1,4 +1,4 @@
-"""What drivers answer, checked: whatever a driver does, the runtime sees a right answer or an error of NNAPI's.
+"""Calls to drivers: whatever a driver does, the runtime gets a right answer or an error of NNAPI's.
 
 Drivers on Android speak a smaller set of errors than clients see (facts T1 and T2); what does not exist there is
 GENERAL_FAILURE, which clients see as OP_FAILED.
@@ -7,9 +7,9 @@ GENERAL_FAILURE, which clients see as OP_FAILED.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
 from nnbridge.types import ResultCode
-
-if TYPE_CHECKING:
-    from nnbridge.runtime.partitioner import Step
 
 AS_IN_DRIVERS = {
     ResultCode.OUT_OF_MEMORY: ResultCode.OP_FAILED,
@@ -68,8 +65,8 @@ def checked_support(given: object, count: int) -> list[Support]:
     return [answer if isinstance(answer, Reason) else bool(answer) for answer in answers]
 
 
-def executed(prepared: PreparedModel, request: Request, step: Step, device: str) -> Result:
-    """One execution on a driver and its result; whatever else it does is OP_FAILED (facts E34, E35).
+def executed(prepared: PreparedModel, request: Request, outputs: Sequence[Operand], device: str) -> Result:
+    """One execution of a model with these output operands, and its result; whatever else it does is OP_FAILED (E34, E35).
 
     The client's inputs are the driver's to read, not to write.
     """
@@ -78,7 +75,7 @@ def executed(prepared: PreparedModel, request: Request, step: Step, device: str)
         result = called(lambda: prepared.execute(seen), "execute", device)
     except NnapiError as error:
         return Result(error.code, (), error.reason)
-    return _checked(result, step, request, device)
+    return _checked(result, outputs, request, device)
 
 
 def _read_only(value: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
@@ -89,7 +86,7 @@ def _read_only(value: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
     return view
 
 
-def _checked(result: object, step: Step, request: Request, device: str) -> Result:
+def _checked(result: object, operands: Sequence[Operand], request: Request, device: str) -> Result:
     """A result that holds together, or OP_FAILED with what is wrong with it."""
 
     def wrong(rule: str, found: object) -> Result:
@@ -106,8 +103,6 @@ def _checked(result: object, step: Step, request: Request, device: str) -> Resul
     shapes = tuple(result.shapes)
     reason = result.reason if isinstance(result.reason, Reason) else None
     times = _time(result.on_device), _time(result.in_driver)
-    main = step.model.main
-    operands = [main.operands[i] for i in main.outputs]
     if code is ResultCode.NO_ERROR and not shapes:
         declared = [buffer.dims for buffer in request.outputs]
         if all(known(dims) or not operand.is_tensor for dims, operand in zip(declared, operands, strict=True)):
@@ -124,9 +119,9 @@ def _checked(result: object, step: Step, request: Request, device: str) -> Resul
             return wrong(f"an output of {list(buffer.dims)} as declared for {operand.name}", list(shape.dims))
         if code is ResultCode.NO_ERROR and operand.is_tensor and not shape.dims:
             return wrong(f"a rank of {operand.name or 'every output'}", "none")
-        size, room = size_of(operand, shape.dims) or 0, None if buffer.data is None else len(buffer.data)
-        if shape.sufficient and room is not None and size > room:
-            return wrong(f"an output that fits into {room} bytes where it says so", f"{size} bytes")
+        size, capacity = size_of(operand, shape.dims) or 0, None if buffer.data is None else len(buffer.data)
+        if shape.sufficient and capacity is not None and size > capacity:
+            return wrong(f"an output that fits into {capacity} bytes as reported", f"{size} bytes")
     return Result(code, shapes, reason, *times)
 
 
@@ -149,22 +144,22 @@ def _time(nanoseconds: Any) -> int | None:
     return int(nanoseconds) if isinstance(nanoseconds, (int, np.integer)) and nanoseconds >= 0 else None
 
 
-def _updatable(declared: tuple[int, ...], told: tuple[int, ...]) -> bool:
+def _updatable(declared: tuple[int, ...], reported: tuple[int, ...]) -> bool:
     """True if dimensions only fill in what was not known (fact E35)."""
     if not declared:
         return True
-    return len(declared) == len(told) and all(a in (0, b) for a, b in zip(declared, told, strict=True))
+    return len(declared) == len(reported) and all(a in (0, b) for a, b in zip(declared, reported, strict=True))
 
 
 def named(reason: Reason, device: str) -> Reason:
-    """A driver's reason, which tells whose it is."""
-    if device in str(reason):
+    """A driver's reason with the driver's name in front, unless it is there."""
+    if reason.operation == device or reason.operation.startswith((f"{device}: ", f"{device} (")):
         return reason
     return replace(reason, operation=f"{device}: {reason.operation}" if reason.operation else device)
 
 
 def prepared_by(device: Device, call: Callable[[], object]) -> PreparedModel:
-    """The prepared model that a call to a driver gives; OP_FAILED if it gives anything else."""
+    """The prepared model that a call to a driver returns; OP_FAILED if it returns anything else."""
     try:
         prepared = called(call, "prepareModel", device.name)
     except NnapiError as error:

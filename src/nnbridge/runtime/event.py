@@ -1,4 +1,4 @@
-"""Events: what becomes of an execution that runs on while its caller goes on."""
+"""Events: the completion of an execution that runs while its caller continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnbridge.types import ResultCode
 
 
 class Event:
-    """``ANeuralNetworksEvent``. :meth:`wait` gives the same answer however often it is called."""
+    """``ANeuralNetworksEvent``. :meth:`wait` returns or raises the same however often it is called."""
 
     def __init__(
         self, work: Callable[[], None] | None = None, *, fence: bool = False, waited: Callable[[], None] | None = None
@@ -57,12 +57,12 @@ class Event:
     def wait(self) -> None:
         """``Event_wait``: raises the error that the execution ended with."""
         self.block()
-        self._tell()
+        self._report()
         if self._error is not None:
             raise self._error
 
     def block(self) -> None:
-        """Wait for the end without anybody being told, as a driver waits for a fence."""
+        """Wait for the end without reporting it, as a driver waits for a fence."""
         if self._thread is None and self._fence >= 0:
             # poll, as select refuses descriptors from 1024 on.
             poll = select.poll()
@@ -75,17 +75,17 @@ class Event:
 
     @property
     def has_fence(self) -> bool:
-        """True if the end is told by a descriptor."""
+        """True if a descriptor signals the end."""
         return self._fence >= 0
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._waited is not None:
             self._waited()
             self._waited = None
 
     @property
     def result(self) -> ResultCode:
-        """The code that waiting gives, as it comes through a driver's errors."""
+        """The result code, as it comes through a driver's errors."""
         try:
             self.wait()
         except NnapiError as error:
@@ -106,7 +106,7 @@ class Event:
         """``Event_free``: waits first (fact E27)."""
         if self._thread is not None:
             self._done.wait()
-        self._tell()
+        self._report()
         self._close_fence()
 
     def _close_fence(self, close: Callable[[int], None] = os.close) -> None:
@@ -122,8 +122,8 @@ class Event:
         self.close()
 
     def __del__(self) -> None:
-        # The thread holds the event while it works: whoever drops it gives the descriptor back, and nothing waits.
-        self._tell()
+        # The thread holds the event while it works: dropping it closes the descriptor, and nothing waits.
+        self._report()
         self._close_fence()
 
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result, deadline_after
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Operand, input_name, known, output_name
-from nnbridge.runtime.arguments import Argument, Array, bytes_of, check_array, fill
+from nnbridge.model import Array, Operand, input_name, known, output_name
+from nnbridge.runtime.arguments import Argument, as_array, bytes_of, fill
 from nnbridge.runtime.compilation import Compilation, attribute
 from nnbridge.runtime.control_flow import shaped
 from nnbridge.runtime.driver_calls import FINAL, size_of
 from nnbridge.runtime.event import Event, wait_for
 from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
-from nnbridge.runtime.plan_runner import GROWTH_LIMIT, PlanRunner, RunReport
+from nnbridge.runtime.plan_runner import GROWTH_LIMIT, PlanRunner, RunReport, allocated
 from nnbridge.runtime.states import States
-from nnbridge.types import DurationCode, OperandCode, ResultCode
+from nnbridge.types import MAX_LOOP_TIMEOUT_NS, DurationCode, OperandCode, ResultCode
 
-DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
-MAX_LOOP_TIMEOUT_NS = 15_000_000_000
 UNKNOWN_DURATION = 2**64 - 1
 """What a device that does not measure says."""
 
@@ -76,17 +76,15 @@ class Execution:
 
     # -- arguments ---------------------------------------------------------------------------------------------------
 
-    def set_input(self, index: int, value: Array | None) -> None:
+    def set_input(self, index: int, value: ArrayLike | None) -> None:
         """``setInput`` of an array of the operand's element type, its shape filling in what the model leaves open.
 
-        None omits the input. BAD_STATE if it is set already or the execution has started; BAD_DATA for a wrong index, type
-        or shape.
+        Numbers and lists of numbers are converted. None omits the input. BAD_STATE if it is set already or the execution has
+        started; BAD_DATA for a wrong index, type or shape.
         """
-        operand = self._settable(self._inputs, self._input_operands, index, "setInput")
-        if value is not None:
-            check_array(operand, value, "setInput")
-            value = np.ascontiguousarray(value)
-        self._inputs[index] = Argument(None, operand.dims if value is None else value.shape, None, value)
+        operand, _ = self._settable(self._inputs, self._input_operands, index, "setInput")
+        array = None if value is None else as_array(operand, value, "setInput")
+        self._inputs[index] = Argument(None, operand.dims if array is None else array.shape, None, array)
         self._any_set = True
 
     def set_input_buffer(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
@@ -94,52 +92,49 @@ class Execution:
 
         The length must be the operand's size, or more with padding enabled (facts E8 to E14).
         """
-        operand = self._settable(self._inputs, self._input_operands, index, "setInput", dims)
-        fixed = self._fixed(operand, dims, "setInput")
-        data = bytes_of(buffer, "setInput")
-        if data is not None:
-            self._check_length(operand, fixed, len(data), "setInput", is_input=True)
-        self._inputs[index] = Argument(data, fixed)
-        self._any_set = True
+        self._set(INPUT, index, dims, "setInput", lambda: bytes_of(buffer, "setInput"))
 
     def set_input_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, dims: Sequence[int] | None = None
     ) -> None:
         """``setInputFromMemory``: ``length`` bytes at ``offset``; 0 and 0 mean the whole of a device memory (fact E16)."""
-        call = "setInputFromMemory"
-        operand = self._settable(self._inputs, self._input_operands, index, call, dims)
-        fixed = memory.combined(self._fixed(operand, dims, call), call)
-        data = memory.part(offset, length, Role(self.compilation, INPUT, index), call)
-        self._check_length(operand, fixed, len(data), call, is_input=True)
-        self._inputs[index] = Argument(data, fixed, memory)
-        self._any_set = True
+        call, role = "setInputFromMemory", Role(self.compilation, INPUT, index)
+        self._set(INPUT, index, dims, call, lambda: memory.part(offset, length, role, call), memory)
 
     def set_output(self, index: int, buffer: object | None, dims: Sequence[int] | None = None) -> None:
         """``setOutput``: a writable buffer to fill; None omits the output.
 
-        ``dims`` may fix dimensions that the model leaves open. Where they stay open, the buffer's size is the capacity.
+        ``dims`` may fix dimensions that the model leaves open. Where they stay open, the buffer's size is its capacity.
         A buffer that overlaps an input, a constant or another output gives undefined results, as on Android.
         """
-        operand = self._settable(self._outputs, self._output_operands, index, "setOutput", dims)
-        fixed = self._fixed(operand, dims, "setOutput")
-        data = bytes_of(buffer, "setOutput")
-        if data is not None:
-            if not data.flags.writeable:
-                raise BadDataError(Reason("a contiguous, writable buffer", "another", "setOutput", operand.name))
-            self._check_length(operand, fixed, len(data), "setOutput")
-        self._outputs[index] = Argument(data, fixed)
-        self._any_set = True
+        self._set(OUTPUT, index, dims, "setOutput", lambda: bytes_of(buffer, "setOutput"))
 
     def set_output_from_memory(
         self, index: int, memory: Memory, offset: int = 0, length: int = 0, dims: Sequence[int] | None = None
     ) -> None:
         """``setOutputFromMemory``."""
-        call = "setOutputFromMemory"
-        operand = self._settable(self._outputs, self._output_operands, index, call, dims)
-        fixed = memory.combined(self._fixed(operand, dims, call), call)
-        data = memory.part(offset, length, Role(self.compilation, OUTPUT, index), call)
-        self._check_length(operand, fixed, len(data), call)
-        self._outputs[index] = Argument(data, fixed, memory)
+        call, role = "setOutputFromMemory", Role(self.compilation, OUTPUT, index)
+        self._set(OUTPUT, index, dims, call, lambda: memory.part(offset, length, role, call), memory)
+
+    def _set(
+        self,
+        direction: str,
+        index: int,
+        dims: Sequence[int] | None,
+        call: str,
+        bytes_now: Callable[[], npt.NDArray[np.uint8] | None],
+        memory: Memory | None = None,
+    ) -> None:
+        is_input = direction == INPUT
+        arguments, operands = (self._inputs, self._input_operands) if is_input else (self._outputs, self._output_operands)
+        operand, fixed = self._settable(arguments, operands, index, call, dims)
+        fixed = fixed if memory is None else memory.combined(fixed, call)
+        data = bytes_now()
+        if data is not None:
+            if not is_input and memory is None and not data.flags.writeable:
+                raise BadDataError(Reason("a contiguous, writable buffer", "another", call, operand.name))
+            self._check_length(operand, fixed, len(data), call, is_input=is_input)
+        arguments[index] = Argument(data, fixed, memory)
         self._any_set = True
 
     def _settable(
@@ -149,27 +144,26 @@ class Execution:
         index: int,
         call: str,
         dims: Sequence[int] | None = None,
-    ) -> Operand:
-        """Android's order of checks (fact E6): started, index, dimensions, already set."""
+    ) -> tuple[Operand, tuple[int, ...]]:
+        """The operand and its dimensions. Android's order of checks (fact E6): started, index, dimensions, already set."""
         self.require_preparation(call)
         operand = self._at(operands, index, call)
-        self._fixed(operand, dims, call)
+        fixed = self._fixed(operand, dims, call)
         if arguments[index] is not None:
             what = "input" if call.startswith("setInput") else "output"
             raise BadStateError(Reason(f"an {what} that is not set", "set before", call, operand.name))
-        return operand
+        return operand, fixed
 
     @staticmethod
     def _fixed(operand: Operand, dims: Sequence[int] | None, call: str) -> tuple[int, ...]:
         """The operand's dimensions with what the ``type`` argument adds (fact E8)."""
         if dims is None:
             return operand.dims
-        given = tuple(dims)
-        merged = fill(operand.dims, given)
+        merged = fill(operand.dims, tuple(dims))
         if merged is None:
-            raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(given)), call, operand.name))
+            raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(dims)), call, operand.name))
         if math.prod(d for d in merged if d) * operand_dtype(operand).itemsize > _MAX_LENGTH:
-            raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(list(given)), call, operand.name))
+            raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(list(dims)), call, operand.name))
         return merged
 
     def _check_length(self, operand: Operand, dims: tuple[int, ...], length: int, call: str, *, is_input: bool = False) -> None:
@@ -211,7 +205,7 @@ class Execution:
         self._measured = bool(measure)
 
     def measure_steps(self) -> None:
-        """Let every device of the plan measure its steps, which :attr:`report` then tells; there is no such call in the NDK."""
+        """Let every device of the plan measure its steps, which :attr:`report` then states; there is no such call in the NDK."""
         self.require_preparation("measure_steps")
         self._steps_measured = True
 
@@ -334,7 +328,7 @@ class Execution:
         except BaseException as error:
             self._finish(getattr(error, "code", ResultCode.OP_FAILED), ())
             raise
-        # Fenced executions tell no shapes; their outputs have known ones (facts E56, E61).
+        # Fenced executions report no shapes; their outputs have known ones (facts E56, E61).
         shapes = [OutputShape(a.dims) for a in self._outputs if a is not None] if fenced else result.shapes
         self._finish(result.code, shapes, complete=not fenced or result.code is not ResultCode.NO_ERROR)
         if result.code is not ResultCode.NO_ERROR:
@@ -409,61 +403,62 @@ class Execution:
 
     # -- in one call -------------------------------------------------------------------------------------------------
 
-    def run(self, inputs: Mapping[str, Array] | Sequence[Array | None]) -> dict[str, Array]:
-        """Compute and give the outputs by name, allocating what is needed.
+    def run(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike | None]) -> dict[str, Array]:
+        """Compute and return the outputs by name, allocating what is needed.
 
         ``inputs`` by operand name or in model-input order. Outputs whose size only execution knows are computed again with
-        the room that NNAPI reports. States that are not among the inputs come from :attr:`states`, which gets their new
+        the size that NNAPI reports. States that are not among the inputs come from :attr:`states`, which gets their new
         values.
         """
         for i, value in enumerate(self._in_order(inputs)):
             self.set_input(i, value)
-        rooms: list[int | None] = [None] * len(self._output_operands)
+        sizes: list[int | None] = [None] * len(self._output_operands)
         while True:
             buffers = []
             for i, operand in enumerate(self._output_operands):
                 size = size_of(operand, operand.dims)
-                room = size if size is not None else rooms[i] or max(1, operand_dtype(operand).itemsize)
-                buffers.append(np.empty(room, np.uint8))
+                capacity = size if size is not None else sizes[i] or max(1, operand_dtype(operand).itemsize)
+                buffers.append(allocated(capacity))
                 self.set_output(i, buffers[-1])
             try:
                 self.compute()
                 break
             except ERROR_OF_CODE[ResultCode.OUTPUT_INSUFFICIENT_SIZE]:
-                grown = self._grown(rooms)
-                if grown == rooms:  # None of the outputs is what had too little room.
+                grown = self._grown(sizes)
+                if grown == sizes:  # None of the outputs was too small.
                     raise
-                rooms = grown
+                sizes = grown
                 self._outputs = [None] * len(self._output_operands)
                 self._state = _State.PREPARATION
         answers = [
             shaped(buffer, operand, shape.dims)
             for operand, buffer, shape in zip(self._output_operands, buffers, self._shapes, strict=True)
         ]
-        self.states.take(answers)
+        self.states.update(answers)
         own = set(self.compilation.model.own_outputs)
         named = zip(self.compilation.model.main.outputs, self._output_operands, answers, strict=True)
         return {output_name(operand, i): answer for i, (index, operand, answer) in enumerate(named) if index in own}
 
-    def _grown(self, rooms: list[int | None]) -> list[int | None]:
-        """Room for each output as reported; doubled where only "too small" is known."""
+    def _grown(self, sizes: list[int | None]) -> list[int | None]:
+        """A size for each output as reported; doubled where only "too small" is known."""
         grown: list[int | None] = []
-        for operand, shape, room in zip(self._output_operands, self._shapes, rooms, strict=True):
+        for operand, shape, size in zip(self._output_operands, self._shapes, sizes, strict=True):
             itemsize = operand_dtype(operand).itemsize
-            told = int(np.prod(shape.dims)) * itemsize if shape.dims and 0 not in shape.dims else 0
-            grown.append(max(told, (room or itemsize) * (1 if shape.sufficient else 2)))
-        if max(room or 0 for room in grown) > GROWTH_LIMIT:
+            reported = int(np.prod(shape.dims)) * itemsize if shape.dims and 0 not in shape.dims else 0
+            grown.append(max(reported, (size or itemsize) * (1 if shape.sufficient else 2)))
+        if max(size or 0 for size in grown) > GROWTH_LIMIT:
             raise ERROR_OF_CODE[ResultCode.OUTPUT_INSUFFICIENT_SIZE](Reason("outputs below 2 GiB", "more"))
         return grown
 
-    def _in_order(self, inputs: Mapping[str, Array] | Sequence[Array | None]) -> list[Array | None]:
+    def _in_order(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike | None]) -> list[ArrayLike | None]:
         operands = self._input_operands
         if isinstance(inputs, Mapping):
             names = [input_name(operand, i) for i, operand in enumerate(operands)]
             for name in inputs:
                 if name not in names:
                     raise InputError(Reason(f"an input of the model ({', '.join(names)})", name))
-            given = {names[i]: value for i, value in self.states.inputs().items()} | dict(inputs)
+            given: dict[str, ArrayLike] = {names[i]: value for i, value in self.states.inputs().items()}
+            given.update(inputs)
             missing = [name for name in names if name not in given]
             if missing:
                 raise InputError(Reason(f"a value for every input ({', '.join(names)})", f"none for {', '.join(missing)}"))

@@ -1,6 +1,6 @@
 """Slices of a model: what a device of a lower feature level than the model's is asked about.
 
-A slice serves only the question which operations the device takes; what is compiled later are steps (facts S6 to S13).
+A slice serves only the question which operations the device supports; what is compiled later are steps (facts S6 to S13).
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.model import Location, Model, Operand, Operation, Subgraph
 from nnbridge.operations.validation import Verdict, operand_level, validate_operation
-from nnbridge.types import Lifetime, OperationCode
+from nnbridge.types import CONTROL_FLOW, WRITTEN, Lifetime
 
-CONTROL_FLOW = (OperationCode.IF, OperationCode.WHILE)
 MAX_DEPTH = 100
 """How deep control flow may be nested; Android has no limit but its stack."""
-WRITTEN = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)
-"""Lifetimes of operands that an operation writes."""
 
 
 def requirements(model: Model) -> list[Verdict]:
@@ -69,12 +66,12 @@ class Slice:
     """What a device is asked: the model (None where no valid slice exists), and which operations are left in it."""
 
     model: Model | None
-    kept: tuple[int, ...]
+    included: tuple[int, ...]
     refused: dict[int, Reason]
 
 
 class Slices:
-    """The slices of one model, each made once (facts S6 to S12)."""
+    """The slices of one model, each computed once (facts S6 to S12)."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -90,8 +87,8 @@ class Slices:
 
     def _make(self, level: int) -> Slice:
         refused = {i: reason for i, need in enumerate(self._needs) if level and (reason := self._refusal(i, need, level))}
-        kept = tuple(i for i in range(len(self._needs)) if i not in refused)
-        return Slice(slice_model(self._model, kept) if refused else self._model, kept, refused)
+        included = tuple(i for i in range(len(self._needs)) if i not in refused)
+        return Slice(slice_model(self._model, included) if refused else self._model, included, refused)
 
     def _refusal(self, i: int, need: Verdict, level: int) -> Reason | None:
         if need.level > level:
@@ -103,15 +100,15 @@ class Slices:
         return None
 
 
-def slice_model(model: Model, kept: Sequence[int]) -> Model | None:
+def slice_model(model: Model, included: Sequence[int]) -> Model | None:
     """The model with only these operations; None where no valid slice exists (facts S7 to S12).
 
-    Operands come as constants by first use, then inputs, then what operations make. What dropped operations made is an
+    Operands come as constants by first use, then inputs, then the results of operations. What dropped operations computed is an
     input; inputs of equal type are one operand. What only dropped operations read is an output, and so are the model's
     own. The slice is not relaxed and names no extensions.
     """
     main = model.main
-    operations = [main.operations[i] for i in kept]
+    operations = [main.operations[i] for i in included]
     if not operations or any(_is_model(main.operands[i]) for o in operations for i in o.inputs):
         return None
     read = dict.fromkeys(i for o in operations for i in o.inputs)
@@ -122,7 +119,7 @@ def slice_model(model: Model, kept: Sequence[int]) -> Model | None:
     for i in main.inputs:
         if i in read:
             slicer.add_input(i)
-    remaining = set(kept)
+    remaining = set(included)
     for k, operation in enumerate(main.operations):
         if k in remaining:
             slicer.add_operation(operation, read)

@@ -1,7 +1,7 @@
 """Memories: what executions read from and write to, besides buffers of the caller.
 
 ``Memory`` is plain shared memory: a mapped descriptor, a buffer, or bytes of its own. ``MemoryDesc`` describes a memory by
-the roles that it plays in compilations; what is made from one is a *device memory*: it has a type and dimensions, is
+the roles that it plays in compilations; what is allocated from one is a *device memory*: it has a type and dimensions, is
 uninitialised at first and serves in its roles alone (feature level 4). nnbridge's devices all see the host's memory, so that
 what a device allocates can be read by everybody; who allocates it, and what happens where that fails, is as on Android.
 """
@@ -13,7 +13,7 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,10 @@ from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedErr
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand, Pool, known
 from nnbridge.operations.validation import MAX_TENSOR_BYTES
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.driver_calls import called
+from nnbridge.runtime.partitioner import StepRole
 from nnbridge.types import FeatureLevel, is_extension
-
-if TYPE_CHECKING:
-    from nnbridge.runtime.compilation import Compilation
-    from nnbridge.runtime.partitioner import StepRole
 
 Bytes = npt.NDArray[np.uint8]
 INPUT, OUTPUT = "input", "output"
@@ -77,7 +75,7 @@ class Memory:
 
     @classmethod
     def shared(cls, size: int) -> Memory:
-        """Anonymous memory that other processes can be given (``memfd`` behind the scenes of :func:`mmap.mmap`)."""
+        """Anonymous memory that can be shared with other processes (``memfd`` behind the scenes of :func:`mmap.mmap`)."""
         if size <= 0:
             raise BadDataError(Reason("a size above 0", str(size), "Memory"))
         return cls(size, np.frombuffer(mmap.mmap(-1, size), np.uint8))
@@ -154,7 +152,7 @@ class Memory:
         return ()
 
     def close(self) -> None:
-        """Give the memory back; what still uses it keeps its mapping."""
+        """Release the memory; what still uses it holds its mapping."""
         self._content = None
 
 
@@ -201,7 +199,7 @@ class _MappedMemory(Memory):
 
 
 class DeviceMemory(Memory):
-    """A memory made from a descriptor: typed, for its roles alone, uninitialised until something writes it."""
+    """A memory allocated from a descriptor: typed, for its roles alone, uninitialised until something writes it."""
 
     def __init__(self, operand: Operand, roles: frozenset[Role], content: Bytes, allocator: str) -> None:
         super().__init__(len(content), content)
@@ -374,7 +372,7 @@ class MemoryDesc:
 
 
 def combine_dims(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Facts Y13: an unknown rank and unknown dimensions give way; None if the two contradict."""
+    """Fact Y13: dimensions of two uses, unknown ones filled in; None if the two contradict."""
     if not a or not b:
         return a or b
     if len(a) != len(b):

@@ -1,28 +1,25 @@
 """The limit on delegated partitions that TFLite's NNAPI delegate sets (``max_number_delegated_partitions``).
 
-TFLite groups a graph's nodes into partitions that its delegate takes and those that stay, alternating: the first node that
-is ready tells whose turn it is, and all nodes of that kind that become ready join. If there are more delegated partitions
-than the limit, those with the most nodes are kept. What NNAPI's drivers take here is what is delegated; a node is an
-operator of the source file, which may be several operations.
+TFLite groups a graph's nodes into delegated partitions and partitions that stay, alternating: the first node that is ready
+decides which kind comes next, and all nodes of that kind that become ready join. If there are more delegated partitions
+than the limit, those with the most nodes are delegated. What NNAPI's drivers accept here counts as delegated; a node is an
+operator of the source file (:class:`~nnbridge.model.Source`), which may be several operations.
 """
 
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from nnbridge.devices.device import Device
 from nnbridge.errors import Reason
 from nnbridge.model import Operation, Subgraph
-from nnbridge.runtime.feature_level_slices import WRITTEN
 from nnbridge.runtime.placement import Answer, Placement
+from nnbridge.types import WRITTEN
 
 TFLITE_DEFAULT = 3
-"""Partitions that TFLite's NNAPI delegate keeps if nothing else is said."""
-
-_PLACE = re.compile(r"(\d+): ")
+"""The default limit of TFLite's NNAPI delegate."""
 
 
 def limit_partitions(
@@ -30,14 +27,16 @@ def limit_partitions(
 ) -> tuple[Placement, ...]:
     """Placements in which at most ``limit`` partitions go to drivers (0: no limit); the others go to the CPU.
 
-    The largest are kept, the earlier ones where sizes are equal. With a limit, an operator of which drivers take only some
-    operations goes to the CPU as well. An operation that the CPU cannot run is left without device.
+    The largest are delegated, the earlier ones where sizes are equal. With a limit, an operator of which drivers accept only
+    some operations goes to the CPU as well. An operation that the CPU cannot run is left without device.
     """
     if not limit:
         return tuple(placements)
     changed = list(placements)
-    for i in _partly_taken(main, placements, devices):
-        changed[i] = _on_cpu(placements[i], devices, Reason("an operator that drivers take whole, as TFLite's delegate asks"))
+    for i in _partly_supported(main, placements, devices):
+        changed[i] = _on_cpu(
+            placements[i], devices, Reason("an operator that drivers accept as a whole, as TFLite's delegate requires")
+        )
     found = delegated_partitions(main, [_on_driver(placement, devices) for placement in changed])
     ranked = sorted(range(len(found)), key=lambda k: -_nodes(main, found[k]))
     for k in ranked[limit:]:
@@ -55,14 +54,15 @@ def _on_driver(placement: Placement, devices: Sequence[Device]) -> bool:
     return placement.device is not None and devices[placement.device].kind == "device"
 
 
-def _partly_taken(main: Subgraph, placements: Sequence[Placement], devices: Sequence[Device]) -> list[int]:
+def _partly_supported(main: Subgraph, placements: Sequence[Placement], devices: Sequence[Device]) -> list[int]:
     """Operations on drivers whose operator in the source file has others elsewhere; the delegate leaves such operators."""
-    elsewhere = {main.operations[p.operation].name for p in placements if not _on_driver(p, devices)} - {""}
-    return [p.operation for p in placements if _on_driver(p, devices) and main.operations[p.operation].name in elsewhere]
+    sources = [operation.source for operation in main.operations]
+    elsewhere = {sources[p.operation] for p in placements if not _on_driver(p, devices)} - {None}
+    return [p.operation for p in placements if _on_driver(p, devices) and sources[p.operation] in elsewhere]
 
 
 def _on_cpu(placement: Placement, devices: Sequence[Device], why: Reason) -> Placement:
-    """Drivers that offered themselves are refused for this reason."""
+    """On the CPU; drivers that accepted the operation are refused for this reason."""
     cpu = next((k for k, d in enumerate(devices) if d.kind == "cpu" and placement.answers[k].supported), None)
     answers = tuple(
         Answer(answer.device, None, why) if answer.supported and device.kind == "device" else answer
@@ -75,7 +75,7 @@ def delegated_partitions(main: Subgraph, delegated: Sequence[bool]) -> list[list
     """Operations of each delegated partition, as TFLite's ``PartitionGraphIntoIndependentNodeSubsets`` groups them."""
     order = _file_order(main.operations)
     missing = []
-    ready: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    ready: dict[bool, list[tuple[tuple[int, ...], int]]] = {True: [], False: []}
     for i, operation in enumerate(main.operations):
         unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
         missing.append(len(unknown))
@@ -83,29 +83,29 @@ def delegated_partitions(main: Subgraph, delegated: Sequence[bool]) -> list[list
             heapq.heappush(ready[delegated[i]], (order[i], i))
     found: list[list[int]] = []
     while ready[True] or ready[False]:
-        turn = not ready[False] or (bool(ready[True]) and ready[True][0] < ready[False][0])
+        delegated_next = not ready[False] or (bool(ready[True]) and ready[True][0] < ready[False][0])
         members = []
-        while ready[turn]:
-            _, i = heapq.heappop(ready[turn])
+        while ready[delegated_next]:
+            _, i = heapq.heappop(ready[delegated_next])
             members.append(i)
             for operand in main.operations[i].outputs:
                 for reader in main.consumers.get(operand, ()):
                     missing[reader] -= 1
                     if missing[reader] == 0:
                         heapq.heappush(ready[delegated[reader]], (order[reader], reader))
-        if turn:
+        if delegated_next:
             found.append(members)
     return found
 
 
-def _file_order(operations: Sequence[Operation]) -> list[int]:
-    """The place of each operation in the source file where all tell it, else in the model."""
-    places = [_PLACE.match(operation.name) for operation in operations]
-    if all(place is not None for place in places):
-        return [int(place.group(1)) for place in places if place is not None]
-    return list(range(len(operations)))
+def _file_order(operations: Sequence[Operation]) -> list[tuple[int, ...]]:
+    """A sort key for each operation: its operator's position in the source file if all have one, else its own in the model."""
+    sources = [operation.source for operation in operations if operation.source is not None]
+    if len(sources) == len(operations):
+        return [(*source.callers, source.index) for source in sources]
+    return [(i,) for i in range(len(operations))]
 
 
 def _nodes(main: Subgraph, members: Sequence[int]) -> int:
-    """Operators of the source file; operations without a name count by themselves."""
-    return len({main.operations[i].name or i for i in members})
+    """Operators of the source file; an operation without a source is an operator of its own."""
+    return len({main.operations[i].source or i for i in members})

@@ -1,4 +1,4 @@
-"""The steps of a plan, as Android's ``ExecutionPlan`` makes them: execution steps, and control flow that the runtime runs.
+"""The steps of a plan, as in Android's ``ExecutionPlan``: execution steps, and control flow that the runtime runs.
 
 A plan is flat: IF and WHILE that are interpreted stand between the steps of their bodies and jump among them. Every
 subgraph that was partitioned on the way (the main one, then bodies in order of appearance) is a *source*; an operand is
@@ -20,9 +20,8 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import is_tensor
 from nnbridge.model import Model, Operand, Operation, Subgraph, known
-from nnbridge.runtime.feature_level_slices import WRITTEN
 from nnbridge.runtime.placement import Placement, place
-from nnbridge.types import FeatureLevel, Lifetime, OperationCode
+from nnbridge.types import WRITTEN, FeatureLevel, Lifetime, OperationCode
 
 MAX_BODIES = 10_000
 """Bodies that one plan may interpret: those that several IF and WHILE share are there for each."""
@@ -32,7 +31,7 @@ SourceOperand: TypeAlias = "tuple[int, int]"
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceModel:
     """A subgraph that was partitioned: the main one, or a body of interpreted control flow."""
 
     model: Model
@@ -45,7 +44,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Step:
+class ExecutionStep:
     """Operations that run together on one device, as a model of their own.
 
     ``operations``, ``inputs`` and ``outputs`` are indexes into the source, operands in the order of the step model's.
@@ -61,6 +60,11 @@ class Step:
     source: int = 0
     number: int = 0
     """Execution steps before this one."""
+
+    @cached_property
+    def output_operands(self) -> tuple[Operand, ...]:
+        """The step model's outputs."""
+        return tuple(self.model.main.operands[i] for i in self.model.main.outputs)
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class GotoStep:
     target: int
 
 
-LogicalStep: TypeAlias = "Step | IfStep | WhileStep | GotoStep"
+LogicalStep: TypeAlias = "ExecutionStep | IfStep | WhileStep | GotoStep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +126,16 @@ class Partition:
     """Logical steps in order, and the subgraphs that they came from."""
 
     program: tuple[LogicalStep, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SourceModel, ...]
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ExecutionStep, ...]:
         """The execution steps alone."""
-        return tuple(item for item in self.program if isinstance(item, Step))
+        return tuple(item for item in self.program if isinstance(item, ExecutionStep))
 
     @cached_property
-    def homes(self) -> Mapping[tuple[int, int], int]:
-        """Source and operation → the device that runs it; what the runtime interprets is not there."""
+    def device_of(self) -> Mapping[tuple[int, int], int]:
+        """Source and operation → index of the device that runs it; without what the runtime interprets."""
         return MappingProxyType({(step.source, i): step.device for step in self.steps for i in step.operations})
 
     def within(self, source: int) -> str:
@@ -191,22 +195,22 @@ class Partition:
 
 
 def make_steps(model: Model, placements: tuple[Placement, ...], devices: Sequence[Device], preference: int) -> Partition:
-    """The plan for a model whose operations are placed: a single step if one device takes everything (fact P14).
+    """The plan for a model whose operations are placed: a single step if one device gets everything (fact P14).
 
     BAD_DATA if an operation has no device (fact P10).
     """
     planner = _Planner(devices, preference)
-    homes = planner.homes(model, placements)
-    if len(set(homes)) == 1 and homes[0] != len(devices):
+    queues = planner.queues(placements, model)
+    if len(set(queues)) == 1 and queues[0] != len(devices):
         main = model.main
-        step = Step(homes[0], tuple(range(len(homes))), model, main.inputs, main.outputs)
-        return Partition((step,), (Source(model, placements),))
+        step = ExecutionStep(queues[0], tuple(range(len(queues))), model, main.inputs, main.outputs)
+        return Partition((step,), (SourceModel(model, placements),))
     planner.add(model, placements)
     return Partition(tuple(planner.program), tuple(planner.sources))
 
 
-def check_step(step: Step, devices: Sequence[Device]) -> None:
-    """OP_FAILED for a step without inputs or outputs (fact P29), and for one that makes a temporary of unknown size for
+def check_step(step: ExecutionStep, devices: Sequence[Device]) -> None:
+    """OP_FAILED for a step without inputs or outputs (fact P29), and for one that computes a temporary of unknown size for
     another step on a device below feature level 3 (fact P33).
 
     The first does not hold where a host runs operations: nothing of Android's is left to fall back to then.
@@ -220,7 +224,7 @@ def check_step(step: Step, devices: Sequence[Device]) -> None:
     for i in step.crossing if old else ():
         operand = main.operands[i]
         if is_tensor(operand) and not known(operand.dims):
-            rule = f"known sizes of what a device of feature level {device.level} makes for other steps"
+            rule = f"known sizes of what a device of feature level {device.level} computes for other steps"
             raise OpFailedError(Reason(rule, f"{operand} {operand.name}".rstrip(), names))
 
 
@@ -232,26 +236,24 @@ class _Planner:
         self._preference = preference
         self._steps = 0
         self.program: list[LogicalStep] = []
-        self.sources: list[Source] = []
+        self.sources: list[SourceModel] = []
 
-    def homes(self, model: Model, placements: Sequence[Placement]) -> list[int]:
-        """The queue of each operation: its device's, or the interpreter's after the last device."""
-        homes = []
+    def queues(self, placements: Sequence[Placement], model: Model) -> list[int]:
+        """The queue of each operation: its device's index, or for the interpreter the number of devices."""
         for placement in placements:
             if placement.device is None:
                 raise BadDataError(_nobody(model, placement))
-            homes.append(len(self._devices) if placement.interpreted else placement.device)
-        return homes
+        return [len(self._devices) if p.interpreted or p.device is None else p.device for p in placements]
 
     def add(
         self, model: Model, placements: tuple[Placement, ...], role: str = "main", parent: SourceOperand | None = None
     ) -> int:
-        """Partition a subgraph; gives its source index (facts P17 to P22)."""
+        """Partition a subgraph; returns its source index (facts P17 to P22)."""
         source = len(self.sources)
         if source > MAX_BODIES:
             raise OpFailedError(Reason(f"at most {MAX_BODIES} bodies of interpreted control flow", "more"))
-        self.sources.append(Source(model, placements, role, parent))
-        groups = _group(model.main, self.homes(model, placements), len(self._devices))
+        self.sources.append(SourceModel(model, placements, role, parent))
+        groups = _group(model.main, self.queues(placements, model), len(self._devices))
         maker = {operation: number for number, (_, members) in enumerate(groups) for operation in members}
         for number, (device, members) in enumerate(groups):
             if device == len(self._devices):
@@ -264,17 +266,16 @@ class _Planner:
         model = self.sources[source].model
         inputs, outputs = _boundary(model, number, members, maker)
         part = extract(model, [model.main.operations[i] for i in members], inputs, outputs)
-        lifetimes = (model.main.operands[i].lifetime for i in outputs)
-        made = zip(part.main.outputs, lifetimes, strict=True)
-        crossing = tuple(i for i, lifetime in made if lifetime is Lifetime.TEMPORARY_VARIABLE)
-        step = Step(device, tuple(members), part, tuple(inputs), tuple(outputs), crossing, source, self._steps)
+        temporary = [model.main.operands[i].lifetime is Lifetime.TEMPORARY_VARIABLE for i in outputs]
+        crossing = tuple(i for i, crosses in zip(part.main.outputs, temporary, strict=True) if crosses)
+        step = ExecutionStep(device, tuple(members), part, tuple(inputs), tuple(outputs), crossing, source, self._steps)
         self.program.append(step)
         self._steps += 1
 
     def _interpret(self, source: int, operation: int) -> None:
         found = self.sources[source].model.main.operations[operation]
         at = len(self.program)
-        self.program.append(GotoStep(at))  # the place of what is known once the bodies are there
+        self.program.append(GotoStep(at))  # replaced once the bodies' positions are known
         outputs = _of(source, found.outputs)
         if found.type == OperationCode.IF:
             then = self._add_body(source, operation, 1, "then")
@@ -312,10 +313,10 @@ def _nobody(model: Model, placement: Placement) -> Reason:
     operation = model.main.operations[placement.operation]
     said = "; ".join(f"{answer.device}: {answer.reason}" for answer in placement.answers)
     name = operation.name or model.operation_name(operation)
-    return Reason("a device that takes the operation", said or "no devices", name)
+    return Reason("a device that supports the operation", said or "no devices", name)
 
 
-def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:
+def _group(main: Subgraph, queue_of: Sequence[int], device_count: int) -> list[tuple[int, list[int]]]:
     """Device and operations of each step: always the last non-empty queue, emptied in order (facts P17 to P21).
 
     The queue after the last device's is the interpreter's; each of its operations stands alone.
@@ -326,7 +327,7 @@ def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tupl
         unknown = {k for k in operation.inputs if main.operands[k].lifetime in WRITTEN}
         missing.append(len(unknown))
         if not unknown:
-            queues[homes[i]].append(i)
+            queues[queue_of[i]].append(i)
     groups: list[tuple[int, list[int]]] = []
     while any(queues):
         device = max(k for k, queue in enumerate(queues) if queue)
@@ -339,7 +340,7 @@ def _group(main: Subgraph, homes: Sequence[int], device_count: int) -> list[tupl
                 for reader in main.consumers.get(operand, ()):
                     missing[reader] -= 1
                     if missing[reader] == 0:
-                        queues[homes[reader]].append(reader)
+                        queues[queue_of[reader]].append(reader)
         groups.extend([(device, [i]) for i in members] if device == device_count else [(device, members)])
     return groups
 

@@ -1,29 +1,23 @@
-"""Placing operations as Android's partitioner does it: every device is asked, the best one takes the operation.
+"""Placing operations as Android's partitioner does it: every device is asked, the best one gets the operation.
 
-Everything that is decided here is kept as data: for each operation what every device answered and at what figure, so
+Everything that is decided here stays as data: for each operation what every device answered and at what performance, so
 that a plan can be explained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from nnbridge.devices.device import UNLISTED, Capabilities, Device, Support
+from nnbridge.devices.device import UNLISTED, Device
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
 from nnbridge.runtime.driver_calls import checked_support
-from nnbridge.runtime.feature_level_slices import CONTROL_FLOW, Slices, requirements
-from nnbridge.types import (
-    FeatureLevel,
-    OperationCode,
-)
-
-RIGHT_ANSWER = "a right answer of getSupportedOperations"
-"""The rule that a driver broke whose answer was an exception or none that could be."""
+from nnbridge.runtime.feature_level_slices import Slices, requirements
+from nnbridge.types import CONTROL_FLOW, FeatureLevel, OperationCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +25,28 @@ class Answer:
     """What one device answered for one operation."""
 
     device: str
-    figure: float | None
-    """The figure that the preference looks at; None if the device does not take the operation."""
+    performance: float | None
+    """Relative time or power, by the preference; None if the device does not support the operation."""
     reason: Reason | None = None
+    wrong: bool = False
+    """True if the driver raised an exception, or returned what getSupportedOperations cannot."""
 
     @property
     def supported(self) -> bool:
-        """True if the device takes the operation."""
+        """True if the device accepts the operation."""
         return self.reason is None
-
-    @property
-    def wrong(self) -> bool:
-        """True if this was no answer that a driver may give."""
-        return self.reason is not None and self.reason.rule == RIGHT_ANSWER
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one operation goes, and what every device said."""
+    """Where one operation goes, and what every device answered."""
 
     operation: int
     device: int | None
-    """Index into the compilation's devices; None if no device takes the operation."""
+    """Index into the compilation's devices; None if no device supports the operation."""
     answers: tuple[Answer, ...]
     interpreted: bool = False
     """Control flow that the CPU wins, and that the runtime runs itself (fact P11)."""
-
-
-# -- the best device of each operation -------------------------------------------------------------------------------
 
 
 def place(model: Model, devices: Sequence[Device], preference: int, *, interpret: bool = True) -> tuple[Placement, ...]:
@@ -68,107 +56,107 @@ def place(model: Model, devices: Sequence[Device], preference: int, *, interpret
     """
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
-    raters = [_Rater(model, device.capabilities, preference) for device in devices]
-    return tuple(
-        _best(model, i, devices, raters, [answer[i] for answer in answers], interpret) for i in range(len(model.main.operations))
-    )
+    raters = [_Rater(model, device, preference) for device in devices]
+    return tuple(_best(model, i, devices, raters, given, interpret) for i, given in enumerate(zip(*answers, strict=True)))
 
 
-def ask(device: Device, model: Model, slices: Slices) -> list[Reason | None]:
-    """A device's answers, None for yes. A device below the model's feature level is asked about a slice only.
+def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
+    """A device's answers, without performance. A device below the model's feature level is asked about a slice only.
 
     A wrong answer (an exception, another number of answers) counts as "nothing supported" (fact D13).
     """
-    part, count = slices.for_device(device), len(model.main.operations)
+    part, main = slices.for_device(device), model.main
+    others = part.refused
     if part.model is None:
-        gone = Reason("a slice of the model at the device's feature level", "none that is valid")
-        return [part.refused.get(i, gone) for i in range(count)]
-    answers: list[Reason | None] = [part.refused.get(i) for i in range(count)]
+        reason = Reason("a slice of the model at the device's feature level", "none that is valid")
+        return [Answer(device.name, None, others.get(i, reason)) for i in range(len(main.operations))]
+    accepted = Answer(device.name, None)
+    answers = [Answer(device.name, None, others[i]) if i in others else accepted for i in range(len(main.operations))]
     try:
-        given = checked_support(device.supported_operations(part.model), len(part.kept))
+        given = checked_support(device.supported_operations(part.model), len(part.included))
     except (Exception, SystemExit) as error:
-        wrong = Reason(RIGHT_ANSWER, f"{type(error).__name__}: {error}")
-        return [answer or replace(wrong, operation=_name(model, i)) for i, answer in enumerate(answers)]
-    for i, answer in zip(part.kept, given, strict=True):
-        answers[i] = _as_reason(answer, model, i)
+        rule, found = "a right answer of getSupportedOperations", f"{type(error).__name__}: {error}"
+        for i in part.included:
+            reason = Reason(rule, found, model.operation_name(main.operations[i]))
+            answers[i] = Answer(device.name, None, reason, wrong=True)
+        return answers
+    for i, support in zip(part.included, given, strict=True):
+        if isinstance(support, Reason):
+            answers[i] = Answer(device.name, None, support)
+        elif not support:
+            name = model.operation_name(main.operations[i])
+            answers[i] = Answer(device.name, None, Reason("an operation that the device supports", operation=name))
     return answers
 
 
-def _as_reason(answer: Support, model: Model, i: int) -> Reason | None:
-    if isinstance(answer, Reason):
-        return answer
-    return None if answer else Reason("an operation that the device takes", operation=_name(model, i))
-
-
-def _name(model: Model, i: int) -> str:
-    return model.operation_name(model.main.operations[i])
-
-
 def _best(
-    model: Model,
-    i: int,
-    devices: Sequence[Device],
-    raters: Sequence[_Rater],
-    answers: Sequence[Reason | None],
-    interpret: bool,
+    model: Model, i: int, devices: Sequence[Device], raters: Sequence[_Rater], answers: Sequence[Answer], interpret: bool
 ) -> Placement:
-    """The lowest figure; on a tie the CPU, else the earlier device."""
+    """The lowest relative time or power; on a tie the CPU, else the earlier device."""
     operation = model.main.operations[i]
     control_flow = operation.type in CONTROL_FLOW
     cpu_only = control_flow and has_unknown_boundary(model, model.main, operation)
     best: tuple[np.float32, int] | None = None
-    given = []
-    for k, (device, said) in enumerate(zip(devices, answers, strict=True)):
-        if cpu_only and device.kind != "cpu" and said is None:
-            said = Reason("control flow with operands of known size", "unknown size", _name(model, i))
-        if said is not None:
-            given.append(Answer(device.name, None, said))
-            continue
-        figure = raters[k].of(operation)
-        given.append(Answer(device.name, figure))
-        single = np.float32(figure)
-        if best is None or single < best[0] or (single == best[0] and device.kind == "cpu"):
-            best = single, k
+    rated = []
+    for k, (device, answer) in enumerate(zip(devices, answers, strict=True)):
+        if cpu_only and device.kind != "cpu" and answer.supported:
+            name = model.operation_name(operation)
+            answer = Answer(device.name, None, Reason("control flow with operands of known size", "unknown size", name))
+        if answer.supported:
+            answer, performance = raters[k].of(operation)
+            if best is None or performance < best[0] or (performance == best[0] and device.kind == "cpu"):
+                best = performance, k
+        rated.append(answer)
     if best is None:
-        return Placement(i, None, tuple(given))
+        return Placement(i, None, tuple(rated))
     interpreted = interpret and control_flow and not cpu_only and devices[best[1]].kind == "cpu"
-    return Placement(i, best[1], tuple(given), interpreted)
+    return Placement(i, best[1], tuple(rated), interpreted)
 
 
 class _Rater:
-    """A device's figures for one model's operations (facts P3 to P8); those of bodies are added up once."""
+    """A device's answers with performance for the operations of one model that it supports (facts P3 to P8)."""
 
-    def __init__(self, model: Model, capabilities: Capabilities, preference: int) -> None:
+    def __init__(self, model: Model, device: Device, preference: int) -> None:
         self._model = model
-        self._capabilities = capabilities
+        self._name = device.name
+        self._capabilities = device.capabilities
         self._preference = preference
         self._bodies: dict[int, np.float32] = {}
+        self._by_type: dict[int, tuple[Answer, np.float32]] = {}
 
-    def of(self, operation: Operation) -> float:
-        """The figure for an operation of the main subgraph."""
-        with np.errstate(over="ignore"):
-            return self._figure(operation, self._model.main, self._model.relaxed)
+    def of(self, operation: Operation) -> tuple[Answer, np.float32]:
+        """The answer for an operation of the main subgraph, and its performance as Android compares it."""
+        if operation.type in CONTROL_FLOW or not operation.inputs:
+            with np.errstate(over="ignore"):
+                performance = self._performance(operation, self._model.main, self._model.relaxed)
+                return Answer(self._name, performance), np.float32(performance)
+        code = self._model.main.operands[operation.inputs[0]].type
+        if code not in self._by_type:
+            performance = self._performance(operation, self._model.main, self._model.relaxed)
+            self._by_type[code] = Answer(self._name, performance), np.float32(performance)
+        return self._by_type[code]
 
-    def _figure(self, operation: Operation, subgraph: Subgraph, relaxed: bool) -> float:
-        """By the first input's type; IF and WHILE add their bodies to their own figure."""
+    def _performance(self, operation: Operation, subgraph: Subgraph, relaxed: bool) -> float:
+        """By the first input's type; IF and WHILE add their bodies to their own."""
         if operation.type == OperationCode.IF:
-            own = np.float32(self._capabilities.if_performance.figure(self._preference))
+            own = np.float32(self._capabilities.if_performance.value(self._preference))
             bodies = [self._body(subgraph, i) for i in operation.inputs[1:3]]
             return float(own + np.float32(0.5) * (bodies[0] + bodies[1]))
         if operation.type == OperationCode.WHILE:
-            own = np.float32(self._capabilities.while_performance.figure(self._preference))
+            own = np.float32(self._capabilities.while_performance.value(self._preference))
             return float(own + self._body(subgraph, operation.inputs[0]) + self._body(subgraph, operation.inputs[1]))
         if not operation.inputs:
             return UNLISTED
         code = subgraph.operands[operation.inputs[0]].type
-        return self._capabilities.of(code, relaxed).figure(self._preference)
+        return self._capabilities.of(code, relaxed).value(self._preference)
 
     def _body(self, subgraph: Subgraph, operand: int) -> np.float32:
+        """The sum over a body's operations, computed once."""
         index = subgraph.operands[operand].location.offset
         if index not in self._bodies:
             inner = self._model.referenced[index]
-            figures = (self._figure(operation, inner, inner.relaxed) for operation in inner.operations)
-            self._bodies[index] = np.float32(sum(map(np.float32, figures), np.float32(0)))
+            each = (self._performance(operation, inner, inner.relaxed) for operation in inner.operations)
+            self._bodies[index] = np.float32(sum(map(np.float32, each), np.float32(0)))
         return self._bodies[index]
 
 

@@ -1,4 +1,4 @@
-"""Running a plan: steps, control flow between them, rooms for what only execution knows, and what falls back to the CPU."""
+"""Running a plan: steps, control flow between them, buffers of sizes that only execution knows, and fallback to the CPU."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import numpy.typing as npt
 
 from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
-from nnbridge.errors import Reason
+from nnbridge.errors import OutOfMemoryError, Reason
 from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Operand, known
 from nnbridge.operations.validation import byte_size
-from nnbridge.runtime.compilation import ALIGNMENT, Compilation, Plan
+from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, Slot, shaped
 from nnbridge.runtime.driver_calls import FINAL, executed, named, size_of
-from nnbridge.runtime.partitioner import Step
+from nnbridge.runtime.partitioner import ExecutionStep
+from nnbridge.runtime.plan import ALIGNMENT, Plan
 from nnbridge.types import FeatureLevel, ResultCode
 
 GROWTH_LIMIT = 2**31
 """Bytes that a buffer may grow to."""
 
 _WASTE = 0.2
-"""Share of a buffer that may be too much before a smaller one is made."""
+"""Share of a buffer that may be unused before a smaller one is allocated."""
 
 _MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
 
 @dataclass
 class StepReport:
-    """What running one step took and where it really ran; all runs of a loop's step together."""
+    """How long one step ran and on which device; all runs of a loop's step together."""
 
     device: str
     nanoseconds: int = 0
@@ -62,7 +63,9 @@ class RunReport:
         """Those that ran something to its end."""
         return tuple(dict.fromkeys(step.device for step in self.steps if step.runs > step.failed))
 
-    def add(self, plan: Plan, step: Step, device: str, nanoseconds: int, fallback: Reason | None, result: Result) -> None:
+    def add(
+        self, plan: Plan, step: ExecutionStep, device: str, nanoseconds: int, fallback: Reason | None, result: Result
+    ) -> None:
         """One run of a step."""
         key = (id(plan), step.number, device, fallback is None)
         found = self._found.get(key)
@@ -82,7 +85,7 @@ def _sum(before: int | None, time: int | None) -> int | None:
 
 
 class PlanRunner:
-    """One run of a finished compilation; :attr:`report` tells what happened."""
+    """One run of a finished compilation; :attr:`report` states what happened."""
 
     def __init__(self, compilation: Compilation) -> None:
         self._compilation = compilation
@@ -108,7 +111,7 @@ class PlanRunner:
         return self._run_steps(cpu, request, False)[0]
 
     def _run_step(
-        self, plan: Plan, step: Step, prepared: PreparedModel, request: Request, fallback: Reason | None = None
+        self, plan: Plan, step: ExecutionStep, prepared: PreparedModel, request: Request, fallback: Reason | None = None
     ) -> Result:
         """One call to a prepared model, its device's or with a reason the CPU's; the answer is checked (facts E34, E35)."""
         device = plan.devices[step.device]
@@ -117,23 +120,23 @@ class PlanRunner:
         measures = request.measure and fallback is None and device.kind == "device" and device.level >= FeatureLevel.LEVEL_3
         request = request if measures == request.measure else replace(request, measure=measures)
         started = time.perf_counter_ns()
-        checked = executed(prepared, request, step, name)
-        taken = time.perf_counter_ns() - started
+        checked = executed(prepared, request, step.output_operands, name)
+        elapsed = time.perf_counter_ns() - started
         if not measures and (checked.on_device, checked.in_driver) != (None, None):
             checked = replace(checked, on_device=None, in_driver=None)
         if checked.code not in FINAL and device.kind == "device" and fallback is None:
             checked = replace(checked, reason=named(checked.reason or Reason(checked.code.name), name))
-        self.report.add(plan, step, name, taken, fallback, checked)
+        self.report.add(plan, step, name, elapsed, fallback, checked)
         return checked
 
     def _run_steps(self, plan: Plan, request: Request, allowed: bool) -> tuple[Result, bool]:
-        """Steps one after another; gives the result and whether the whole model should be repeated on the CPU."""
+        """Steps one after another; the result and whether the whole model should be repeated on the CPU."""
         run = Interpretation(plan.partition, request)
         while True:
             try:
                 step = run.next_step()
             except ControlFlowError as error:
-                # A loop that takes too long would take too long again (fact R19).
+                # A loop that exceeds its time would exceed it again (fact R19).
                 return Result(error.code, (), error.reason), error.code not in _MISSED
             if step is None:
                 return Result(ResultCode.NO_ERROR, run.shapes()), False
@@ -141,9 +144,11 @@ class PlanRunner:
             if result.code is not ResultCode.NO_ERROR:
                 return Result(result.code, run.shapes() if result.code in FINAL else (), result.reason), fall_back
 
-    def _run_in_plan(self, plan: Plan, step: Step, run: Interpretation, request: Request, allowed: bool) -> tuple[Result, bool]:
+    def _run_in_plan(
+        self, plan: Plan, step: ExecutionStep, run: Interpretation, request: Request, allowed: bool
+    ) -> tuple[Result, bool]:
         """One step of several, on the CPU if its device fails; also whether to repeat the whole model there (R16 to R18)."""
-        result = self._run_with_room(plan, step, plan.prepared[step.number], run, request)
+        result = self._run_growing(plan, step, plan.prepared[step.number], run, request)
         kind = plan.devices[step.device].kind
         if result.code not in FINAL and allowed:
             if kind != "device":
@@ -151,17 +156,17 @@ class PlanRunner:
                 return result, kind == "cpu"
             why = result.reason or Reason(result.code.name)
             prepared = self._compilation.prepare_on_cpu(step)
-            result = self._run_with_room(plan, step, prepared, run, request, why)
+            result = self._run_growing(plan, step, prepared, run, request, why)
             if result.code not in FINAL:
                 return result, True
         if result.code is ResultCode.NO_ERROR:
             return _without_zero_size(plan, step, run, result), True
         return result, False
 
-    def _run_with_room(
+    def _run_growing(
         self,
         plan: Plan,
-        step: Step,
+        step: ExecutionStep,
         prepared: PreparedModel,
         run: Interpretation,
         request: Request,
@@ -169,28 +174,29 @@ class PlanRunner:
     ) -> Result:
         """A step whose dynamic temporaries grow until it succeeds (facts R9 to R11)."""
         slots = [run.slot((step.source, i)) for i in step.outputs]
-        rooms = [slot.buffer or _temporary(slot.operand) for slot in slots]
+        buffers = [slot.buffer or _temporary(slot.operand) for slot in slots]
         inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
         while True:
-            inner = replace(request, inputs=inputs, outputs=tuple(rooms))
+            inner = replace(request, inputs=inputs, outputs=tuple(buffers))
             result = self._run_step(plan, step, prepared, inner, fallback)
             if result.code not in FINAL:
                 return result
-            _learn(slots, rooms, result)
+            _store(slots, buffers, result)
             if result.code is ResultCode.NO_ERROR:
                 return result
-            outgrown = next((s for s, r, shape in zip(slots, rooms, result.shapes, strict=True) if _outgrown(s, r, shape)), None)
-            if outgrown is not None:
+            found = list(zip(slots, buffers, result.shapes, strict=True))
+            excessive = next((s for s, b, shape in found if _is_dynamic(s) and _required(s, b, shape) > GROWTH_LIMIT), None)
+            if excessive is not None:
                 rule = f"a temporary below {GROWTH_LIMIT} bytes"
-                return Result(ResultCode.OP_FAILED, (), Reason(rule, "a larger one", operand=outgrown.operand.name))
-            grown = [_grown(slot, room, shape) for slot, room, shape in zip(slots, rooms, result.shapes, strict=True)]
-            stuck = all(new is old for new, old in zip(grown, rooms, strict=True))
+                return Result(ResultCode.OP_FAILED, (), Reason(rule, "a larger one", operand=excessive.operand.name))
+            grown = [_grown(slot, buffer, shape) for slot, buffer, shape in found]
+            stuck = all(new is old for new, old in zip(grown, buffers, strict=True))
             if stuck or any(s.buffer is not None and not s.sufficient for s in slots):
                 return result
-            rooms = grown
+            buffers = grown
 
 
-def _without_zero_size(plan: Plan, step: Step, run: Interpretation, result: Result) -> Result:
+def _without_zero_size(plan: Plan, step: ExecutionStep, run: Interpretation, result: Result) -> Result:
     """OP_FAILED if another step would read a tensor without elements, as 0 means "not known" there (fact R15).
 
     Plans with the host's operations are not Android's; what stands between their steps need not be a request of NNAPI's.
@@ -205,23 +211,26 @@ def _without_zero_size(plan: Plan, step: Step, run: Interpretation, result: Resu
     return result
 
 
-def _learn(slots: Sequence[Slot], rooms: Sequence[OutputBuffer], result: Result) -> None:
-    """Values and dimensions that a step left (facts R7, R13)."""
-    for slot, room, shape in zip(slots, rooms, result.shapes, strict=True):
+def _store(slots: Sequence[Slot], buffers: Sequence[OutputBuffer], result: Result) -> None:
+    """Store a step's values and dimensions (facts R7, R13)."""
+    for slot, buffer, shape in zip(slots, buffers, result.shapes, strict=True):
         slot.dims, slot.sufficient = shape.dims, shape.sufficient
-        if room.data is not None and shape.sufficient:
-            slot.value = shaped(room.data, slot.operand, shape.dims)
+        if buffer.data is not None and shape.sufficient:
+            slot.value = shaped(buffer.data, slot.operand, shape.dims)
 
 
 def _temporary(operand: Operand) -> OutputBuffer:
-    """Room for a temporary between steps; one element where its size is not known (fact R9)."""
+    """A buffer for a temporary between steps; one element where its size is not known (fact R9)."""
     size = byte_size(operand)
-    return OutputBuffer(_memory(size or operand_dtype(operand).itemsize), operand.dims)
+    return OutputBuffer(allocated(size or operand_dtype(operand).itemsize), operand.dims)
 
 
-def _memory(size: int) -> npt.NDArray[np.uint8]:
-    """So many bytes at the alignment that every device prefers at most (facts D18, R1)."""
-    raw = np.empty(size + ALIGNMENT - 1, np.uint8)
+def allocated(size: int) -> npt.NDArray[np.uint8]:
+    """So many bytes at the alignment that every device prefers at most (facts D18, R1); OUT_OF_MEMORY if there are not."""
+    try:
+        raw = np.empty(size + ALIGNMENT - 1, np.uint8)
+    except MemoryError as error:
+        raise OutOfMemoryError(Reason(f"memory for a buffer of {size} bytes", "none")) from error
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]
 
@@ -231,24 +240,20 @@ def _is_dynamic(slot: Slot) -> bool:
     return slot.buffer is None and is_tensor(slot.operand) and not known(slot.operand.dims)
 
 
-def _wanted(slot: Slot, room: OutputBuffer, shape: OutputShape) -> int:
-    """Bytes that a dynamic temporary should have: what is reported if that is known, else twice as many if they were too few."""
-    assert room.data is not None
+def _required(slot: Slot, buffer: OutputBuffer, shape: OutputShape) -> int:
+    """Bytes that a dynamic temporary should have: the reported size if known, else twice as many if they were too few."""
+    assert buffer.data is not None
     size = size_of(slot.operand, shape.dims)
-    return size if size is not None else len(room.data) * (1 if shape.sufficient else 2)
+    return size if size is not None else len(buffer.data) * (1 if shape.sufficient else 2)
 
 
-def _outgrown(slot: Slot, room: OutputBuffer, shape: OutputShape) -> bool:
-    return _is_dynamic(slot) and _wanted(slot, room, shape) > GROWTH_LIMIT
-
-
-def _grown(slot: Slot, room: OutputBuffer, shape: OutputShape) -> OutputBuffer:
-    """A dynamic temporary as it is declared anew; the same room if nothing was learned about it (facts R11, R12)."""
+def _grown(slot: Slot, buffer: OutputBuffer, shape: OutputShape) -> OutputBuffer:
+    """A dynamic temporary's buffer by the shape reported; the same one if nothing new was reported (facts R11, R12)."""
     if not _is_dynamic(slot):
-        return room
-    assert room.data is not None
-    length, wanted = len(room.data), _wanted(slot, room, shape)
-    if wanted == length and shape.dims == room.dims:
-        return room
-    kept = wanted <= length <= wanted * (1 + _WASTE)
-    return OutputBuffer(room.data if kept else _memory(wanted), shape.dims)
+        return buffer
+    assert buffer.data is not None
+    length, required = len(buffer.data), _required(slot, buffer, shape)
+    if required == length and shape.dims == buffer.dims:
+        return buffer
+    reusable = required <= length <= required * (1 + _WASTE)
+    return OutputBuffer(buffer.data if reusable else allocated(required), shape.dims)

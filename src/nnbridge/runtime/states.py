@@ -1,20 +1,15 @@
-"""What a model hands from one execution to the next: RNN and LSTM states, variables."""
+"""States that go from one execution of a model to the next: of RNNs and LSTMs, and variables."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from nnbridge.extensions import operand_dtype
-from nnbridge.model import Model, Operand
-
-Array = npt.NDArray[Any]
+from nnbridge.model import Array, Model, Operand
 
 
 class States:
-    """The present values of a model's states. Executions that share one go on where the last one ended."""
+    """The present values of a model's states. Executions that share one continue where the last one ended."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -37,8 +32,8 @@ class States:
         """The present values by model input."""
         return {s.input: value for s, value in zip(self._model.states, self._values, strict=True)}
 
-    def take(self, outputs: list[Array]) -> None:
-        """Remember what an execution left in the model's outputs."""
+    def update(self, outputs: list[Array]) -> None:
+        """Set the values to the model's outputs of an execution."""
         self._values = [outputs[s.output] for s in self._model.states]
 
 

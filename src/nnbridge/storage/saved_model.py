@@ -7,7 +7,7 @@ import json
 import math
 import mmap
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from nnbridge.errors import BadDataError, ConversionError, Reason
 from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, operand_dtype
-from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, State, Subgraph
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, State, Subgraph
 from nnbridge.operations.validation import validate_model
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.storage.flatbuffer import Schema, parse_schema, put, read, write
@@ -227,7 +227,14 @@ def _subgraph_values(model: Model, subgraph: Subgraph, names: list[str], place: 
     return {
         "operands": [operand(o) for o in subgraph.operands],
         "operations": [
-            {**code(o.type), "inputs": o.inputs, "outputs": o.outputs, "name": o.name, "mapping": o.mapping}
+            {
+                **code(o.type),
+                "inputs": o.inputs,
+                "outputs": o.outputs,
+                "name": o.name,
+                "mapping": o.mapping,
+                "source": None if o.source is None else asdict(o.source),
+            }
             for o in subgraph.operations
         ],
         "inputs": subgraph.inputs,
@@ -260,9 +267,15 @@ def _subgraph(values: Mapping[str, Any], prefixes: list[int]) -> Subgraph:
             item["source_type"],
         )
 
+    def operation(item: Mapping[str, Any]) -> Operation:
+        found = item["source"]
+        if found is not None:
+            found = Source(found["index"], found["operator"], found["subgraph"], tuple(found["callers"] or ()))
+        return Operation(code(item), tuple(item["inputs"]), tuple(item["outputs"]), item["name"], item["mapping"], found)
+
     return Subgraph(
         tuple(operand(o) for o in values["operands"]),
-        tuple(Operation(code(o), tuple(o["inputs"]), tuple(o["outputs"]), o["name"], o["mapping"]) for o in values["operations"]),
+        tuple(operation(o) for o in values["operations"]),
         tuple(values["inputs"]),
         tuple(values["outputs"]),
         values["relaxed"],

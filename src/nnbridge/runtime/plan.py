@@ -1,0 +1,103 @@
+"""What a compilation decided: the plan, and what each driver got of the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from nnbridge.devices.device import Device, PreparedModel
+from nnbridge.errors import Reason
+from nnbridge.model import known
+from nnbridge.runtime.caching import CacheRecord
+from nnbridge.runtime.partitioner import ExecutionStep, Partition
+from nnbridge.runtime.placement import Placement
+from nnbridge.types import FeatureLevel
+
+LEAST_ALIGNMENT = 16
+"""Alignment of an input or output that no step uses."""
+ALIGNMENT = 64
+"""Alignment that devices prefer (fact D18)."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """Runs control flow that no device supports: the runtime itself (``NNAPI`` in Android's log)."""
+
+    name: str = "NNAPI"
+    kind: str = "runtime"
+
+
+INTERPRETER = Interpreter()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a compilation decided. ``placements`` are those of the main subgraph before any fallback, ``partition`` runs."""
+
+    devices: tuple[Device, ...]
+    placements: tuple[Placement, ...]
+    partition: Partition
+    prepared: tuple[PreparedModel, ...]
+    """Each execution step's prepared model."""
+    fallback: Reason | None = None
+    """Why the whole model was moved to the CPU, if it was."""
+    cache: tuple[CacheRecord, ...] = ()
+    """What the compilation cache did for each step, if the client asked for one."""
+
+    @property
+    def steps(self) -> tuple[ExecutionStep, ...]:
+        """The execution steps, those of bodies of interpreted control flow among them."""
+        return self.partition.steps
+
+    @cached_property
+    def has_dynamic_temporaries(self) -> bool:
+        """True if a tensor of open size goes from step to step (facts P32, E54)."""
+        crossing = (step.model.main.operands[i] for step in self.steps for i in step.crossing)
+        return any(operand.is_tensor and not known(operand.dims) for operand in crossing)
+
+    @property
+    def has_fences(self) -> bool:
+        """True if a driver with fences takes part, as those of feature level 4 on do (fact E57)."""
+        devices = (self.devices[step.device] for step in self.steps)
+        return any(device.kind == "device" and device.level >= FeatureLevel.LEVEL_4 for device in devices)
+
+    @property
+    def simple(self) -> bool:
+        """True if one device runs the model as it is."""
+        return len(self.partition.program) == 1
+
+    def placed(self) -> Iterator[tuple[int, Placement]]:
+        """Source and placement of every operation: the main subgraph's before any fallback, then those of bodies."""
+        yield from ((0, placement) for placement in self.placements)
+        for number, source in enumerate(self.partition.sources[1:], 1):
+            yield from ((number, placement) for placement in source.placements)
+
+    def device_of(self, operation: int, source: int = 0) -> Device | Interpreter:
+        """What runs an operation of the main subgraph, or of another source."""
+        device = self.partition.device_of.get((source, operation))
+        return INTERPRETER if device is None else self.devices[device]
+
+    def shares(self, offered: Sequence[Device]) -> tuple[Share, ...]:
+        """What each of these drivers got of the model, nothing where everything fell back to the CPU."""
+        placed = list(self.placed())
+        counts = Counter(id(self.device_of(placement.operation, source)) for source, placement in placed)
+        wrong = {a.device: a.reason.found for _, placement in placed for a in placement.answers if a.wrong and a.reason}
+        return tuple(Share(d.name, counts[id(d)], len(placed), wrong.get(d.name, "")) for d in offered if d.kind == "device")
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a model that a driver got which was offered it."""
+
+    device: str
+    operations: int
+    of: int
+    """Operations of the whole model, bodies that the runtime interprets included."""
+    wrong_answer: str = ""
+    """What it returned or raised instead of an answer to ``getSupportedOperations``."""
+
+    def __str__(self) -> str:
+        wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
+        return f"{self.device} accepted {self.operations} of {self.of} operation{'' if self.of == 1 else 's'}{wrong}"
