@@ -49,7 +49,7 @@ def saved(tmp_path: Path) -> str:
     ("name", "message"),
     [
         ("", "--device: expected a device (one of `nnbridge devices` or"),
-        ("host", "--device: expected a driver or the CPU; the host takes what they leave, unasked, found host"),
+        ("host", "--device: expected a driver or the CPU; the host is added by itself, found host"),
         ("nnapi-sample_qant", "expected a device (such as nnapi-sample_quant or"),
         ("nnapi-sample_qant", "`nnbridge devices --profiles` list all), found nnapi-sample_qant"),
     ],
