@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nnbridge.cpu.binding import Lease, plan_arena
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.cpu.binding import Lease, plan_arena
 from nnbridge.cpu.executor import Executor
 from nnbridge.model import Model
 from nnbridge.types import OperandCode, OperationCode

@@ -6,17 +6,15 @@ The executor runs control flow itself; what stands here is the signature and wha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from nnbridge.errors import Reason
 from nnbridge.extensions import is_tensor
+from nnbridge.model import Model, Operand, Operation, Subgraph
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, operation, signature, types
 from nnbridge.types import Lifetime, OperationCode, type_name
 from nnbridge.types import OperandCode as T
-
-if TYPE_CHECKING:
-    from nnbridge.model import Model, Operand, Operation, Subgraph
-    from nnbridge.operations.call import Call
 
 
 def _not_a_kernel(call: Call) -> NoReturn:

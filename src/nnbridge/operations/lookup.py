@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.operations.call import prepared
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, rank, types
 from nnbridge.operations.farmhash import fingerprint64
+from nnbridge.operations.kernels import prepared
 from nnbridge.operations.philox import uniform
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 
 @operation(

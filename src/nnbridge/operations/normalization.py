@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range, is_quant8, rdbp
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import exact_dtype
 from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
+from nnbridge.operations.kernels import prepared
 from nnbridge.operations.reshaping import UP_TO_4
-from nnbridge.operations.tables import Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 _AXIS = Input("axis", T.INT32, "axis, counted from the end if negative", default=-1)
 
@@ -79,7 +75,7 @@ def _l2_real(axis: int) -> Callable[[Array], Array]:
 
 
 _BLOCK = 1 << 14
-"""Values that are rescaled at a time: what stays in a core's cache in 64 bits."""
+"""Array that are rescaled at a time: what stays in a core's cache in 64 bits."""
 
 
 def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple[int, int]) -> Callable[[Array], Array]:
@@ -92,14 +88,14 @@ def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple
         last = x.swapaxes(axis, -1)
         rows, result = last.reshape(-1, last.shape[-1]), np.empty(last.shape, x.dtype)
         target = result.reshape(rows.shape)
-        real: Values = rows.astype(exact_dtype(rows.shape[1]))
+        real: Array = rows.astype(exact_dtype(rows.shape[1]))
         real -= zero_point
         multiplier, shift = inverse_sqrt_multiplier(np.matmul(real[:, None, :], real[:, :, None])[..., 0])
         count = max(1, _BLOCK // rows.shape[1])
         for start in range(0, len(rows), count):
             part = slice(start, start + count)
             # mbqm of 128 times the difference, whose shift is never to the left: 7 of its 31 bits are those of the 128.
-            product: Values = real[part].astype(np.int64)
+            product: Array = real[part].astype(np.int64)
             product *= multiplier[part]
             product += 1 << 23
             product >>= 24

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from nnbridge.errors import Reason
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import is_quant8
-from nnbridge.operations.blocks import zero_point_level
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, at_least, operation, rank, types
 from nnbridge.operations.reshaping import SAME_DATA, UP_TO_4, check_same_quantisation, moved_types
+from nnbridge.operations.space_to_depth import zero_point_level
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 _PADDINGS = Input("paddings", T.TENSOR_INT32, "cells before and after each axis, [rank, 2]", rank=rank(2))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import activate, activation_range, fused_activation, integer_range, is_quant8
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.convolution import (
     ACTIVATION,
     EXPLICIT_PADDING,
@@ -20,13 +21,10 @@ from nnbridge.operations.convolution import (
     scalars,
 )
 from nnbridge.operations.declaration import Input, Output, Signature, TypeSet, like, operation, rank, signature, types
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import Window, windows
-from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Arg, Call
 
 _FLOAT = [types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
 _FLOAT_AND_8BIT = [*_FLOAT, types(1, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
@@ -56,7 +54,7 @@ def _shape(call: Call) -> tuple[int, ...]:
     return x.dims[0], *size, x.dims[3]
 
 
-def _taps(x: Values, window: Window, axis: int, fill: Any, ufunc: np.ufunc, dtype: Any) -> Values:
+def _taps(x: Array, window: Window, axis: int, fill: Any, ufunc: np.ufunc, dtype: Any) -> Array:
     """Combine what the window sees along one axis, one cell of the window at a time for all positions at once.
 
     Cells in the padding add nothing; those that are in it for every position are passed over. A window over height and
@@ -91,7 +89,7 @@ def _inside(window: Window, tap: int, length: int, positions: int) -> tuple[int,
     return first, min(positions, last + 1)
 
 
-def _counts(x: Arg, rows: Window, columns: Window) -> Values:
+def _counts(x: Arg, rows: Window, columns: Window) -> Array:
     """How many cells of each window lie inside the input, [1, out_h, out_w, 1]; one number where they are all the same."""
 
     def along(window: Window, length: int) -> npt.NDArray[np.int32]:
@@ -115,7 +113,7 @@ def _average(call: Call, rows: Window, columns: Window) -> Function:
     divisors = counts if counts.size > 1 else counts[0]
     halves = divisors // 2
 
-    def mean(x: Values) -> Values:
+    def mean(x: Array) -> Array:
         sums = add(x).astype(np.int32, copy=False)
         means = np.abs(sums)
         means += halves

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from nnbridge.errors import Reason
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range
-from nnbridge.operations.call import prepared, real_numbers
+from nnbridge.operations.call import Call, real_numbers
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import same_as_input
-from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 _FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
 
@@ -48,7 +43,7 @@ def quantize(call: Call) -> Function:
     # becomes of NaN, which keeps its bits through the sum: C++ leaves it open, here it is the zero point.
     sticky = np.int32(0x200 | zero_point & 0xFF)
 
-    def steps(x: Values) -> Values:
+    def steps(x: Array) -> Array:
         quotients = x / scale
         np.clip(quotients, low, high, out=quotients)
         bits = quotients.view(np.int32)
@@ -104,7 +99,7 @@ def _check_dims(call: Call) -> Reason | None:
 @operation(
     OperationCode.CAST,
     since=3,
-    summary="Values in another type; quantisation parameters are ignored.",
+    summary="Array in another type; quantisation parameters are ignored.",
     types=[
         *(types(3, T=source, O=target) for source in _FREE for target in _FREE),
         *(types(4, T=kind, O=kind) for kind in _IDENTITIES),

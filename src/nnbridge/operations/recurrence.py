@@ -6,24 +6,21 @@ The members of a batch are columns here, so that a gate's values are one block o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Call
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
 
-Values = npt.NDArray[Any]
-
-Activation: TypeAlias = Callable[[Values, Values], Values]
+Activation: TypeAlias = Callable[[Array, Array], Array]
 """From values, and where the results go (maybe their own place), to the results."""
 
 # NumPy takes an array without dimensions in half the time that it takes a number of Python's.
 ONE = np.array(1, np.float32)
 
 
-def _sigmoid(x: Values, out: Values) -> Values:
+def _sigmoid(x: Array, out: Array) -> Array:
     """1 / (1 + exp(-x))."""
     np.negative(x, out)
     np.exp(out, out)
@@ -32,7 +29,7 @@ def _sigmoid(x: Values, out: Values) -> Values:
 
 
 def limited(low: float, high: float) -> Activation:
-    """Values kept between two limits."""
+    """Array kept between two limits."""
     lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
     return lambda x, out: np.minimum(np.maximum(x, lowest, out=out), highest, out=out)
 
@@ -72,23 +69,23 @@ _SMALL = 1 << 15
 """Weights that are so few multiply a single column faster if they are turned around."""
 
 
-def turned(weights: Values, columns: int) -> Values:
+def turned(weights: Array, columns: int) -> Array:
     """Weights [rows, size] as [size, rows], for values [columns, size] to be multiplied with."""
     return np.ascontiguousarray(weights.T) if columns == 1 and weights.size <= _SMALL else weights.T
 
 
-def times(weights: Values, columns: int) -> Callable[..., Values]:
+def times(weights: Array, columns: int) -> Callable[..., Array]:
     """From values [size, columns], and maybe where the result goes, to weights [rows, size] times them."""
     return turned(weights, columns).T.dot
 
 
-Begin: TypeAlias = Callable[[Values, Sequence[Values]], "tuple[Values, Values]"]
+Begin: TypeAlias = Callable[[Array, Sequence[Array]], "tuple[Array, Array]"]
 """From the state [batch, n] and sequences to what is added to each step's product [time, rows, batch], and the first factor."""
 
 
 def steps_of(
-    recurrent: Values, weights: Sequence[Values], bias: Values, steps: int, batch: int, time_major: bool
-) -> tuple[Callable[..., Values], Begin]:
+    recurrent: Array, weights: Sequence[Array], bias: Array, steps: int, batch: int, time_major: bool
+) -> tuple[Callable[..., Array], Begin]:
     """The recurrent product of a step, and how a run begins. There is one matrix of weights [rows, size] for each sequence."""
     if steps == 1:
         column = bias.reshape(1, -1, 1)
@@ -96,12 +93,12 @@ def steps_of(
         return together, lambda hidden, x: (column, np.concatenate([hidden, *(s.reshape(batch, -1) for s in x)], axis=1).T)
     axes, column = (0, 2, 1) if time_major else (1, 2, 0), bias[:, None]
 
-    def product(w: Values, x: Values) -> Values:
+    def product(w: Array, x: Array) -> Array:
         if batch > 1:
             return np.matmul(w, x.transpose(axes))
         return x.reshape(steps, w.shape[1]).dot(w.T)[..., None]
 
-    def begin(hidden: Values, sequences: Sequence[Values]) -> tuple[Values, Values]:
+    def begin(hidden: Array, sequences: Sequence[Array]) -> tuple[Array, Array]:
         sums, *others = [product(w, x) for w, x in zip(weights, sequences, strict=True)]
         sums += column
         for other in others:
@@ -111,7 +108,7 @@ def steps_of(
     return times(recurrent, batch), begin
 
 
-def output_rows(call: Call, sizes: Sequence[int], merged: bool = False) -> Callable[[], tuple[list[Values], list[Values]]]:
+def output_rows(call: Call, sizes: Sequence[int], merged: bool = False) -> Callable[[], tuple[list[Array], list[Array]]]:
     """Makes room for output sequences of these sizes: as the client sees it, and as [time, size, batch] for each of them."""
     steps, batch, _ = sequence_dims(call)
     wholes = [sum(sizes)] if merged else sizes
@@ -119,7 +116,7 @@ def output_rows(call: Call, sizes: Sequence[int], merged: bool = False) -> Calla
     seen, computed = [in_order(call, steps, batch, size) for size in wholes], [(steps, size, batch) for size in wholes]
     axes = (0, 2, 1) if call.scalar("time_major") else (2, 0, 1)
 
-    def make() -> tuple[list[Values], list[Values]]:
+    def make() -> tuple[list[Array], list[Array]]:
         if batch == 1:
             outputs = [np.empty(shape, np.float32) for shape in seen]
             made = [output.reshape(shape) for output, shape in zip(outputs, computed, strict=True)]

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import is_quant8
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, types
 from nnbridge.operations.reshaping import UP_TO_4, moved_types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
-
-Values = npt.NDArray[Any]
 
 _AXES = Input("axes", T.TENSOR_INT32, "axes to reduce, counted from the end if negative; named twice counts once", rank=rank(1))
 
@@ -63,7 +57,7 @@ def mean(call: Call) -> Array:
     return (np.sign(sums) * (np.abs(sums) // count)).reshape(call.out.dims)
 
 
-def _folded(ufunc: np.ufunc, x: Values, axes: tuple[int, ...]) -> Values:
+def _folded(ufunc: np.ufunc, x: Array, axes: tuple[int, ...]) -> Array:
     """A sum or product in the type of ``x``; float16 is rounded after each step (N33), so that order matters there."""
     if x.dtype != np.float16:
         return ufunc.reduce(x, axis=axes)
@@ -72,15 +66,15 @@ def _folded(ufunc: np.ufunc, x: Values, axes: tuple[int, ...]) -> Values:
     return ufunc.accumulate(rows, axis=-1)[..., -1]
 
 
-def _product(x: Values, axes: tuple[int, ...]) -> Values:
+def _product(x: Array, axes: tuple[int, ...]) -> Array:
     """A factor of 0 makes 0 even against infinity (N86)."""
     return np.where((x == 0).any(axis=axes), x.dtype.type(0), _folded(np.multiply, x, axes))
 
 
-def _extreme(ufunc: np.ufunc, sign: int) -> Callable[[Values, tuple[int, ...]], Values]:
+def _extreme(ufunc: np.ufunc, sign: int) -> Callable[[Array, tuple[int, ...]], Array]:
     """Largest or smallest value; float ones start from the finite range's end (N36) and pass over NaN (N35)."""
 
-    def reduce(x: Values, axes: tuple[int, ...]) -> Values:
+    def reduce(x: Array, axes: tuple[int, ...]) -> Array:
         if x.dtype.kind != "f":
             return ufunc.reduce(x, axis=axes)
         return ufunc.reduce(x, axis=axes, initial=-sign * np.finfo(x.dtype).max)
@@ -92,7 +86,7 @@ _FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
 _BOOLEANS = [types(3, T=T.TENSOR_BOOL8)]
 _ORDERED = [*_FLOATS, types(3, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
 
-_REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Values, tuple[int, ...]], Values]], ...] = (
+_REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Array, tuple[int, ...]], Array]], ...] = (
     (OperationCode.REDUCE_ALL, "Logical and over axes.", _BOOLEANS, lambda x, axes: (x != 0).all(axis=axes)),
     (OperationCode.REDUCE_ANY, "Logical or over axes.", _BOOLEANS, lambda x, axes: (x != 0).any(axis=axes)),
     (OperationCode.REDUCE_MAX, "Maximum over axes.", _ORDERED, _extreme(np.fmax, 1)),
@@ -103,7 +97,7 @@ _REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Values, tu
 
 
 def _declare(
-    code: OperationCode, summary: str, type_sets: list[TypeSet], reduce: Callable[[Values, tuple[int, ...]], Values]
+    code: OperationCode, summary: str, type_sets: list[TypeSet], reduce: Callable[[Array, tuple[int, ...]], Array]
 ) -> None:
     @operation(
         code,

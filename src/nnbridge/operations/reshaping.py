@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from nnbridge.errors import BadDataError, Reason
-from nnbridge.operations.arithmetic import integer_range, is_quant8, round_half_away
-from nnbridge.operations.call import prepared
+from nnbridge.model import Array
+from nnbridge.operations.arithmetic import by_table, every_value, integer_range, is_quant8, round_half_away
+from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import (
     Input,
     Output,
@@ -23,15 +24,9 @@ from nnbridge.operations.declaration import (
     types,
     up_to,
 )
-from nnbridge.operations.tables import Function, by_table, every_value
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Arg, Call
 
 
 def moved_types(first: int, *, integers: int | None = None) -> list[TypeSet]:
@@ -96,7 +91,7 @@ def _reshape_shape(call: Call) -> tuple[int, ...]:
 )
 @prepared("input")
 def reshape(call: Call) -> Callable[[Array], Array]:
-    """Values in row-major order."""
+    """Array in row-major order."""
     dims = call.out.dims
     return lambda x: x.reshape(dims)
 
@@ -129,7 +124,7 @@ def _squeeze_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 def squeeze(call: Call) -> Array:
-    """Values as they are."""
+    """Array as they are."""
     return call["input"].data.reshape(call.out.dims)
 
 
@@ -151,7 +146,7 @@ def _expand_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 def expand_dims(call: Call) -> Array:
-    """Values as they are."""
+    """Array as they are."""
     return call["input"].data.reshape(call.out.dims)
 
 
@@ -250,7 +245,7 @@ _JOINED = Input("inputs", "T", "tensors to join", rank=up_to(4, build=True), rep
 )
 @prepared("inputs")
 def concatenation(call: Call) -> Callable[..., Array]:
-    """Values in the order of the inputs."""
+    """Array in the order of the inputs."""
     axis, rescaling = _join_axis(call), [_rescaled(arg, call.out) for arg in call.repeated("inputs")]
     if not any(rescaling):
         return lambda *parts: np.concatenate(parts, axis)
@@ -297,7 +292,7 @@ def _check_pack_ranks(call: Call) -> Reason | None:
     half="native",
 )
 def pack(call: Call) -> Array:
-    """Values in the order of the inputs."""
+    """Array in the order of the inputs."""
     tensors = call.repeated("inputs")
     return np.stack([arg.data for arg in tensors], axis=call.axis("axis", tensors[0].rank + 1))
 
@@ -445,7 +440,7 @@ def _reverse_axis(call: Call) -> int:
     half="native",
 )
 def reverse(call: Call) -> Array:
-    """Values backwards along the axis."""
+    """Array backwards along the axis."""
     return np.flip(call["input"].data, _reverse_axis(call))
 
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import rdbp, round_half_away
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Layout, Output, TypeSet, like, operation, rank, types
-from nnbridge.operations.tables import Function, Values
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 _LEVELS = (
     (T.TENSOR_FLOAT32, 3, T.FLOAT32),
@@ -159,7 +156,7 @@ def resize_bilinear(call: Call) -> Function:
     return resize
 
 
-Neighbours = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[Any]]
+Neighbours = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Array]
 """Along an axis: lower and upper source position of each output position, and the share of the upper one."""
 
 
@@ -186,7 +183,7 @@ Phase = tuple[Places, Places, Places, Any]
 """Output positions that share one share of the upper neighbour, their lower and upper neighbours, and that share."""
 
 
-def _phases(lower: npt.NDArray[np.int64], upper: npt.NDArray[np.int64], share: npt.NDArray[Any]) -> list[Phase]:
+def _phases(lower: npt.NDArray[np.int64], upper: npt.NDArray[np.int64], share: Array) -> list[Phase]:
     """Output positions grouped by share: an image that grows by a whole factor has as many groups, each evenly spaced."""
     keys = np.stack([share.astype(np.float64), upper - lower], axis=1)
     _, group = np.unique(keys, axis=0, return_inverse=True)
@@ -209,7 +206,7 @@ Terms = list[tuple[Places, Any]]
 """Of one or two neighbours: their positions and their share."""
 
 
-def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Values, bool], Values]:
+def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Array, bool], Array]:
     """Weighted sums of neighbours along an axis, of data that may be written over if it is ``ours``."""
     steps: list[tuple[Places, Terms]] = [
         (at, [(places, part) for places, part in ((lower, one - share), (upper, share)) if np.ndim(part) or part != 0])
@@ -220,7 +217,7 @@ def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Val
     others = [(at, terms) for at, terms in steps if not _is_half(at, terms, size)]
     shares = sorted({share for _, terms in doubled for _, share in terms})
 
-    def mix(data: Values, ours: bool) -> Values:
+    def mix(data: Array, ours: bool) -> Array:
         # What lies behind the axis is one piece, what lies before it one axis.
         before, behind = data.shape[:axis], data.shape[axis + 1 :]
         pieces = data.reshape(math.prod(before), -1, math.prod(behind))
@@ -246,7 +243,7 @@ def _is_half(at: Places, terms: Terms, size: int) -> bool:
     return between and isinstance(at, slice) and at.step == 2 and at.stop > size // 2
 
 
-def _weighted(pieces: Values, share: Any) -> Values:
+def _weighted(pieces: Array, share: Any) -> Array:
     if np.ndim(share):
         return pieces * share.reshape(-1, 1)
     return pieces if share == 1 else pieces * share
@@ -257,7 +254,7 @@ _MANY, _SHORT, _SHORT_OF_SMALL, _SMALL = 256, 64, 128, 1 << 17
 longer and an image small enough for a core's cache; single values never do."""
 
 
-def _add_to(target: Values, terms: list[tuple[Values, Any]]) -> None:
+def _add_to(target: Array, terms: list[tuple[Array, Any]]) -> None:
     """Puts into ``target`` the sums of two arrays of pieces, each at its own positions, slices of step 1."""
     (one, here), (other, there) = terms
     count, size = target.shape[1:]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from nnbridge.operations.call import prepared
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, operation, types
+from nnbridge.operations.kernels import Compute, prepared
+from nnbridge.operations.lstm import check_dims, tensor, together
 from nnbridge.operations.recurrence import (
     READS,
     in_order,
@@ -19,15 +20,8 @@ from nnbridge.operations.recurrence import (
     steps_of,
     turned,
 )
-from nnbridge.operations.recurrent import check_dims, tensor, together
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call, Compute
-
-Values = npt.NDArray[Any]
 
 _ACTIVATION = Input("activation", T.INT32, "activation: 0 none, 1 RELU, 3 RELU6, 4 TANH, 6 SIGMOID")
 _TYPES = [types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
@@ -52,7 +46,7 @@ def _check_cell(call: Call, prefix: str, state: str, batch: int, size: int) -> i
     return units
 
 
-Cell = Callable[[Sequence[Values], Values, Values], Values]
+Cell = Callable[[Sequence[Array], Array, Array], Array]
 
 
 def _cell(call: Call, prefix: str, steps: int, batch: int, *, time_major: bool = True, aux: bool = False) -> Cell:
@@ -63,7 +57,7 @@ def _cell(call: Call, prefix: str, steps: int, batch: int, *, time_major: bool =
     recurrent, begin = steps_of(own, weights, bias, steps, batch, time_major)
     order = slice(None, None, -1 if prefix == "bw_" else 1)
 
-    def run(sequences: Sequence[Values], outputs: Values, hidden: Values) -> Values:
+    def run(sequences: Sequence[Array], outputs: Array, hidden: Array) -> Array:
         added, hidden = begin(hidden, sequences)
         for step, y in zip(added[order], outputs[order], strict=True):
             recurrent(hidden, y)
@@ -100,7 +94,7 @@ def rnn(call: Call) -> Compute:
     batch, _ = call["input"].dims
     cell, shape = _cell(call, "", 1, batch), (1, call["weights"].dims[0], batch)
 
-    def compute(x: Values, hidden: Values) -> Sequence[Array]:
+    def compute(x: Array, hidden: Array) -> Sequence[Array]:
         outputs = np.empty(shape, np.float32)
         last = cell([x[None]], outputs, hidden)
         return last, last.copy()
@@ -139,7 +133,7 @@ def unidirectional_sequence_rnn(call: Call) -> Compute:
     cell = _cell(call, "", steps, batch, time_major=bool(call.scalar("time_major")))
     make, count = output_rows(call, [call["weights"].dims[0]]), len(call.outs)
 
-    def compute(x: Values, hidden: Values) -> Sequence[Array]:
+    def compute(x: Array, hidden: Array) -> Sequence[Array]:
         outputs, [rows] = make()
         return [*outputs, cell([x], rows, hidden)][:count]
 
@@ -210,7 +204,7 @@ def bidirectional_sequence_rnn(call: Call) -> Compute:
     make, count = output_rows(call, sizes, bool(call.scalar("merge_outputs"))), len(call.outs)
     reads = READS[linking]
 
-    def compute(x: Values, forward: Values, backward: Values, *aux: Values) -> Sequence[Array]:
+    def compute(x: Array, forward: Array, backward: Array, *aux: Array) -> Sequence[Array]:
         sequences = x, *aux
         outputs, rows = make()
         for k, (cell, hidden) in enumerate(zip(cells, (forward, backward), strict=True)):
@@ -266,7 +260,7 @@ def svdf(call: Call) -> Compute:
     activation, bias = recurrent_activation(call), call.get("bias")
     added = None if bias is None else bias.data
 
-    def compute(x: Values, state: Values) -> Sequence[Array]:
+    def compute(x: Array, state: Array) -> Sequence[Array]:
         # The state that moved on by one step is the state as it stands one place later.
         line = np.empty(length + 1, np.float32)
         now, moved = line[:-1], line[1:]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nnbridge.operations.call import Call
 from nnbridge.types import PaddingCode
-
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Call
 
 
 def same_as(name: str) -> Callable[[Call], tuple[int, ...]]:

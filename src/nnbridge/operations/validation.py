@@ -17,6 +17,7 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.control_flow import check_control_flow, has_unknown_boundary
 from nnbridge.operations.declaration import OperationDef
+from nnbridge.operations.evaluate import make_call
 from nnbridge.operations.matching import match
 from nnbridge.types import (
     TYPE_FACTS,
@@ -127,7 +128,7 @@ def validate_operation(
     found = match(declared, [a.type for a in inputs], [a.type for a in outputs])
     if isinstance(found, Reason):
         return Verdict(reason=found)
-    call = Call(declared, found.signature, inputs, outputs)
+    call = make_call(declared, inputs, outputs, found)
     reason = _check_ranks(call) or next((r for check in declared.build_checks if (r := check(call))), None)
     if reason is not None:
         return Verdict(reason=reason)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, operation, rank
 from nnbridge.operations.reshaping import ANY_RANK, SAME_DATA, UP_TO_4, moved_types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 
 def _integers(call: Call, name: str, count: int) -> list[int]:
@@ -48,7 +44,7 @@ def _slice_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 def slice_block(call: Call) -> Array:
-    """Values of the block."""
+    """Array of the block."""
     begin = [int(b) for b in call["begin"].data.reshape(-1)]
     return call["input"].data[tuple(slice(b, b + s) for b, s in zip(begin, call.out.dims, strict=True))]
 
@@ -107,7 +103,7 @@ def _strided_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 def strided_slice(call: Call) -> Array:
-    """Values of the ranges."""
+    """Array of the ranges."""
     # A stop of -1 means "to before the first element" here, which Python writes as None.
     bounds = tuple(slice(start, None if stop < 0 else stop, step) for start, stop, step in _ranges(call))
     return call["input"].data[bounds].reshape(call.out.dims)

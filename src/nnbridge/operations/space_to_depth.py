@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from nnbridge.operations.call import prepared
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Layout, operation, rank
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.reshaping import SAME_DATA, moved_types
-from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Call
 
 _IMAGES = Input("input", "T", "images [batch, h, w, depth]", rank=rank(4))
 _BLOCK_SIZE = Input("block_size", T.INT32, "edge of a block, at least 1")
@@ -26,7 +22,7 @@ _LAYOUT = Layout(("input",))
 def _moving(split: tuple[int, ...], order: tuple[int, ...], depth: int, dims: tuple[int, ...]) -> Function:
     """Pixels, or parts of them, of this depth in another order; a part is moved as one element of as many bytes."""
 
-    def move(x: Values) -> Values:
+    def move(x: Array) -> Array:
         whole = np.dtype(f"V{depth * x.itemsize}")
         parts = np.ascontiguousarray(x).reshape(-1).view(whole).reshape(split)
         return np.ascontiguousarray(parts.transpose(order)).reshape(-1).view(x.dtype).reshape(dims)
@@ -152,7 +148,7 @@ def space_to_batch_nd(call: Call) -> Function:
     if wide == (b, h, w, c):
         return move
 
-    def pad_and_move(x: Values) -> Values:
+    def pad_and_move(x: Array) -> Array:
         padded = np.full(wide, zero_point, x.dtype)
         padded[:, top : top + h, left : left + w] = x
         return move(padded)

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, at_least, like, operation, rank, signature, types
+from nnbridge.operations.kernels import prepared
 from nnbridge.operations.reshaping import ANY_RANK, moved_types
-from nnbridge.operations.tables import Values
 from nnbridge.types import FeatureLevel, OperationCode
 from nnbridge.types import OperandCode as T
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 
 def _topk_shape(call: Call) -> list[tuple[int, ...]]:
@@ -43,12 +37,12 @@ def _topk_shape(call: Call) -> list[tuple[int, ...]]:
     shape=_topk_shape,
 )
 @prepared("input")
-def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
+def topk_v2(call: Call) -> Callable[[Array], Sequence[Array]]:
     """N89."""
     x, dims, k = call["input"], call.out.dims, int(call.scalar("k"))
     size, count = x.dims[-1], math.prod(x.dims[:-1])
 
-    def sort(x: Values) -> Sequence[Values]:
+    def sort(x: Array) -> Sequence[Array]:
         places = _places_of_largest(x.reshape(count, size), k)
         return x.reshape(-1).take(places).reshape(dims), (places % size).astype(_INDEX).reshape(dims)
 
@@ -59,7 +53,7 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
     lowest: Any = -math.inf if x.dtype.kind == "f" else integer_range(x)[0]
     picks, last, rows, empty = range(k - 1), size - 1, np.arange(count), np.empty
 
-    def pick_of_one(x: Values) -> Sequence[Values]:
+    def pick_of_one(x: Array) -> Sequence[Array]:
         row, places = x.ravel(), empty(dims, _PLACE)
         rest, found = row[::-1].copy(), places.ravel()
         for i in picks:
@@ -70,7 +64,7 @@ def topk_v2(call: Call) -> Callable[[Values], Sequence[Values]]:
         found[-1] = last - place
         return (row[places], places.astype(_INDEX)) if rest.item(place) != lowest else sort(x)
 
-    def pick_of_each(x: Values) -> Sequence[Values]:
+    def pick_of_each(x: Array) -> Sequence[Array]:
         places = empty((count, k), _PLACE)
         rest = x.reshape(count, size)[:, ::-1].copy()
         for i in picks:
@@ -93,7 +87,7 @@ further value and, together, so many for the square of their number."""
 _PLACE, _INDEX = np.dtype(np.intp), np.dtype(np.int32)
 
 
-def _places_of_largest(rows: Values, k: int) -> Values:
+def _places_of_largest(rows: Array, k: int) -> Array:
     """Where the k largest values of each row stand in all of them, descending; of equal ones the last comes first."""
     count, size = rows.shape
     # What is not below the k-th largest is sorted alone, unless ties make it more than k. What is not a number is the largest.
@@ -111,7 +105,7 @@ def _arg_shape(call: Call) -> tuple[int, ...]:
     return (*dims[:axis], *dims[axis + 1 :]) or (1,)
 
 
-def _arg(code: OperationCode, word: str, function: Callable[..., npt.NDArray[Any]]) -> None:
+def _arg(code: OperationCode, word: str, function: Callable[..., Array]) -> None:
     @operation(
         code,
         since=3,
@@ -136,18 +130,18 @@ _MANY_ROWS = 256
 """From as many short rows on, comparing them all at once takes less time than one after the other."""
 
 
-def _by_lanes(best: np.ufunc, function: Callable[..., Values], axis: int, dims: tuple[int, ...]) -> Callable[[Values], Values]:
+def _by_lanes(best: np.ufunc, function: Callable[..., Array], axis: int, dims: tuple[int, ...]) -> Callable[[Array], Array]:
     """Where along a short axis the best value stands first, for all rows at once; one by one if any is not a number."""
     order, count = (axis, *(a for a in range(len(dims)) if a != axis)), dims[axis]
     # The first lane that holds the best value counts most, and says so in a byte.
     weights = np.arange(255, 255 - count, -1, dtype=np.uint8).reshape(-1, *[1] * (len(dims) - 1))
 
-    def find(x: Values) -> Values:
+    def find(x: Array) -> Array:
         lanes = np.ascontiguousarray(x.transpose(order))
         found = best.reduce(lanes, axis=0)
         if found.dtype.kind == "f" and np.isnan(found).any():
             return function(x, axis).astype(np.int32)
-        held: Values = (lanes == found).view(np.uint8)
+        held: Array = (lanes == found).view(np.uint8)
         held *= weights
         return np.subtract(255, np.maximum.reduce(held, axis=0), dtype=np.int32)
 
@@ -230,7 +224,7 @@ def densify(call: Call) -> Array:
     order, blocks, formats, sizes = _levels(call)
     metadata = call.repeated("metadata")
     parents = 1
-    coordinates: list[npt.NDArray[Any]] = []
+    coordinates: list[Array] = []
     for level, (form, size) in enumerate(zip(formats, sizes, strict=True)):
         call.require(form in (_DENSE, _SPARSE), "a format of 0 (dense) or 1 (compressed)", form, "formats")
         if form == _DENSE:

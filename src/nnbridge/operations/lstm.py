@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from nnbridge.operations.call import prepared
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, types
+from nnbridge.operations.kernels import Compute, prepared
 from nnbridge.operations.recurrence import (
     ONE,
     READS,
@@ -29,12 +29,6 @@ from nnbridge.operations.recurrence import (
 )
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call, Compute
-
-Values = npt.NDArray[Any]
 
 _TINY = np.array(1e-8, np.float32)
 GATES = ("input", "forget", "cell", "output")
@@ -168,13 +162,13 @@ class _Cell:
     ) -> None:
         gates = [gate for gate in _ORDER if gate in form.gates]
 
-        def stacked(pattern: str, names: Sequence[str] = gates) -> Values:
+        def stacked(pattern: str, names: Sequence[str] = gates) -> Array:
             made = np.concatenate([call[prefix + pattern.format(gate)].data for gate in names])
             sigmoids = made[: form.units * sum(gate != "cell" for gate in names)]
             np.negative(sigmoids, sigmoids)
             return made
 
-        def columns(values: Values, names: Sequence[str] = gates) -> Values:
+        def columns(values: Array, names: Sequence[str] = gates) -> Array:
             return np.repeat(values.reshape(len(names), form.units, 1), batch, axis=2)
 
         bias = np.concatenate([stacked("{}_gate_bias", gates[:-1]), stacked("{}_bias", gates[-1:])])
@@ -193,7 +187,7 @@ class _Cell:
         self._cell_limit = _limit(call, "cell_clip")
         self._projection = _projection(call, prefix, batch) if form.projected else None
 
-    def run(self, sequences: Sequence[Values], outputs: Values, hidden: Values, cell: Values) -> tuple[Values, Values]:
+    def run(self, sequences: Sequence[Array], outputs: Array, hidden: Array, cell: Array) -> tuple[Array, Array]:
         """All time steps (N110 to N116), from states [batch, n] to outputs [time, outputs, batch].
 
         What is left over: the last hidden state, and of the last step what divides by the output gate, what divides by the forget
@@ -250,7 +244,7 @@ class _Cell:
             hidden = y
         return hidden.T.copy(), left
 
-    def _finishing(self, sums: Values, gates: slice, state: Values) -> list[Callable[[], None]]:
+    def _finishing(self, sums: Array, gates: slice, state: Array) -> list[Callable[[], None]]:
         """What is to be done to these gates' sums, in place, before their activations."""
         blocks, steps = sums.reshape(len(self._form.gates), *state.shape)[gates], []
         if self._peephole is not None:
@@ -260,7 +254,7 @@ class _Cell:
         return steps
 
 
-def _looking(blocks: Values, peephole: Values, state: Values) -> Callable[[], None]:
+def _looking(blocks: Array, peephole: Array, state: Array) -> Callable[[], None]:
     """Adds peepholes to the first blocks."""
     x, room = blocks[: len(peephole)], np.empty_like(peephole)
 
@@ -271,7 +265,7 @@ def _looking(blocks: Values, peephole: Values, state: Values) -> Callable[[], No
     return look
 
 
-def _normalising(x: Values, norm: Values, bias: Values) -> Callable[[], None]:
+def _normalising(x: Array, norm: Array, bias: Array) -> Callable[[], None]:
     """Layer norm over each block's rows."""
     room, count = np.empty_like(x), x.shape[1]
 
@@ -301,7 +295,7 @@ def _projection(call: Call, prefix: str, batch: int) -> Activation:
     bias, limit = call.get(f"{prefix}projection_bias"), _limit(call, "proj_clip")
     column = None if bias is None else np.repeat(bias.data[:, None], batch, axis=1)
 
-    def projected(x: Values, out: Values) -> Values:
+    def projected(x: Array, out: Array) -> Array:
         project(x, out)
         if column is not None:
             np.add(out, column, out)
@@ -355,7 +349,7 @@ def lstm(call: Call) -> Compute:
     # Of what a cell leaves over, what divides by gates, and candidate and gates as they come out.
     sigmoids, order = (slice(1), [4, 1, 0]) if form.cifg else (slice(3), [2, 4, 1, 0])
 
-    def compute(x: Values, hidden: Values, state: Values) -> Sequence[Array]:
+    def compute(x: Array, hidden: Array, state: Array) -> Sequence[Array]:
         outputs = np.empty((1, form.outputs, batch), np.float32)
         last, left = cell.run([x[None]], outputs, hidden, state)
         np.reciprocal(left[sigmoids], left[sigmoids])
@@ -400,7 +394,7 @@ def unidirectional_sequence_lstm(call: Call) -> Compute:
     cell = _Cell(call, "", form, steps, batch, time_major=bool(call.scalar("time_major")))
     make, count = output_rows(call, [form.outputs]), len(call.outs)
 
-    def compute(x: Values, hidden: Values, state: Values) -> Sequence[Array]:
+    def compute(x: Array, hidden: Array, state: Array) -> Sequence[Array]:
         outputs, [rows] = make()
         last, left = cell.run([x], rows, hidden, state)
         return [*outputs, last, left[_STATE].T.copy()][:count]
@@ -499,7 +493,7 @@ def bidirectional_sequence_lstm(call: Call) -> Compute:
     make = output_rows(call, [form.outputs for form in forms], bool(call.scalar("merge_outputs")))
     reads, count = READS[linking], len(call.outs)
 
-    def compute(x: Values, *others: Values) -> Sequence[Array]:
+    def compute(x: Array, *others: Array) -> Sequence[Array]:
         sequences = x, *others[4:]
         outputs, rows = make()
         for k, cell in enumerate(cells):
