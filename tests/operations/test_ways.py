@@ -226,7 +226,7 @@ def test_quantize_is_the_float_quotient_rounded_half_away_from_zero_and_clamped(
 
 def test_select_takes_any_non_zero_byte_for_true() -> None:
     condition = tensor([True, False, True], OperandCode.TENSOR_BOOL8)
-    condition.value = np.array([2, 0, 255], np.uint8).view(np.bool_)
+    condition = condition.replace(value=np.array([2, 0, 255], np.uint8).view(np.bool_))
     [y] = run(Op.SELECT, [condition, tensor([1, np.inf, np.nan]), tensor([4, 5, 6])])
     np.testing.assert_array_equal(y, [1, 5, np.nan])
 

@@ -150,7 +150,7 @@ def _checked(call: Call, compute: Compute) -> Callable[..., Sequence[Array]]:
     should be is looked up once, and those that are so are passed on.
     """
     expected = [(out.dims, out.dtype) for out in call.outs]
-    if len(expected) == 1 and not call.definition.outputs[-1].repeat:
+    if len(call.definition.outputs) == 1 and not call.definition.outputs[-1].repeat:
         dims, dtype = expected[0]
 
         def one(*data: Array) -> Sequence[Array]:
