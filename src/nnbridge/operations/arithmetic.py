@@ -113,8 +113,9 @@ def mbqm(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> A
 
 
 def mbqm_once(x: npt.ArrayLike, multiplier: int, shift: int) -> Array:
-    """``x * M / 2**31 * 2**shift`` rounded once, ties up. Result int64."""
-    return (np.asarray(x, np.int64) * multiplier + (1 << (30 - shift))) >> (31 - shift)
+    """``x * M / 2**31 * 2**shift`` rounded once, ties up; the left shift wraps in 32 bits. Result int64."""
+    value, right = wrap32(np.asarray(x, np.int64) << max(shift, 0)), min(shift, 0)
+    return (value * multiplier + (1 << (30 - right))) >> (31 - right)
 
 
 def wrap32(x: npt.ArrayLike) -> Array:
