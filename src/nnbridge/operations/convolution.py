@@ -310,15 +310,17 @@ def padded(
     batch, height, width, _ = x.dims
     bottom, right = rows.before + height, columns.before + width
     shape = batch, bottom + rows.after, right + columns.after, depth
-    bordered = shape[1:3] != (height, width)
-    if not bordered and not is_quant8(x.type):
+    sides = ((0, rows.before), (bottom, shape[1])), ((0, columns.before), (right, shape[2]))
+    whole = slice(None)
+    border = [(*[whole] * axis, slice(*side)) for axis, both in enumerate(sides, 1) for side in both if side[0] < side[1]]
+    if not border and not is_quant8(x.type):
         return (), lambda images: images
+    inside = whole, slice(rows.before, bottom), slice(columns.before, right)
 
     def fill(images: Array, wide: Array) -> Array:
-        if bordered:
-            wide[:, : rows.before] = wide[:, bottom:] = x.zero_point
-            wide[:, :, : columns.before] = wide[:, :, right:] = x.zero_point
-        np.copyto(wide[:, rows.before : bottom, columns.before : right], images)
+        for side in border:
+            wide[side] = x.zero_point
+        np.copyto(wide[inside], images)
         return wide
 
     return ((shape, dtype),), fill
