@@ -13,19 +13,25 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge.operations.call import Call
-from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, types
+from nnbridge.operations.declaration import Input, Output, TypeRef, operation, types
 from nnbridge.operations.kernels import Compute, prepared
-from nnbridge.operations.recurrence import (
+from nnbridge.operations.rnn import (
     ONE,
     READS,
     Activation,
+    auxiliary,
+    backward_size,
+    check_dims,
     in_order,
     limited,
     output_rows,
     recurrent_activation,
     sequence_dims,
+    sequence_shapes,
     steps_of,
+    tensor,
     times,
+    together,
 )
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -35,11 +41,6 @@ GATES = ("input", "forget", "cell", "output")
 
 
 # -- declarations ----------------------------------------------------------------------------------------------------
-
-
-def tensor(name: str, kind: TypeRef, dims: int, *, optional: bool = False, role: str = "") -> Input:
-    """A tensor input of exactly this rank."""
-    return Input(name, kind, role, rank=rank(dims), optional=optional)
 
 
 def gate_tensors(prefix: str, pattern: str, kind: TypeRef, dims: int, optional: Sequence[str]) -> list[Input]:
@@ -98,20 +99,6 @@ class Structure:
     def gates(self) -> tuple[str, ...]:
         """The gates that have weights; with CIFG the input gate is 1 - forget gate."""
         return GATES[1:] if self.cifg else GATES
-
-
-def together(call: Call, rule: str, *names: str) -> bool:
-    """True if all named operands have values, False if none; refused otherwise."""
-    present = [call.get(name) is not None for name in names]
-    call.require(all(present) or not any(present), f"{rule}: all or none", [n for n, p in zip(names, present, strict=True) if p])
-    return all(present)
-
-
-def check_dims(call: Call, name: str, *dims: int) -> None:
-    """Refuse an operand with a value unless it has these dimensions."""
-    arg = call.get(name)
-    if arg is not None:
-        call.require(arg.dims == dims, f"dimensions {list(dims)}", list(arg.dims), name)
 
 
 def structure(call: Call, prefix: str, inputs: int, cell_bias: str = "cell_bias") -> Structure:
@@ -405,6 +392,7 @@ def unidirectional_sequence_lstm(call: Call) -> Compute:
 # -- BIDIRECTIONAL_SEQUENCE_LSTM -------------------------------------------------------------------------------------
 
 _DIRECTIONS = ("fw_", "bw_")
+_AUX_WEIGHTS = [f"{prefix}aux_input_to_{gate}_weights" for prefix in _DIRECTIONS for gate in GATES[1:]]
 _BOTH_STATES = [f"{prefix}{kind}_state" for prefix in _DIRECTIONS for kind in ("activation", "cell")]
 
 
@@ -412,25 +400,10 @@ def _aux_weights(prefix: str) -> list[Input]:
     return gate_tensors(prefix, "aux_input_to_{}_weights", "T", 2, GATES)
 
 
-def _linking(call: Call) -> str:
-    """How the auxiliary input is used: ``none``, ``parallel`` (backward cell reads it) or ``cross`` (both add it)."""
-    names = [f"{prefix}aux_input_to_{gate}_weights" for prefix in _DIRECTIONS for gate in GATES[1:]]
-    weights = together(call, "auxiliary weights", *names)
-    aux = call.get("aux_input")
-    call.require(aux is not None or not weights, "an auxiliary input for auxiliary weights", "none", "aux_input")
-    if aux is None:
-        return "none"
-    return "cross" if weights else "parallel"
-
-
-def _backward_size(call: Call, linking: str, size: int) -> int:
-    return call["aux_input"].dims[2] if linking == "parallel" else size
-
-
 def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
-    steps, batch, size = sequence_dims(call)
-    linking = _linking(call)
-    forms = [structure(call, "fw_", size), structure(call, "bw_", _backward_size(call, linking, size))]
+    _, batch, size = sequence_dims(call)
+    linking = auxiliary(call, _AUX_WEIGHTS)
+    forms = [structure(call, "fw_", size), structure(call, "bw_", backward_size(call, linking, size))]
     _check_clips(call)
     aux = call.get("aux_input")
     if aux is not None:
@@ -441,14 +414,8 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
         if linking == "cross":
             for gate in form.gates:
                 check_dims(call, f"{prefix}aux_input_to_{gate}_weights", form.units, call["aux_input"].dims[2])
-    widths = [form.outputs for form in forms]
-    merged = bool(call.scalar("merge_outputs"))
-    shapes = [in_order(call, steps, batch, n) for n in ([sum(widths)] if merged else widths)]
     states = [(batch, n) for form in forms for n in (form.outputs, form.units)]
-    count = len(call.outs)
-    rule = f"{len(shapes)} or {len(shapes) + 4} outputs, as merge_outputs says"
-    call.require(count in (len(shapes), len(shapes) + 4), rule, count)
-    return [*shapes, *states][:count]
+    return sequence_shapes(call, [form.outputs for form in forms], states)
 
 
 @operation(
@@ -483,8 +450,8 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
 def bidirectional_sequence_lstm(call: Call) -> Compute:
     """Each direction's outputs stand at their own time index (N118 to N120)."""
     steps, batch, size = sequence_dims(call)
-    linking, time_major = _linking(call), bool(call.scalar("time_major"))
-    sizes = size, _backward_size(call, linking, size)
+    linking, time_major = auxiliary(call, _AUX_WEIGHTS), bool(call.scalar("time_major"))
+    sizes = size, backward_size(call, linking, size)
     forms = [structure(call, prefix, n) for prefix, n in zip(_DIRECTIONS, sizes, strict=True)]
     cells = [
         _Cell(call, prefix, form, steps, batch, time_major=time_major, aux=linking == "cross")

@@ -18,12 +18,11 @@ from nnbridge.operations.lstm import (
     GATES,
     Structure,
     cell_inputs,
-    check_dims,
     gate_tensors,
     layer_norm_inputs,
     structure,
-    tensor,
 )
+from nnbridge.operations.rnn import check_dims, tensor
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 

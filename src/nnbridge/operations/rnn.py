@@ -1,27 +1,188 @@
-"""Simple recurrent cells: RNN, UNIDIRECTIONAL_SEQUENCE_RNN, BIDIRECTIONAL_SEQUENCE_RNN, SVDF."""
+"""Simple recurrent cells: RNN, UNIDIRECTIONAL_SEQUENCE_RNN, BIDIRECTIONAL_SEQUENCE_RNN, SVDF; what float LSTMs share with them.
+
+The members of a batch are columns in a cell, so that a gate's values are one block of memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from nnbridge.model import Array
 from nnbridge.operations.call import Call
-from nnbridge.operations.declaration import Input, Output, operation, types
+from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, types
 from nnbridge.operations.kernels import Compute, prepared
-from nnbridge.operations.lstm import check_dims, tensor, together
-from nnbridge.operations.recurrence import (
-    READS,
-    in_order,
-    output_rows,
-    recurrent_activation,
-    sequence_dims,
-    steps_of,
-    turned,
-)
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
+
+# -- operands --------------------------------------------------------------------------------------------------------
+
+
+def tensor(name: str, kind: TypeRef, dims: int, *, optional: bool = False, role: str = "") -> Input:
+    """A tensor input of exactly this rank."""
+    return Input(name, kind, role, rank=rank(dims), optional=optional)
+
+
+def together(call: Call, rule: str, *names: str) -> bool:
+    """True if all named operands have values, False if none; refused otherwise."""
+    present = [call.get(name) is not None for name in names]
+    call.require(all(present) or not any(present), f"{rule}: all or none", [n for n, p in zip(names, present, strict=True) if p])
+    return all(present)
+
+
+def check_dims(call: Call, name: str, *dims: int) -> None:
+    """Refuse an operand with a value unless it has these dimensions."""
+    arg = call.get(name)
+    if arg is not None:
+        call.require(arg.dims == dims, f"dimensions {list(dims)}", list(arg.dims), name)
+
+
+def auxiliary(call: Call, weights: Sequence[str]) -> str:
+    """How the auxiliary input is used: ``none``, ``parallel`` (backward cell reads it) or ``cross`` (both add it)."""
+    weighted = together(call, "auxiliary weights", *weights)
+    aux = call.get("aux_input")
+    call.require(aux is not None or not weighted, "an auxiliary input for auxiliary weights", "none", "aux_input")
+    if aux is None:
+        return "none"
+    return "cross" if weighted else "parallel"
+
+
+def backward_size(call: Call, linking: str, size: int) -> int:
+    """The size of a time step that the backward cell reads."""
+    return call["aux_input"].dims[2] if linking == "parallel" else size
+
+
+def sequence_shapes(call: Call, sizes: Sequence[int], states: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The outputs of both directions, merged or not, and the states, which may be left out."""
+    steps, batch, _ = sequence_dims(call)
+    shapes = [in_order(call, steps, batch, n) for n in ([sum(sizes)] if call.scalar("merge_outputs") else sizes)]
+    count, every = len(call.outs), len(shapes) + len(states)
+    call.require(count in (len(shapes), every), f"{len(shapes)} or {every} outputs, as merge_outputs says", count)
+    return [*shapes, *states][:count]
+
+
+Activation: TypeAlias = Callable[[Array, Array], Array]
+"""From values, and where the results go (maybe their own place), to the results."""
+
+# NumPy takes an array without dimensions in half the time that it takes a number of Python's.
+ONE = np.array(1, np.float32)
+
+
+def _sigmoid(x: Array, out: Array) -> Array:
+    """1 / (1 + exp(-x))."""
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, ONE, out)
+    return np.reciprocal(out, out)
+
+
+def limited(low: float, high: float) -> Activation:
+    """Array kept between two limits."""
+    lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
+    return lambda x, out: np.minimum(np.maximum(x, lowest, out=out), highest, out=out)
+
+
+_ACTIVATIONS: dict[int, Activation] = {
+    0: np.positive,
+    1: limited(0, np.inf),
+    2: limited(-1, 1),
+    3: limited(0, 6),
+    4: np.tanh,
+    6: _sigmoid,
+}
+
+
+def recurrent_activation(call: Call) -> Activation:
+    """The function behind the activation input: 0 none, 1 RELU, 2 RELU1, 3 RELU6, 4 TANH, 6 SIGMOID."""
+    code = int(call.scalar("activation"))
+    call.require(code in _ACTIVATIONS, "an activation of 0, 1, 2, 3, 4 or 6", code, "activation")
+    return _ACTIVATIONS[code]
+
+
+# -- sequences -------------------------------------------------------------------------------------------------------
+
+
+def sequence_dims(call: Call) -> tuple[int, int, int]:
+    """Time steps, batches and the size of one step."""
+    first, second, size = call["input"].dims
+    return (first, second, size) if call.scalar("time_major") else (second, first, size)
+
+
+def in_order(call: Call, steps: int, batch: int, size: int) -> tuple[int, int, int]:
+    """Dimensions of a sequence in the client's order."""
+    return (steps, batch, size) if call.scalar("time_major") else (batch, steps, size)
+
+
+_SMALL = 1 << 15
+"""Weights that are so few multiply a single column faster if they are turned around."""
+
+
+def turned(weights: Array, columns: int) -> Array:
+    """Weights [rows, size] as [size, rows], for values [columns, size] to be multiplied with."""
+    return np.ascontiguousarray(weights.T) if columns == 1 and weights.size <= _SMALL else weights.T
+
+
+def times(weights: Array, columns: int) -> Callable[..., Array]:
+    """From values [size, columns], and maybe where the result goes, to weights [rows, size] times them."""
+    return turned(weights, columns).T.dot
+
+
+Begin: TypeAlias = Callable[[Array, Sequence[Array]], "tuple[Array, Array]"]
+"""From the state [batch, n] and sequences to what is added to each step's product [time, rows, batch], and the first factor."""
+
+
+def steps_of(
+    recurrent: Array, weights: Sequence[Array], bias: Array, steps: int, batch: int, time_major: bool
+) -> tuple[Callable[..., Array], Begin]:
+    """The recurrent product of a step, and how a run begins. There is one matrix of weights [rows, size] for each sequence."""
+    if steps == 1:
+        column = bias.reshape(1, -1, 1)
+        together = times(np.concatenate([recurrent, *weights], axis=1), batch)
+        return together, lambda hidden, x: (column, np.concatenate([hidden, *(s.reshape(batch, -1) for s in x)], axis=1).T)
+    axes, column = (0, 2, 1) if time_major else (1, 2, 0), bias[:, None]
+
+    def product(w: Array, x: Array) -> Array:
+        if batch > 1:
+            return np.matmul(w, x.transpose(axes))
+        return x.reshape(steps, w.shape[1]).dot(w.T)[..., None]
+
+    def begin(hidden: Array, sequences: Sequence[Array]) -> tuple[Array, Array]:
+        sums, *others = [product(w, x) for w, x in zip(weights, sequences, strict=True)]
+        sums += column
+        for other in others:
+            sums += other
+        return sums, hidden.T
+
+    return times(recurrent, batch), begin
+
+
+def output_rows(call: Call, sizes: Sequence[int], merged: bool = False) -> Callable[[], tuple[list[Array], list[Array]]]:
+    """Makes room for output sequences of these sizes: as the client sees it, and as [time, size, batch] for each of them."""
+    steps, batch, _ = sequence_dims(call)
+    wholes = [sum(sizes)] if merged else sizes
+    parts = [slice(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(len(sizes))]
+    seen, computed = [in_order(call, steps, batch, size) for size in wholes], [(steps, size, batch) for size in wholes]
+    axes = (0, 2, 1) if call.scalar("time_major") else (2, 0, 1)
+
+    def make() -> tuple[list[Array], list[Array]]:
+        if batch == 1:
+            outputs = [np.empty(shape, np.float32) for shape in seen]
+            made = [output.reshape(shape) for output, shape in zip(outputs, computed, strict=True)]
+        else:
+            made = [np.empty(shape, np.float32) for shape in computed]
+            outputs = [rows.transpose(axes) for rows in made]
+        return outputs, [made[0][:, part] for part in parts] if merged else made
+
+    return make
+
+
+READS = {"none": ([0], [0]), "parallel": ([0], [1]), "cross": ([0, 1], [0, 1])}
+"""Which of input and auxiliary input the forward and the backward cell read, by how the auxiliary input is used."""
+
+
+# -- cells ------------------------------------------------------------------------------------------------------------
 
 _ACTIVATION = Input("activation", T.INT32, "activation: 0 none, 1 RELU, 3 RELU6, 4 TANH, 6 SIGMOID")
 _TYPES = [types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
@@ -140,33 +301,20 @@ def unidirectional_sequence_rnn(call: Call) -> Compute:
     return compute
 
 
-def _linking(call: Call) -> str:
-    """How the auxiliary input is used: ``none``, ``parallel`` (backward cell reads it) or ``cross`` (both add it)."""
-    weights = together(call, "auxiliary weights", "fw_aux_weights", "bw_aux_weights")
-    aux = call.get("aux_input")
-    call.require(aux is not None or not weights, "an auxiliary input for auxiliary weights", "none", "aux_input")
-    if aux is None:
-        return "none"
-    return "cross" if weights else "parallel"
+_AUX_WEIGHTS = ("fw_aux_weights", "bw_aux_weights")
 
 
 def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
-    steps, batch, size = sequence_dims(call)
-    linking = _linking(call)
-    backward_size = call["aux_input"].dims[2] if linking == "parallel" else size
+    _, batch, size = sequence_dims(call)
+    linking = auxiliary(call, _AUX_WEIGHTS)
     units = [
         _check_cell(call, "fw_", "hidden_state", batch, size),
-        _check_cell(call, "bw_", "hidden_state", batch, backward_size),
+        _check_cell(call, "bw_", "hidden_state", batch, backward_size(call, linking, size)),
     ]
     if linking == "cross":
         for prefix, count in zip(("fw_", "bw_"), units, strict=True):
             check_dims(call, f"{prefix}aux_weights", count, call["aux_input"].dims[2])
-    merged = bool(call.scalar("merge_outputs"))
-    shapes = [in_order(call, steps, batch, n) for n in ([sum(units)] if merged else units)]
-    count = len(call.outs)
-    rule = f"{len(shapes)} or {len(shapes) + 2} outputs, as merge_outputs says"
-    call.require(count in (len(shapes), len(shapes) + 2), rule, count)
-    return [*shapes, *((batch, n) for n in units)][:count]
+    return sequence_shapes(call, units, [(batch, n) for n in units])
 
 
 @operation(
@@ -198,7 +346,7 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
 def bidirectional_sequence_rnn(call: Call) -> Compute:
     """Each direction's outputs stand at their own time index."""
     steps, batch, _ = sequence_dims(call)
-    linking, time_major = _linking(call), bool(call.scalar("time_major"))
+    linking, time_major = auxiliary(call, _AUX_WEIGHTS), bool(call.scalar("time_major"))
     cells = [_cell(call, prefix, steps, batch, time_major=time_major, aux=linking == "cross") for prefix in ("fw_", "bw_")]
     sizes = [call[f"{prefix}weights"].dims[0] for prefix in ("fw_", "bw_")]
     make, count = output_rows(call, sizes, bool(call.scalar("merge_outputs"))), len(call.outs)

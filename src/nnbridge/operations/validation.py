@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nnbridge.errors import Reason
 from nnbridge.extensions import TYPES
@@ -18,7 +18,7 @@ from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.control_flow import check_control_flow, has_unknown_boundary
 from nnbridge.operations.declaration import OperationDef
 from nnbridge.operations.evaluate import make_call
-from nnbridge.operations.matching import match
+from nnbridge.operations.matching import Match, match
 from nnbridge.types import (
     TYPE_FACTS,
     FeatureLevel,
@@ -31,7 +31,7 @@ from nnbridge.types import (
 )
 
 MAX_TENSOR_BYTES = 2**32 - 1
-_WITHOUT_PLACE = (
+_WITHOUT_LOCATION = (
     Lifetime.TEMPORARY_VARIABLE,
     Lifetime.SUBGRAPH_INPUT,
     Lifetime.SUBGRAPH_OUTPUT,
@@ -47,6 +47,8 @@ class Verdict:
     level: int = FeatureLevel.LEVEL_1
     reason: Reason | None = None
     runtime_only: bool = False
+    match: Match | None = field(default=None, compare=False)
+    """The signature that one operation fits."""
 
     @property
     def valid(self) -> bool:
@@ -112,9 +114,15 @@ def operand_level(operand: Operand) -> int:
 
 
 def validate_operation(
-    operation: Operation, operands: Sequence[Operand], model: Model | None = None, subgraph: Subgraph | None = None
+    operation: Operation,
+    operands: Sequence[Operand],
+    model: Model | None = None,
+    subgraph: Subgraph | None = None,
+    matched: Match | None = None,
 ) -> Verdict:
-    """One operation against its declaration. ``model`` and ``subgraph`` are needed for IF and WHILE only."""
+    """One operation against its declaration. ``model`` and ``subgraph`` are needed for IF and WHILE only; ``matched`` saves
+    matching operands of the same types again.
+    """
     level = max((operand_level(operands[i]) for i in (*operation.inputs, *operation.outputs)), default=1)
     if is_extension(operation.type):
         return Verdict(max(level, FeatureLevel.LEVEL_3))
@@ -125,7 +133,7 @@ def validate_operation(
         return Verdict(reason=Reason("a known operation", operation_name(operation.type)))
     inputs = [Arg.of(operands[i], present=operands[i].lifetime is not Lifetime.NO_VALUE) for i in operation.inputs]
     outputs = [Arg.of(operands[i]) for i in operation.outputs]
-    found = match(declared, [a.type for a in inputs], [a.type for a in outputs])
+    found = matched or match(declared, [a.type for a in inputs], [a.type for a in outputs])
     if isinstance(found, Reason):
         return Verdict(reason=found)
     call = make_call(declared, inputs, outputs, found)
@@ -134,18 +142,18 @@ def validate_operation(
         return Verdict(reason=reason)
     level = max(level, found.level, _rules_level(declared, call))
     if not declared.control_flow or model is None or subgraph is None:
-        return Verdict(level)
+        return Verdict(level, match=found)
     reason = check_control_flow(model, subgraph, operation)
     unknown = operation.type == OperationCode.WHILE and has_unknown_boundary(model, subgraph, operation)
-    return Verdict(level, reason, runtime_only=unknown)
+    return Verdict(level, reason, unknown, found)
 
 
 def _check_ranks(call: Call) -> Reason | None:
     """The ranks that Android compares at build time; an unknown rank passes."""
     for declared, arg in zip(call.signature.expand(len(call.args)), call.args, strict=True):
-        wanted = declared.rank
-        if wanted is not None and wanted.build and arg.dims and not wanted.admits(arg.rank):
-            return Reason(f"rank {wanted}", str(arg.rank), call.definition.name, declared.name)
+        required = declared.rank
+        if required is not None and required.build and arg.dims and not required.admits(arg.rank):
+            return Reason(f"rank {required}", str(arg.rank), call.definition.name, declared.name)
     return None
 
 
@@ -162,7 +170,7 @@ def _rules_level(declared: OperationDef, call: Call) -> int:
 
 
 def validate_operand(operand: Operand, index: int, model: Model) -> Reason | None:
-    """An operand of a finished model: type, quantisation, lifetime and the place of its value."""
+    """An operand of a finished model: type, quantisation, lifetime and the location of its value."""
     label = f"operand {index}" + (f" {operand.name}" if operand.name else "")
     broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
     if broken is not None:
@@ -181,8 +189,8 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
     at = operand.location
     if operand.lifetime is Lifetime.SUBGRAPH and not (0 <= at.offset < len(model.referenced) and at.pool == at.length == 0):
         return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}", operand=label)
-    if operand.lifetime in _WITHOUT_PLACE and at != Location():
-        return Reason("no place for an operand without value", f"{at.offset}+{at.length}", operand=label)
+    if operand.lifetime in _WITHOUT_LOCATION and at != Location():
+        return Reason("no location for an operand without value", f"{at.offset}+{at.length}", operand=label)
     if not operand.is_constant:
         return None
     size = byte_size(operand)
@@ -196,9 +204,9 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
         return Reason("pool 0 for a value that was copied", str(at.pool), operand=label)
     if not copied and not 0 <= at.pool < len(model.pools):
         return Reason("a pool of the model", str(at.pool), operand=label)
-    room = len(model.operand_values) if copied else len(model.pools[at.pool])
-    if at.offset < 0 or at.offset + at.length > room:
-        return Reason(f"a place inside {room} bytes", f"{at.offset}+{at.length}", operand=label)
+    capacity = len(model.operand_values) if copied else len(model.pools[at.pool])
+    if at.offset < 0 or at.offset + at.length > capacity:
+        return Reason(f"a place inside {capacity} bytes", f"{at.offset}+{at.length}", operand=label)
     return None
 
 
@@ -228,10 +236,10 @@ def _cycle(model: Model) -> int | None:
         {o.location.offset for o in s.operands if o.lifetime is Lifetime.SUBGRAPH and o.location.offset < len(model.referenced)}
         for s in model.referenced
     ]
-    # Subgraphs whose bodies are all settled are taken away until none is left or a cycle remains.
+    # Subgraphs none of whose bodies remain are removed until none is left or a cycle remains.
     open_ = set(range(len(inner)))
-    while settled := {i for i in open_ if not inner[i] & open_}:
-        open_ -= settled
+    while finished := {i for i in open_ if not inner[i] & open_}:
+        open_ -= finished
     return min(open_, default=None)
 
 
