@@ -183,7 +183,7 @@ def hard_swish(call: Call) -> Function:
     return by_table(call["input"], call.out, _hard_swish_table(call)) if is_quant8(call.out.type) else _hard_swish
 
 
-# Arrays: NumPy makes one of each number on every call.
+# Arrays: NumPy converts a number to one on every call.
 _THREE, _MINUS_THREE, _SIX = np.array(3, np.float32), np.array(-3, np.float32), np.array(6, np.float32)
 
 
@@ -294,17 +294,17 @@ def _softmax_real(axis: int, beta: float) -> Function:
 
 
 _FEW_ROWS = 8
-"""Up to as many rows, Python's integers take less time than arrays of a few elements."""
+"""Up to so many rows, Python's integers are faster than arrays of a few elements."""
 
 
 def _softmax_quantised(call: Call, axis: int) -> Function:
-    """N46: exponentials come from tables of all differences to the maximum, as does what a row makes of them."""
+    """N46: exponentials come from tables of all differences to the maximum, as do the results of a row."""
     exponentials, counted, terms = _softmax_tables(call)
     low, high = integer_range(call.out)
     dtype = call.out.dtype
 
     def results(reciprocal: Any, leading: Any) -> Array:
-        """What each difference gives in rows whose sums have these reciprocals and leading zeros."""
+        """The result of each difference in rows whose sums have these reciprocals and leading zeros."""
         scaled = rdbp(srdhm(reciprocal, exponentials), 35 - leading)
         return np.where(counted, np.clip(scaled + low, low, high), low).astype(dtype)
 
@@ -322,9 +322,9 @@ def _softmax_quantised(call: Call, axis: int) -> Function:
         leading = clz32(totals)
         reciprocals = one_over_one_plus_x((totals << leading) - (1 << 31))
         if totals.size * 256 < index.size:
-            # Rows longer than the table: what each difference gives is worked out once for each row.
-            places = index + np.arange(totals.size).reshape(totals.shape) * 256
-            return results(reciprocals.reshape(-1, 1), leading.reshape(-1, 1)).take(places)
+            # Rows longer than the table: the result of each difference is computed once for each row.
+            index_in_tables = index + np.arange(totals.size).reshape(totals.shape) * 256
+            return results(reciprocals.reshape(-1, 1), leading.reshape(-1, 1)).take(index_in_tables)
         scaled = rdbp(srdhm(reciprocals, exponentials[index]), 35 - leading)
         return np.where(counted[index], np.clip(scaled + low, low, high), low).astype(dtype)
 

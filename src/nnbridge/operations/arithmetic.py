@@ -1,7 +1,7 @@
 """The arithmetic that NNAPI's quantised kernels share: rounding, fixed-point multipliers, saturation, activations.
 
 Every function is vectorised and exact in integers. Sources: Android 13's ``common/QuantUtils.h`` and
-``common/OperationsExecutionUtils.cpp``, gemmlowp's ``fixedpoint.h`` (names kept: SRDHM is
+``common/OperationsExecutionUtils.cpp``, gemmlowp's ``fixedpoint.h`` (their names: SRDHM is
 SaturatingRoundingDoublingHighMul, RDBP RoundingDivideByPOT, MBQM MultiplyByQuantizedMultiplier).
 """
 
@@ -25,7 +25,7 @@ def round_half_away(x: npt.ArrayLike) -> Array:
     """C's ``round``: to nearest, ties away from zero, in the type of ``x``."""
     x = np.asarray(x)
     # The number below a half, with the sign of x: 0.49999997 stays below 1, and where a half is a tie the sum itself rounds up
-    # to the integer. The sign is moved as a bit, which takes a tenth of np.copysign's time.
+    # to the integer. The sign is moved as a bit, which is ten times as fast as np.copysign.
     bits = np.dtype(f"i{x.itemsize}").type
     below_half = np.nextafter(x.dtype.type(0.5), x.dtype.type(0))
     moved = np.asarray(x.view(bits) & np.iinfo(bits).min)
@@ -60,7 +60,7 @@ def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Array, Array]:
 def srdhm(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
     """``a * b / 2**31`` of int32 values, to nearest, ties up; the one overflow saturates. Result int64.
 
-    Two of Python's integers give one.
+    Of two of Python's integers the result is one.
     """
     if isinstance(a, int) and isinstance(b, int):
         return min((a * b + (1 << 30)) >> 31, INT32_MAX)
@@ -75,14 +75,14 @@ def srdhm16(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
 
 
 def rdbp(x: npt.ArrayLike, exponent: npt.ArrayLike) -> Array:
-    """``x / 2**exponent`` to nearest, ties away from zero. Two of Python's integers give one."""
+    """``x / 2**exponent`` to nearest, ties away from zero. Of two of Python's integers the result is one."""
     if isinstance(x, int) and isinstance(exponent, int):
         half = (1 << exponent) >> 1
         return (x + half - (x < 0 < half)) >> exponent
     x = np.asarray(x)
     exponent = np.asarray(exponent, x.dtype)
     half = (np.asarray(1, x.dtype) << exponent) >> 1
-    # An arithmetic shift rounds down; a negative value gives one back, so that its ties go down too.
+    # An arithmetic shift rounds down; a negative value is reduced by one, so that its ties go down too.
     return (x + half + (x >> (8 * x.itemsize - 1)) * (half > 0)) >> exponent
 
 
@@ -93,7 +93,7 @@ def mbqm(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> A
     """
     shifts = np.asarray(shift, np.int64)
     if shifts.size > 1 and (shifts == shifts.flat[0]).all():
-        # One number for all takes a third of the time of an array that is stretched.
+        # One number for all is three times as fast as an array that is broadcast.
         shifts = shifts.reshape(-1)[:1]
     right = np.maximum(-shifts, 0)
     left = np.maximum(shifts, 0)
@@ -119,7 +119,7 @@ def mbqm_once(x: npt.ArrayLike, multiplier: int, shift: int) -> Array:
 
 
 def wrap32(x: npt.ArrayLike) -> Array:
-    """Integers reduced to 32 bits as C's int32 wraps, kept in int64."""
+    """Integers reduced to 32 bits as C's int32 wraps, stored in int64."""
     return np.asarray(x, np.int64).astype(np.int32).astype(np.int64)
 
 
@@ -130,7 +130,7 @@ def saturate(x: npt.ArrayLike, dtype: npt.DTypeLike) -> Array:
 
 
 def product_scale(a: float, b: float) -> np.float32:
-    """The product of two scales as Android keeps it: rounded to float32, which may be infinite."""
+    """The product of two scales as Android stores it: rounded to float32, which may be infinite."""
     with np.errstate(over="ignore"):
         return np.float32(np.float32(a) * np.float32(b))
 
@@ -171,7 +171,7 @@ FLOAT_RANGES: dict[int, tuple[float, float]] = {
 
 
 def activate(x: Array, activation: int, out: Array | None = None) -> Array:
-    """A fused activation on real numbers, into ``out`` if given; without an activation ``x`` itself."""
+    """A fused activation on real numbers, into ``out`` if there is one; without an activation ``x`` itself."""
     bounds = FLOAT_RANGES.get(activation)
     return x if bounds is None else np.clip(x, x.dtype.type(bounds[0]), x.dtype.type(bounds[1]), out=out)
 
@@ -203,7 +203,7 @@ def clz32(x: npt.ArrayLike) -> Array:
 # -- functions of single 8-bit values, as tables of their 256 results ------------------------------------------------------
 
 _LARGE = 1 << 17
-"""From as many elements on, looking pairs of bytes up takes less time, and making their table does not matter."""
+"""From so many elements on, looking up pairs of bytes is faster, and building their table does not matter."""
 
 
 def every_value(x: Arg) -> Array:
@@ -215,15 +215,15 @@ def every_value(x: Arg) -> Array:
 def by_table(x: Arg, out: Arg, results: Array) -> Function:
     """The function that has these results, of ``out``'s type, for :func:`every_value` of ``x``."""
     dtype = out.dtype
-    # The byte that holds a value is its place in the table: those of negative values lie behind those of positive ones.
+    # The byte that holds a value is its index in the table: those of negative values follow those of positive ones.
     table = np.roll(results, integer_range(x)[0]).astype(dtype).view(np.uint8)
     count = math.prod(x.dims)
     if count >= _LARGE and count % 2 == 0:
         pairs = table[np.arange(1 << 16, dtype=np.uint16).view(np.uint8)].view(np.uint16)
-        # No index is outside; wrap is the mode that takes the least time.
+        # No index is outside; wrap is the fastest mode.
         return lambda values: (
             pairs.take(np.ascontiguousarray(values).reshape(-1).view(np.uint16), mode="wrap").view(dtype).reshape(values.shape)
         )
-    # translate looks bytes up in less time than np.take does.
+    # translate is faster than np.take.
     by_byte = table.tobytes()
     return lambda values: np.frombuffer(bytearray(values).translate(by_byte), dtype).reshape(values.shape)

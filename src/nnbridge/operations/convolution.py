@@ -79,12 +79,12 @@ def _tensors(depthwise: bool, *, build_rank: bool) -> tuple[Input, ...]:
 
 def _forms(tensors: tuple[Input, ...], middle: tuple[Input, ...]) -> list[Signature]:
     """The explicit and the implicit form, each with an optional layout flag and dilations from level 3."""
-    made = []
+    forms = []
     for name, padding in (("explicit padding", EXPLICIT_PADDING), ("implicit padding", IMPLICIT_PADDING)):
         inputs = (*tensors, *padding, *STRIDES, *middle, *ACTIVATION, NCHW, *DILATIONS)
         n = len(inputs)
-        made.append(signature(inputs, {n - 3: 1, n - 2: 3, n: 3}, name=name))
-    return made
+        forms.append(signature(inputs, {n - 3: 1, n - 2: 3, n: 3}, name=name))
+    return forms
 
 
 def channel_check(dimension: int) -> Any:
@@ -141,7 +141,7 @@ def check_bias_scale(call: Call) -> None:
 def multipliers(call: Call) -> tuple[Array, Array]:
     """N7, N9: multiplier and shift of the products, one for all channels or one for each.
 
-    Android rounds the product of input and per-channel scale to float32, TFLite keeps it in double: about one output in a
+    Android rounds the product of input and per-channel scale to float32, TFLite computes it in double: about one output in a
     million differs by a step. Android's conformance cases admit both; this follows TFLite, so that answers agree.
     """
     x, w, out = call["input"], call["filter"], call.out
@@ -224,7 +224,7 @@ def _rescaled_in_doubles(out: Arg, offset: Array, multiplier: Array, shift: Arra
     """Android's two roundings in one pass over doubles, for sums that wrap nowhere.
 
     Android rounds the product with the 31-bit multiplier to nearest (ties up), then its shift by e to nearest (ties away from
-    zero). Nested floors make that one: floor(y + 1/2 + 2**-(e+1)) for y >= 0 and floor(y + 1/2 - 2**-(e+1)) below, with y the
+    zero). Nested floors combine to one: floor(y + 1/2 + 2**-(e+1)) for y >= 0 and floor(y + 1/2 - 2**-(e+1)) below, with y the
     exact product, which float64 holds to within 2**-53.
     """
     factor = np.ldexp(multiplier.astype(np.float64), (shift - 31).astype(np.int64))
@@ -470,8 +470,8 @@ def _depthwise_shape(call: Call) -> tuple[int, ...]:
     x, w = call["input"], call["filter"]
     multiplier = int(call.scalar("multiplier"))
     call.require(w.dims[0] == 1, "a filter of [1, h, w, depth_out]", list(w.dims), "filter")
-    want = x.dims[3] * multiplier
-    call.require(w.dims[3] == want, f"depth_in x multiplier = {want} output channels", w.dims[3], "filter")
+    channels = x.dims[3] * multiplier
+    call.require(w.dims[3] == channels, f"depth_in x multiplier = {channels} output channels", w.dims[3], "filter")
     _check_bias(call, w.dims[3])
     return (x.dims[0], *_spatial(call, x, w.dims[1], w.dims[2]), w.dims[3])
 
@@ -539,11 +539,11 @@ def _grouped_forms() -> list[Signature]:
         Input("bias", "B", "bias [depth_out]", rank=rank(1)),
     )
     flag = Input("nchw", T.BOOL, NCHW.role)
-    made = []
+    forms = []
     for name, padding in (("explicit padding", EXPLICIT_PADDING), ("implicit padding", IMPLICIT_PADDING)):
         inputs = (*tensors, *padding, *STRIDES, *scalars(groups="number of groups"), *ACTIVATION, flag)
-        made.append(signature(inputs, {len(inputs): 3}, name=name))
-    return made
+        forms.append(signature(inputs, {len(inputs): 3}, name=name))
+    return forms
 
 
 _LATER_TYPES = [types(max(3, t.level), **t.types) for t in _TYPES]
@@ -597,11 +597,11 @@ def _transpose_padding(call: Call) -> tuple[tuple[int, int], tuple[int, int], tu
         return (size_h, size_w), *pads
     scheme = int(call.scalar("padding"))
     call.require(scheme in (1, 2), "a padding scheme of 1 (SAME) or 2 (VALID)", scheme, "padding")
-    wanted = call["output_shape"].data
-    call.require(wanted.shape == (4,), "an output shape of 4 values", list(wanted.shape), "output_shape")
+    declared = call["output_shape"].data
+    call.require(declared.shape == (4,), "an output shape of 4 values", list(declared.shape), "output_shape")
     # The operand's order is the client's: NCHW dimensions under the NCHW flag.
     height = 2 if call.scalar("nchw") else 1
-    out = int(wanted[height]), int(wanted[height + 1])
+    out = int(declared[height]), int(declared[height + 1])
     call.require(min(out) > 0, "an output height and width above 0", list(out), "output_shape")
     found = []
     for k in range(2):

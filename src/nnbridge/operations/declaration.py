@@ -101,7 +101,7 @@ class OutputQuantisation:
     """Which scale and zero point an output has when the operation runs; by default those that the model declares."""
 
     like: str | None = None
-    """The input whose parameters the output takes over."""
+    """The input whose parameters the output has too."""
     fixed: Mapping[OperandCode, tuple[float, int]] = field(default_factory=dict)
     """Scale and zero point by output type."""
 
@@ -110,7 +110,7 @@ DECLARED = OutputQuantisation()
 
 
 def like(name: str) -> OutputQuantisation:
-    """The output takes over scale and zero point of this input."""
+    """The output has the scale and zero point of this input."""
     return OutputQuantisation(like=name)
 
 

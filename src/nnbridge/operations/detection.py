@@ -42,16 +42,16 @@ Suppress: TypeAlias = Callable[[Array, Array], Array]
 
 
 def suppression(corners: Array, scores: Array, suppress: Suppress) -> Iterator[tuple[int, float]]:
-    """N152: boxes, given as rows of corners [4, n], by falling score; each pick ends others. Gives indexes and scores.
+    """N152: boxes, as rows of corners [4, n], by falling score; each pick suppresses others. Yields indexes and scores.
 
-    The order of what is left is Android's, for it decides between equal scores: a pick changes places with the head of the
+    The order of what is left is Android's, for it decides between equal scores: a pick is swapped with the head of the
     list, what falls out is replaced from the end. Nothing is computed before it is asked for.
     """
     indexes = np.arange(len(scores))
     left = np.empty((6, len(scores)), np.float32)
     left[:4], left[5] = corners, scores
     np.multiply(left[2] - left[0], left[3] - left[1], out=left[4])
-    # NumPy finds minima and maxima of two arrays in half the time that an array and a number take.
+    # NumPy finds minima and maxima of two arrays twice as fast as those of an array and a number.
     picks, nothing = np.empty((4, len(scores)), np.float32), np.zeros((2, len(scores)), np.float32)
     while len(indexes):
         best = int(left[5].argmax())
@@ -121,7 +121,7 @@ def _picked(corners: Array, threshold: float, limit: int) -> list[int]:
 
 def soft(kernel: int, threshold: float, sigma: float, floor: float) -> Suppress:
     """N154: scores are lowered by the overlap with each pick, and are out below the floor. Of empty boxes, whose overlap is not a
-    number, only the hard kernel takes anything.
+    number, only the hard kernel suppresses anything.
     """
 
     def suppress(overlap: Array, scores: Array) -> Array:
@@ -157,7 +157,7 @@ def _of_class(label: int, corners: Corners, scores: Array, threshold: np.float32
 def _best(scores: Array, threshold: np.float32, start: Callable[[int], Iterator[Detection]]) -> Iterator[Detection]:
     """The detections of all classes but the background by falling score; of equal ones the lower class comes first.
 
-    ``start`` begins those of a class, when its turn comes: its best score among all [classes, boxes] says when.
+    ``start`` begins those of a class, when its best score among all [classes, boxes] is the next.
     """
     bests = enumerate(np.fmax.reduce(scores, axis=1).tolist())
     heap: list[tuple[float, int, Detection | None]] = [
@@ -179,7 +179,7 @@ def _best(scores: Array, threshold: np.float32, start: Callable[[int], Iterator[
 
 
 def _best_of_all(scores: Array, start: Callable[[int], Iterator[Detection]], limit: int) -> list[Detection]:
-    """What :func:`_best` gives, where a class has to be known as a whole, because scores rise when they are lowered: negative
+    """The result of :func:`_best` where a class has to be known as a whole, because scores rise when they are lowered: negative
     ones, or all where a width is.
     """
     found = [detection for label in range(1, len(scores)) for detection in _limited(start(label), limit)]
@@ -259,17 +259,17 @@ def _nms_shape(call: Call) -> list[tuple[int, ...]]:
         Input("rois", "B", "[boxes, 4 * classes]: x1, y1, x2, y2", rank=rank(2)),
         Input("batches", T.TENSOR_INT32, "image number of each box; boxes of an image stand together", rank=rank(1)),
         Input("score_threshold", "S", "boxes must score more"),
-        Input("max_detections", T.INT32, "boxes kept for each image; negative: all"),
+        Input("max_detections", T.INT32, "boxes retained for each image; negative: all"),
         Input("nms_kernel", T.INT32, "0 hard, 1 linear, 2 gaussian"),
         Input("iou_threshold", "S", "overlap from which scores are lowered (hard and linear kernel)"),
         Input("sigma", "S", "width of the gaussian kernel"),
         Input("nms_score_threshold", "S", "boxes whose lowered score is less are dropped"),
     ],
     outputs=[
-        Output("scores_out", "T", "lowered scores [kept]", like("scores")),
-        Output("rois_out", "B", "boxes [kept, 4]", BOXES_FIXED),
-        Output("classes_out", T.TENSOR_INT32, "classes [kept]"),
-        Output("batches_out", T.TENSOR_INT32, "image numbers [kept]"),
+        Output("scores_out", "T", "lowered scores [detections]", like("scores")),
+        Output("rois_out", "B", "boxes [detections, 4]", BOXES_FIXED),
+        Output("classes_out", T.TENSOR_INT32, "classes [detections]"),
+        Output("batches_out", T.TENSOR_INT32, "image numbers [detections]"),
     ],
     shape=_nms_shape,
     zero_sized=True,
@@ -284,7 +284,7 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
     names = ("score_threshold", "iou_threshold", "sigma", "nms_score_threshold")
     threshold, overlap, sigma, floor = (np.float32(call.scalar(name)) for name in names)
     suppress = soft(kernel, overlap, sigma, floor)
-    kept: list[Detection] = []
+    detections: list[Detection] = []
     bounds = [*np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)), count] if count else []
     for first, last in pairwise(bounds):
         some, by_label = boxes[first:last], scores[first:last].T
@@ -297,10 +297,10 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
         else:
             picks = list(_limited(_best(by_label, threshold, start), limit))
         found = [(first + box, label, score) for box, label, score in picks]
-        kept += sorted(found, key=lambda detection: (detection[1], -detection[2]))
-    index = np.array([box for box, _, _ in kept], np.int64)
-    labels = np.array([label for _, label, _ in kept], np.int64)
-    best = np.array([score for _, _, score in kept], np.float32)
+        detections += sorted(found, key=lambda detection: (detection[1], -detection[2]))
+    index = np.array([box for box, _, _ in detections], np.int64)
+    labels = np.array([label for _, label, _ in detections], np.int64)
+    best = np.array([score for _, _, score in detections], np.float32)
     raw = call["rois"].data.reshape(count, classes, 4)[index, labels]
     return _as_declared(best, call.outs[0]), raw, labels, batches[index]
 
@@ -310,8 +310,8 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
 
 def _proposals_shape(call: Call) -> list[tuple[int, ...]]:
     (batch, height, width, count), anchors, info = call["scores"].dims, call["anchors"].dims, call["image_info"].dims
-    want = (batch, height, width, 4 * count)
-    call.require(call["deltas"].dims == want, f"deltas of {list(want)}", list(call["deltas"].dims), "deltas")
+    expected = (batch, height, width, 4 * count)
+    call.require(call["deltas"].dims == expected, f"deltas of {list(expected)}", list(call["deltas"].dims), "deltas")
     call.require(anchors == (count, 4), f"anchors of [{count}, 4]", list(anchors), "anchors")
     call.require(info == (batch, 2), f"image information of [{batch}, 2]", list(info), "image_info")
     for name in ("height_stride", "width_stride"):
@@ -343,9 +343,9 @@ def _proposals_shape(call: Call) -> list[tuple[int, ...]]:
         Input("nchw", T.BOOL, "true: scores and deltas are NCHW"),
     ],
     outputs=[
-        Output("scores_out", "T", "scores [kept]", like("scores")),
-        Output("rois_out", "M", "boxes [kept, 4]", BOXES_FIXED),
-        Output("batches_out", T.TENSOR_INT32, "image numbers [kept]"),
+        Output("scores_out", "T", "scores [detections]", like("scores")),
+        Output("rois_out", "M", "boxes [detections, 4]", BOXES_FIXED),
+        Output("batches_out", T.TENSOR_INT32, "image numbers [detections]"),
     ],
     shape=_proposals_shape,
     layout=Layout(("scores", "deltas"), outputs=()),
@@ -360,7 +360,7 @@ def generate_proposals(call: Call) -> Sequence[Array]:
     shifted = (shift + anchors).reshape(-1, 4)
     before, after = int(call.scalar("pre_nms_max")), int(call.scalar("post_nms_max"))
     overlap, smallest = np.float32(call.scalar("iou_threshold")), np.float32(call.scalar("min_size"))
-    kept: list[tuple[Array, Array, Array]] = []
+    detections: list[tuple[Array, Array, Array]] = []
     for image in range(batch):
         score = scores[image].reshape(-1)
         order = np.arange(len(score))
@@ -371,8 +371,8 @@ def generate_proposals(call: Call) -> Sequence[Array]:
         sound = (size > smallest).all(axis=1) & (centre < info[image][::-1]).all(axis=1)
         boxes, score = boxes[sound], score[order][sound]
         picks = [pick for pick, _ in _limited(suppression(boxes.T, score, hard(float(overlap))), after)]
-        kept.append((score[picks], boxes[picks], np.full(len(picks), image)))
-    best, boxes, images = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+        detections.append((score[picks], boxes[picks], np.full(len(picks), image)))
+    best, boxes, images = (np.concatenate(parts) for parts in zip(*detections, strict=True))
     return _as_declared(best, call.outs[0]), _as_declared(boxes, call.outs[1]), images
 
 
@@ -396,8 +396,8 @@ def _postprocessing_shape(call: Call) -> list[tuple[int, ...]]:
     used = "max_detections_per_class" if call.scalar("regular_nms") else "max_classes_per_detection"
     for name in ("max_detections", used):
         call.require(call.scalar(name) > 0, "a limit above 0", call.scalar(name), name)
-    kept = _detections(call)
-    return [(batch, kept), (batch, kept, 4), (batch, kept), (batch,)]
+    count = _detections(call)
+    return [(batch, count), (batch, count, 4), (batch, count), (batch,)]
 
 
 @operation(

@@ -66,7 +66,7 @@ def _by_pairs(a: Arg, b: Arg, out: Arg, function: Combine, limits: tuple[int, in
     def look_up(x: Array, y: Array) -> Array:
         index = x.view(np.uint8).astype(np.uint16)
         index <<= 8
-        # No index is outside; wrap is the mode that takes the least time.
+        # No index is outside; wrap is the fastest mode.
         return pairs.take(index | y.view(np.uint8), mode="wrap")
 
     return look_up
@@ -225,7 +225,7 @@ def _unary(
 
 
 def _rsqrt_quantised(call: Call) -> Array:
-    """N54: of the real value; zero and negative values give the highest result."""
+    """N54: of the real value; the result of zero and negative values is the highest."""
     x, out = call["input"], call.out
     reals = every_value(x).astype(np.float32) * np.float32(x.scale)
     inverse = 1 / np.sqrt(np.where(reals > 0, reals, np.float32(1)))
@@ -407,9 +407,9 @@ def _select_shape(call: Call) -> tuple[int, ...]:
     summary="Element-wise choice between two tensors.",
     types=[*_FLOATS, types(3, T=_U8), types(4, T=_I8), types(3, T=_I32)],
     inputs=[
-        Input("condition", T.TENSOR_BOOL8, "true takes the first input", rank=at_least(1)),
-        Input("input1", "T", "taken where the condition is true", rank=at_least(1)),
-        Input("input2", "T", "taken elsewhere", rank=at_least(1)),
+        Input("condition", T.TENSOR_BOOL8, "true selects the first input", rank=at_least(1)),
+        Input("input1", "T", "selected where the condition is true", rank=at_least(1)),
+        Input("input2", "T", "selected elsewhere", rank=at_least(1)),
     ],
     outputs=[Output("output", "T", "result; 8-bit values are rescaled to its parameters")],
     shape=_select_shape,
@@ -426,8 +426,8 @@ def _chosen(condition: Array, x: Array, y: Array) -> Array:
     """``np.where`` by bits: the time does not depend on how the condition changes from one element to the next."""
     bits = np.dtype(f"i{x.itemsize}")
     # As bytes: NumPy compares booleans with a number as 64-bit integers.
-    taken = np.not_equal(condition.view(np.uint8), np.uint8(0))
-    mask = np.negative(taken.view(np.int8)).astype(bits, copy=False)
+    selected = np.not_equal(condition.view(np.uint8), np.uint8(0))
+    mask = np.negative(selected.view(np.int8)).astype(bits, copy=False)
     result = x.view(bits) ^ y.view(bits)
     result &= mask
     result ^= y.view(bits)

@@ -33,7 +33,7 @@ class _Width:
         self.mul = srdhm if bits == 32 else srdhm16
 
     def constant(self, raw32: int) -> int:
-        """A constant given as a 32-bit raw, at this width."""
+        """A constant of a 32-bit raw value, at this width."""
         return raw32 if self.bits == 32 else int(rdbp(np.int64(raw32), 16))
 
     def saturate(self, raw: Array) -> Array:
@@ -71,8 +71,8 @@ def exp_on_negative(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ar
     remainder = rest - a
     for exponent, multiplier in _EXP_STEPS:
         if integer_bits > exponent:
-            taken = (remainder & (1 << (fraction + exponent))) != 0
-            result = np.where(taken, w.mul(result, w.constant(multiplier)), result)
+            bit_set = (remainder & (1 << (fraction + exponent))) != 0
+            result = np.where(bit_set, w.mul(result, w.constant(multiplier)), result)
     if integer_bits > 5:
         result = np.where(a < -(1 << (fraction + 5)), 0, result)
     return np.where(a == 0, w.high, result)
@@ -92,7 +92,7 @@ def _half_reciprocal(raw: Array, w: _Width) -> Array:
 
 
 def one_over_one_plus_x(raw: npt.ArrayLike, bits: int = 32) -> Array:
-    """1 / (1 + x) for x in [0, 1]; argument and result without integer bits. One of Python's integers gives one."""
+    """1 / (1 + x) for x in [0, 1]; argument and result without integer bits. Of one of Python's integers the result is one."""
     w = _W32 if bits == 32 else _W16
     # Half of the sum was inverted, so that y is twice the result: one integer bit less.
     return w.rescale(_half_reciprocal(raw if isinstance(raw, int) else np.asarray(raw, w.dtype), w), 1, 0)
@@ -147,7 +147,7 @@ def _high(a: Array, b: Array | int) -> Array:
 
 
 def inverse_sqrt_multiplier(values: npt.ArrayLike) -> tuple[Array, Array]:
-    """1 / sqrt(s) of int32 values as multiplier and shift for ``mbqm`` (N82); s of 1 or less gives one."""
+    """1 / sqrt(s) of int32 values as multiplier and shift for ``mbqm`` (N82); for s of 1 or less it is one."""
     s = np.asarray(values, np.int64)
     small = s <= 1
     x = np.where(small, 4, s)

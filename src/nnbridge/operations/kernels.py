@@ -69,7 +69,7 @@ class InPlace:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A kernel in two parts. ``data`` names the inputs that the second part takes; threads may share that part."""
+    """A kernel in two parts. ``data`` names the arguments of the second part, which threads may share."""
 
     prepare: Callable[[Call], Compute | InPlace | None]
     data: frozenset[str]
@@ -91,7 +91,7 @@ class Prepared:
 
 
 def prepared(*data: str) -> Callable[[Callable[[Call], Compute | InPlace | None]], Prepared]:
-    """Turns the first part of a kernel into a :class:`Prepared` one; ``data`` names the inputs of the second part."""
+    """Declares the first part of a :class:`Prepared` kernel; ``data`` names the inputs that are arguments of the second part."""
     return lambda prepare: Prepared(prepare, frozenset(data))
 
 

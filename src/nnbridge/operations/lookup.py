@@ -81,10 +81,10 @@ def _hashtable_shape(call: Call) -> list[tuple[int, ...]]:
 )
 def hashtable_lookup(call: Call) -> Sequence[Array]:
     """Binary search (N174)."""
-    wanted, keys, table = call["lookups"].data, call["keys"].data, call["values"].data
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    hits = keys[place] == wanted
-    rows = table[place]
+    lookups, keys, table = call["lookups"].data, call["keys"].data, call["values"].data
+    index = np.minimum(np.searchsorted(keys, lookups), len(keys) - 1)
+    hits = keys[index] == lookups
+    rows = table[index]
     rows[~hits] = 0
     return rows, hits
 
@@ -156,15 +156,15 @@ def _multinomial_shape(call: Call) -> tuple[int, ...]:
     return call["logits"].dims[0], samples
 
 
-def _first_above(sorted_rows: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """In each row, the first place whose value exceeds each wanted one, or the row's length: a binary search of all at once."""
-    low = np.zeros(wanted.shape, np.int64)
-    high = np.full(wanted.shape, sorted_rows.shape[1])
+def _first_above(sorted_rows: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """In each row, the first index whose value exceeds each target, or the row's length: a binary search of all at once."""
+    low = np.zeros(targets.shape, np.int64)
+    high = np.full(targets.shape, sorted_rows.shape[1])
     for _ in range(sorted_rows.shape[1].bit_length()):
         middle = (low + high) // 2
         # Where the search has ended, the middle may lie past the row; what is read there changes nothing.
         read = np.take_along_axis(sorted_rows, np.minimum(middle, sorted_rows.shape[1] - 1), axis=1)
-        above, open_ = read > wanted, low < high
+        above, open_ = read > targets, low < high
         high = np.where(open_ & above, middle, high)
         low = np.where(open_ & ~above, middle + 1, low)
     return low

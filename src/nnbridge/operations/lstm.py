@@ -102,7 +102,7 @@ class Structure:
 
 
 def structure(call: Call, prefix: str, inputs: int, cell_bias: str = "cell_bias") -> Structure:
-    """Check one cell's operands and tell its structure. ``inputs`` is the size of a time step."""
+    """Check one cell's operands and return its structure. ``inputs`` is the size of a time step."""
     units = call[f"{prefix}input_to_output_weights"].dims[0]
     outputs = call[f"{prefix}recurrent_to_output_weights"].dims[1]
     has_input = together(
@@ -113,8 +113,8 @@ def structure(call: Call, prefix: str, inputs: int, cell_bias: str = "cell_bias"
     peephole = together(call, "peepholes", f"{prefix}cell_to_forget_weights", f"{prefix}cell_to_output_weights")
     own = call.get(f"{prefix}cell_to_input_weights") is not None
     call.require(own == (peephole and has_input) or (peephole and not has_input), "peepholes of all gates", own)
-    kept = GATES if has_input else GATES[1:]
-    normalised = together(call, "layer norm", *(f"{prefix}{gate}_layer_norm_weights" for gate in kept))
+    gates = GATES if has_input else GATES[1:]
+    normalised = together(call, "layer norm", *(f"{prefix}{gate}_layer_norm_weights" for gate in gates))
     if not has_input:
         name = f"{prefix}input_layer_norm_weights"
         call.require(call.get(name) is None, "no layer norm of an absent input gate", "one", name)
@@ -135,7 +135,7 @@ _ORDER = ("output", "forget", "input", "cell")
 """How a cell's gates follow each other, in blocks of rows."""
 
 _STATE = 3
-"""The place of the cell state in what a cell leaves over."""
+"""The index of the cell state in what :meth:`_Cell.run` leaves over."""
 
 
 class _Cell:
@@ -150,10 +150,10 @@ class _Cell:
         gates = [gate for gate in _ORDER if gate in form.gates]
 
         def stacked(pattern: str, names: Sequence[str] = gates) -> Array:
-            made = np.concatenate([call[prefix + pattern.format(gate)].data for gate in names])
-            sigmoids = made[: form.units * sum(gate != "cell" for gate in names)]
+            stack = np.concatenate([call[prefix + pattern.format(gate)].data for gate in names])
+            sigmoids = stack[: form.units * sum(gate != "cell" for gate in names)]
             np.negative(sigmoids, sigmoids)
-            return made
+            return stack
 
         def columns(values: Array, names: Sequence[str] = gates) -> Array:
             return np.repeat(values.reshape(len(names), form.units, 1), batch, axis=2)
@@ -187,15 +187,15 @@ class _Cell:
         sums = np.empty((len(self._form.gates) * units, batch), np.float32)
         left = np.empty((5, units, batch), np.float32)
         opening, forget, entering, state, candidate = left
-        made = left.reshape(5 * units, batch)
-        gates, pairs = made[units : 3 * units], made[3 * units :]
+        rows = left.reshape(5 * units, batch)
+        gates, pairs = rows[units : 3 * units], rows[3 * units :]
         # The output gate's peephole looks at the new state: that gate has to wait.
         first = units if late else 0
         open_sums, early_sums, candidate_sums = sums[:units], sums[first:-units], sums[-units:]
-        early = made[first : first + len(early_sums)]
+        early = rows[first : first + len(early_sums)]
         # Where the sums of other gates have been: they were looked at by then.
         parts = sums[units : 3 * units]
-        kept, new = parts[:units], parts[units:]
+        retained, new = parts[:units], parts[units:]
         order = slice(None, None, -1 if self._backward else 1)
         apply = np.multiply if cifg else np.divide
         finish_late = self._finishing(sums, slice(1), state) if late else []
@@ -215,7 +215,7 @@ class _Cell:
                 np.subtract(ONE, forget, entering)
             activation(candidate_sums, candidate)
             apply(pairs, gates, parts)
-            np.add(kept, new, state)
+            np.add(retained, new, state)
             if cell_limit is not None:
                 cell_limit(state, state)
             if late:
@@ -232,7 +232,7 @@ class _Cell:
         return hidden.T.copy(), left
 
     def _finishing(self, sums: Array, gates: slice, state: Array) -> list[Callable[[], None]]:
-        """What is to be done to these gates' sums, in place, before their activations."""
+        """Functions that change these gates' sums, in place, before their activations."""
         blocks, steps = sums.reshape(len(self._form.gates), *state.shape)[gates], []
         if self._peephole is not None:
             steps.append(_looking(blocks, self._peephole[gates], state))
@@ -243,24 +243,24 @@ class _Cell:
 
 def _looking(blocks: Array, peephole: Array, state: Array) -> Callable[[], None]:
     """Adds peepholes to the first blocks."""
-    x, room = blocks[: len(peephole)], np.empty_like(peephole)
+    x, buffer = blocks[: len(peephole)], np.empty_like(peephole)
 
     def look() -> None:
-        np.multiply(peephole, state, room)
-        np.add(x, room, x)
+        np.multiply(peephole, state, buffer)
+        np.add(x, buffer, x)
 
     return look
 
 
 def _normalising(x: Array, norm: Array, bias: Array) -> Callable[[], None]:
     """Layer norm over each block's rows."""
-    room, count = np.empty_like(x), x.shape[1]
+    buffer, count = np.empty_like(x), x.shape[1]
 
     def normalise() -> None:
         mean = np.add.reduce(x, 1, keepdims=True)
         mean /= count
         np.subtract(x, mean, x)
-        spread = np.add.reduce(np.square(x, room), 1, keepdims=True)
+        spread = np.add.reduce(np.square(x, buffer), 1, keepdims=True)
         spread /= count
         np.add(spread, _TINY, spread)
         np.divide(x, np.sqrt(spread, spread), x)
@@ -379,10 +379,10 @@ def unidirectional_sequence_lstm(call: Call) -> Compute:
     steps, batch, size = sequence_dims(call)
     form = structure(call, "", size)
     cell = _Cell(call, "", form, steps, batch, time_major=bool(call.scalar("time_major")))
-    make, count = output_rows(call, [form.outputs]), len(call.outs)
+    allocate, count = output_rows(call, [form.outputs]), len(call.outs)
 
     def compute(x: Array, hidden: Array, state: Array) -> Sequence[Array]:
-        outputs, [rows] = make()
+        outputs, [rows] = allocate()
         last, left = cell.run([x], rows, hidden, state)
         return [*outputs, last, left[_STATE].T.copy()][:count]
 
@@ -457,12 +457,12 @@ def bidirectional_sequence_lstm(call: Call) -> Compute:
         _Cell(call, prefix, form, steps, batch, time_major=time_major, aux=linking == "cross")
         for prefix, form in zip(_DIRECTIONS, forms, strict=True)
     ]
-    make = output_rows(call, [form.outputs for form in forms], bool(call.scalar("merge_outputs")))
+    allocate = output_rows(call, [form.outputs for form in forms], bool(call.scalar("merge_outputs")))
     reads, count = READS[linking], len(call.outs)
 
     def compute(x: Array, *others: Array) -> Sequence[Array]:
         sequences = x, *others[4:]
-        outputs, rows = make()
+        outputs, rows = allocate()
         for k, cell in enumerate(cells):
             last, left = cell.run([sequences[i] for i in reads[k]], rows[k], *others[2 * k : 2 * k + 2])
             outputs += [last, left[_STATE].T.copy()]

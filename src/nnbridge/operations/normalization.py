@@ -75,7 +75,7 @@ def _l2_real(axis: int) -> Callable[[Array], Array]:
 
 
 _BLOCK = 1 << 14
-"""Array that are rescaled at a time: what stays in a core's cache in 64 bits."""
+"""Values that are rescaled at a time: what stays in a core's cache in 64 bits."""
 
 
 def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple[int, int]) -> Callable[[Array], Array]:

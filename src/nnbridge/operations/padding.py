@@ -66,7 +66,7 @@ def pad(call: Call) -> Array:
     half="native",
 )
 def pad_v2(call: Call) -> Array:
-    """8-bit data takes the low byte of the value (N95)."""
+    """For 8-bit data it is the low byte of the value (N95)."""
     x = call["input"]
     value = np.asarray(call["value"].data.reshape(()))
     return np.pad(x.data, _pairs(call), constant_values=value.astype(x.data.dtype))
@@ -86,8 +86,8 @@ def _mirrored_shape(call: Call) -> tuple[int, ...]:
     mode = int(call.scalar("mode"))
     call.require(mode in (0, 1), "a mode of 0 (REFLECT) or 1 (SYMMETRIC)", mode, "mode")
     for size, pair in zip(call["input"].dims, _pairs(call), strict=True):
-        room = size - 1 if mode == 0 else size
-        call.require(max(pair) <= room, f"paddings of at most {room}", pair, "paddings")
+        limit = size - 1 if mode == 0 else size
+        call.require(max(pair) <= limit, f"paddings of at most {limit}", pair, "paddings")
     return _padded_shape(call)
 
 

@@ -36,11 +36,11 @@ def quantize(call: Call) -> Function:
     """N52."""
     zero_point, dtype = call.out.zero_point, call.out.dtype
     scale, (low, high) = np.float32(call.out.scale), (np.float32(bound - zero_point) for bound in integer_range(call.out))
-    # What is added leaves the sum with a last place of 1, and the integer, zero point included, in its low bits.
+    # What is added leaves the sum with a unit in the last place of 1, and the integer, zero point included, in its low bits.
     lifting = np.float32(3 * 2**22 + zero_point)
     # Ties go away from zero. With bits set among its last 10, a quotient below 256 moves away from zero by less than 1/64, and
-    # never as far as the next multiple of it: a tie is a tie no longer, and no other quotient comes to one. The low byte is what
-    # becomes of NaN, which keeps its bits through the sum: C++ leaves it open, here it is the zero point.
+    # never as far as the next multiple of it: a tie is a tie no longer, and no other quotient comes to one. The low byte is
+    # the result of NaN, whose bits pass through the sum unchanged: C++ leaves it open, here it is the zero point.
     sticky = np.int32(0x200 | zero_point & 0xFF)
 
     def steps(x: Array) -> Array:
@@ -75,7 +75,7 @@ def quantize(call: Call) -> Function:
 )
 @prepared("input")
 def dequantize(call: Call) -> Function:
-    """Per-channel values take their channel's scale."""
+    """Per-channel values have their channel's scale."""
     return real_numbers(call["input"])
 
 
@@ -99,7 +99,7 @@ def _check_dims(call: Call) -> Reason | None:
 @operation(
     OperationCode.CAST,
     since=3,
-    summary="Array in another type; quantisation parameters are ignored.",
+    summary="Values in another type; quantisation parameters are ignored.",
     types=[
         *(types(3, T=source, O=target) for source in _FREE for target in _FREE),
         *(types(4, T=kind, O=kind) for kind in _IDENTITIES),

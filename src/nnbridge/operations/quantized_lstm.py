@@ -34,8 +34,8 @@ def _sat16(x: Array) -> Array:
 def _times(weights: Array) -> Callable[[Array], Array]:
     """From 8-bit differences [batch, n] to their exact products with weights [rows, n]."""
     dtype = exact_dtype(weights.shape[1])
-    turned = weights.astype(dtype).T
-    return lambda values: values.astype(dtype).dot(turned).astype(np.int64)
+    transposed = weights.astype(dtype).T
+    return lambda values: values.astype(dtype).dot(transposed).astype(np.int64)
 
 
 # -- QUANTIZED_16BIT_LSTM --------------------------------------------------------------------------------------------
@@ -94,8 +94,8 @@ def quantized_16bit_lstm(call: Call) -> Compute:
         sums = times(np.concatenate([x, hidden], axis=1).astype(np.int16) - 128)
         sums += bias
         *sigmoids, candidate = np.split(_sat16(mbqm(sums, *multiplier)), len(order), axis=1)
-        opened, kept, out = (logistic16(gate) for gate in sigmoids)
-        new = _sat16(rdbp(srdhm16(opened, tanh16(candidate)), 4) + srdhm16(kept, state))
+        opened, forget, out = (logistic16(gate) for gate in sigmoids)
+        new = _sat16(rdbp(srdhm16(opened, tanh16(candidate)), 4) + srdhm16(forget, state))
         output = rdbp(srdhm16(out, tanh16(_sat16(new << 1))), 8)
         return new, np.clip(output, -128, 127) + 128
 
@@ -239,7 +239,7 @@ def quantized_lstm(call: Call) -> Compute:
     """
     form: Structure = structure(call, "", call["input"].dims[1], _CELL_BIAS)
     k, gates = _state_exponent(call), form.gates
-    places = {gate: place for place, gate in enumerate(gates)}
+    index = {gate: k for k, gate in enumerate(gates)}
     gate_sums, finish = _sums(call, gates), {gate: _finish(call, gate, k, form) for gate in gates}
     cell_clip = _clip(call, "cell_clip", call["prev_cell_state"].scale, 16)
     hidden_scale, hidden_point = call.scalar("hidden_state_scale"), int(call.scalar("hidden_state_zero_point"))
@@ -250,12 +250,12 @@ def quantized_lstm(call: Call) -> Compute:
         sums, state = gate_sums(x, prev), state.astype(np.int64)
 
         def gate(name: str, looking: Array) -> Array:
-            return finish[name](sums[:, places[name]], looking)
+            return finish[name](sums[:, index[name]], looking)
 
-        kept = logistic16(gate("forget", state))
-        opened = 32767 - kept if form.cifg else logistic16(gate("input", state))
+        forget = logistic16(gate("forget", state))
+        opened = 32767 - forget if form.cifg else logistic16(gate("input", state))
         candidate = tanh16(gate("cell", state))
-        new = _sat16(rdbp(kept.astype(np.int64) * state, 15) + rdbp(opened.astype(np.int64) * candidate, 30 + k))
+        new = _sat16(rdbp(forget.astype(np.int64) * state, 15) + rdbp(opened.astype(np.int64) * candidate, 30 + k))
         if cell_clip:
             new = np.clip(new, -cell_clip, cell_clip)
         out = logistic16(gate("output", new))

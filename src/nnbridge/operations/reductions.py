@@ -61,13 +61,13 @@ def _folded(ufunc: np.ufunc, x: Array, axes: tuple[int, ...]) -> Array:
     """A sum or product in the type of ``x``; float16 is rounded after each step (N33), so that order matters there."""
     if x.dtype != np.float16:
         return ufunc.reduce(x, axis=axes)
-    kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.transpose(*kept, *axes).reshape(*(x.shape[i] for i in kept), -1)
+    others = [i for i in range(x.ndim) if i not in axes]
+    rows = x.transpose(*others, *axes).reshape(*(x.shape[i] for i in others), -1)
     return ufunc.accumulate(rows, axis=-1)[..., -1]
 
 
 def _product(x: Array, axes: tuple[int, ...]) -> Array:
-    """A factor of 0 makes 0 even against infinity (N86)."""
+    """The product with a factor of 0 is 0, also that of infinity (N86)."""
     return np.where((x == 0).any(axis=axes), x.dtype.type(0), _folded(np.multiply, x, axes))
 
 

@@ -30,7 +30,7 @@ from nnbridge.types import OperationCode
 
 
 def moved_types(first: int, *, integers: int | None = None) -> list[TypeSet]:
-    """Float, 8-bit and perhaps INT32 data, as most operations that move data take them."""
+    """Float, 8-bit and perhaps INT32 data, as most operations that move data accept it."""
     sets = [
         types(first, T=T.TENSOR_FLOAT32),
         types(max(first, 3), T=T.TENSOR_FLOAT16),
@@ -65,16 +65,16 @@ def check_same_quantisation(name: str) -> Any:
 
 
 def _reshape_shape(call: Call) -> tuple[int, ...]:
-    wanted = [int(d) for d in call["shape"].data]
+    dims = [int(d) for d in call["shape"].data]
     count = math.prod(call["input"].dims)
-    call.require(wanted.count(-1) <= 1, "at most one dimension of -1", wanted, "shape")
-    call.require(all(d >= -1 for d in wanted), "dimensions of at least 0, or -1", wanted, "shape")
-    known = math.prod(d for d in wanted if d != -1)
-    if -1 in wanted:
-        call.require(known > 0 and count % known == 0, f"dimensions that divide {count} elements", wanted, "shape")
-        wanted[wanted.index(-1)] = count // known
-    call.require(math.prod(wanted) == count, f"{count} elements", wanted, "shape")
-    return tuple(wanted)
+    call.require(dims.count(-1) <= 1, "at most one dimension of -1", dims, "shape")
+    call.require(all(d >= -1 for d in dims), "dimensions of at least 0, or -1", dims, "shape")
+    known = math.prod(d for d in dims if d != -1)
+    if -1 in dims:
+        call.require(known > 0 and count % known == 0, f"dimensions that divide {count} elements", dims, "shape")
+        dims[dims.index(-1)] = count // known
+    call.require(math.prod(dims) == count, f"{count} elements", dims, "shape")
+    return tuple(dims)
 
 
 @operation(
@@ -91,7 +91,7 @@ def _reshape_shape(call: Call) -> tuple[int, ...]:
 )
 @prepared("input")
 def reshape(call: Call) -> Callable[[Array], Array]:
-    """Array in row-major order."""
+    """Values in row-major order."""
     dims = call.out.dims
     return lambda x: x.reshape(dims)
 
@@ -100,15 +100,15 @@ def _squeeze_shape(call: Call) -> tuple[int, ...]:
     dims = call["input"].dims
     axes = call.get("axes")
     if axes is None:
-        kept = tuple(d for d in dims if d != 1)
+        remaining = tuple(d for d in dims if d != 1)
     else:
         dropped = set()
         for axis in (int(a) for a in axes.data):
             call.require(-len(dims) <= axis < len(dims), f"axes in [{-len(dims)}, {len(dims)})", axis, "axes")
             call.require(dims[axis] == 1, "axes of size 1", f"axis {axis} of {list(dims)}", "axes")
             dropped.add(axis % len(dims))
-        kept = tuple(d for i, d in enumerate(dims) if i not in dropped)
-    return kept or (1,)
+        remaining = tuple(d for i, d in enumerate(dims) if i not in dropped)
+    return remaining or (1,)
 
 
 @operation(
@@ -124,7 +124,7 @@ def _squeeze_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 def squeeze(call: Call) -> Array:
-    """Array as they are."""
+    """Values as they are."""
     return call["input"].data.reshape(call.out.dims)
 
 
@@ -146,7 +146,7 @@ def _expand_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 def expand_dims(call: Call) -> Array:
-    """Array as they are."""
+    """Values as they are."""
     return call["input"].data.reshape(call.out.dims)
 
 
@@ -245,7 +245,7 @@ _JOINED = Input("inputs", "T", "tensors to join", rank=up_to(4, build=True), rep
 )
 @prepared("inputs")
 def concatenation(call: Call) -> Callable[..., Array]:
-    """Array in the order of the inputs."""
+    """Values in the order of the inputs."""
     axis, rescaling = _join_axis(call), [_rescaled(arg, call.out) for arg in call.repeated("inputs")]
     if not any(rescaling):
         return lambda *parts: np.concatenate(parts, axis)
@@ -292,7 +292,7 @@ def _check_pack_ranks(call: Call) -> Reason | None:
     half="native",
 )
 def pack(call: Call) -> Array:
-    """Array in the order of the inputs."""
+    """Values in the order of the inputs."""
     tensors = call.repeated("inputs")
     return np.stack([arg.data for arg in tensors], axis=call.axis("axis", tensors[0].rank + 1))
 
@@ -440,7 +440,7 @@ def _reverse_axis(call: Call) -> int:
     half="native",
 )
 def reverse(call: Call) -> Array:
-    """Array backwards along the axis."""
+    """Values backwards along the axis."""
     return np.flip(call["input"].data, _reverse_axis(call))
 
 

@@ -64,9 +64,9 @@ def sequence_shapes(call: Call, sizes: Sequence[int], states: Sequence[tuple[int
 
 
 Activation: TypeAlias = Callable[[Array, Array], Array]
-"""From values, and where the results go (maybe their own place), to the results."""
+"""From values and the array for the results (maybe their own) to the results."""
 
-# NumPy takes an array without dimensions in half the time that it takes a number of Python's.
+# NumPy is twice as fast with an array without dimensions as with a number of Python's.
 ONE = np.array(1, np.float32)
 
 
@@ -79,7 +79,7 @@ def _sigmoid(x: Array, out: Array) -> Array:
 
 
 def limited(low: float, high: float) -> Activation:
-    """Array kept between two limits."""
+    """Values clamped to two limits."""
     lowest, highest = np.array(low, np.float32), np.array(high, np.float32)
     return lambda x, out: np.minimum(np.maximum(x, lowest, out=out), highest, out=out)
 
@@ -116,17 +116,17 @@ def in_order(call: Call, steps: int, batch: int, size: int) -> tuple[int, int, i
 
 
 _SMALL = 1 << 15
-"""Weights that are so few multiply a single column faster if they are turned around."""
+"""So few weights multiply a single column faster if their transpose is contiguous."""
 
 
-def turned(weights: Array, columns: int) -> Array:
+def transposed(weights: Array, columns: int) -> Array:
     """Weights [rows, size] as [size, rows], for values [columns, size] to be multiplied with."""
     return np.ascontiguousarray(weights.T) if columns == 1 and weights.size <= _SMALL else weights.T
 
 
 def times(weights: Array, columns: int) -> Callable[..., Array]:
     """From values [size, columns], and maybe where the result goes, to weights [rows, size] times them."""
-    return turned(weights, columns).T.dot
+    return transposed(weights, columns).T.dot
 
 
 Begin: TypeAlias = Callable[[Array, Sequence[Array]], "tuple[Array, Array]"]
@@ -159,23 +159,23 @@ def steps_of(
 
 
 def output_rows(call: Call, sizes: Sequence[int], merged: bool = False) -> Callable[[], tuple[list[Array], list[Array]]]:
-    """Makes room for output sequences of these sizes: as the client sees it, and as [time, size, batch] for each of them."""
+    """Allocates output sequences of these sizes: as the client sees them, and as [time, size, batch] for each of them."""
     steps, batch, _ = sequence_dims(call)
     wholes = [sum(sizes)] if merged else sizes
     parts = [slice(sum(sizes[:k]), sum(sizes[: k + 1])) for k in range(len(sizes))]
     seen, computed = [in_order(call, steps, batch, size) for size in wholes], [(steps, size, batch) for size in wholes]
     axes = (0, 2, 1) if call.scalar("time_major") else (2, 0, 1)
 
-    def make() -> tuple[list[Array], list[Array]]:
+    def allocate() -> tuple[list[Array], list[Array]]:
         if batch == 1:
             outputs = [np.empty(shape, np.float32) for shape in seen]
-            made = [output.reshape(shape) for output, shape in zip(outputs, computed, strict=True)]
+            rows = [output.reshape(shape) for output, shape in zip(outputs, computed, strict=True)]
         else:
-            made = [np.empty(shape, np.float32) for shape in computed]
-            outputs = [rows.transpose(axes) for rows in made]
-        return outputs, [made[0][:, part] for part in parts] if merged else made
+            rows = [np.empty(shape, np.float32) for shape in computed]
+            outputs = [each.transpose(axes) for each in rows]
+        return outputs, [rows[0][:, part] for part in parts] if merged else rows
 
-    return make
+    return allocate
 
 
 READS = {"none": ([0], [0]), "parallel": ([0], [1]), "cross": ([0, 1], [0, 1])}
@@ -292,10 +292,10 @@ def unidirectional_sequence_rnn(call: Call) -> Compute:
     """Forward over time."""
     steps, batch, _ = sequence_dims(call)
     cell = _cell(call, "", steps, batch, time_major=bool(call.scalar("time_major")))
-    make, count = output_rows(call, [call["weights"].dims[0]]), len(call.outs)
+    allocate, count = output_rows(call, [call["weights"].dims[0]]), len(call.outs)
 
     def compute(x: Array, hidden: Array) -> Sequence[Array]:
-        outputs, [rows] = make()
+        outputs, [rows] = allocate()
         return [*outputs, cell([x], rows, hidden)][:count]
 
     return compute
@@ -349,12 +349,12 @@ def bidirectional_sequence_rnn(call: Call) -> Compute:
     linking, time_major = auxiliary(call, _AUX_WEIGHTS), bool(call.scalar("time_major"))
     cells = [_cell(call, prefix, steps, batch, time_major=time_major, aux=linking == "cross") for prefix in ("fw_", "bw_")]
     sizes = [call[f"{prefix}weights"].dims[0] for prefix in ("fw_", "bw_")]
-    make, count = output_rows(call, sizes, bool(call.scalar("merge_outputs"))), len(call.outs)
+    allocate, count = output_rows(call, sizes, bool(call.scalar("merge_outputs"))), len(call.outs)
     reads = READS[linking]
 
     def compute(x: Array, forward: Array, backward: Array, *aux: Array) -> Sequence[Array]:
         sequences = x, *aux
-        outputs, rows = make()
+        outputs, rows = allocate()
         for k, (cell, hidden) in enumerate(zip(cells, (forward, backward), strict=True)):
             outputs.append(cell([sequences[i] for i in reads[k]], rows[k], hidden))
         return outputs[:count]
@@ -385,7 +385,7 @@ def _svdf_shape(call: Call) -> list[tuple[int, ...]]:
         tensor("weights_time", "T", 2, role="[filters, memory]"),
         tensor("bias", "T", 1, optional=True, role="[filters / rank]"),
         tensor("state_in", "T", 2, role="[batch, memory * filters]"),
-        Input("rank", T.INT32, "filters that make one unit"),
+        Input("rank", T.INT32, "filters of one unit"),
         _ACTIVATION,
     ],
     counts={7: 1},
@@ -401,7 +401,7 @@ def svdf(call: Call) -> Compute:
     """N123, N124: the state is memory * filters wide, and its last column is free on the way out."""
     batch, (filters, memory) = call["input"].dims[0], call["weights_time"].dims
     units, length = filters // int(call.scalar("rank")), batch * filters * memory
-    features = turned(call["weights_feature"].data, batch)
+    features = transposed(call["weights_feature"].data, batch)
     # The filters of a unit follow each other: what they add up to is one sum.
     in_time = np.tile(call["weights_time"].data.reshape(units, -1), (batch, 1))
     ones, shape = np.ones(in_time.shape[1], np.float32), (batch, units)
@@ -409,7 +409,7 @@ def svdf(call: Call) -> Compute:
     added = None if bias is None else bias.data
 
     def compute(x: Array, state: Array) -> Sequence[Array]:
-        # The state that moved on by one step is the state as it stands one place later.
+        # The state that moved on by one step is the state shifted by one element.
         line = np.empty(length + 1, np.float32)
         now, moved = line[:-1], line[1:]
         now[...] = state.reshape(-1)

@@ -79,11 +79,11 @@ _REGION_INPUTS = [
 # -- ROI_ALIGN -------------------------------------------------------------------------------------------------------
 
 
-def _samples(start: float, end: float, bins: int, wanted: int, size: int) -> tuple[int, Array, Array, Array]:
+def _samples(start: float, end: float, bins: int, samples: int, size: int) -> tuple[int, Array, Array, Array]:
     """Samples per bin; for all samples along an axis the two neighbours and the share of the second (N165, N166)."""
     extent = np.maximum(np.float32(end) - np.float32(start), np.float32(1))
     width = extent / np.float32(bins)
-    count = wanted if wanted > 0 else math.ceil(width)
+    count = samples if samples > 0 else math.ceil(width)
     index = np.arange(bins * count)
     position = np.float32(start) + width * (index // count) + width / np.float32(count) * (index % count + np.float32(0.5))
     lower = np.floor(position).astype(np.int64)
@@ -118,13 +118,13 @@ def roi_align(call: Call) -> Array:
     """Bilinear samples, summed over each bin."""
     x, out = call["input"], call.out
     (regions, batches), (_, height, width, depth) = _regions(call), out.dims
-    wanted = int(call.scalar("height_samples")), int(call.scalar("width_samples"))
+    samples = int(call.scalar("height_samples")), int(call.scalar("width_samples"))
     quantised = is_quant8(x.type)
     maps = x.centred.astype(np.float32) if quantised else x.data
     result = np.zeros(out.dims, np.float32 if not quantised else out.dtype)
     for k, ((x1, y1, x2, y2), image) in enumerate(zip(regions, batches, strict=True)):
-        rows, top, bottom, dy = _samples(y1, y2, height, wanted[0], x.dims[1])
-        columns, left, right, dx = _samples(x1, x2, width, wanted[1], x.dims[2])
+        rows, top, bottom, dy = _samples(y1, y2, height, samples[0], x.dims[1])
+        columns, left, right, dx = _samples(x1, x2, width, samples[1], x.dims[2])
         total = np.zeros((len(top), len(left), depth), np.float32)
         for rows_at, wy in ((top, 1 - dy), (bottom, dy)):
             for columns_at, wx in ((left, 1 - dx), (right, dx)):
@@ -156,7 +156,7 @@ def _bins(start: float, end: float, count: int, size: int) -> tuple[Array, Array
 
 
 def _reach(low: Array, high: Array, size: int) -> slice:
-    """The cells that any bin takes, at least one."""
+    """The cells of all bins, at least one."""
     first = min(int(low.min()), size - 1)
     return slice(first, max(int(high.max()), first + 1))
 
@@ -164,8 +164,8 @@ def _reach(low: Array, high: Array, size: int) -> slice:
 def _maxima(x: Array, low: Array, high: Array) -> Array:
     """Maximum of x[low:high] along the first axis, for every pair; of an empty range a value that the caller drops."""
     reach = np.arange(max(1, int((high - low).max())))
-    places = np.minimum(low[:, None] + reach, np.maximum(low, high - 1)[:, None])
-    return np.asarray(np.maximum.reduce(x[places.clip(0, len(x) - 1)], axis=1))
+    index = np.minimum(low[:, None] + reach, np.maximum(low, high - 1)[:, None])
+    return np.asarray(np.maximum.reduce(x[index.clip(0, len(x) - 1)], axis=1))
 
 
 @operation(
@@ -179,7 +179,7 @@ def _maxima(x: Array, low: Array, high: Array) -> Array:
     layout=Layout(("input",)),
 )
 def roi_pooling(call: Call) -> Array:
-    """An empty bin gives 0 (the zero point)."""
+    """The result of an empty bin is 0 (the zero point)."""
     x, (_, height, width, _) = call["input"], call.out.dims
     regions, batches = _regions(call)
     result = np.empty(call.out.dims, x.data.dtype)
@@ -235,10 +235,10 @@ def heatmap_max_keypoint(call: Call) -> Sequence[Array]:
     offset, scores = _summit(grid, np.float32(tolerance))
     start, extent = boxes[:, None, :2], boxes[:, None, 2:] - boxes[:, None, :2]
     cell = np.stack([column, row], axis=-1).astype(np.float32)
-    places = (cell + offset + np.float32(0.5)) / np.float32(size) * extent + start
+    points = (cell + offset + np.float32(0.5)) / np.float32(size) * extent + start
     if not is_quant8(call.outs[0].type):
-        return scores, places
-    return quantise(scores, call.outs[0]), quantise(places, call.outs[1])
+        return scores, points
+    return quantise(scores, call.outs[0]), quantise(points, call.outs[1])
 
 
 def _neighbourhood(maps: Array, row: Array, column: Array) -> Array:

@@ -21,7 +21,7 @@ def _integers(call: Call, name: str, count: int) -> list[int]:
 def _slice_shape(call: Call) -> tuple[int, ...]:
     dims = call["input"].dims
     begin, size = _integers(call, "begin", len(dims)), _integers(call, "size", len(dims))
-    # A size of -1 takes all that is left, as TFLite's SLICE does and Android's conformance cases expect.
+    # A size of -1 means all that is left, as TFLite's SLICE does and Android's conformance cases expect.
     size = [d - b if s == -1 else s for d, b, s in zip(dims, begin, size, strict=True)]
     inside = all(0 <= b <= d and 0 <= s <= d - b for b, s, d in zip(begin, size, dims, strict=True))
     call.require(inside, f"a part of {list(dims)}", f"{size} from {begin}", "begin")
@@ -44,7 +44,7 @@ def _slice_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 def slice_block(call: Call) -> Array:
-    """Array of the block."""
+    """Values of the block."""
     begin = [int(b) for b in call["begin"].data.reshape(-1)]
     return call["input"].data[tuple(slice(b, b + s) for b, s in zip(begin, call.out.dims, strict=True))]
 
@@ -66,21 +66,21 @@ def _ranges(call: Call) -> list[tuple[int, int, int]]:
 
         start = (0 if step > 0 else n - 1) if begin_mask >> axis & 1 else clamp(first)
         stop = (n if step > 0 else -1) if end_mask >> axis & 1 else clamp(last)
-        taken = len(range(start, stop, step))
-        call.require(not shrink or taken == 1, "exactly one element along a dropped axis", taken, "end")
+        count = len(range(start, stop, step))
+        call.require(not shrink or count == 1, "exactly one element along a dropped axis", count, "end")
         found.append((start, stop, step))
     return found
 
 
-def _kept_axes(call: Call) -> list[bool]:
+def _remaining_axes(call: Call) -> list[bool]:
     mask = int(call.scalar("shrink_axis_mask"))
     return [not mask >> axis & 1 for axis in range(call["input"].rank)]
 
 
 def _strided_shape(call: Call) -> tuple[int, ...]:
     sizes = [len(range(*bounds)) for bounds in _ranges(call)]
-    kept = tuple(size for size, keep in zip(sizes, _kept_axes(call), strict=True) if keep)
-    return kept or (1,)
+    remaining = tuple(size for size, keep in zip(sizes, _remaining_axes(call), strict=True) if keep)
+    return remaining or (1,)
 
 
 @operation(
@@ -95,7 +95,7 @@ def _strided_shape(call: Call) -> tuple[int, ...]:
         Input("strides", T.TENSOR_INT32, "steps, not 0", rank=rank(1)),
         Input("begin_mask", T.INT32, "bit i: axis i starts at its beginning"),
         Input("end_mask", T.INT32, "bit i: axis i goes to its end"),
-        Input("shrink_axis_mask", T.INT32, "bit i: axis i is dropped and only its first index taken"),
+        Input("shrink_axis_mask", T.INT32, "bit i: axis i is dropped and only its first index selected"),
     ],
     counts={7: 2},
     outputs=[SAME_DATA],
@@ -103,7 +103,7 @@ def _strided_shape(call: Call) -> tuple[int, ...]:
     half="native",
 )
 def strided_slice(call: Call) -> Array:
-    """Array of the ranges."""
+    """Values of the ranges."""
     # A stop of -1 means "to before the first element" here, which Python writes as None.
     bounds = tuple(slice(start, None if stop < 0 else stop, step) for start, stop, step in _ranges(call))
     return call["input"].data[bounds].reshape(call.out.dims)

@@ -43,51 +43,51 @@ def topk_v2(call: Call) -> Callable[[Array], Sequence[Array]]:
     size, count = x.dims[-1], math.prod(x.dims[:-1])
 
     def sort(x: Array) -> Sequence[Array]:
-        places = _places_of_largest(x.reshape(count, size), k)
-        return x.reshape(-1).take(places).reshape(dims), (places % size).astype(_INDEX).reshape(dims)
+        indexes = _indexes_of_largest(x.reshape(count, size), k)
+        return x.reshape(-1).take(indexes).reshape(dims), (indexes % size).astype(_INDEX).reshape(dims)
 
     if k > _FEW or (count > 1 and (size < _LONG * (k - 1) or count * size < _MANY * k**2)):
         return sort
-    # Each maximum that was found makes way to the next one by becoming the lowest value. One that is the lowest itself could
-    # have been found before. Backwards, because the first of equal values is found and the last is wanted.
+    # Each maximum that was found is replaced by the lowest value, so that the next one is found. One that is the lowest itself
+    # could have been found before. Backwards, because the first of equal values is found and the last is required.
     lowest: Any = -math.inf if x.dtype.kind == "f" else integer_range(x)[0]
     picks, last, rows, empty = range(k - 1), size - 1, np.arange(count), np.empty
 
     def pick_of_one(x: Array) -> Sequence[Array]:
-        row, places = x.ravel(), empty(dims, _PLACE)
-        rest, found = row[::-1].copy(), places.ravel()
+        row, indexes = x.ravel(), empty(dims, _PLACE)
+        rest, found = row[::-1].copy(), indexes.ravel()
         for i in picks:
-            place = rest.argmax()
-            rest[place] = lowest
-            found[i] = last - place
-        place = rest.argmax()
-        found[-1] = last - place
-        return (row[places], places.astype(_INDEX)) if rest.item(place) != lowest else sort(x)
+            index = rest.argmax()
+            rest[index] = lowest
+            found[i] = last - index
+        index = rest.argmax()
+        found[-1] = last - index
+        return (row[indexes], indexes.astype(_INDEX)) if rest.item(index) != lowest else sort(x)
 
     def pick_of_each(x: Array) -> Sequence[Array]:
-        places = empty((count, k), _PLACE)
+        indexes = empty((count, k), _PLACE)
         rest = x.reshape(count, size)[:, ::-1].copy()
         for i in picks:
-            place = rest.argmax(axis=1)
-            rest[rows, place] = lowest
-            np.subtract(last, place, out=places[:, i])
-        place = rest.argmax(axis=1)
-        if (rest[rows, place] == lowest).any():
+            index = rest.argmax(axis=1)
+            rest[rows, index] = lowest
+            np.subtract(last, index, out=indexes[:, i])
+        index = rest.argmax(axis=1)
+        if (rest[rows, index] == lowest).any():
             return sort(x)
-        np.subtract(last, place, out=places[:, -1])
-        values = np.take_along_axis(x.reshape(count, size), places, axis=1)
-        return values.reshape(dims), places.astype(_INDEX).reshape(dims)
+        np.subtract(last, index, out=indexes[:, -1])
+        values = np.take_along_axis(x.reshape(count, size), indexes, axis=1)
+        return values.reshape(dims), indexes.astype(_INDEX).reshape(dims)
 
     return pick_of_one if count == 1 else pick_of_each
 
 
 _FEW, _LONG, _MANY = 8, 25, 500
-"""Up to as many values take less time when they are picked one after the other: those of one row, or of rows so long for each
+"""Up to as many values are faster picked one after the other: those of one row, or of rows so long for each
 further value and, together, so many for the square of their number."""
 _PLACE, _INDEX = np.dtype(np.intp), np.dtype(np.int32)
 
 
-def _places_of_largest(rows: Array, k: int) -> Array:
+def _indexes_of_largest(rows: Array, k: int) -> Array:
     """Where the k largest values of each row stand in all of them, descending; of equal ones the last comes first."""
     count, size = rows.shape
     # What is not below the k-th largest is sorted alone, unless ties make it more than k. What is not a number is the largest.
@@ -127,7 +127,7 @@ def _arg(code: OperationCode, word: str, function: Callable[..., Array]) -> None
 
 
 _MANY_ROWS = 256
-"""From as many short rows on, comparing them all at once takes less time than one after the other."""
+"""From as many short rows on, comparing them all at once is faster than one after the other."""
 
 
 def _by_lanes(best: np.ufunc, function: Callable[..., Array], axis: int, dims: tuple[int, ...]) -> Callable[[Array], Array]:
