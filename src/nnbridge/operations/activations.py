@@ -24,28 +24,14 @@ from nnbridge.operations.arithmetic import (
     srdhm16,
 )
 from nnbridge.operations.call import Call
-from nnbridge.operations.declaration import (
-    Input,
-    Output,
-    at_least,
-    fixed,
-    like,
-    operation,
-    types,
-    up_to,
-)
+from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, tensors, types, up_to
 from nnbridge.operations.fixedpoint import exp_on_negative, logistic, one_over_one_plus_x, tanh
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import same_as_input
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge.types import OperandCode as T
 
-_FIRST_TYPES = [
-    types(1, T=T.TENSOR_FLOAT32),
-    types(3, T=T.TENSOR_FLOAT16),
-    types(1, T=T.TENSOR_QUANT8_ASYMM),
-    types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-]
+_FIRST_TYPES = tensors(FLOAT32=1, FLOAT16=3, QUANT8_ASYMM=1, QUANT8_ASYMM_SIGNED=4)
 _INPUT = Input("input", "T", "any values", rank=up_to(4, build=True))
 
 

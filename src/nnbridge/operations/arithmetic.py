@@ -51,10 +51,7 @@ def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Array, Array]:
     """:func:`quantize_multiplier` for an array: multipliers and shifts as int64 arrays."""
     pairs = [quantize_multiplier(float(r)) for r in np.ravel(reals)]
     shape = np.shape(reals)
-    return (
-        np.array([m for m, _ in pairs], np.int64).reshape(shape),
-        np.array([s for _, s in pairs], np.int64).reshape(shape),
-    )
+    return (np.array([m for m, _ in pairs], np.int64).reshape(shape), np.array([s for _, s in pairs], np.int64).reshape(shape))
 
 
 def srdhm(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:

@@ -143,6 +143,11 @@ def types(level: int, **variables: OperandCode) -> TypeSet:
     return TypeSet(level, variables)
 
 
+def tensors(**levels: int) -> list[TypeSet]:
+    """A type set for each type of the variable ``T``, named without ``TENSOR_``: ``tensors(FLOAT32=1, FLOAT16=3)``."""
+    return [types(level, T=OperandCode[f"TENSOR_{name}"]) for name, level in levels.items()]
+
+
 @dataclass(frozen=True, eq=False)
 class Signature:
     """One list of inputs. ``counts`` maps each allowed number of inputs to its feature level."""

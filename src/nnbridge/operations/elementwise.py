@@ -25,7 +25,7 @@ from nnbridge.operations.arithmetic import (
     round_half_away,
 )
 from nnbridge.operations.call import Arg, Call, real_numbers
-from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, types, up_to
+from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, tensors, types, up_to
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import broadcast, same_as_input
 from nnbridge.types import OperandCode as T
@@ -38,7 +38,7 @@ PAIRS = 1 << 16
 """How many pairs of 8-bit values there are."""
 
 _ACTIVATION = Input("activation", T.INT32, "fused activation: 0 none, 1 RELU, 2 RELU1, 3 RELU6")
-_FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
+_FLOATS = tensors(FLOAT32=3, FLOAT16=3)
 
 
 def _pair(rank: Any) -> tuple[Input, Input]:
@@ -233,8 +233,8 @@ def _rsqrt_quantised(call: Call) -> Array:
     return np.where(reals > 0, np.clip(scaled, *integer_range(out)), integer_range(out)[1])
 
 
-_unary(OperationCode.ABS, "Element-wise magnitude.", np.abs, [types(4, T=T.TENSOR_INT32)])
-_unary(OperationCode.NEG, "Element-wise negation.", np.negative, [types(3, T=T.TENSOR_INT32)])
+_unary(OperationCode.ABS, "Element-wise magnitude.", np.abs, tensors(INT32=4))
+_unary(OperationCode.NEG, "Element-wise negation.", np.negative, tensors(INT32=3))
 _unary(OperationCode.EXP, "Element-wise e to the power of x.", np.exp)
 _unary(OperationCode.LOG, "Element-wise natural logarithm.", np.log)
 _unary(OperationCode.SIN, "Element-wise sine of radians.", np.sin)
@@ -243,7 +243,7 @@ _unary(
     OperationCode.RSQRT,
     "Element-wise reciprocal of the square root.",
     lambda x: 1 / np.sqrt(x),
-    [types(7, T=T.TENSOR_QUANT8_ASYMM), types(7, T=T.TENSOR_QUANT8_ASYMM_SIGNED)],
+    tensors(QUANT8_ASYMM=7, QUANT8_ASYMM_SIGNED=7),
     _rsqrt_quantised,
 )
 
@@ -252,7 +252,7 @@ _unary(
     OperationCode.FLOOR,
     since=1,
     summary="Element-wise floor.",
-    types=[types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)],
+    types=tensors(FLOAT32=1, FLOAT16=3),
     inputs=[Input("input", "T", "any values", rank=up_to(4, build=True))],
     outputs=[Output("output", "T", "largest integers not above the input")],
     shape=same_as_input,
@@ -362,7 +362,7 @@ def _logical(code: OperationCode, word: str, combine: Combine) -> None:
         code,
         since=3,
         summary=f"Element-wise logical {word} with broadcast.",
-        types=[types(3, T=T.TENSOR_BOOL8)],
+        types=tensors(BOOL8=3),
         inputs=_pair(at_least(1)),
         outputs=[Output("output", "T", "0 or 1")],
         shape=_broadcast_shape,
@@ -380,7 +380,7 @@ _logical(OperationCode.LOGICAL_OR, "or", np.logical_or)
     OperationCode.LOGICAL_NOT,
     since=3,
     summary="Element-wise logical not.",
-    types=[types(3, T=T.TENSOR_BOOL8)],
+    types=tensors(BOOL8=3),
     inputs=[Input("input", "T", "any non-zero byte is true", rank=at_least(1))],
     outputs=[Output("output", "T", "0 or 1")],
     shape=same_as_input,

@@ -169,7 +169,4 @@ def inverse_sqrt_multiplier(values: npt.ArrayLike) -> tuple[Array, Array]:
     multiplier = srdhm(y, 1518500250)
     multiplier = np.where(shift < 0, multiplier << np.maximum(-shift, 0), multiplier)
     shift = np.maximum(shift, 0)
-    return (
-        np.where(small, INT32_MAX, np.clip(multiplier, INT32_MIN, INT32_MAX)),
-        np.where(small, 0, -shift),
-    )
+    return (np.where(small, INT32_MAX, np.clip(multiplier, INT32_MIN, INT32_MAX)), np.where(small, 0, -shift))

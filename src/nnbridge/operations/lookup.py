@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nnbridge.model import Array
 from nnbridge.operations.call import Call
-from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, rank, types
+from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, rank, tensors, types
 from nnbridge.operations.farmhash import fingerprint64
 from nnbridge.operations.kernels import prepared
 from nnbridge.operations.philox import uniform
@@ -23,13 +23,7 @@ from nnbridge.types import OperationCode
     OperationCode.EMBEDDING_LOOKUP,
     since=1,
     summary="Rows of a table by number.",
-    types=[
-        types(1, T=T.TENSOR_FLOAT32),
-        types(3, T=T.TENSOR_INT32),
-        types(3, T=T.TENSOR_QUANT8_ASYMM),
-        types(4, T=T.TENSOR_FLOAT16),
-        types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-    ],
+    types=tensors(FLOAT32=1, INT32=3, QUANT8_ASYMM=3, FLOAT16=4, QUANT8_ASYMM_SIGNED=4),
     inputs=[
         Input("lookups", T.TENSOR_INT32, "row numbers", rank=rank(1)),
         Input("values", "T", "the table, rows first", rank=at_least(2)),
@@ -65,7 +59,7 @@ def _hashtable_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.HASHTABLE_LOOKUP,
     since=1,
     summary="Rows of a table by key.",
-    types=[types(1, T=T.TENSOR_FLOAT32), types(1, T=T.TENSOR_INT32), types(1, T=T.TENSOR_QUANT8_ASYMM)],
+    types=tensors(FLOAT32=1, INT32=1, QUANT8_ASYMM=1),
     inputs=[
         Input("lookups", T.TENSOR_INT32, "keys to look up", rank=rank(1)),
         Input("keys", T.TENSOR_INT32, "the table's keys in ascending order", rank=rank(1)),
@@ -174,7 +168,7 @@ def _first_above(sorted_rows: npt.NDArray[np.float64], targets: npt.NDArray[np.f
     OperationCode.RANDOM_MULTINOMIAL,
     since=3,
     summary="Class numbers drawn with the probabilities of softmax(logits).",
-    types=[types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)],
+    types=tensors(FLOAT32=3, FLOAT16=3),
     inputs=[
         Input("logits", "T", "unnormalised log-probabilities [batch, classes]", rank=rank(2)),
         Input("samples", T.INT32, "draws for each row"),

@@ -21,7 +21,7 @@ from nnbridge.operations.arithmetic import (
 )
 from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import ACTIVATION, exact_dtype, operand_values, sum_dtype
-from nnbridge.operations.declaration import Input, Output, operation, rank, types, up_to
+from nnbridge.operations.declaration import Input, Output, operation, rank, tensors, types, up_to
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import broadcast
 from nnbridge.types import OperandCode as T
@@ -138,12 +138,7 @@ def _matmul_shape(call: Call) -> tuple[int, ...]:
     OperationCode.BATCH_MATMUL,
     since=6,
     summary="Products of stacked matrices, either transposed on demand.",
-    types=[
-        types(6, T=T.TENSOR_FLOAT32),
-        types(6, T=T.TENSOR_FLOAT16),
-        types(6, T=T.TENSOR_INT32),
-        types(6, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-    ],
+    types=tensors(FLOAT32=6, FLOAT16=6, INT32=6, QUANT8_ASYMM_SIGNED=6),
     inputs=[
         Input("input1", "T", "[…, m, k], or [..., k, m] with adj_x", rank=up_to(4, low=2, build=True)),
         Input("input2", "T", "[…, k, n], or [..., n, k] with adj_y", rank=up_to(4, low=2, build=True)),

@@ -10,7 +10,7 @@ from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range, is_quant8, rdbp
 from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import exact_dtype
-from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, types
+from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, tensors, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
 from nnbridge.operations.kernels import prepared
 from nnbridge.operations.reshaping import UP_TO_4
@@ -36,12 +36,7 @@ def _along_axis(call: Call) -> tuple[int, ...]:
     OperationCode.L2_NORMALIZATION,
     since=1,
     summary="x / sqrt(sum of x squared), along an axis.",
-    types=[
-        types(1, T=T.TENSOR_FLOAT32),
-        types(3, T=T.TENSOR_FLOAT16),
-        types(3, T=T.TENSOR_QUANT8_ASYMM),
-        types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-    ],
+    types=tensors(FLOAT32=1, FLOAT16=3, QUANT8_ASYMM=3, QUANT8_ASYMM_SIGNED=4),
     inputs=[UP_TO_4, _AXIS],
     counts={1: 1, 2: 3},
     outputs=[

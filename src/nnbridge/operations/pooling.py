@@ -11,22 +11,14 @@ import numpy.typing as npt
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import activate, activation_range, fused_activation, integer_range, is_quant8
 from nnbridge.operations.call import Arg, Call
-from nnbridge.operations.convolution import (
-    ACTIVATION,
-    EXPLICIT_PADDING,
-    IMPLICIT_PADDING,
-    LAYOUT,
-    NCHW,
-    STRIDES,
-    scalars,
-)
-from nnbridge.operations.declaration import Input, Output, Signature, TypeSet, like, operation, rank, signature, types
+from nnbridge.operations.convolution import ACTIVATION, EXPLICIT_PADDING, IMPLICIT_PADDING, LAYOUT, NCHW, STRIDES, scalars
+from nnbridge.operations.declaration import Input, Output, Signature, TypeSet, like, operation, rank, signature, tensors, types
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
-_FLOAT = [types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
+_FLOAT = tensors(FLOAT32=1, FLOAT16=3)
 _FLOAT_AND_8BIT = [*_FLOAT, types(1, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
 
 

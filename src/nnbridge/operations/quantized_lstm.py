@@ -14,14 +14,7 @@ from nnbridge.operations.convolution import exact_dtype
 from nnbridge.operations.declaration import Input, Output, like, operation, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, logistic16, tanh16
 from nnbridge.operations.kernels import Compute, prepared
-from nnbridge.operations.lstm import (
-    GATES,
-    Structure,
-    cell_inputs,
-    gate_tensors,
-    layer_norm_inputs,
-    structure,
-)
+from nnbridge.operations.lstm import GATES, Structure, cell_inputs, gate_tensors, layer_norm_inputs, structure
 from nnbridge.operations.rnn import check_dims, tensor
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode

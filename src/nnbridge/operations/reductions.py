@@ -10,7 +10,7 @@ import numpy as np
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import is_quant8
 from nnbridge.operations.call import Call
-from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, types
+from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, tensors, types
 from nnbridge.operations.reshaping import UP_TO_4, moved_types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -82,8 +82,8 @@ def _extreme(ufunc: np.ufunc, sign: int) -> Callable[[Array, tuple[int, ...]], A
     return reduce
 
 
-_FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
-_BOOLEANS = [types(3, T=T.TENSOR_BOOL8)]
+_FLOATS = tensors(FLOAT32=3, FLOAT16=3)
+_BOOLEANS = tensors(BOOL8=3)
 _ORDERED = [*_FLOATS, types(3, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
 
 _REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Array, tuple[int, ...]], Array]], ...] = (

@@ -12,18 +12,7 @@ from nnbridge.errors import BadDataError, Reason
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import by_table, every_value, integer_range, is_quant8, round_half_away
 from nnbridge.operations.call import Arg, Call
-from nnbridge.operations.declaration import (
-    Input,
-    Output,
-    TypeSet,
-    at_least,
-    like,
-    operation,
-    rank,
-    signature,
-    types,
-    up_to,
-)
+from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, like, operation, rank, signature, types, up_to
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -234,9 +223,7 @@ _JOINED = Input("inputs", "T", "tensors to join", rank=up_to(4, build=True), rep
     since=1,
     summary="Joins tensors along an axis; 8-bit values are rescaled to the output.",
     types=moved_types(1),
-    signatures=[
-        signature([_JOINED, Input("axis", T.INT32, "axis, from 0 to rank - 1")], {}, minimum=2),
-    ],
+    signatures=[signature([_JOINED, Input("axis", T.INT32, "axis, from 0 to rank - 1")], {}, minimum=2)],
     outputs=[Output("output", "T", "the tensors one after another; its scale and zero point are its own from level 3")],
     shape=_concatenation_shape,
     level_rules=(_rescaling_level,),
@@ -284,7 +271,7 @@ def _check_pack_ranks(call: Call) -> Reason | None:
             ],
             {},
             minimum=2,
-        ),
+        )
     ],
     outputs=[Output("output", "T", "the stacked tensors")],
     shape=_pack_shape,

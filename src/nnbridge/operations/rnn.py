@@ -12,7 +12,7 @@ import numpy as np
 
 from nnbridge.model import Array
 from nnbridge.operations.call import Call
-from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, types
+from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, tensors
 from nnbridge.operations.kernels import Compute, prepared
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -185,8 +185,8 @@ READS = {"none": ([0], [0]), "parallel": ([0], [1]), "cross": ([0, 1], [0, 1])}
 # -- cells ------------------------------------------------------------------------------------------------------------
 
 _ACTIVATION = Input("activation", T.INT32, "activation: 0 none, 1 RELU, 3 RELU6, 4 TANH, 6 SIGMOID")
-_TYPES = [types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
-_LATER_TYPES = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
+_TYPES = tensors(FLOAT32=1, FLOAT16=3)
+_LATER_TYPES = tensors(FLOAT32=3, FLOAT16=3)
 
 
 def _cell_inputs(prefix: str, state: str) -> list[Input]:
@@ -242,10 +242,7 @@ def _rnn_shape(call: Call) -> list[tuple[int, ...]]:
     types=_TYPES,
     inputs=[tensor("input", "T", 2), *_cell_inputs("", "hidden_state_in"), _ACTIVATION],
     counts={6: 1},
-    outputs=[
-        Output("hidden_state_out", "T", "new state [batch, units]"),
-        Output("output", "T", "the same values"),
-    ],
+    outputs=[Output("hidden_state_out", "T", "new state [batch, units]"), Output("output", "T", "the same values")],
     shape=_rnn_shape,
     handled="executor",
 )
@@ -389,10 +386,7 @@ def _svdf_shape(call: Call) -> list[tuple[int, ...]]:
         _ACTIVATION,
     ],
     counts={7: 1},
-    outputs=[
-        Output("state_out", "T", "the state moved on by one step"),
-        Output("output", "T", "[batch, filters / rank]"),
-    ],
+    outputs=[Output("state_out", "T", "the state moved on by one step"), Output("output", "T", "[batch, filters / rank]")],
     shape=_svdf_shape,
     zero_sized=True,
 )

@@ -19,24 +19,10 @@ from nnbridge.operations.control_flow import check_control_flow, has_unknown_bou
 from nnbridge.operations.declaration import OperationDef
 from nnbridge.operations.evaluate import make_call
 from nnbridge.operations.matching import Match, match
-from nnbridge.types import (
-    TYPE_FACTS,
-    FeatureLevel,
-    Lifetime,
-    OperandCode,
-    OperationCode,
-    is_extension,
-    operation_name,
-    type_name,
-)
+from nnbridge.types import TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension, operation_name, type_name
 
 MAX_TENSOR_BYTES = 2**32 - 1
-_WITHOUT_LOCATION = (
-    Lifetime.TEMPORARY_VARIABLE,
-    Lifetime.SUBGRAPH_INPUT,
-    Lifetime.SUBGRAPH_OUTPUT,
-    Lifetime.NO_VALUE,
-)
+_WITHOUT_LOCATION = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_INPUT, Lifetime.SUBGRAPH_OUTPUT, Lifetime.NO_VALUE)
 _EXTENSION_NAME = re.compile(r"[a-z0-9_]*\.[a-z0-9_.]*")
 
 
