@@ -35,9 +35,6 @@ _FIRST_TYPES = tensors(FLOAT32=1, FLOAT16=3, QUANT8_ASYMM=1, QUANT8_ASYMM_SIGNED
 _INPUT = Input("input", "T", "any values", rank=up_to(4, build=True))
 
 
-# -- RELU, RELU1, RELU6 ----------------------------------------------------------------------------------------------
-
-
 def _relu(code: OperationCode, summary: str, activation: FuseCode) -> None:
     @operation(
         code,
@@ -63,9 +60,6 @@ def _relu(code: OperationCode, summary: str, activation: FuseCode) -> None:
 _relu(OperationCode.RELU, "max(0, x).", FuseCode.RELU)
 _relu(OperationCode.RELU1, "x clamped to [-1, 1].", FuseCode.RELU1)
 _relu(OperationCode.RELU6, "x clamped to [0, 6].", FuseCode.RELU6)
-
-
-# -- LOGISTIC, TANH --------------------------------------------------------------------------------------------------
 
 
 def _saturating_function(call: Call, function: Callable[[Array, int], Array], bits: int) -> Array:
@@ -132,9 +126,6 @@ _squash(
     tanh,
     24,
 )
-
-
-# -- ELU, HARD_SWISH -------------------------------------------------------------------------------------------------
 
 
 @operation(
@@ -210,9 +201,6 @@ def _hard_swish_table(call: Call) -> Array:
     scaled = (gate.astype(np.int64) * product / 32768).astype(np.int64)
     result = rdbp(scaled, -out_exponent) if out_exponent <= 0 else scaled << out_exponent
     return np.clip(result + out.zero_point, *integer_range(out))
-
-
-# -- SOFTMAX, LOG_SOFTMAX --------------------------------------------------------------------------------------------
 
 
 def _short_softmax_level(call: Call) -> tuple[int, str] | None:

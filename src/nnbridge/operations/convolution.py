@@ -420,9 +420,6 @@ def by_taps(weights: Array, rows: Window, columns: Window, out_h: int, out_w: in
     return add_up
 
 
-# -- CONV_2D ---------------------------------------------------------------------------------------------------------
-
-
 def _spatial(call: Call, x: Arg, filter_h: int, filter_w: int) -> tuple[int, int]:
     """Height and width of the output; refused where a dimension but the batch is 0 or nothing fits."""
     call.require(0 not in x.dims[1:], "height, width and depth above 0", list(x.dims), "input")
@@ -461,9 +458,6 @@ def conv_2d(call: Call) -> InPlace:
     """Sums over windows of all input channels."""
     w = operand_values(call["filter"])
     return correlation(call, w).then(call, epilogue(call, w.reshape(len(w), -1)))
-
-
-# -- DEPTHWISE_CONV_2D -----------------------------------------------------------------------------------------------
 
 
 def _depthwise_shape(call: Call) -> tuple[int, ...]:
@@ -517,9 +511,6 @@ def _multiplied(filters: Array, rows: Window, columns: Window) -> Sum:
         np.einsum("bhwijc,ijcm->bhwcm", seen, filters, out=sums.reshape(*sums.shape[:3], *filters.shape[2:]))
 
     return add_up
-
-
-# -- GROUPED_CONV_2D -------------------------------------------------------------------------------------------------
 
 
 def _grouped_shape(call: Call) -> tuple[int, ...]:
@@ -576,9 +567,6 @@ def grouped_conv_2d(call: Call) -> Function:
 
     result = call.out.dtype if is_quant8(call.out.type) else np.dtype(np.float32)
     return convolve
-
-
-# -- TRANSPOSE_CONV_2D -----------------------------------------------------------------------------------------------
 
 
 def _transpose_padding(call: Call) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:

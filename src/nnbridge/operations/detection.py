@@ -191,9 +191,6 @@ def _limited(found: Iterator[Any], limit: int) -> Iterator[Any]:
     return found if limit < 0 else islice(found, limit)
 
 
-# -- AXIS_ALIGNED_BBOX_TRANSFORM -------------------------------------------------------------------------------------
-
-
 def _transform_shape(call: Call) -> tuple[int, ...]:
     rois, deltas, info = call["rois"], call["deltas"], call["image_info"]
     check_boxes(call, "rois")
@@ -232,9 +229,6 @@ def axis_aligned_bbox_transform(call: Call) -> Array:
     call.require(((batches >= 0) & (batches < len(info))).all(), f"image numbers below {len(info)}", batches, "batches")
     moved = transformed(rois[:, None, :], deltas.reshape(len(rois), -1, 4), info[batches][:, None, :])
     return _as_declared(moved.reshape(call.out.dims), call.out)
-
-
-# -- BOX_WITH_NMS_LIMIT ----------------------------------------------------------------------------------------------
 
 
 def _nms_shape(call: Call) -> list[tuple[int, ...]]:
@@ -305,9 +299,6 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
     return _as_declared(best, call.outs[0]), raw, labels, batches[index]
 
 
-# -- GENERATE_PROPOSALS ----------------------------------------------------------------------------------------------
-
-
 def _proposals_shape(call: Call) -> list[tuple[int, ...]]:
     (batch, height, width, count), anchors, info = call["scores"].dims, call["anchors"].dims, call["image_info"].dims
     expected = (batch, height, width, 4 * count)
@@ -374,9 +365,6 @@ def generate_proposals(call: Call) -> Sequence[Array]:
         detections.append((score[picks], boxes[picks], np.full(len(picks), image)))
     best, boxes, images = (np.concatenate(parts) for parts in zip(*detections, strict=True))
     return _as_declared(best, call.outs[0]), _as_declared(boxes, call.outs[1]), images
-
-
-# -- DETECTION_POSTPROCESSING ----------------------------------------------------------------------------------------
 
 
 def _detections(call: Call) -> int:

@@ -291,8 +291,6 @@ def _projection(call: Call, prefix: str, batch: int) -> Activation:
     return projected
 
 
-# -- LSTM ------------------------------------------------------------------------------------------------------------
-
 _CELL = cell_inputs("", "T", "T", "T")
 _STATES = [tensor("output_state_in", "T", 2), tensor("cell_state_in", "T", 2)]
 
@@ -345,8 +343,6 @@ def lstm(call: Call) -> Compute:
     return compute
 
 
-# -- UNIDIRECTIONAL_SEQUENCE_LSTM ------------------------------------------------------------------------------------
-
 TIME_MAJOR = Input("time_major", T.BOOL, "true: [time, batch, size], false: [batch, time, size]")
 
 
@@ -388,8 +384,6 @@ def unidirectional_sequence_lstm(call: Call) -> Compute:
 
     return compute
 
-
-# -- BIDIRECTIONAL_SEQUENCE_LSTM -------------------------------------------------------------------------------------
 
 _DIRECTIONS = ("fw_", "bw_")
 _AUX_WEIGHTS = [f"{prefix}aux_input_to_{gate}_weights" for prefix in _DIRECTIONS for gate in GATES[1:]]

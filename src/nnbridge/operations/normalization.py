@@ -12,7 +12,7 @@ from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import exact_dtype
 from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, tensors, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
-from nnbridge.operations.kernels import prepared
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.reshaping import UP_TO_4
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -120,18 +120,23 @@ def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple
     shape=_along_axis,
     level_rules=(_short_form_level,),
 )
-def local_response_normalization(call: Call) -> Array:
+@prepared("input")
+def local_response_normalization(call: Call) -> Function:
     """N83: the window is cut at the ends."""
-    x, axis, radius = call["input"].data, call.axis("axis", call["input"].rank), int(call.scalar("radius"))
+    axis, radius = call.axis("axis", call["input"].rank), int(call.scalar("radius"))
     call.require(radius >= 0, "a radius of at least 0", radius, "radius")
-    squares = np.moveaxis(np.square(x), axis, -1)
-    # Neighbours are added one by one: differences of running sums would lose small values next to large ones.
-    window = squares.copy()
-    for away in range(1, min(radius + 1, squares.shape[-1])):
-        window[..., away:] += squares[..., :-away]
-        window[..., :-away] += squares[..., away:]
     bias, alpha, beta = (np.float32(call.scalar(name)) for name in ("bias", "alpha", "beta"))
-    return x * np.moveaxis(np.power(bias + alpha * window, -beta), -1, axis)
+
+    def normalise(x: Array) -> Array:
+        squares = np.moveaxis(np.square(x), axis, -1)
+        # Neighbours are added one by one: differences of running sums would lose small values next to large ones.
+        window = squares.copy()
+        for away in range(1, min(radius + 1, squares.shape[-1])):
+            window[..., away:] += squares[..., :-away]
+            window[..., :-away] += squares[..., away:]
+        return x * np.moveaxis(np.power(bias + alpha * window, -beta), -1, axis)
+
+    return normalise
 
 
 @operation(
@@ -150,10 +155,14 @@ def local_response_normalization(call: Call) -> Array:
     shape=lambda call: call["input"].dims,
     layout=Layout(("input",)),
 )
-def instance_normalization(call: Call) -> Array:
+@prepared("input")
+def instance_normalization(call: Call) -> Function:
     """N84, over height and width, with the population variance."""
-    x = call["input"].data
     gamma, beta, epsilon = (np.float32(call.scalar(name)) for name in ("gamma", "beta", "epsilon"))
-    centred = x - x.mean(axis=(1, 2), keepdims=True)
-    variance = np.square(centred).mean(axis=(1, 2), keepdims=True)
-    return gamma * centred / np.sqrt(variance + epsilon) + beta
+
+    def normalise(x: Array) -> Array:
+        centred = x - x.mean(axis=(1, 2), keepdims=True)
+        variance = np.square(centred).mean(axis=(1, 2), keepdims=True)
+        return gamma * centred / np.sqrt(variance + epsilon) + beta
+
+    return normalise

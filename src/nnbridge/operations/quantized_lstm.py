@@ -31,9 +31,6 @@ def _times(weights: Array) -> Callable[[Array], Array]:
     return lambda values: values.astype(dtype).dot(transposed).astype(np.int64)
 
 
-# -- QUANTIZED_16BIT_LSTM --------------------------------------------------------------------------------------------
-
-
 def _16bit_shape(call: Call) -> list[tuple[int, ...]]:
     batch, size = call["input"].dims
     units = call["prev_output"].dims[1]
@@ -94,8 +91,6 @@ def quantized_16bit_lstm(call: Call) -> Compute:
 
     return compute
 
-
-# -- QUANTIZED_LSTM --------------------------------------------------------------------------------------------------
 
 _CELL_BIAS = "cell_gate_bias"
 

@@ -11,6 +11,7 @@ from nnbridge.model import Array
 from nnbridge.operations.arithmetic import is_quant8
 from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, tensors, types
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.reshaping import UP_TO_4, moved_types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -45,16 +46,21 @@ def _reduced_shape(call: Call) -> tuple[int, ...]:
     shape=_reduced_shape,
     handled="executor",
 )
-def mean(call: Call) -> Array:
+@prepared("input")
+def mean(call: Call) -> Function:
     """8-bit means truncate the raw sum towards 0, without rounding (N85)."""
-    x, axes = call["input"], _axes(call)
+    axes, dims = _axes(call), call.out.dims
     if not axes:
-        return x.data
-    if not is_quant8(x.type):
-        return x.data.mean(axis=axes, dtype=np.float32).reshape(call.out.dims)
-    sums = x.data.sum(axis=axes, dtype=np.int32)
-    count = math.prod(x.dims[i] for i in axes)
-    return (np.sign(sums) * (np.abs(sums) // count)).reshape(call.out.dims)
+        return lambda x: x
+    if not is_quant8(call.out.type):
+        return lambda x: x.mean(axis=axes, dtype=np.float32).reshape(dims)
+    count = math.prod(call["input"].dims[i] for i in axes)
+
+    def truncated(x: Array) -> Array:
+        sums = x.sum(axis=axes, dtype=np.int32)
+        return (np.sign(sums) * (np.abs(sums) // count)).reshape(dims)
+
+    return truncated
 
 
 def _folded(ufunc: np.ufunc, x: Array, axes: tuple[int, ...]) -> Array:
@@ -109,10 +115,10 @@ def _declare(
         shape=_reduced_shape,
         half="native",
     )
-    def kernel(call: Call) -> Array:
-        axes = _axes(call)
-        x = call["input"].data
-        return reduce(x, axes).reshape(call.out.dims) if axes else x
+    @prepared("input")
+    def kernel(call: Call) -> Function:
+        axes, dims = _axes(call), call.out.dims
+        return (lambda x: reduce(x, axes).reshape(dims)) if axes else lambda x: x
 
 
 for _reduction in _REDUCTIONS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,9 @@ UP_TO_4 = Input("input", "T", "data", rank=up_to(4, build=True))
 ANY_RANK = Input("input", "T", "data", rank=at_least(1))
 SAME_DATA = Output("output", "T", "the same values", like("input"))
 
+moves = partial(operation, outputs=[SAME_DATA], half="native")
+"""Declares an operation that moves values without computing with them."""
+
 
 def check_same_quantisation(name: str) -> Any:
     """The build check of later operations: an input's scale and zero point are the output's."""
@@ -50,9 +54,6 @@ def check_same_quantisation(name: str) -> Any:
     return check
 
 
-# -- RESHAPE, SQUEEZE, EXPAND_DIMS -----------------------------------------------------------------------------------
-
-
 def _reshape_shape(call: Call) -> tuple[int, ...]:
     dims = [int(d) for d in call["shape"].data]
     count = math.prod(call["input"].dims)
@@ -66,17 +67,15 @@ def _reshape_shape(call: Call) -> tuple[int, ...]:
     return tuple(dims)
 
 
-@operation(
+@moves(
     OperationCode.RESHAPE,
     since=1,
     summary="The same values in other dimensions.",
     types=moved_types(1, integers=6),
     inputs=[UP_TO_4, Input("shape", T.TENSOR_INT32, "dimensions, one of which may be -1", rank=rank(1))],
     counts={2: 1},
-    outputs=[SAME_DATA],
     shape=_reshape_shape,
     handled="executor",
-    half="native",
 )
 @prepared("input")
 def reshape(call: Call) -> Callable[[Array], Array]:
@@ -100,21 +99,16 @@ def _squeeze_shape(call: Call) -> tuple[int, ...]:
     return remaining or (1,)
 
 
-@operation(
+moves(
     OperationCode.SQUEEZE,
     since=2,
     summary="The same values without dimensions of size 1.",
     types=moved_types(2),
     inputs=[UP_TO_4, Input("axes", T.TENSOR_INT32, "axes to drop; omitted: all of size 1", rank=rank(1), optional=True)],
     counts={2: 2},
-    outputs=[SAME_DATA],
     shape=_squeeze_shape,
     omitted=True,
-    half="native",
-)
-def squeeze(call: Call) -> Array:
-    """Values as they are."""
-    return call["input"].data.reshape(call.out.dims)
+)(reshape)
 
 
 def _expand_shape(call: Call) -> tuple[int, ...]:
@@ -123,23 +117,15 @@ def _expand_shape(call: Call) -> tuple[int, ...]:
     return (*dims[:axis], 1, *dims[axis:])
 
 
-@operation(
+moves(
     OperationCode.EXPAND_DIMS,
     since=3,
     summary="The same values with a dimension of size 1 inserted.",
     types=moved_types(3, integers=3),
     inputs=[ANY_RANK, Input("axis", T.INT32, "where the dimension goes, counted from the end if negative")],
-    outputs=[SAME_DATA],
     shape=_expand_shape,
     handled="executor",
-    half="native",
-)
-def expand_dims(call: Call) -> Array:
-    """Values as they are."""
-    return call["input"].data.reshape(call.out.dims)
-
-
-# -- TRANSPOSE -------------------------------------------------------------------------------------------------------
+)(reshape)
 
 
 def _permutation(call: Call) -> list[int]:
@@ -153,7 +139,7 @@ def _permutation(call: Call) -> list[int]:
     return order
 
 
-@operation(
+@moves(
     OperationCode.TRANSPOSE,
     since=2,
     summary="Dimensions in another order.",
@@ -163,20 +149,15 @@ def _permutation(call: Call) -> list[int]:
         Input("perm", T.TENSOR_INT32, "which input dimension each output dimension is", rank=rank(1), optional=True),
     ],
     counts={2: 2},
-    outputs=[SAME_DATA],
     shape=lambda call: tuple(call["input"].dims[p] for p in _permutation(call)),
     zero_sized=True,
     omitted=True,
-    half="native",
 )
 @prepared("input")
 def transpose(call: Call) -> Callable[[Array], Array]:
     """Output dimension k is input dimension perm[k]."""
     order = _permutation(call)
     return lambda x: x.transpose(order)
-
-
-# -- CONCATENATION, PACK, SPLIT --------------------------------------------------------------------------------------
 
 
 def _join_axis(call: Call) -> int:
@@ -278,10 +259,11 @@ def _check_pack_ranks(call: Call) -> Reason | None:
     build_checks=(check_same_quantisation("inputs"), _check_pack_ranks),
     half="native",
 )
-def pack(call: Call) -> Array:
+@prepared("inputs")
+def pack(call: Call) -> Callable[..., Array]:
     """Values in the order of the inputs."""
-    tensors = call.repeated("inputs")
-    return np.stack([arg.data for arg in tensors], axis=call.axis("axis", tensors[0].rank + 1))
+    axis = call.axis("axis", call.repeated("inputs")[0].rank + 1)
+    return lambda *parts: np.stack(parts, axis)
 
 
 def _split_shape(call: Call) -> list[tuple[int, ...]]:
@@ -318,9 +300,6 @@ def split(call: Call) -> Callable[[Array], Sequence[Array]]:
     return lambda x: [x[part].copy() for part in parts]
 
 
-# -- TILE, FILL, RANK, REVERSE, CHANNEL_SHUFFLE ----------------------------------------------------------------------
-
-
 def _tile_shape(call: Call) -> tuple[int, ...]:
     dims, multiples = call["input"].dims, [int(m) for m in call["multiples"].data]
     call.require(len(multiples) == len(dims), f"{len(dims)} multiples", len(multiples), "multiples")
@@ -328,20 +307,20 @@ def _tile_shape(call: Call) -> tuple[int, ...]:
     return tuple(d * m for d, m in zip(dims, multiples, strict=True))
 
 
-@operation(
+@moves(
     OperationCode.TILE,
     since=3,
     summary="Repeats a tensor along each axis.",
     types=moved_types(3, integers=3),
     inputs=[ANY_RANK, Input("multiples", T.TENSOR_INT32, "repetitions, one for each axis", rank=rank(1))],
-    outputs=[SAME_DATA],
     shape=_tile_shape,
     handled="executor",
-    half="native",
 )
-def tile(call: Call) -> Array:
+@prepared("input")
+def tile(call: Call) -> Function:
     """Whole copies side by side."""
-    return np.tile(call["input"].data, call["multiples"].data)
+    multiples = call["multiples"].data
+    return lambda x: np.tile(x, multiples)
 
 
 def _fill_shape(call: Call) -> tuple[int, ...]:
@@ -426,9 +405,11 @@ def _reverse_axis(call: Call) -> int:
     build_checks=(check_same_quantisation("input"), _check_reverse),
     half="native",
 )
-def reverse(call: Call) -> Array:
+@prepared("input")
+def reverse(call: Call) -> Function:
     """Values backwards along the axis."""
-    return np.flip(call["input"].data, _reverse_axis(call))
+    axis = _reverse_axis(call)
+    return lambda x: np.flip(x, axis)
 
 
 def _shuffle_shape(call: Call) -> tuple[int, ...]:
@@ -438,7 +419,7 @@ def _shuffle_shape(call: Call) -> tuple[int, ...]:
     return x.dims
 
 
-@operation(
+@moves(
     OperationCode.CHANNEL_SHUFFLE,
     since=3,
     summary="Interleaves groups of channels.",
@@ -448,14 +429,12 @@ def _shuffle_shape(call: Call) -> tuple[int, ...]:
         Input("groups", T.INT32, "number of groups; divides the channels"),
         Input("axis", T.INT32, "axis of the channels, counted from the end if negative"),
     ],
-    outputs=[SAME_DATA],
     shape=_shuffle_shape,
-    half="native",
 )
-def channel_shuffle(call: Call) -> Array:
+@prepared("input")
+def channel_shuffle(call: Call) -> Function:
     """Channel g * n + k goes to k * groups + g."""
-    x, groups = call["input"], int(call.scalar("groups"))
-    axis = call.axis("axis", x.rank)
-    dims = x.dims
+    dims, groups = call["input"].dims, int(call.scalar("groups"))
+    axis = call.axis("axis", len(dims))
     split_dims = (*dims[:axis], groups, dims[axis] // groups, *dims[axis + 1 :])
-    return x.data.reshape(split_dims).swapaxes(axis, axis + 1).reshape(dims)
+    return lambda x: x.reshape(split_dims).swapaxes(axis, axis + 1).reshape(dims)

@@ -76,9 +76,6 @@ _REGION_INPUTS = [
 ]
 
 
-# -- ROI_ALIGN -------------------------------------------------------------------------------------------------------
-
-
 def _samples(start: float, end: float, bins: int, samples: int, size: int) -> tuple[int, Array, Array, Array]:
     """Samples per bin; for all samples along an axis the two neighbours and the share of the second (N165, N166)."""
     extent = np.maximum(np.float32(end) - np.float32(start), np.float32(1))
@@ -142,9 +139,6 @@ def roi_align(call: Call) -> Array:
     return result
 
 
-# -- ROI_POOLING -----------------------------------------------------------------------------------------------------
-
-
 def _bins(start: float, end: float, count: int, size: int) -> tuple[Array, Array]:
     """First and last + 1 cell of each bin along an axis (N168)."""
     first, last = int(round_half_away(np.float32(start))), int(round_half_away(np.float32(end)))
@@ -192,9 +186,6 @@ def roi_pooling(call: Call) -> Array:
         empty = (top >= bottom)[:, None] | (left >= right)[None, :]
         result[k] = np.where(empty[..., None], x.data.dtype.type(x.zero_point), cells)
     return result
-
-
-# -- HEATMAP_MAX_KEYPOINT --------------------------------------------------------------------------------------------
 
 
 def _heatmap_shape(call: Call) -> list[tuple[int, ...]]:
