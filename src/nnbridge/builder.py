@@ -26,6 +26,7 @@ from nnbridge.operations.validation import (
     validate_operation,
 )
 from nnbridge.types import (
+    CONTROL_FLOW,
     MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,
     POOL_ALIGNMENT,
     RUNTIME_FEATURE_LEVEL,
@@ -214,7 +215,7 @@ class ModelBuilder:
             self._operand(index, f"addOperation({operation_name(type)})")
         operation = Operation(type, tuple(inputs), tuple(outputs), name, mapping, source)
         model, subgraph = (None, None)
-        if type in (OperationCode.IF, OperationCode.WHILE):
+        if type in CONTROL_FLOW:
             model = self._assemble(self._operands, (operation,), ())
             subgraph = model.main
         verdict = validate_operation(operation, self._operands, model, subgraph)

@@ -149,6 +149,13 @@ class OperationCode(IntEnum):
     DENSIFY = 20000
 
 
+CONTROL_FLOW = (OperationCode.IF, OperationCode.WHILE)
+"""Operations that refer to subgraphs."""
+
+DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
+"""``ANeuralNetworks_getDefaultLoopTimeout``."""
+
+
 class ResultCode(IntEnum):
     """What every call of the NDK answers (``ResultCode``)."""
 

@@ -22,9 +22,8 @@ from nnbridge.errors import NnapiError, Reason
 from nnbridge.model import Model, Operation
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.runtime.feature_level_slices import CONTROL_FLOW
 from nnbridge.runtime.placement import place
-from nnbridge.types import PreferenceCode
+from nnbridge.types import CONTROL_FLOW, PreferenceCode
 
 INFINITE_LOOP_TIMEOUT_NS = 20_000_000
 """Loop time-out of the cases that must fail by it."""

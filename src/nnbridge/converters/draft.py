@@ -21,7 +21,7 @@ from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
 from nnbridge.operations.matching import match
 from nnbridge.operations.validation import check_operand_type, validate_model, validate_operation
-from nnbridge.types import TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
+from nnbridge.types import CONTROL_FLOW, TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
 
 _RELATIVE_SCALE_ERROR = 1e-5
 _TRIED_SIZES = (7, 11)
@@ -254,9 +254,6 @@ def options_value(extension: str, text: bytes) -> Value:
     """The operand that holds the options of a host extension's operation."""
     code = TYPES.code(extension, OPTIONS_TYPE.number)
     return Value(code, (len(text),), data=np.frombuffer(text, np.uint8))
-
-
-CONTROL_FLOW = (OperationCode.IF, OperationCode.WHILE)
 
 
 def _check_control_flow(step: Step, feature_level: int) -> None:

@@ -26,9 +26,8 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, prepare, resolve, run_kernel
 from nnbridge.operations.kernels import InPlace, Tier
-from nnbridge.types import Lifetime, OperationCode, operation_name
+from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, Lifetime, OperationCode, operation_name
 
-DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
 _BOUND_PROGRAMS = 8
 """How many sets of input shapes of a subgraph stay bound."""
 

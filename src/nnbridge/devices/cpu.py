@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.cpu.executor import DEFAULT_LOOP_TIMEOUT_NS, Executor, Limits
+from nnbridge.cpu.executor import Executor, Limits
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -29,6 +29,7 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.kernels import Tier
 from nnbridge.types import (
+    DEFAULT_LOOP_TIMEOUT_NS,
     TYPE_FACTS,
     DeviceTypeCode,
     OperationCode,

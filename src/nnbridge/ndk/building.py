@@ -29,9 +29,9 @@ from nnbridge.ndk.core import (
     value_function,
 )
 from nnbridge.runtime.compilation import Compilation, supported_operations
-from nnbridge.runtime.execution import DEFAULT_LOOP_TIMEOUT_NS, MAX_LOOP_TIMEOUT_NS
+from nnbridge.runtime.execution import MAX_LOOP_TIMEOUT_NS
 from nnbridge.runtime.memory import Memory, MemoryDesc
-from nnbridge.types import RUNTIME_FEATURE_LEVEL, FeatureLevel
+from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, RUNTIME_FEATURE_LEVEL, FeatureLevel
 
 # -- devices ---------------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.cpu.executor import DEFAULT_LOOP_TIMEOUT_NS
 from nnbridge.devices.device import OutputBuffer, OutputShape, Request
 from nnbridge.errors import Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Operand
 from nnbridge.runtime.partitioner import GotoStep, IfStep, Partition, SourceOperand, Step, WhileStep
-from nnbridge.types import Lifetime, OperandCode, ResultCode
+from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, Lifetime, OperandCode, ResultCode
 
 Array = npt.NDArray[Any]
 

@@ -25,7 +25,6 @@ from nnbridge.runtime.plan_runner import GROWTH_LIMIT, PlanRunner, RunReport
 from nnbridge.runtime.states import States
 from nnbridge.types import DurationCode, OperandCode, ResultCode
 
-DEFAULT_LOOP_TIMEOUT_NS = 2_000_000_000
 MAX_LOOP_TIMEOUT_NS = 15_000_000_000
 UNKNOWN_DURATION = 2**64 - 1
 """What a device that does not measure says."""

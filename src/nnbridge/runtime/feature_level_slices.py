@@ -12,9 +12,8 @@ from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.model import Location, Model, Operand, Operation, Subgraph
 from nnbridge.operations.validation import Verdict, operand_level, validate_operation
-from nnbridge.types import Lifetime, OperationCode
+from nnbridge.types import CONTROL_FLOW, Lifetime
 
-CONTROL_FLOW = (OperationCode.IF, OperationCode.WHILE)
 MAX_DEPTH = 100
 """How deep control flow may be nested; Android has no limit but its stack."""
 WRITTEN = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_OUTPUT)

@@ -16,8 +16,9 @@ from nnbridge.errors import Reason
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
 from nnbridge.runtime.driver_calls import checked_support
-from nnbridge.runtime.feature_level_slices import CONTROL_FLOW, Slices, requirements
+from nnbridge.runtime.feature_level_slices import Slices, requirements
 from nnbridge.types import (
+    CONTROL_FLOW,
     FeatureLevel,
     OperationCode,
 )
