@@ -7,7 +7,7 @@ below the mantissa; see :func:`exact_dtype`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
@@ -77,14 +77,19 @@ def _tensors(depthwise: bool, *, build_rank: bool) -> tuple[Input, ...]:
     )
 
 
-def _forms(tensors: tuple[Input, ...], middle: tuple[Input, ...]) -> list[Signature]:
-    """The explicit and the implicit form, each with an optional layout flag and dilations from level 3."""
+def padded_forms(head: Sequence[Input], tail: Sequence[Input], counts: Mapping[int, int]) -> list[Signature]:
+    """The forms with explicit and implicit padding; ``counts``: how many of the last inputs may be left out → feature level."""
     forms = []
     for name, padding in (("explicit padding", EXPLICIT_PADDING), ("implicit padding", IMPLICIT_PADDING)):
-        inputs = (*tensors, *padding, *STRIDES, *middle, *ACTIVATION, NCHW, *DILATIONS)
-        n = len(inputs)
-        forms.append(signature(inputs, {n - 3: 1, n - 2: 3, n: 3}, name=name))
+        inputs = (*head, *padding, *STRIDES, *tail)
+        forms.append(signature(inputs, {len(inputs) - omitted: level for omitted, level in counts.items()}, name=name))
     return forms
+
+
+def _forms(depthwise: bool, *middle: Input) -> list[Signature]:
+    """Both forms with an optional layout flag and dilations from level 3."""
+    tail = (*middle, *ACTIVATION, NCHW, *DILATIONS)
+    return padded_forms(_tensors(depthwise, build_rank=not depthwise), tail, {3: 1, 2: 3, 0: 3})
 
 
 def channel_check(dimension: int) -> Any:
@@ -352,8 +357,9 @@ def correlation(call: Call, w: Array) -> Product:
     return Product(dtype, gathered, (((count, terms), dtype), *buffers))
 
 
-# What a depthwise convolution is computed by. The bounds are where both ways took the same time, measured with
-# `python scripts/benchmark_kernels.py --only DEPTHWISE_CONV_2D` on tensors of 1 to 960 channels and sides of 7 to 112.
+# When a depthwise convolution is computed tap by tap. `python scripts/benchmark_depthwise.py` prints the times of both ways. With
+# 28 outputs a side and more, taps take 0.2 to 0.8 of the time of windows for up to 32 channels, as long for 64 channels with a
+# stride of 2 and for about 160 without, and longer beyond; with fewer than 14 outputs a side they take 2 to 4 times as long.
 _FEW, _FEW_OF_ONE = 128, 900
 """Outputs for each channel, and 8 more for every channel, from which a filter is applied tap by tap; of a single channel more are
 needed, because its windows are summed in longer loops."""
@@ -445,7 +451,7 @@ def _conv_shape(call: Call) -> tuple[int, ...]:
     since=1,
     summary="2-D convolution with bias and fused activation.",
     types=_TYPES,
-    signatures=_forms(_tensors(depthwise=False, build_rank=True), ()),
+    signatures=_forms(False),
     outputs=[Output("output", "T", "[batch, out_h, out_w, depth_out]")],
     shape=_conv_shape,
     level_rules=(scale_level,),
@@ -475,7 +481,7 @@ def _depthwise_shape(call: Call) -> tuple[int, ...]:
     since=1,
     summary="2-D convolution of each input channel with its own filters.",
     types=_TYPES,
-    signatures=_forms(_tensors(depthwise=True, build_rank=False), scalars(multiplier="depth multiplier: depth_out / depth_in")),
+    signatures=_forms(True, *scalars(multiplier="depth multiplier: depth_out / depth_in")),
     outputs=[Output("output", "T", "[batch, out_h, out_w, depth_out]")],
     shape=_depthwise_shape,
     level_rules=(scale_level,),
@@ -523,20 +529,12 @@ def _grouped_shape(call: Call) -> tuple[int, ...]:
     return (x.dims[0], *_spatial(call, x, w.dims[1], w.dims[2]), w.dims[0])
 
 
-def _grouped_forms() -> list[Signature]:
-    tensors = (
-        Input("input", "T", "images [batch, h, w, depth_in]", rank=rank(4)),
-        Input("filter", "F", "filter [depth_out, h, w, depth_in / groups]", rank=rank(4)),
-        Input("bias", "B", "bias [depth_out]", rank=rank(1)),
-    )
-    flag = Input("nchw", T.BOOL, NCHW.role)
-    forms = []
-    for name, padding in (("explicit padding", EXPLICIT_PADDING), ("implicit padding", IMPLICIT_PADDING)):
-        inputs = (*tensors, *padding, *STRIDES, *scalars(groups="number of groups"), *ACTIVATION, flag)
-        forms.append(signature(inputs, {len(inputs): 3}, name=name))
-    return forms
-
-
+_GROUPED_TENSORS = (
+    Input("input", "T", "images [batch, h, w, depth_in]", rank=rank(4)),
+    Input("filter", "F", "filter [depth_out, h, w, depth_in / groups]", rank=rank(4)),
+    Input("bias", "B", "bias [depth_out]", rank=rank(1)),
+)
+_FLAG = Input("nchw", T.BOOL, NCHW.role)
 _LATER_TYPES = [types(max(3, t.level), **t.types) for t in _TYPES]
 
 
@@ -545,7 +543,7 @@ _LATER_TYPES = [types(max(3, t.level), **t.types) for t in _TYPES]
     since=3,
     summary="2-D convolution in which each group of output channels sees its own group of input channels.",
     types=_LATER_TYPES,
-    signatures=_grouped_forms(),
+    signatures=padded_forms(_GROUPED_TENSORS, (*scalars(groups="number of groups"), *ACTIVATION, _FLAG), {0: 3}),
     outputs=[Output("output", "T", "[batch, out_h, out_w, depth_out]")],
     shape=_grouped_shape,
     handled="executor",
@@ -613,10 +611,9 @@ def _transpose_shape(call: Call) -> tuple[int, ...]:
 
 def _transpose_forms() -> list[Signature]:
     tensors = _tensors(depthwise=False, build_rank=True)
-    flag = Input("nchw", T.BOOL, NCHW.role)
     shape = Input("output_shape", T.TENSOR_INT32, "dimensions of the output, NHWC or NCHW as the flag says", rank=rank(1))
-    explicit = (*tensors, *EXPLICIT_PADDING, *STRIDES, *ACTIVATION, flag)
-    implicit = (*tensors, shape, *IMPLICIT_PADDING, *STRIDES, *ACTIVATION, flag)
+    explicit = (*tensors, *EXPLICIT_PADDING, *STRIDES, *ACTIVATION, _FLAG)
+    implicit = (*tensors, shape, *IMPLICIT_PADDING, *STRIDES, *ACTIVATION, _FLAG)
     return [
         signature(explicit, {len(explicit): 3}, name="explicit padding"),
         signature(implicit, {len(implicit): 3}, name="implicit padding"),

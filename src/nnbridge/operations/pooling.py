@@ -11,8 +11,8 @@ import numpy.typing as npt
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import activate, activation_range, fused_activation, integer_range, is_quant8
 from nnbridge.operations.call import Arg, Call
-from nnbridge.operations.convolution import ACTIVATION, EXPLICIT_PADDING, IMPLICIT_PADDING, LAYOUT, NCHW, STRIDES, scalars
-from nnbridge.operations.declaration import Input, Output, Signature, TypeSet, like, operation, rank, signature, tensors, types
+from nnbridge.operations.convolution import ACTIVATION, LAYOUT, NCHW, padded_forms, scalars
+from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, tensors, types
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import OperandCode as T
@@ -22,14 +22,8 @@ _FLOAT = tensors(FLOAT32=1, FLOAT16=3)
 _FLOAT_AND_8BIT = [*_FLOAT, types(1, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
 
 
-def _forms() -> list[Signature]:
-    images = Input("input", "T", "images [batch, h, w, depth]", rank=rank(4))
-    window = scalars(filter_w="window width", filter_h="window height")
-    forms = []
-    for name, padding in (("explicit padding", EXPLICIT_PADDING), ("implicit padding", IMPLICIT_PADDING)):
-        inputs = (images, *padding, *STRIDES, *window, *ACTIVATION, NCHW)
-        forms.append(signature(inputs, {len(inputs) - 1: 1, len(inputs): 3}, name=name))
-    return forms
+_IMAGES = Input("input", "T", "images [batch, h, w, depth]", rank=rank(4))
+_TAIL = (*scalars(filter_w="window width", filter_h="window height"), *ACTIVATION, NCHW)
 
 
 def _windows(call: Call) -> tuple[Window, Window]:
@@ -141,7 +135,7 @@ def _declare(code: OperationCode, summary: str, type_sets: list[TypeSet], pool: 
         since=1,
         summary=summary,
         types=type_sets,
-        signatures=_forms(),
+        signatures=padded_forms((_IMAGES,), _TAIL, {1: 1, 0: 3}),
         outputs=[Output("output", "T", "[batch, out_h, out_w, depth]", like("input"))],
         shape=_shape,
         layout=LAYOUT,
