@@ -5,8 +5,8 @@
 
 The first table is of tensors as MobileNets have them, from the first feature map to the row of classes and SSD's detections; the
 second of tensors of other networks. Both sides take the inputs as arrays and give the output as a new array, and alternate in
-one run; each round runs a side for at least a millisecond. ``kernel`` is the declaration's reference kernel, not a faster one,
-prepared as the executor prepares it; ``executor`` is a run of the model of this one operation, with all that surrounds the
+one run; each round runs a side for at least a millisecond. ``kernel`` is the declaration's reference kernel, prepared
+as the executor prepares it; ``executor`` is a run of the model of this one operation, with all that surrounds the
 kernel. ``ratio`` is kernel to LiteRT, below 1 where nnbridge takes less time, and ``run`` executor to LiteRT. The time of
 LiteRT's ``invoke`` alone stands beside them, without the copies in and out. Below each table stand the ten slowest rows, and the
 operators whose rows take longer than LiteRT's on the whole (by the geometric mean).
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,8 +39,9 @@ from nnbridge.compare import random_array
 from nnbridge.cpu.executor import Executor
 from nnbridge.model import Model, Operand
 from nnbridge.operations import definition
-from nnbridge.operations.call import Arg, Prepared
-from nnbridge.operations.evaluate import finished, make_call, resolve, run_directly
+from nnbridge.operations.call import Arg
+from nnbridge.operations.evaluate import make_call, prepare, resolve, run_kernel
+from nnbridge.operations.kernels import InPlace, Tier
 from nnbridge.types import TYPE_FACTS, Lifetime, OperationCode, operation_name
 from tests.tflite.case import I8, I32, SAME, SIGMOID, TANH, B, Bias, C, Case, F, W
 from tests.tflite.files import TfliteBuilder
@@ -352,7 +353,7 @@ def _measured(case: Timed, kind: str, folder: Path, rounds: int) -> Row:
         runtime.invoke()
         return [runtime.get_tensor(target) for target in targets]
 
-    executor, drawn, kept = Executor(model, kernels="reference"), iter(inputs), {state.input for state in model.states}
+    executor, drawn, kept = Executor(model, kernels=Tier.REFERENCE), iter(inputs), {state.input for state in model.states}
     given = [_zeros(model.main.operands[i]) if i in kept else next(drawn) for i in model.main.inputs]
     sides = (_kernel(model, given), lambda: executor.run(given), answer, runtime.invoke)
     repeats = [_repeats(side) for side in sides]
@@ -380,11 +381,13 @@ def _kernel(model: Model, inputs: list[Any]) -> Callable[[], Any]:
     declared = definition(operation.type)
     assert declared is not None
     call = make_call(declared, args, [Arg.of(operands[i]) for i in operation.outputs])
-    call.outs = resolve(call)
-    kernel = declared.kernel
-    if not isinstance(kernel, Prepared) or not kernel.ready(call):
-        return lambda: run_directly(call)
-    compute, data = finished(call, kernel.first_part(call)), [arg.data for _, arg in kernel.places(call)]
+    call = replace(call, outs=resolve(call))
+    found = prepare(call, Tier.REFERENCE)
+    if found is None:
+        return lambda: run_kernel(call)
+    positions, second = found
+    compute = second.allocating([(out.dims, out.dtype) for out in call.outs]) if isinstance(second, InPlace) else second
+    data = [call.args[i].data for i in positions]
     return lambda: compute(*data)
 
 

@@ -150,6 +150,7 @@ class OperationCode(IntEnum):
 
 
 CONTROL_FLOW: Final = (OperationCode.IF, OperationCode.WHILE)
+"""Operations that refer to subgraphs."""
 
 
 class ResultCode(IntEnum):

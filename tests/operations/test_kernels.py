@@ -271,6 +271,28 @@ def test_densify_expands_compressed_rows() -> None:
     np.testing.assert_array_equal(y, [[1, 0, 2], [0, 0, 3]])
 
 
+@pytest.mark.parametrize(
+    ("sizes", "segments", "operand"),
+    [
+        ([2, -3], [0, 2, 3], "sizes: expected sizes of at least 0"),
+        ([2, 3], [1, 2, 3], "metadata of dimension 1: expected 3 segments from 0 to the number of indexes"),
+        ([2, 3], [0, 2, 4], "metadata of dimension 1: expected 3 segments from 0 to the number of indexes"),
+    ],
+)
+def test_densify_refuses_inconsistent_traversal_data_by_name(sizes: list[int], segments: list[int], operand: str) -> None:
+    metadata = [omitted(OperandCode.TENSOR_INT32)] * 2 + [integers(segments), integers([0, 2, 2])]
+    inputs = [tensor([1, 2, 3]), integers([0, 1]), omitted(OperandCode.TENSOR_INT32), integers([0, 1]), integers(sizes)]
+    with pytest.raises(OpFailedError, match=f"DENSIFY {operand}"):
+        run(Op.DENSIFY, [*inputs, *metadata])
+
+
+def test_fully_connected_wraps_a_left_shift_in_32_bits_as_litert_does() -> None:
+    # A multiplier of 2**14 is 2**30 / 2**31 shifted to the left by 15: 200,000 * 2**15 = 6,553,600,000 wraps to -2,036,334,592.
+    args = [tensor([[2]], U8, scale=1.0), tensor([[1]], U8, scale=1.0), integers([199_998]).replace(scale=1.0), scalar(0)]
+    [y] = run(Op.FULLY_CONNECTED, args, output(U8, scale=2.0**-14, zero_point=7))
+    assert y.tolist() == [[0]]
+
+
 def test_fingerprints_depend_on_every_byte_in_each_length_class() -> None:
     for length in (1, 5, 12, 20, 50, 100, 200):
         rows = np.zeros((length + 1, length), np.uint8)

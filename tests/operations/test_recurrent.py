@@ -66,9 +66,8 @@ def results(code: OperationCode, values: Named, scalars: Mapping[str, float], ou
     """
     given = {name: tensor(value.copy()) for name, value in values.items()}
     given |= {name: scalar(value, SCALARS[type(value)]) for name, value in scalars.items()}
+    given = {name: arg.replace(constant=name not in data) for name, arg in given.items()}
     args = [given.get(declared.name) or omitted() for declared in definitions()[code].signatures[0].inputs]
-    for name, arg in given.items():
-        arg.constant = name not in data
     call = make_call(definitions()[code], args, [output() for _ in range(outputs)])
     first, second = twice(call)
     for name, value in values.items():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
-from nnbridge.operations import convolution, selection
+from nnbridge.operations import convolution, topk
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, one_over_one_plus_x
 from nnbridge.operations.shapes import Window
@@ -150,8 +150,8 @@ def test_what_is_not_a_number_does_not_lead_argmax_outside() -> None:
 
 def pick_from_all_rows(patch: pytest.MonkeyPatch) -> None:
     """Few values are picked one after the other however short and few the rows."""
-    patch.setattr(selection, "_LONG", 0)
-    patch.setattr(selection, "_MANY", 0)
+    patch.setattr(topk, "_LONG", 0)
+    patch.setattr(topk, "_MANY", 0)
 
 
 @settings(max_examples=50, deadline=None)
@@ -226,7 +226,7 @@ def test_quantize_is_the_float_quotient_rounded_half_away_from_zero_and_clamped(
 
 def test_select_takes_any_non_zero_byte_for_true() -> None:
     condition = tensor([True, False, True], OperandCode.TENSOR_BOOL8)
-    condition.value = np.array([2, 0, 255], np.uint8).view(np.bool_)
+    condition = condition.replace(value=np.array([2, 0, 255], np.uint8).view(np.bool_))
     [y] = run(Op.SELECT, [condition, tensor([1, np.inf, np.nan]), tensor([4, 5, 6])])
     np.testing.assert_array_equal(y, [1, 5, np.nan])
 

@@ -24,6 +24,7 @@ from nnbridge.errors import (
     OutputInsufficientSizeError,
 )
 from nnbridge.model import Model
+from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode, ResultCode
@@ -225,7 +226,7 @@ def test_every_sample_driver_computes_what_the_cpu_computes() -> None:
 
 def test_the_reference_kernels_alone_give_the_same_answers() -> None:
     model = add_then(FLOOR)
-    compilation = Compilation.create_for_devices(model, [CpuDevice("reference")])
+    compilation = Compilation.create_for_devices(model, [CpuDevice(Tier.REFERENCE)])
     compilation.finish()
     expected = Compilation.create_for_devices(model, [cpu()])
     expected.finish()

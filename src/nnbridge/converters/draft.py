@@ -197,12 +197,12 @@ class Draft:
         if isinstance(found, Reason):
             raise Unmappable(found)
         if any(_open(arg) for arg in args if arg.present):
-            tried = _open_dims(Call(declared, found.signature, args, outs))
+            tried = _open_dims(Call(declared, found.signature, tuple(args), tuple(outs)))
             for i, value in enumerate(step.outputs):
                 value.dims = tried[i] if tried is not None else value.open_dims or (0,) * len(value.dims)
             return
         try:
-            resolved = resolve(Call(declared, found.signature, args, outs))
+            resolved = resolve(Call(declared, found.signature, tuple(args), tuple(outs)))
         except NeedsValue:
             for value in step.outputs:
                 value.dims = value.open_dims or value.dims
@@ -228,9 +228,9 @@ def _open_dims(call: Call) -> list[tuple[int, ...]] | None:
     for size in _TRIED_SIZES:
         if any(arg.present and _open(arg) and not arg.dims for arg in call.args):
             return None
-        args = [arg.replace(dims=tuple(d or size for d in arg.dims)) if arg.present else arg for arg in call.args]
+        args = (arg.replace(dims=tuple(d or size for d in arg.dims)) if arg.present else arg for arg in call.args)
         try:
-            found.append([arg.dims for arg in resolve(Call(call.definition, call.signature, args, call.outs))])
+            found.append([arg.dims for arg in resolve(replace(call, args=tuple(args)))])
         except (NnapiError, NeedsValue):
             return None
     return [tuple(max(a, 0) if a == b else 0 for a, b in zip(*dims, strict=True)) for dims in zip(*found, strict=True)]

@@ -27,6 +27,7 @@ from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, Operation, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
+from nnbridge.operations.kernels import Tier
 from nnbridge.types import (
     DEFAULT_LOOP_TIMEOUT_NS,
     TYPE_FACTS,
@@ -45,7 +46,7 @@ CPU_NAME = "nnapi-reference"
 class CpuPreparedModel(PreparedModel):
     """A model on the CPU executor."""
 
-    def __init__(self, model: Model, numerics: str = "exact", kernels: str = "fast") -> None:
+    def __init__(self, model: Model, numerics: str = "exact", kernels: Tier = Tier.COMPILED) -> None:
         self._outputs = [model.main.operands[i] for i in model.main.outputs]
         self._made = [_made(model, i) for i in model.main.outputs]
         self._needed = [_refusal(model, i) for i in model.main.outputs]
@@ -113,7 +114,7 @@ def _refusal(model: Model, output: int) -> Reason | None:
     """Why an output cannot be omitted: its operation takes and gives every operand; None if it just has no room (fact U12)."""
     maker = model.main.operations[model.main.producers[output]] if output in model.main.producers else None
     declared = None if maker is None else definition(maker.type)
-    if declared is None or declared.handled != "resolver" or declared.takes_omitted:
+    if declared is None or declared.handled != "resolver" or declared.accepts_omitted:
         return None
     return Reason("a value", "an omitted output", declared.name, model.main.operands[output].name)
 
@@ -151,7 +152,7 @@ class CpuDevice(Device):
     type = DeviceTypeCode.CPU
     kind = "cpu"
 
-    def __init__(self, kernels: str = "fast") -> None:
+    def __init__(self, kernels: Tier = Tier.COMPILED) -> None:
         self._kernels = kernels
 
     @property

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     activate,
     activation_range,
+    by_table,
     clz32,
+    every_value,
     integer_range,
     is_quant8,
     mbqm,
@@ -21,38 +23,16 @@ from nnbridge.operations.arithmetic import (
     srdhm,
     srdhm16,
 )
-from nnbridge.operations.call import prepared
-from nnbridge.operations.declaration import (
-    Input,
-    Output,
-    at_least,
-    fixed,
-    like,
-    operation,
-    types,
-    up_to,
-)
+from nnbridge.operations.call import Call
+from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, tensors, types, up_to
 from nnbridge.operations.fixedpoint import exp_on_negative, logistic, one_over_one_plus_x, tanh
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import same_as_input
-from nnbridge.operations.tables import Function, by_table, every_value
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge.types import OperandCode as T
 
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Call
-
-Values = npt.NDArray[Any]
-
-_FIRST_TYPES = [
-    types(1, T=T.TENSOR_FLOAT32),
-    types(3, T=T.TENSOR_FLOAT16),
-    types(1, T=T.TENSOR_QUANT8_ASYMM),
-    types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-]
+_FIRST_TYPES = tensors(FLOAT32=1, FLOAT16=3, QUANT8_ASYMM=1, QUANT8_ASYMM_SIGNED=4)
 _INPUT = Input("input", "T", "any values", rank=up_to(4, build=True))
-
-
-# -- RELU, RELU1, RELU6 ----------------------------------------------------------------------------------------------
 
 
 def _relu(code: OperationCode, summary: str, activation: FuseCode) -> None:
@@ -82,10 +62,7 @@ _relu(OperationCode.RELU1, "x clamped to [-1, 1].", FuseCode.RELU1)
 _relu(OperationCode.RELU6, "x clamped to [0, 6].", FuseCode.RELU6)
 
 
-# -- LOGISTIC, TANH --------------------------------------------------------------------------------------------------
-
-
-def _saturating_function(call: Call, function: Callable[[Values, int], Values], bits: int) -> Values:
+def _saturating_function(call: Call, function: Callable[[Array, int], Array], bits: int) -> Array:
     """N44, N45: a function with 4 integer bits on all inputs; beyond the radius it has its limits. Results before offset."""
     x = call["input"]
     real = float(np.float32(x.scale)) * 2**27
@@ -105,8 +82,8 @@ def _squash(
     summary: str,
     level8: int,
     parameters: dict[T, tuple[float, int]],
-    plain: Callable[[Values], Values],
-    function: Callable[[Values, int], Values],
+    plain: Callable[[Array], Array],
+    function: Callable[[Array, int], Array],
     bits: int,
 ) -> None:
     @operation(
@@ -127,7 +104,7 @@ def _squash(
         return by_table(call["input"], call.out, np.clip(results, *integer_range(call.out)))
 
 
-def _sigmoid(x: Values) -> Values:
+def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
@@ -149,9 +126,6 @@ _squash(
     tanh,
     24,
 )
-
-
-# -- ELU, HARD_SWISH -------------------------------------------------------------------------------------------------
 
 
 @operation(
@@ -186,20 +160,20 @@ def hard_swish(call: Call) -> Function:
     return by_table(call["input"], call.out, _hard_swish_table(call)) if is_quant8(call.out.type) else _hard_swish
 
 
-# Arrays: NumPy makes one of each number on every call.
+# Arrays: NumPy converts a number to one on every call.
 _THREE, _MINUS_THREE, _SIX = np.array(3, np.float32), np.array(-3, np.float32), np.array(6, np.float32)
 
 
-def _hard_swish(x: Values) -> Values:
+def _hard_swish(x: Array) -> Array:
     # Clamped before 3 is added: the same numbers, and one pass less that fills a new array.
-    gate: Values = x.clip(_MINUS_THREE, _THREE)
+    gate: Array = x.clip(_MINUS_THREE, _THREE)
     gate += _THREE
     gate *= x
     gate /= _SIX
     return gate
 
 
-def _hard_swish_table(call: Call) -> Values:
+def _hard_swish_table(call: Call) -> Array:
     x, out = call["input"], call.out
     fine = np.float32(x.scale) / np.float32(128)
     real = float(fine) / float(np.float32(out.scale))
@@ -210,7 +184,7 @@ def _hard_swish_table(call: Call) -> Values:
     def to16(multiplier: int) -> int:
         return 32767 if multiplier >= 2**31 - 1 - 2**15 else (multiplier + 2**15) >> 16
 
-    def sat16(raw: Values) -> Values:
+    def sat16(raw: Array) -> Array:
         return np.clip(raw, -32768, 32767)
 
     high_resolution = (every_value(x) * 128).astype(np.int32)
@@ -227,9 +201,6 @@ def _hard_swish_table(call: Call) -> Values:
     scaled = (gate.astype(np.int64) * product / 32768).astype(np.int64)
     result = rdbp(scaled, -out_exponent) if out_exponent <= 0 else scaled << out_exponent
     return np.clip(result + out.zero_point, *integer_range(out))
-
-
-# -- SOFTMAX, LOG_SOFTMAX --------------------------------------------------------------------------------------------
 
 
 def _short_softmax_level(call: Call) -> tuple[int, str] | None:
@@ -285,8 +256,8 @@ def softmax(call: Call) -> Function:
 def _softmax_real(axis: int, beta: float) -> Function:
     factor = np.float32(beta)
 
-    def compute(x: Values) -> Values:
-        exponents: Values = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+    def compute(x: Array) -> Array:
+        exponents: Array = x - np.maximum.reduce(x, axis=axis, keepdims=True)
         if factor != 1:
             exponents *= factor
         np.exp(exponents, out=exponents)
@@ -297,21 +268,21 @@ def _softmax_real(axis: int, beta: float) -> Function:
 
 
 _FEW_ROWS = 8
-"""Up to as many rows, Python's integers take less time than arrays of a few elements."""
+"""Up to so many rows, Python's integers are faster than arrays of a few elements."""
 
 
 def _softmax_quantised(call: Call, axis: int) -> Function:
-    """N46: exponentials come from tables of all differences to the maximum, as does what a row makes of them."""
+    """N46: exponentials come from tables of all differences to the maximum, as do the results of a row."""
     exponentials, counted, terms = _softmax_tables(call)
     low, high = integer_range(call.out)
     dtype = call.out.dtype
 
-    def results(reciprocal: Any, leading: Any) -> Values:
-        """What each difference gives in rows whose sums have these reciprocals and leading zeros."""
+    def results(reciprocal: Any, leading: Any) -> Array:
+        """The result of each difference in rows whose sums have these reciprocals and leading zeros."""
         scaled = rdbp(srdhm(reciprocal, exponentials), 35 - leading)
         return np.where(counted, np.clip(scaled + low, low, high), low).astype(dtype)
 
-    def row(index: Values) -> Values:
+    def row(index: Array) -> Array:
         total = int(terms[index].sum())
         if total >> 32:
             # So many terms that Android's 32-bit sum overflows; all_rows gives the shares, which are 0.
@@ -320,18 +291,18 @@ def _softmax_quantised(call: Call, axis: int) -> Function:
         table = results(one_over_one_plus_x((total << leading) - (1 << 31)), leading)
         return np.frombuffer(bytearray(index).translate(table.tobytes()), dtype)
 
-    def all_rows(index: Values) -> Values:
+    def all_rows(index: Array) -> Array:
         totals = terms[index].sum(axis=-1, keepdims=True)
         leading = clz32(totals)
         reciprocals = one_over_one_plus_x((totals << leading) - (1 << 31))
         if totals.size * 256 < index.size:
-            # Rows longer than the table: what each difference gives is worked out once for each row.
-            places = index + np.arange(totals.size).reshape(totals.shape) * 256
-            return results(reciprocals.reshape(-1, 1), leading.reshape(-1, 1)).take(places)
+            # Rows longer than the table: the result of each difference is computed once for each row.
+            index_in_tables = index + np.arange(totals.size).reshape(totals.shape) * 256
+            return results(reciprocals.reshape(-1, 1), leading.reshape(-1, 1)).take(index_in_tables)
         scaled = rdbp(srdhm(reciprocals, exponentials[index]), 35 - leading)
         return np.where(counted[index], np.clip(scaled + low, low, high), low).astype(dtype)
 
-    def compute(x: Values) -> Values:
+    def compute(x: Array) -> Array:
         rows = x.swapaxes(axis, -1)
         # Differences of -255 to 0 as indexes of 0 to 255: bytes wrap.
         index = rows.view(np.uint8) - np.maximum.reduce(rows, axis=-1, keepdims=True).view(np.uint8) - np.uint8(1)
@@ -343,7 +314,7 @@ def _softmax_quantised(call: Call, axis: int) -> Function:
     return compute
 
 
-def _softmax_tables(call: Call) -> tuple[Values, Values, Values]:
+def _softmax_tables(call: Call) -> tuple[Array, Array, Array]:
     """For differences of -255 to 0: the exponential, whether it counts, and what it adds to the sum."""
     x = call["input"]
     real = min(float(call.scalar("beta")) * float(np.float32(x.scale)) * 2**26, 2.0**31 - 1)
@@ -375,8 +346,8 @@ def log_softmax(call: Call) -> Function:
     """N47."""
     axis, factor = call.axis("axis", call["input"].rank), np.float32(call.scalar("beta"))
 
-    def compute(x: Values) -> Values:
-        scaled: Values = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+    def compute(x: Array) -> Array:
+        scaled: Array = x - np.maximum.reduce(x, axis=axis, keepdims=True)
         if factor != 1:
             scaled *= factor
         scaled -= np.log(np.add.reduce(np.exp(scaled), axis=axis, keepdims=True))

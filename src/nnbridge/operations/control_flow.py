@@ -6,17 +6,15 @@ The executor runs control flow itself; what stands here is the signature and wha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from nnbridge.errors import Reason
 from nnbridge.extensions import is_tensor
+from nnbridge.model import Model, Operand, Operation, Subgraph
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, operation, signature, types
 from nnbridge.types import Lifetime, OperationCode, type_name
 from nnbridge.types import OperandCode as T
-
-if TYPE_CHECKING:
-    from nnbridge.model import Model, Operand, Operation, Subgraph
-    from nnbridge.operations.call import Call
 
 
 def _not_a_kernel(call: Call) -> NoReturn:
@@ -54,7 +52,7 @@ _control_flow(
     OperationCode.WHILE,
     "Repeats a body model while a condition model says so.",
     Input("condition", T.MODEL, "model with one output, TENSOR_BOOL8 [1]"),
-    Input("body", T.MODEL, "model that makes the next values"),
+    Input("body", T.MODEL, "model that computes the next values"),
     Input("values", "*", "initial values: those that come out, state, and what stays", repeat=True),
 )
 
@@ -100,15 +98,15 @@ def _check_while(model: Model, subgraph: Subgraph, operation: Operation) -> Reas
     if len(answers) != 1 or answers[0].type != T.TENSOR_BOOL8 or answers[0].dims != (1,):
         found = ", ".join(str(o) for o in answers) or "none"
         return Reason("one output, TENSOR_BOOL8[1]", found, operand="condition outputs")
-    made, taken = _operands(loop, loop.outputs), _operands(loop, loop.inputs)
-    if not len(outer_out) <= len(made) <= len(taken):
-        rule = f"{len(outer_out)} to {len(taken)} outputs"
-        return Reason(rule, str(len(made)), operand="body outputs")
+    results, arguments = _operands(loop, loop.outputs), _operands(loop, loop.inputs)
+    if not len(outer_out) <= len(results) <= len(arguments):
+        rule = f"{len(outer_out)} to {len(arguments)} outputs"
+        return Reason(rule, str(len(results)), operand="body outputs")
     return (
         _pairs("condition inputs", values, _operands(condition, condition.inputs))
-        or _pairs("body inputs", values, taken)
-        or _pairs("outputs", outer_out, made[: len(outer_out)])
-        or _pairs("body outputs", taken[: len(made)], made)
+        or _pairs("body inputs", values, arguments)
+        or _pairs("outputs", outer_out, results[: len(outer_out)])
+        or _pairs("body outputs", arguments[: len(results)], results)
     )
 
 
@@ -116,10 +114,10 @@ def _operands(subgraph: Subgraph, indexes: Iterable[int]) -> list[Operand]:
     return [subgraph.operands[i] for i in indexes]
 
 
-def _pairs(place: str, outer: list[Operand], inner: list[Operand]) -> Reason | None:
+def _pairs(label: str, outer: list[Operand], inner: list[Operand]) -> Reason | None:
     """Operands that stand for each other are as many and compatible (fact V31)."""
     if len(outer) != len(inner):
-        return Reason(f"{len(outer)} operands", str(len(inner)), operand=place)
+        return Reason(f"{len(outer)} operands", str(len(inner)), operand=label)
     for k, (a, b) in enumerate(zip(outer, inner, strict=True)):
         same = (a.type, a.scale, a.zero_point, a.channel_quant) == (b.type, b.scale, b.zero_point, b.channel_quant)
         fits = (
@@ -128,7 +126,7 @@ def _pairs(place: str, outer: list[Operand], inner: list[Operand]) -> Reason | N
             or (len(a.dims) == len(b.dims) and all(m == n or 0 in (m, n) for m, n in zip(a.dims, b.dims, strict=True)))
         )
         if not (same and fits):
-            return Reason(f"{_describe(a)}", _describe(b), operand=f"{place}[{k}]")
+            return Reason(f"{_describe(a)}", _describe(b), operand=f"{label}[{k}]")
     return None
 
 

@@ -15,38 +15,33 @@ A family module declares an operation by decorating its reference kernel::
     def floor(call: Call) -> Function:
         return np.floor
 
-A kernel is a function from a call to its results. ``prepared`` makes one of two parts: the decorated function looks at all that
-is known before the data comes (types, parameters, dimensions, constants) and gives a function of the data's arrays alone. The
-executor runs the first part when a model is prepared, so that a run does nothing twice. Without ``prepared`` the decorated
-function takes the call with its values, which is for kernels that have little to decide or must look at values to decide it.
-Everything else reads the declaration: validation, ``getSupportedOperations`` filters, shape inference, the executor,
-the documentation tables and the list of what a converter may emit.
+:mod:`nnbridge.operations.kernels` explains ``prepared`` and kernels of other tiers. Everything else reads the declaration:
+validation, ``getSupportedOperations`` filters, shape inference, the executor, the documentation tables and the list of what a
+converter may emit. A module of this package is found by itself; a new operation needs its code in :mod:`nnbridge.types`, a
+declaration like this one, and a test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import InitVar, dataclass, field
+from typing import TypeAlias
 
-from nnbridge.types import FeatureLevel, OperandCode, OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.errors import Reason
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
+from nnbridge.errors import Reason
+from nnbridge.operations.call import Call
+from nnbridge.operations.kernels import KERNELS, Kernel, Tier, kernel
+from nnbridge.types import OperandCode, OperationCode
 
 TypeRef: TypeAlias = "OperandCode | str"
 """A fixed operand type, a type variable of the type sets such as ``"T"``, or ``"*"`` for any type."""
 
 Shapes: TypeAlias = "tuple[int, ...] | list[tuple[int, ...]]"
-"""What a shape rule answers: the dimensions of the only output, or a list with those of each."""
+"""The result of a shape rule: the dimensions of the only output, or a list with those of each."""
 
 DATA_DEPENDENT = -1
-"""In a shape rule's answer: this dimension is known only after the kernel has run."""
+"""In the result of a shape rule: this dimension is known only after the kernel has run."""
 
 ShapeRule: TypeAlias = "Callable[[Call], Shapes]"
-Kernel: TypeAlias = "Callable[[Call], Array | Sequence[Array]]"
 LevelRule: TypeAlias = "Callable[[Call], tuple[int, str] | None]"
 BuildCheck: TypeAlias = "Callable[[Call], Reason | None]"
 
@@ -94,7 +89,7 @@ class Input:
     rank: Rank | None = None
     """Checked when the operation runs, and at build time if the rank says so."""
     optional: bool = False
-    """May be given without a value (lifetime NO_VALUE)."""
+    """May have no value (lifetime NO_VALUE)."""
     default: int | float | bool | None = None
     """The value that applies where a shorter form leaves the input out."""
     repeat: bool = False
@@ -102,29 +97,26 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
-    """What scale and zero point an output gets when the operation runs."""
+class OutputQuantisation:
+    """Which scale and zero point an output has when the operation runs; by default those that the model declares."""
 
     like: str | None = None
-    """The input whose parameters the output takes over."""
+    """The input whose parameters the output has too."""
     fixed: Mapping[OperandCode, tuple[float, int]] = field(default_factory=dict)
     """Scale and zero point by output type."""
-    build: bool = False
-    """Compared already when the operation is added."""
 
 
-DECLARED = Quantisation()
-"""The output keeps the parameters that the model declares."""
+DECLARED = OutputQuantisation()
 
 
-def like(name: str, *, build: bool = False) -> Quantisation:
-    """The output takes over scale and zero point of this input."""
-    return Quantisation(like=name, build=build)
+def like(name: str) -> OutputQuantisation:
+    """The output has the scale and zero point of this input."""
+    return OutputQuantisation(like=name)
 
 
-def fixed(values: Mapping[OperandCode, tuple[float, int]], *, build: bool = False) -> Quantisation:
+def fixed(values: Mapping[OperandCode, tuple[float, int]]) -> OutputQuantisation:
     """The output has this scale and zero point."""
-    return Quantisation(fixed=values, build=build)
+    return OutputQuantisation(fixed=values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +126,7 @@ class Output:
     name: str
     type: TypeRef
     role: str = ""
-    quantisation: Quantisation = DECLARED
+    quantisation: OutputQuantisation = DECLARED
     repeat: bool = False
 
 
@@ -151,7 +143,12 @@ def types(level: int, **variables: OperandCode) -> TypeSet:
     return TypeSet(level, variables)
 
 
-@dataclass(frozen=True)
+def tensors(**levels: int) -> list[TypeSet]:
+    """A type set for each type of the variable ``T``, named without ``TENSOR_``: ``tensors(FLOAT32=1, FLOAT16=3)``."""
+    return [types(level, T=OperandCode[f"TENSOR_{name}"]) for name, level in levels.items()]
+
+
+@dataclass(frozen=True, eq=False)
 class Signature:
     """One list of inputs. ``counts`` maps each allowed number of inputs to its feature level."""
 
@@ -170,12 +167,9 @@ class Signature:
         return self.counts.get(count, 1)
 
     def expand(self, count: int) -> list[Input]:
-        """The input that stands at each of ``count`` positions."""
-        expanded: list[Input] = []
-        for declared in self.inputs:
-            repeats = count - len(self.inputs) + 1 if declared.repeat else 1
-            expanded.extend([declared] * repeats)
-        return expanded[:count]
+        """The input declared for each of ``count`` positions."""
+        repeats = count - len(self.inputs) + 1
+        return [declared for declared in self.inputs for _ in range(repeats if declared.repeat else 1)][:count]
 
 
 def signature(
@@ -191,85 +185,77 @@ class Layout:
 
     inputs: tuple[str, ...]
     outputs: tuple[int, ...] = (0,)
-    flag: str = "nchw"
 
 
-@dataclass(frozen=True)
+REGISTRY: dict[int, OperationDef] = {}
+"""Operation code → declaration."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class OperationDef:
-    """The declaration of one operation."""
+    """The declaration of one operation. As a decorator it registers itself and the decorated reference kernel.
 
-    code: OperationCode
-    since: FeatureLevel
+    Specify either ``inputs`` (one signature; ``counts`` if shorter forms exist) or ``signatures``.
+    """
+
+    code: OperationCode = field(kw_only=False)
+    since: int
     summary: str
-    types: tuple[TypeSet, ...]
-    signatures: tuple[Signature, ...]
-    outputs: tuple[Output, ...]
+    types: Sequence[TypeSet]
+    outputs: Sequence[Output]
     shape: ShapeRule
-    kernel: Kernel
+    inputs: InitVar[Sequence[Input] | None] = None
+    counts: InitVar[Mapping[int, int] | None] = None
+    signatures: Sequence[Signature] = ()
     output_counts: Mapping[int, int] | None = None
     """Allowed numbers of outputs → feature level; None: exactly the declared ones."""
-    level_rules: tuple[LevelRule, ...] = ()
-    build_checks: tuple[BuildCheck, ...] = ()
+    level_rules: Sequence[LevelRule] = ()
+    build_checks: Sequence[BuildCheck] = ()
     layout: Layout | None = None
     zero_sized: bool = False
     """Zero-sized inputs are computed (otherwise they are refused when it runs)."""
     omitted: bool = False
-    """The kernel itself judges omitted operands (otherwise a missing required operand is refused)."""
+    """The kernel itself checks omitted operands (otherwise a missing required operand is refused)."""
     handled: str = "resolver"
     """``resolver``: a failed precondition is OP_FAILED; ``executor`` (older operations): BAD_DATA."""
     half: str = "widen"
-    """TENSOR_FLOAT16: ``widen`` computes in float32 and rounds once, ``native`` hands float16 to the kernel."""
+    """TENSOR_FLOAT16: ``widen`` computes in float32 and rounds once, ``native`` passes float16 to the kernel."""
     control_flow: bool = False
+
+    def __post_init__(self, inputs: Sequence[Input] | None, counts: Mapping[int, int] | None) -> None:
+        if inputs is not None:
+            object.__setattr__(self, "signatures", (signature(inputs, counts or {len(inputs): self.since}),))
+        assert self.signatures, f"{self.code.name}: inputs or signatures"
+
+    def __call__(self, reference: Kernel) -> Kernel:
+        assert self.code not in REGISTRY, f"{self.code.name} is declared twice"
+        REGISTRY[self.code] = self
+        return kernel(self.code, Tier.REFERENCE)(reference)
 
     @property
     def name(self) -> str:
         """NNAPI's name."""
         return self.code.name
 
+    def expand_outputs(self, count: int) -> list[Output] | None:
+        """The output declared for each of ``count`` outputs; None if there must be another number of them."""
+        declared = self.outputs
+        if self.output_counts is not None:
+            return list(declared[:count]) if count in self.output_counts else None
+        if declared and declared[-1].repeat:
+            return [*declared[:-1], *[declared[-1]] * (count - len(declared) + 1)] if count >= len(declared) else None
+        return list(declared) if count == len(declared) else None
+
     @property
-    def takes_omitted(self) -> bool:
+    def kernel(self) -> Kernel:
+        """The reference kernel."""
+        return KERNELS[self.code][Tier.REFERENCE]
+
+    @property
+    def accepts_omitted(self) -> bool:
         """True if any operand may be omitted."""
         return self.omitted or any(declared.optional for signature in self.signatures for declared in signature.inputs)
 
 
-REGISTRY: dict[int, OperationDef] = {}
-
-
-def operation(
-    code: OperationCode,
-    *,
-    since: int,
-    summary: str,
-    types: Sequence[TypeSet],
-    outputs: Sequence[Output],
-    shape: ShapeRule,
-    inputs: Sequence[Input] | None = None,
-    counts: Mapping[int, int] | None = None,
-    signatures: Sequence[Signature] | None = None,
-    **options: Any,
-) -> Callable[[Kernel], Kernel]:
-    """Declare an operation; decorates its reference kernel.
-
-    Give either ``inputs`` (one signature; ``counts`` if shorter forms exist) or ``signatures``.
-    ``options`` are the remaining fields of :class:`OperationDef`.
-    """
-    if signatures is None:
-        assert inputs is not None, f"{code.name}: inputs or signatures"
-        signatures = [signature(inputs, counts or {len(inputs): since})]
-
-    def register(kernel: Kernel) -> Kernel:
-        assert code not in REGISTRY, f"{code.name} is declared twice"
-        REGISTRY[code] = OperationDef(
-            code=code,
-            since=FeatureLevel(since),
-            summary=summary,
-            types=tuple(types),
-            signatures=tuple(signatures),
-            outputs=tuple(outputs),
-            shape=shape,
-            kernel=kernel,
-            **options,
-        )
-        return kernel
-
-    return register
+operation = OperationDef
+"""What a family module writes above a reference kernel."""

@@ -8,31 +8,26 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import quantise
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import DATA_DEPENDENT, Input, Layout, Output, like, operation, rank, types
-from nnbridge.operations.regions import BOXES_FIXED, TYPES, check_boxes, check_corners
+from nnbridge.operations.kernels import prepared
+from nnbridge.operations.roi import BOXES_FIXED, TYPES, check_boxes, check_corners
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Arg, Call
 
-Values = npt.NDArray[Any]
-
-
-def _as_declared(values: Values, out: Arg) -> Values:
+def _as_declared(values: Array, out: Arg) -> Array:
     """Real numbers in an output's type."""
     return quantise(values, out) if out.dtype.kind in "iu" else values
 
 
-def transformed(boxes: Values, deltas: Values, image: Values) -> Values:
+def transformed(boxes: Array, deltas: Array, image: Array) -> Array:
     """N150, N151: boxes [..., 4] moved and scaled by deltas [..., 4], clipped to the image [..., (height, width)]."""
     size = boxes[..., 2:] - boxes[..., :2]
     centre = (boxes[..., :2] + boxes[..., 2:]) / 2 + deltas[..., :2] * size
@@ -42,21 +37,21 @@ def transformed(boxes: Values, deltas: Values, image: Values) -> Values:
     return np.concatenate(corners, axis=-1).astype(np.float32)
 
 
-Suppress: TypeAlias = Callable[[Values, Values], Values]
+Suppress: TypeAlias = Callable[[Array, Array], Array]
 """From the overlaps of boxes with a pick and their scores, which it may lower in place, to the boxes that are out."""
 
 
-def suppression(corners: Values, scores: Values, suppress: Suppress) -> Iterator[tuple[int, float]]:
-    """N152: boxes, given as rows of corners [4, n], by falling score; each pick ends others. Gives indexes and scores.
+def suppression(corners: Array, scores: Array, suppress: Suppress) -> Iterator[tuple[int, float]]:
+    """N152: boxes, as rows of corners [4, n], by falling score; each pick suppresses others. Yields indexes and scores.
 
-    The order of what is left is Android's, for it decides between equal scores: a pick changes places with the head of the
+    The order of what is left is Android's, for it decides between equal scores: a pick is swapped with the head of the
     list, what falls out is replaced from the end. Nothing is computed before it is asked for.
     """
     indexes = np.arange(len(scores))
     left = np.empty((6, len(scores)), np.float32)
     left[:4], left[5] = corners, scores
     np.multiply(left[2] - left[0], left[3] - left[1], out=left[4])
-    # NumPy finds minima and maxima of two arrays in half the time that an array and a number take.
+    # NumPy finds minima and maxima of two arrays twice as fast as those of an array and a number.
     picks, nothing = np.empty((4, len(scores)), np.float32), np.zeros((2, len(scores)), np.float32)
     while len(indexes):
         best = int(left[5].argmax())
@@ -90,7 +85,7 @@ _FOREMOST = 64
 """Boxes of the best scores, which nearly always hold all picks."""
 
 
-def first_picks(corners: Corners, scores: Values, floor: np.float32, threshold: float, limit: int) -> list[int]:
+def first_picks(corners: Corners, scores: Array, floor: np.float32, threshold: float, limit: int) -> list[int]:
     """As many picks of hard suppression, of boxes that score more than a floor: among the foremost boxes, if these are enough,
     and if no equal scores leave it to the order of Android's list who comes first.
     """
@@ -107,7 +102,7 @@ def first_picks(corners: Corners, scores: Values, floor: np.float32, threshold: 
     return [int(found[k]) for k, _ in islice(suppression(corners(found), scores[found], hard(threshold)), limit)]
 
 
-def _picked(corners: Values, threshold: float, limit: int) -> list[int]:
+def _picked(corners: Array, threshold: float, limit: int) -> list[int]:
     """Picks among boxes [4, n] that come by falling score."""
     low, high = corners[:2], corners[2:]
     down, across = high - low
@@ -126,10 +121,10 @@ def _picked(corners: Values, threshold: float, limit: int) -> list[int]:
 
 def soft(kernel: int, threshold: float, sigma: float, floor: float) -> Suppress:
     """N154: scores are lowered by the overlap with each pick, and are out below the floor. Of empty boxes, whose overlap is not a
-    number, only the hard kernel takes anything.
+    number, only the hard kernel suppresses anything.
     """
 
-    def suppress(overlap: Values, scores: Values) -> Values:
+    def suppress(overlap: Array, scores: Array) -> Array:
         factor = _KERNELS[kernel](overlap, threshold, sigma).astype(np.float32)
         np.copyto(factor, 1, where=np.isnan(factor))
         scores *= factor
@@ -148,21 +143,21 @@ Detection: TypeAlias = tuple[int, int, float]
 """A box's index, its class and its score."""
 
 
-Corners: TypeAlias = Callable[[Values], Values]
+Corners: TypeAlias = Callable[[Array], Array]
 """From indexes of boxes to their corners [4, n]."""
 
 
-def _of_class(label: int, corners: Corners, scores: Values, threshold: np.float32, suppress: Suppress) -> Iterator[Detection]:
+def _of_class(label: int, corners: Corners, scores: Array, threshold: np.float32, suppress: Suppress) -> Iterator[Detection]:
     """A class's detections among the boxes that score more than the threshold."""
     found = np.flatnonzero(scores > threshold)
     for k, score in suppression(corners(found), scores[found], suppress):
         yield int(found[k]), label, score
 
 
-def _best(scores: Values, threshold: np.float32, start: Callable[[int], Iterator[Detection]]) -> Iterator[Detection]:
+def _best(scores: Array, threshold: np.float32, start: Callable[[int], Iterator[Detection]]) -> Iterator[Detection]:
     """The detections of all classes but the background by falling score; of equal ones the lower class comes first.
 
-    ``start`` begins those of a class, when its turn comes: its best score among all [classes, boxes] says when.
+    ``start`` begins those of a class, when its best score among all [classes, boxes] is the next.
     """
     bests = enumerate(np.fmax.reduce(scores, axis=1).tolist())
     heap: list[tuple[float, int, Detection | None]] = [
@@ -183,8 +178,8 @@ def _best(scores: Values, threshold: np.float32, start: Callable[[int], Iterator
             heapq.heapreplace(heap, (-following[2], label, following))
 
 
-def _best_of_all(scores: Values, start: Callable[[int], Iterator[Detection]], limit: int) -> list[Detection]:
-    """What :func:`_best` gives, where a class has to be known as a whole, because scores rise when they are lowered: negative
+def _best_of_all(scores: Array, start: Callable[[int], Iterator[Detection]], limit: int) -> list[Detection]:
+    """The result of :func:`_best` where a class has to be known as a whole, because scores rise when they are lowered: negative
     ones, or all where a width is.
     """
     found = [detection for label in range(1, len(scores)) for detection in _limited(start(label), limit)]
@@ -196,16 +191,13 @@ def _limited(found: Iterator[Any], limit: int) -> Iterator[Any]:
     return found if limit < 0 else islice(found, limit)
 
 
-# -- AXIS_ALIGNED_BBOX_TRANSFORM -------------------------------------------------------------------------------------
-
-
 def _transform_shape(call: Call) -> tuple[int, ...]:
     rois, deltas, info = call["rois"], call["deltas"], call["image_info"]
-    check_boxes(call, rois)
+    check_boxes(call, "rois")
     call.require(deltas.dims[1] % 4 == 0 and deltas.dims[1] > 0, "4 deltas for each class", deltas.dims[1], "deltas")
     call.require(deltas.dims[0] == rois.dims[0], f"deltas for {rois.dims[0]} boxes", deltas.dims[0], "deltas")
     call.require(call["batches"].dims == rois.dims[:1], "an image number for each box", call["batches"].dims, "batches")
-    check_boxes(call, info, 2)
+    check_boxes(call, "image_info", 2)
     call.require(info.dims[0] > 0, "at least one image", info.dims[0], "image_info")
     return rois.dims[0], deltas.dims[1]
 
@@ -239,14 +231,11 @@ def axis_aligned_bbox_transform(call: Call) -> Array:
     return _as_declared(moved.reshape(call.out.dims), call.out)
 
 
-# -- BOX_WITH_NMS_LIMIT ----------------------------------------------------------------------------------------------
-
-
 def _nms_shape(call: Call) -> list[tuple[int, ...]]:
     scores, rois = call["scores"], call["rois"]
     count, classes = scores.dims
     call.require(classes > 1, "more than the background class", classes, "scores")
-    check_boxes(call, rois, 4 * classes)
+    check_boxes(call, "rois", 4 * classes)
     call.require(rois.dims[0] == count, f"{count} boxes", rois.dims[0], "rois")
     call.require(call["batches"].dims == (count,), f"{count} image numbers", call["batches"].dims, "batches")
     kernel = int(call.scalar("nms_kernel"))
@@ -264,17 +253,17 @@ def _nms_shape(call: Call) -> list[tuple[int, ...]]:
         Input("rois", "B", "[boxes, 4 * classes]: x1, y1, x2, y2", rank=rank(2)),
         Input("batches", T.TENSOR_INT32, "image number of each box; boxes of an image stand together", rank=rank(1)),
         Input("score_threshold", "S", "boxes must score more"),
-        Input("max_detections", T.INT32, "boxes kept for each image; negative: all"),
+        Input("max_detections", T.INT32, "boxes retained for each image; negative: all"),
         Input("nms_kernel", T.INT32, "0 hard, 1 linear, 2 gaussian"),
         Input("iou_threshold", "S", "overlap from which scores are lowered (hard and linear kernel)"),
         Input("sigma", "S", "width of the gaussian kernel"),
         Input("nms_score_threshold", "S", "boxes whose lowered score is less are dropped"),
     ],
     outputs=[
-        Output("scores_out", "T", "lowered scores [kept]", like("scores")),
-        Output("rois_out", "B", "boxes [kept, 4]", BOXES_FIXED),
-        Output("classes_out", T.TENSOR_INT32, "classes [kept]"),
-        Output("batches_out", T.TENSOR_INT32, "image numbers [kept]"),
+        Output("scores_out", "T", "lowered scores [detections]", like("scores")),
+        Output("rois_out", "B", "boxes [detections, 4]", BOXES_FIXED),
+        Output("classes_out", T.TENSOR_INT32, "classes [detections]"),
+        Output("batches_out", T.TENSOR_INT32, "image numbers [detections]"),
     ],
     shape=_nms_shape,
     zero_sized=True,
@@ -289,12 +278,12 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
     names = ("score_threshold", "iou_threshold", "sigma", "nms_score_threshold")
     threshold, overlap, sigma, floor = (np.float32(call.scalar(name)) for name in names)
     suppress = soft(kernel, overlap, sigma, floor)
-    kept: list[Detection] = []
+    detections: list[Detection] = []
     bounds = [*np.flatnonzero(np.diff(batches, prepend=batches[:1] - 1)), count] if count else []
     for first, last in pairwise(bounds):
         some, by_label = boxes[first:last], scores[first:last].T
 
-        def start(label: int, some: Values = some, by_label: Values = by_label) -> Iterator[Detection]:
+        def start(label: int, some: Array = some, by_label: Array = by_label) -> Iterator[Detection]:
             return _of_class(label, lambda chosen: some[chosen, label].T, by_label[label], threshold, suppress)
 
         if threshold < 0 or sigma < 0:
@@ -302,21 +291,18 @@ def box_with_nms_limit(call: Call) -> Sequence[Array]:
         else:
             picks = list(_limited(_best(by_label, threshold, start), limit))
         found = [(first + box, label, score) for box, label, score in picks]
-        kept += sorted(found, key=lambda detection: (detection[1], -detection[2]))
-    index = np.array([box for box, _, _ in kept], np.int64)
-    labels = np.array([label for _, label, _ in kept], np.int64)
-    best = np.array([score for _, _, score in kept], np.float32)
+        detections += sorted(found, key=lambda detection: (detection[1], -detection[2]))
+    index = np.array([box for box, _, _ in detections], np.int64)
+    labels = np.array([label for _, label, _ in detections], np.int64)
+    best = np.array([score for _, _, score in detections], np.float32)
     raw = call["rois"].data.reshape(count, classes, 4)[index, labels]
     return _as_declared(best, call.outs[0]), raw, labels, batches[index]
 
 
-# -- GENERATE_PROPOSALS ----------------------------------------------------------------------------------------------
-
-
 def _proposals_shape(call: Call) -> list[tuple[int, ...]]:
     (batch, height, width, count), anchors, info = call["scores"].dims, call["anchors"].dims, call["image_info"].dims
-    want = (batch, height, width, 4 * count)
-    call.require(call["deltas"].dims == want, f"deltas of {list(want)}", list(call["deltas"].dims), "deltas")
+    expected = (batch, height, width, 4 * count)
+    call.require(call["deltas"].dims == expected, f"deltas of {list(expected)}", list(call["deltas"].dims), "deltas")
     call.require(anchors == (count, 4), f"anchors of [{count}, 4]", list(anchors), "anchors")
     call.require(info == (batch, 2), f"image information of [{batch}, 2]", list(info), "image_info")
     for name in ("height_stride", "width_stride"):
@@ -348,9 +334,9 @@ def _proposals_shape(call: Call) -> list[tuple[int, ...]]:
         Input("nchw", T.BOOL, "true: scores and deltas are NCHW"),
     ],
     outputs=[
-        Output("scores_out", "T", "scores [kept]", like("scores")),
-        Output("rois_out", "M", "boxes [kept, 4]", BOXES_FIXED),
-        Output("batches_out", T.TENSOR_INT32, "image numbers [kept]"),
+        Output("scores_out", "T", "scores [detections]", like("scores")),
+        Output("rois_out", "M", "boxes [detections, 4]", BOXES_FIXED),
+        Output("batches_out", T.TENSOR_INT32, "image numbers [detections]"),
     ],
     shape=_proposals_shape,
     layout=Layout(("scores", "deltas"), outputs=()),
@@ -365,7 +351,7 @@ def generate_proposals(call: Call) -> Sequence[Array]:
     shifted = (shift + anchors).reshape(-1, 4)
     before, after = int(call.scalar("pre_nms_max")), int(call.scalar("post_nms_max"))
     overlap, smallest = np.float32(call.scalar("iou_threshold")), np.float32(call.scalar("min_size"))
-    kept: list[tuple[Values, Values, Values]] = []
+    detections: list[tuple[Array, Array, Array]] = []
     for image in range(batch):
         score = scores[image].reshape(-1)
         order = np.arange(len(score))
@@ -376,12 +362,9 @@ def generate_proposals(call: Call) -> Sequence[Array]:
         sound = (size > smallest).all(axis=1) & (centre < info[image][::-1]).all(axis=1)
         boxes, score = boxes[sound], score[order][sound]
         picks = [pick for pick, _ in _limited(suppression(boxes.T, score, hard(float(overlap))), after)]
-        kept.append((score[picks], boxes[picks], np.full(len(picks), image)))
-    best, boxes, images = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+        detections.append((score[picks], boxes[picks], np.full(len(picks), image)))
+    best, boxes, images = (np.concatenate(parts) for parts in zip(*detections, strict=True))
     return _as_declared(best, call.outs[0]), _as_declared(boxes, call.outs[1]), images
-
-
-# -- DETECTION_POSTPROCESSING ----------------------------------------------------------------------------------------
 
 
 def _detections(call: Call) -> int:
@@ -401,8 +384,8 @@ def _postprocessing_shape(call: Call) -> list[tuple[int, ...]]:
     used = "max_detections_per_class" if call.scalar("regular_nms") else "max_classes_per_detection"
     for name in ("max_detections", used):
         call.require(call.scalar(name) > 0, "a limit above 0", call.scalar(name), name)
-    kept = _detections(call)
-    return [(batch, kept), (batch, kept, 4), (batch, kept), (batch,)]
+    count = _detections(call)
+    return [(batch, count), (batch, count, 4), (batch, count), (batch,)]
 
 
 @operation(
@@ -432,18 +415,18 @@ def _postprocessing_shape(call: Call) -> list[tuple[int, ...]]:
     shape=_postprocessing_shape,
 )
 @prepared("scores", "deltas")
-def detection_postprocessing(call: Call) -> Callable[[Values, Values], Sequence[Values]]:
+def detection_postprocessing(call: Call) -> Callable[[Array, Array], Sequence[Array]]:
     """N158 to N160."""
     anchors = np.ascontiguousarray(call["anchors"].data.T)
     scales = np.array([[call.scalar(f"scale_{axis}")] for axis in "yxhw"], np.float32)
     outs, first_label = [out.dims for out in call.outs], 0 if call.scalar("background_in_labels") else 1
     pick = _by_class(call) if call.scalar("regular_nms") else _by_box(call)
 
-    def postprocess(scores: Values, deltas: Values) -> Sequence[Values]:
+    def postprocess(scores: Array, deltas: Array) -> Sequence[Array]:
         results = [np.zeros(dims, np.float32 if k < 2 else np.int32) for k, dims in enumerate(outs)]
         for image, (by_label, moves) in enumerate(zip(scores.swapaxes(1, 2), deltas, strict=True)):
 
-            def corners(boxes: Values, moves: Values = moves) -> Values:
+            def corners(boxes: Array, moves: Array = moves) -> Array:
                 return _corners(anchors[:, boxes], np.divide(moves[boxes, :4].T, scales, order="C"))
 
             found = pick(corners, by_label)
@@ -458,14 +441,14 @@ def detection_postprocessing(call: Call) -> Callable[[Values, Values], Sequence[
     return postprocess
 
 
-def _corners(anchors: Values, deltas: Values) -> Values:
+def _corners(anchors: Array, deltas: Array) -> Array:
     """N158: y1, x1, y2, x2 of anchors moved and scaled, one row each."""
     centre = anchors[:2] + deltas[:2] * anchors[2:]
     half = np.exp(deltas[2:]) * anchors[2:] / 2
     return np.concatenate([centre - half, centre + half])
 
 
-Pick: TypeAlias = Callable[[Corners, Values], list[Detection]]
+Pick: TypeAlias = Callable[[Corners, Array], list[Detection]]
 """From the corners of an image's boxes and their scores [classes, boxes] to its detections."""
 
 
@@ -474,7 +457,7 @@ def _by_class(call: Call) -> Pick:
     threshold, suppress = np.float32(call.scalar("score_threshold")), hard(call.scalar("iou_threshold"))
     each, limit = int(call.scalar("max_detections_per_class")), int(call.scalar("max_detections"))
 
-    def pick(corners: Corners, scores: Values) -> list[Detection]:
+    def pick(corners: Corners, scores: Array) -> list[Detection]:
         def start(label: int) -> Iterator[Detection]:
             return islice(_of_class(label, corners, scores[label], threshold, suppress), each)
 
@@ -488,7 +471,7 @@ def _by_box(call: Call) -> Pick:
     threshold, overlap = np.float32(call.scalar("score_threshold")), call.scalar("iou_threshold")
     limit, classes = int(call.scalar("max_detections")), int(call.scalar("max_classes_per_detection"))
 
-    def pick(corners: Corners, scores: Values) -> list[Detection]:
+    def pick(corners: Corners, scores: Array) -> list[Detection]:
         foreground = scores[1:]
         first = foreground.argmax(axis=0)
         best = foreground[first, np.arange(len(first))]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from nnbridge.errors import Reason
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     activate,
     activation_range,
+    by_table,
+    every_value,
     fused_activation,
     integer_range,
     is_quant8,
@@ -21,24 +24,21 @@ from nnbridge.operations.arithmetic import (
     quantize_multiplier,
     round_half_away,
 )
-from nnbridge.operations.call import prepared, real_numbers
-from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, types, up_to
+from nnbridge.operations.call import Arg, Call, real_numbers
+from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, operation, tensors, types, up_to
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import broadcast, same_as_input
-from nnbridge.operations.tables import Function, Values, by_table, every_value
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Arg, Call
-
-Combine = Callable[[Values, Values], Values]
+Combine = Callable[[Array, Array], Array]
 """Of two arrays, broadcast against each other."""
 
 PAIRS = 1 << 16
 """How many pairs of 8-bit values there are."""
 
 _ACTIVATION = Input("activation", T.INT32, "fused activation: 0 none, 1 RELU, 2 RELU1, 3 RELU6")
-_FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
+_FLOATS = tensors(FLOAT32=3, FLOAT16=3)
 
 
 def _pair(rank: Any) -> tuple[Input, Input]:
@@ -63,10 +63,10 @@ def _by_pairs(a: Arg, b: Arg, out: Arg, function: Combine, limits: tuple[int, in
     results = function(every.view(a.dtype)[:, None], every.view(b.dtype))
     pairs = np.clip(results, *limits).astype(out.dtype).ravel()
 
-    def look_up(x: Values, y: Values) -> Values:
+    def look_up(x: Array, y: Array) -> Array:
         index = x.view(np.uint8).astype(np.uint16)
         index <<= 8
-        # No index is outside; wrap is the mode that takes the least time.
+        # No index is outside; wrap is the fastest mode.
         return pairs.take(index | y.view(np.uint8), mode="wrap")
 
     return look_up
@@ -82,14 +82,14 @@ def _add_quantised(call: Call, sign: int) -> Combine:
     second *= sign
     multiplier, shift = quantize_multiplier(real_out)
 
-    def add(x: Values, y: Values) -> Values:
+    def add(x: Array, y: Array) -> Array:
         raw = first.take(x.view(np.uint8), mode="wrap") + second.take(y.view(np.uint8), mode="wrap")
         return mbqm(raw, multiplier, shift) + out.zero_point
 
     return add
 
 
-def _at_common_scale(arg: Arg, twice_max: float) -> Values:
+def _at_common_scale(arg: Arg, twice_max: float) -> Array:
     """The first rescaling of all 256 values, by the byte that holds them."""
     values = np.arange(256, dtype=np.uint8).view(arg.dtype).astype(np.int64) - arg.zero_point
     return mbqm(values * (1 << 20), *quantize_multiplier(float(np.float32(arg.scale)) / twice_max))
@@ -102,14 +102,14 @@ def _multiply_quantised(call: Call) -> Combine:
     call.require(real < 1, "input1 scale * input2 scale / output scale below 1", real, "output")
     multiplier, shift = quantize_multiplier(real)
 
-    def multiply(x: Values, y: Values) -> Values:
+    def multiply(x: Array, y: Array) -> Array:
         product = (x.astype(np.int32) - a.zero_point) * (y.astype(np.int32) - b.zero_point)
         return mbqm(product, multiplier, shift) + out.zero_point
 
     return multiply
 
 
-def _divide_integers(a: Values, b: Values) -> Values:
+def _divide_integers(a: Array, b: Array) -> Array:
     """N42: towards minus infinity; 0 for a zero divisor."""
     return np.where(b == 0, 0, a // np.where(b == 0, 1, b))
 
@@ -206,7 +206,7 @@ def _unary(
     summary: str,
     function: Function,
     extra: Sequence[TypeSet] = (),
-    quantised: Callable[[Call], Values] | None = None,
+    quantised: Callable[[Call], Array] | None = None,
 ) -> None:
     @operation(
         code,
@@ -224,8 +224,8 @@ def _unary(
         return function
 
 
-def _rsqrt_quantised(call: Call) -> Values:
-    """N54: of the real value; zero and negative values give the highest result."""
+def _rsqrt_quantised(call: Call) -> Array:
+    """N54: of the real value; the result of zero and negative values is the highest."""
     x, out = call["input"], call.out
     reals = every_value(x).astype(np.float32) * np.float32(x.scale)
     inverse = 1 / np.sqrt(np.where(reals > 0, reals, np.float32(1)))
@@ -233,8 +233,8 @@ def _rsqrt_quantised(call: Call) -> Values:
     return np.where(reals > 0, np.clip(scaled, *integer_range(out)), integer_range(out)[1])
 
 
-_unary(OperationCode.ABS, "Element-wise magnitude.", np.abs, [types(4, T=T.TENSOR_INT32)])
-_unary(OperationCode.NEG, "Element-wise negation.", np.negative, [types(3, T=T.TENSOR_INT32)])
+_unary(OperationCode.ABS, "Element-wise magnitude.", np.abs, tensors(INT32=4))
+_unary(OperationCode.NEG, "Element-wise negation.", np.negative, tensors(INT32=3))
 _unary(OperationCode.EXP, "Element-wise e to the power of x.", np.exp)
 _unary(OperationCode.LOG, "Element-wise natural logarithm.", np.log)
 _unary(OperationCode.SIN, "Element-wise sine of radians.", np.sin)
@@ -243,7 +243,7 @@ _unary(
     OperationCode.RSQRT,
     "Element-wise reciprocal of the square root.",
     lambda x: 1 / np.sqrt(x),
-    [types(7, T=T.TENSOR_QUANT8_ASYMM), types(7, T=T.TENSOR_QUANT8_ASYMM_SIGNED)],
+    tensors(QUANT8_ASYMM=7, QUANT8_ASYMM_SIGNED=7),
     _rsqrt_quantised,
 )
 
@@ -252,7 +252,7 @@ _unary(
     OperationCode.FLOOR,
     since=1,
     summary="Element-wise floor.",
-    types=[types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)],
+    types=tensors(FLOAT32=1, FLOAT16=3),
     inputs=[Input("input", "T", "any values", rank=up_to(4, build=True))],
     outputs=[Output("output", "T", "largest integers not above the input")],
     shape=same_as_input,
@@ -315,8 +315,8 @@ def _extreme(code: OperationCode, summary: str, choose: Combine) -> None:
 def _keeping_the_first(choose: np.ufunc) -> Combine:
     """C++'s std::max and std::min: the first value unless the second is strictly better, also against NaN (N35)."""
 
-    def chosen(a: Values, b: Values) -> Values:
-        result: Values = choose(a, b)
+    def chosen(a: Array, b: Array) -> Array:
+        result: Array = choose(a, b)
         if b.dtype.kind == "f" and (unordered := np.isnan(b)).any():
             return np.where(unordered, a, result)
         return result
@@ -362,7 +362,7 @@ def _logical(code: OperationCode, word: str, combine: Combine) -> None:
         code,
         since=3,
         summary=f"Element-wise logical {word} with broadcast.",
-        types=[types(3, T=T.TENSOR_BOOL8)],
+        types=tensors(BOOL8=3),
         inputs=_pair(at_least(1)),
         outputs=[Output("output", "T", "0 or 1")],
         shape=_broadcast_shape,
@@ -380,7 +380,7 @@ _logical(OperationCode.LOGICAL_OR, "or", np.logical_or)
     OperationCode.LOGICAL_NOT,
     since=3,
     summary="Element-wise logical not.",
-    types=[types(3, T=T.TENSOR_BOOL8)],
+    types=tensors(BOOL8=3),
     inputs=[Input("input", "T", "any non-zero byte is true", rank=at_least(1))],
     outputs=[Output("output", "T", "0 or 1")],
     shape=same_as_input,
@@ -407,27 +407,27 @@ def _select_shape(call: Call) -> tuple[int, ...]:
     summary="Element-wise choice between two tensors.",
     types=[*_FLOATS, types(3, T=_U8), types(4, T=_I8), types(3, T=_I32)],
     inputs=[
-        Input("condition", T.TENSOR_BOOL8, "true takes the first input", rank=at_least(1)),
-        Input("input1", "T", "taken where the condition is true", rank=at_least(1)),
-        Input("input2", "T", "taken elsewhere", rank=at_least(1)),
+        Input("condition", T.TENSOR_BOOL8, "true selects the first input", rank=at_least(1)),
+        Input("input1", "T", "selected where the condition is true", rank=at_least(1)),
+        Input("input2", "T", "selected elsewhere", rank=at_least(1)),
     ],
     outputs=[Output("output", "T", "result; 8-bit values are rescaled to its parameters")],
     shape=_select_shape,
     half="native",
 )
 @prepared("condition", "input1", "input2")
-def select(call: Call) -> Callable[[Values, Values, Values], Values]:
+def select(call: Call) -> Callable[[Array, Array, Array], Array]:
     """Choice by the condition; no broadcast."""
     first, second = (_at_output_scale(call[name], call.out) for name in ("input1", "input2"))
     return lambda condition, x, y: _chosen(condition, first(x), second(y))
 
 
-def _chosen(condition: Values, x: Values, y: Values) -> Values:
+def _chosen(condition: Array, x: Array, y: Array) -> Array:
     """``np.where`` by bits: the time does not depend on how the condition changes from one element to the next."""
     bits = np.dtype(f"i{x.itemsize}")
     # As bytes: NumPy compares booleans with a number as 64-bit integers.
-    taken = np.not_equal(condition.view(np.uint8), np.uint8(0))
-    mask = np.negative(taken.view(np.int8)).astype(bits, copy=False)
+    selected = np.not_equal(condition.view(np.uint8), np.uint8(0))
+    mask = np.negative(selected.view(np.int8)).astype(bits, copy=False)
     result = x.view(bits) ^ y.view(bits)
     result &= mask
     result ^= y.view(bits)
@@ -456,7 +456,7 @@ def prelu(call: Call) -> Combine:
     positive = quantize_multiplier(float(np.float32(np.float32(x.scale) / np.float32(out.scale))))
     negative = quantize_multiplier(product_multiplier(x.scale, alpha.scale, out.scale))
 
-    def scaled(values: Values, slopes: Values) -> Values:
+    def scaled(values: Array, slopes: Array) -> Array:
         value = values.astype(np.int32) - x.zero_point
         product = value * (slopes.astype(np.int32) - alpha.zero_point)
         return np.where(value >= 0, mbqm(value, *positive), mbqm(product, *negative)) + out.zero_point

@@ -1,27 +1,25 @@
-"""From a declaration to an answer: resolve the outputs of one call, run its reference kernel.
+"""From a declaration to results: resolve the outputs of one call, prepare or run its kernel.
 
-The executor, static shape inference and the tests come through here, so that what every kernel may rely on is
-laid down once: required operands are present, ranks are as declared, the NCHW flag is gone (data comes as NHWC), float16
-is widened unless the kernel asked for it, and results are converted to the output's element type.
+Kernels may rely on what is done here: required operands are present, ranks are as declared, data comes as NHWC (the NCHW flag is
+gone), float16 is widened unless the declaration says ``native``, and results are converted to the output's element type.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason
-from nnbridge.operations.call import Arg, Call, Compute
+from nnbridge.model import Array
+from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import DATA_DEPENDENT, OperationDef
-from nnbridge.operations.matching import match
-from nnbridge.types import OperandCode, type_name
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
+from nnbridge.operations.kernels import Compute, InPlace, Prepared, Tier, select
+from nnbridge.operations.matching import Match, match
+from nnbridge.types import OperandCode
 
 _TO_NHWC = (0, 2, 3, 1)
 _TO_NCHW = (0, 3, 1, 2)
@@ -29,12 +27,12 @@ _MAX_BYTES = 2**32 - 1
 _HALF = (OperandCode.TENSOR_FLOAT16, OperandCode.FLOAT16)
 
 
-def make_call(definition: OperationDef, inputs: Sequence[Arg], outputs: Sequence[Arg]) -> Call:
-    """The call for these operands; BAD_DATA with a reason if no signature fits."""
-    found = match(definition, [a.type for a in inputs], [a.type for a in outputs])
+def make_call(definition: OperationDef, inputs: Sequence[Arg], outputs: Sequence[Arg], matched: Match | None = None) -> Call:
+    """The call for these operands; BAD_DATA with a reason if no signature fits. ``matched`` saves matching them again."""
+    found = matched or match(definition, [a.type for a in inputs], [a.type for a in outputs])
     if isinstance(found, Reason):
         raise BadDataError(found)
-    return Call(definition, found.signature, inputs, outputs)
+    return Call(definition, found.signature, tuple(inputs), tuple(outputs))
 
 
 def check(call: Call) -> None:
@@ -47,16 +45,15 @@ def check(call: Call) -> None:
                 raise error(Reason("a value", "none", definition.name, declared.name))
             continue
         if not definition.zero_sized and 0 in arg.dims:
-            raise error(Reason("no zero-sized input", list(arg.dims).__str__(), definition.name, declared.name))
+            raise error(Reason("no zero-sized input", str(list(arg.dims)), definition.name, declared.name))
         if declared.rank is not None and not declared.rank.admits(arg.rank):
             call.fail(f"rank {declared.rank}", arg.rank, declared.name)
 
 
-def resolve(call: Call) -> list[Arg]:
-    """The outputs with the dimensions and quantisation that the operation computes.
+def resolve(call: Call) -> tuple[Arg, ...]:
+    """The outputs with the dimensions and quantisation that the operation computes, without values.
 
-    A dimension that only the kernel's result knows is -1. Raises NeedsValue if the rule asks for a value that is
-    not known yet. Outputs carry no value.
+    A dimension that only the kernel's result knows is -1. NeedsValue if the shape rule reads a value that is not known yet.
     """
     check(call)
     inner = _to_nhwc(call)
@@ -64,10 +61,10 @@ def resolve(call: Call) -> list[Arg]:
     shapes = answer if isinstance(answer, list) else [answer]
     if inner is not call and call.definition.layout is not None:
         for i in call.definition.layout.outputs:
-            shapes[i] = tuple(shapes[i][axis] for axis in _TO_NCHW)
-    expanded = _declared_outputs(call)
+            shapes[i] = _permuted(shapes[i], _TO_NCHW)
+    declared_outputs = call.definition.expand_outputs(len(call.outs)) or ()
     resolved = []
-    for declared, out, dims in zip(expanded, call.outs, shapes, strict=True):
+    for declared, out, dims in zip(declared_outputs, call.outs, shapes, strict=True):
         scale, zero_point = out.scale, out.zero_point
         rule = declared.quantisation
         if rule.like is not None:
@@ -75,157 +72,167 @@ def resolve(call: Call) -> list[Arg]:
             scale, zero_point = source.scale, source.zero_point
         elif out.type in rule.fixed:
             scale, zero_point = rule.fixed[OperandCode(out.type)]
-        made = out.replace(dims=tuple(int(d) for d in dims), scale=scale, zero_point=zero_point, value=None)
-        _require_size(call, made)
-        resolved.append(made)
-    return resolved
-
-
-def _require_size(call: Call, out: Arg) -> None:
-    """OP_FAILED for an output of more than 2**32 - 1 bytes (fact E35)."""
-    elements = math.prod(out.dims)
-    # Nothing smaller can be too large: elements have 8 bytes at most.
-    if elements >= _MAX_BYTES // 8 and elements * out.dtype.itemsize > _MAX_BYTES:
-        rule = f"an output of {_MAX_BYTES} bytes at most"
-        raise OpFailedError(Reason(rule, str(list(out.dims)), call.definition.name))
+        dims = tuple(int(d) for d in dims)
+        elements = math.prod(dims)
+        # Nothing smaller can be too large: elements have 8 bytes at most (fact E35).
+        if elements >= _MAX_BYTES // 8 and elements * out.dtype.itemsize > _MAX_BYTES:
+            call.fail(f"an output of {_MAX_BYTES} bytes at most", list(dims))
+        resolved.append(out.replace(dims=dims, scale=scale, zero_point=zero_point, value=None))
+    return tuple(resolved)
 
 
 def evaluate(call: Call) -> list[Arg]:
-    """Resolve the outputs and run the reference kernel; the outputs come back with values and true dimensions."""
-    call.outs = resolve(call)
+    """Resolve the outputs and run the reference kernel; the outputs are returned with values and true dimensions."""
+    call = replace(call, outs=resolve(call))
     with np.errstate(all="ignore"):
-        return run_kernel(call)
+        results = run_kernel(call)
+    return [out.with_value(result, result.shape) for out, result in zip(call.outs, results, strict=True)]
 
 
-def run_kernel(call: Call) -> list[Arg]:
-    """Run the reference kernel of a call whose outputs are resolved, with NumPy's warnings off."""
+def run_kernel(call: Call) -> list[Array]:
+    """The results of the reference kernel for a call whose outputs are resolved, with NumPy's warnings off."""
     if all(0 in out.dims for out in call.outs) and call.outs:
-        return [out.replace(value=np.zeros(out.dims, out.dtype)) for out in call.outs]
-    inner = _to_nhwc(call)
-    if call.definition.half == "widen":
-        inner = _widen(inner)
-    answer = _answer(inner)
-    results: list[npt.NDArray[Any]] = [answer] if isinstance(answer, np.ndarray) else list(answer)
-    if inner.definition.layout is not None and _is_nchw(call):
-        for i in inner.definition.layout.outputs:
-            results[i] = results[i].transpose(_TO_NCHW)
-    return [_finish(call, out, result) for out, result in zip(call.outs, results, strict=True)]
-
-
-def runs_directly(call: Call) -> bool:
-    """True if the kernel takes the resolved call as it is: NHWC, nothing to widen, something to compute."""
-    widened = call.definition.half == "widen" and any(arg.type in _HALF for arg in call.args)
-    return not widened and not _is_nchw(call) and not any(0 in out.dims for out in call.outs)
-
-
-def run_directly(call: Call) -> list[npt.NDArray[Any]]:
-    """The results of :func:`run_kernel` for a call that :func:`runs_directly`."""
-    answer = _answer(call)
-    if isinstance(answer, np.ndarray):
-        return [converted(call, call.outs[0], answer)]
-    return [converted(call, out, result) for out, result in zip(call.outs, answer, strict=True)]
-
-
-def _answer(call: Call) -> Any:
-    """What the kernel makes of a call; OP_FAILED where parameters, such as products of scales, exceed what floats hold."""
+        return [np.zeros(out.dims, out.dtype) for out in call.outs]
+    inner = _widened(_to_nhwc(call))
+    kernel = call.definition.kernel
     try:
-        return call.definition.kernel(call)
+        if isinstance(kernel, Prepared):
+            second = kernel.first_part(inner)
+            assert second is not None, f"{call.definition.name}: a reference kernel computes every call"
+            compute = second.allocating(_buffers(inner)) if isinstance(second, InPlace) else second
+            answer = compute(*(inner.args[i].data for i in kernel.positions(inner)))
+        else:
+            answer = kernel(inner)
     except OverflowError as error:
+        # Parameters, such as products of scales, exceed what floats hold.
         raise OpFailedError(Reason("parameters whose products floats hold", str(error), call.definition.name)) from error
+    return _finished(call, answer, _nchw_outputs(call))
 
 
-def _finish(call: Call, out: Arg, result: npt.NDArray[Any]) -> Arg:
-    """The output with a kernel's result."""
-    return out.with_value(converted(call, out, result), result.shape)
+def prepare(call: Call, highest: Tier) -> tuple[list[int], Callable[..., Sequence[Array]] | InPlace] | None:
+    """The second part of the call's kernel of the highest tier up to this one, and the positions of its data among the arguments.
 
-
-def converted(call: Call, out: Arg, result: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Check a kernel's result against the resolved output and convert it to the output's element type."""
-    if result.shape != out.dims and not _fits(out.dims, result.shape):
-        # Declared dimensions of what depends on the data may be wrong.
-        raise OpFailedError(Reason(f"an output of {list(out.dims)}", str(list(result.shape)), call.definition.name))
-    dtype = out.dtype
-    if result.dtype != dtype:
-        result = result.astype(dtype)
-    return result if result.flags.c_contiguous else np.ascontiguousarray(result)
-
-
-def finished(call: Call, compute: Compute) -> Callable[..., Sequence[npt.NDArray[Any]]]:
-    """The second part of a prepared kernel, with its results as :func:`converted` makes them. Small operations spend their time
-    here: what results should be is looked up once, and those that are so are passed on.
+    None if there is none: values decide, or the call is refused, which :func:`run_kernel` reports. The outputs must be resolved.
     """
-    wanted = [(out.dims, out.dtype) for out in call.outs]
-    if len(call.definition.outputs) == 1 and not call.definition.outputs[-1].repeat:
-        return _finished_one(call, compute)
+    inner = _widened(_to_nhwc(call))
+    found = select(inner, highest)
+    if found is None:
+        return None
+    kernel, second = found
+    positions = kernel.positions(call)
+    if inner is call:
+        return positions, second if isinstance(second, InPlace) else _checked(call, second)
+    compute = second.allocating(_buffers(inner)) if isinstance(second, InPlace) else second
+    nchw = _nchw_outputs(call)
+    adapters = [_adapter(call, i) for i in positions]
 
-    def several(*data: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
-        results: Any = compute(*data)
-        for result, (dims, dtype) in zip(results, wanted, strict=True):
+    def adapted(*data: Array) -> Sequence[Array]:
+        return _finished(call, compute(*(adapt(x) for adapt, x in zip(adapters, data, strict=True))), nchw)
+
+    return positions, adapted
+
+
+def _adapter(call: Call, position: int) -> Callable[[Array], Array]:
+    """What brings an argument's data to the form that the kernel computes in."""
+    layout = call.definition.layout
+    nhwc = layout is not None and is_nchw(call) and call.names[position] in layout.inputs
+    wide = call.definition.half == "widen" and call.args[position].type in _HALF
+
+    def adapt(x: Array) -> Array:
+        x = np.ascontiguousarray(x.transpose(_TO_NHWC)) if nhwc else x
+        return x.astype(np.float32) if wide else x
+
+    return adapt
+
+
+def _checked(call: Call, compute: Compute) -> Callable[..., Sequence[Array]]:
+    """A second part with its results as :func:`_finished` leaves them. Small operations spend their time here: what results
+    should be is looked up once, and those that are so are passed on.
+    """
+    expected = [(out.dims, out.dtype) for out in call.outs]
+    if len(call.definition.outputs) == 1 and not call.definition.outputs[-1].repeat:
+        dims, dtype = expected[0]
+
+        def one(*data: Array) -> Sequence[Array]:
+            result: Any = compute(*data)
             if result.shape != dims or result.dtype != dtype or not result.flags.c_contiguous:
-                return [converted(call, out, result) for out, result in zip(call.outs, results, strict=True)]
+                return _finished(call, result)
+            return (result,)
+
+        return one
+
+    def several(*data: Array) -> Sequence[Array]:
+        results: Any = compute(*data)
+        for result, (dims, dtype) in zip(results, expected, strict=True):
+            if result.shape != dims or result.dtype != dtype or not result.flags.c_contiguous:
+                return _finished(call, results)
         return results
 
     return several
 
 
-def _finished_one(call: Call, compute: Compute) -> Callable[..., Sequence[npt.NDArray[Any]]]:
-    dims, dtype = call.out.dims, call.out.dtype
-
-    def one(*data: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
-        result: Any = compute(*data)
-        if result.shape != dims or result.dtype != dtype or not result.flags.c_contiguous:
-            result = converted(call, call.out, result)
-        return (result,)
-
-    return one
-
-
-def _fits(declared: tuple[int, ...], found: tuple[int, ...]) -> bool:
-    return len(declared) == len(found) and all(d in (DATA_DEPENDENT, f) for d, f in zip(declared, found, strict=True))
-
-
-def _declared_outputs(call: Call) -> list[Any]:
-    """The declared output that stands behind each output operand."""
-    outputs = call.definition.outputs
-    if outputs and outputs[-1].repeat:
-        return [*outputs[:-1], *[outputs[-1]] * (len(call.outs) - len(outputs) + 1)]
-    return list(outputs[: len(call.outs)])
+def _finished(call: Call, answer: Any, nchw: Sequence[int] = ()) -> list[Array]:
+    """A kernel's results checked against the resolved outputs, and converted to their element types and layout."""
+    results: list[Array] = [answer] if isinstance(answer, np.ndarray) else list(answer)
+    for i in nchw:
+        results[i] = results[i].transpose(_TO_NCHW)
+    finished = []
+    for out, result in zip(call.outs, results, strict=True):
+        same_rank = len(out.dims) == result.ndim
+        if not (same_rank and all(d in (DATA_DEPENDENT, found) for d, found in zip(out.dims, result.shape, strict=True))):
+            # Declared dimensions of what depends on the data may be wrong.
+            call.fail(f"an output of {list(out.dims)}", list(result.shape))
+        finished.append(np.asarray(result, out.dtype, order="C"))
+    return finished
 
 
-def _is_nchw(call: Call) -> bool:
+def is_nchw(call: Call) -> bool:
+    """True if the data of the call's layout comes as NCHW."""
+    return call.definition.layout is not None and call.get("nchw") is not None and bool(call.scalar("nchw"))
+
+
+def _nchw_outputs(call: Call) -> Sequence[int]:
     layout = call.definition.layout
-    return layout is not None and call.get(layout.flag) is not None and bool(call.scalar(layout.flag))
+    return layout.outputs if layout is not None and is_nchw(call) else ()
+
+
+def _buffers(call: Call) -> list[tuple[tuple[int, ...], Any]]:
+    """Shape and element type of the outputs as the kernel computes them."""
+    wide = call.definition.half == "widen"
+    return [(out.dims, np.float32 if wide and out.type in _HALF else out.dtype) for out in call.outs]
+
+
+def _permuted(dims: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dims[axis] for axis in order)
 
 
 def _to_nhwc(call: Call) -> Call:
-    """The same call with the layout's inputs and outputs seen as NHWC."""
+    """The same call with the layout's inputs and outputs seen as NHWC; the call itself where they are so already."""
     layout = call.definition.layout
-    if layout is None or not _is_nchw(call):
+    if layout is None or not is_nchw(call):
         return call
-    flipped = []
-    for arg in call.args:
-        if arg.name not in layout.inputs or not arg.present:
-            flipped.append(arg.replace())
-            continue
-        call.require(arg.rank == 4, "rank 4 for NCHW data", arg.rank, arg.name)
-        value: Array | None = None if arg.value is None else np.ascontiguousarray(arg.value.transpose(_TO_NHWC))
-        flipped.append(arg.replace(dims=tuple(arg.dims[axis] for axis in _TO_NHWC), value=value))
-    outs = [out.replace() for out in call.outs]
+    args = list(call.args)
+    for i, (name, arg) in enumerate(zip(call.names, call.args, strict=True)):
+        if name in layout.inputs and arg.present:
+            call.require(arg.rank == 4, "rank 4 for NCHW data", arg.rank, name)
+            value = None if arg.value is None else np.ascontiguousarray(arg.value.transpose(_TO_NHWC))
+            args[i] = arg.with_value(value, _permuted(arg.dims, _TO_NHWC))
+    outs = list(call.outs)
     for i in layout.outputs:
-        if len(outs[i].dims) == 4:
-            outs[i] = outs[i].replace(dims=tuple(outs[i].dims[axis] for axis in _TO_NHWC))
-    return call.with_args(flipped, outs)
+        if outs[i].rank == 4:
+            outs[i] = outs[i].replace(dims=_permuted(outs[i].dims, _TO_NHWC))
+    return replace(call, args=tuple(args), outs=tuple(outs))
 
 
-def _widen(call: Call) -> Call:
-    """The same call with float16 values in float32."""
-    if not any(arg.type in _HALF for arg in call.args):
+def _widened(call: Call) -> Call:
+    """The same call with float16 values in float32; the call itself where there are none or it is ``native``."""
+    if call.definition.half != "widen" or not any(arg.type in _HALF for arg in call.args):
         return call
-    args = [
-        arg.replace(value=arg.value.astype(np.float32)) if arg.type in _HALF and arg.value is not None else arg.replace()
+    args = (
+        arg.with_value(arg.value.astype(np.float32), arg.dims) if arg.type in _HALF and arg.value is not None else arg
         for arg in call.args
-    ]
-    return call.with_args(args)
+    )
+    return replace(call, args=tuple(args))
 
 
 def merge_dims(declared: tuple[int, ...], computed: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -235,13 +242,8 @@ def merge_dims(declared: tuple[int, ...], computed: tuple[int, ...]) -> tuple[in
     if len(declared) != len(computed):
         return None
     merged = []
-    for want, got in zip(declared, computed, strict=True):
-        if want not in (0, got) and got != DATA_DEPENDENT:
+    for fixed, found in zip(declared, computed, strict=True):
+        if fixed not in (0, found) and found != DATA_DEPENDENT:
             return None
-        merged.append(want if got == DATA_DEPENDENT else got)
+        merged.append(fixed if found == DATA_DEPENDENT else found)
     return tuple(merged)
-
-
-def describe(arg: Arg) -> str:
-    """Type and dimensions for messages."""
-    return f"{type_name(arg.type)}{list(arg.dims)}"

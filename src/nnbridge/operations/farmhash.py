@@ -67,12 +67,7 @@ def _up_to_16(rows: npt.NDArray[np.uint8], length: int) -> U64:
 
 def _ends(rows: npt.NDArray[np.uint8], length: int, first: np.uint64) -> tuple[U64, U64, U64, U64]:
     multiplier = _multiplier(length)
-    return (
-        _word(rows, 0) * first,
-        _word(rows, 8),
-        _word(rows, length - 8) * multiplier,
-        _word(rows, length - 16) * _K2,
-    )
+    return (_word(rows, 0) * first, _word(rows, 8), _word(rows, length - 8) * multiplier, _word(rows, length - 16) * _K2)
 
 
 def _up_to_32(rows: npt.NDArray[np.uint8], length: int) -> U64:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import INT32_MAX, INT32_MIN, clz32, rdbp, srdhm, srdhm16
-
-Ints = npt.NDArray[Any]
 
 _EXP_MINUS_EIGHTH = 1895147668
 _THIRD = 715827883
@@ -35,13 +33,13 @@ class _Width:
         self.mul = srdhm if bits == 32 else srdhm16
 
     def constant(self, raw32: int) -> int:
-        """A constant given as a 32-bit raw, at this width."""
+        """A constant of a 32-bit raw value, at this width."""
         return raw32 if self.bits == 32 else int(rdbp(np.int64(raw32), 16))
 
-    def saturate(self, raw: Ints) -> Ints:
+    def saturate(self, raw: Array) -> Array:
         return max(self.low, min(raw, self.high)) if isinstance(raw, int) else np.clip(raw, self.low, self.high)
 
-    def rescale(self, raw: Ints, source: int, target: int) -> Ints:
+    def rescale(self, raw: Array, source: int, target: int) -> Array:
         """Other integer bits: fewer shift left with saturation, more round."""
         if target >= source:
             return rdbp(raw, target - source)
@@ -51,7 +49,7 @@ class _Width:
 _W32, _W16 = _Width(32), _Width(16)
 
 
-def _exp_quarter(a: Ints, w: _Width) -> Ints:
+def _exp_quarter(a: Array, w: _Width) -> Array:
     """exp on [-1/4, 0), no integer bits (N16)."""
     x = a + (1 << (w.bits - 4))
     x2 = w.mul(x, x)
@@ -62,7 +60,7 @@ def _exp_quarter(a: Ints, w: _Width) -> Ints:
     return w.saturate(eighth + w.mul(eighth, x + inner))
 
 
-def exp_on_negative(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
+def exp_on_negative(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
     """exp of raws that are at most 0; the result has no integer bits (N17)."""
     w = _W32 if bits == 32 else _W16
     a = np.asarray(raw, w.dtype)
@@ -73,14 +71,14 @@ def exp_on_negative(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> In
     remainder = rest - a
     for exponent, multiplier in _EXP_STEPS:
         if integer_bits > exponent:
-            taken = (remainder & (1 << (fraction + exponent))) != 0
-            result = np.where(taken, w.mul(result, w.constant(multiplier)), result)
+            bit_set = (remainder & (1 << (fraction + exponent))) != 0
+            result = np.where(bit_set, w.mul(result, w.constant(multiplier)), result)
     if integer_bits > 5:
         result = np.where(a < -(1 << (fraction + 5)), 0, result)
     return np.where(a == 0, w.high, result)
 
 
-def _half_reciprocal(raw: Ints, w: _Width) -> Ints:
+def _half_reciprocal(raw: Array, w: _Width) -> Array:
     """Half of 1 / (1 + x) times two integer bits: y of N18, for x in [0, 1] without integer bits."""
     # The sum is never negative, so that half of it rounds by one more before the shift.
     half = (raw + w.high + 1) >> 1
@@ -93,14 +91,14 @@ def _half_reciprocal(raw: Ints, w: _Width) -> Ints:
     return y
 
 
-def one_over_one_plus_x(raw: npt.ArrayLike, bits: int = 32) -> Ints:
-    """1 / (1 + x) for x in [0, 1]; argument and result without integer bits. One of Python's integers gives one."""
+def one_over_one_plus_x(raw: npt.ArrayLike, bits: int = 32) -> Array:
+    """1 / (1 + x) for x in [0, 1]; argument and result without integer bits. Of one of Python's integers the result is one."""
     w = _W32 if bits == 32 else _W16
     # Half of the sum was inverted, so that y is twice the result: one integer bit less.
     return w.rescale(_half_reciprocal(raw if isinstance(raw, int) else np.asarray(raw, w.dtype), w), 1, 0)
 
 
-def logistic(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
+def logistic(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
     """1 / (1 + exp(-x)); the result has no integer bits."""
     w = _W32 if bits == 32 else _W16
     a = np.asarray(raw, w.dtype)
@@ -109,7 +107,7 @@ def logistic(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
     return np.where(a == 0, 1 << (bits - 2), result)
 
 
-def tanh(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
+def tanh(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
     """Hyperbolic tangent; the result has no integer bits."""
     w = _W32 if bits == 32 else _W16
     a = np.asarray(raw, w.dtype)
@@ -121,18 +119,18 @@ def tanh(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Ints:
     return np.where(a == 0, 0, np.where(a < 0, -result, result))
 
 
-def logistic16(raw: npt.ArrayLike, integer_bits: int = 3) -> Ints:
+def logistic16(raw: npt.ArrayLike, integer_bits: int = 3) -> Array:
     """:func:`logistic` on 16-bit raws."""
     return _table16(logistic, integer_bits)[np.asarray(raw)]
 
 
-def tanh16(raw: npt.ArrayLike, integer_bits: int = 3) -> Ints:
+def tanh16(raw: npt.ArrayLike, integer_bits: int = 3) -> Array:
     """:func:`tanh` on 16-bit raws."""
     return _table16(tanh, integer_bits)[np.asarray(raw)]
 
 
 @functools.cache
-def _table16(function: Callable[[npt.ArrayLike, int, int], Ints], integer_bits: int) -> Ints:
+def _table16(function: Callable[[npt.ArrayLike, int, int], Array], integer_bits: int) -> Array:
     """A function of every 16-bit raw; as in Python, those of negative raws are counted from the end."""
     raws = np.arange(1 << 16).astype(np.uint16).view(np.int16)
     results = np.asarray(function(raws, integer_bits, 16))
@@ -140,16 +138,16 @@ def _table16(function: Callable[[npt.ArrayLike, int, int], Ints], integer_bits: 
     return results
 
 
-def _high(a: Ints, b: Ints | int) -> Ints:
+def _high(a: Array, b: Array | int) -> Array:
     """:func:`srdhm` where nothing overflows, of arrays that are int64 already."""
-    product: Ints = a * b
+    product: Array = a * b
     product += 1 << 30
     product >>= 31
     return product
 
 
-def inverse_sqrt_multiplier(values: npt.ArrayLike) -> tuple[Ints, Ints]:
-    """1 / sqrt(s) of int32 values as multiplier and shift for ``mbqm`` (N82); s of 1 or less gives one."""
+def inverse_sqrt_multiplier(values: npt.ArrayLike) -> tuple[Array, Array]:
+    """1 / sqrt(s) of int32 values as multiplier and shift for ``mbqm`` (N82); for s of 1 or less it is one."""
     s = np.asarray(values, np.int64)
     small = s <= 1
     x = np.where(small, 4, s)
@@ -171,7 +169,4 @@ def inverse_sqrt_multiplier(values: npt.ArrayLike) -> tuple[Ints, Ints]:
     multiplier = srdhm(y, 1518500250)
     multiplier = np.where(shift < 0, multiplier << np.maximum(-shift, 0), multiplier)
     shift = np.maximum(shift, 0)
-    return (
-        np.where(small, INT32_MAX, np.clip(multiplier, INT32_MIN, INT32_MAX)),
-        np.where(small, 0, -shift),
-    )
+    return (np.where(small, INT32_MAX, np.clip(multiplier, INT32_MIN, INT32_MAX)), np.where(small, 0, -shift))

@@ -5,34 +5,25 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.operations.call import prepared
-from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, rank, types
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
+from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, rank, tensors, types
 from nnbridge.operations.farmhash import fingerprint64
+from nnbridge.operations.kernels import prepared
 from nnbridge.operations.philox import uniform
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 
 @operation(
     OperationCode.EMBEDDING_LOOKUP,
     since=1,
     summary="Rows of a table by number.",
-    types=[
-        types(1, T=T.TENSOR_FLOAT32),
-        types(3, T=T.TENSOR_INT32),
-        types(3, T=T.TENSOR_QUANT8_ASYMM),
-        types(4, T=T.TENSOR_FLOAT16),
-        types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-    ],
+    types=tensors(FLOAT32=1, INT32=3, QUANT8_ASYMM=3, FLOAT16=4, QUANT8_ASYMM_SIGNED=4),
     inputs=[
         Input("lookups", T.TENSOR_INT32, "row numbers", rank=rank(1)),
         Input("values", "T", "the table, rows first", rank=at_least(2)),
@@ -68,7 +59,7 @@ def _hashtable_shape(call: Call) -> list[tuple[int, ...]]:
     OperationCode.HASHTABLE_LOOKUP,
     since=1,
     summary="Rows of a table by key.",
-    types=[types(1, T=T.TENSOR_FLOAT32), types(1, T=T.TENSOR_INT32), types(1, T=T.TENSOR_QUANT8_ASYMM)],
+    types=tensors(FLOAT32=1, INT32=1, QUANT8_ASYMM=1),
     inputs=[
         Input("lookups", T.TENSOR_INT32, "keys to look up", rank=rank(1)),
         Input("keys", T.TENSOR_INT32, "the table's keys in ascending order", rank=rank(1)),
@@ -84,10 +75,10 @@ def _hashtable_shape(call: Call) -> list[tuple[int, ...]]:
 )
 def hashtable_lookup(call: Call) -> Sequence[Array]:
     """Binary search (N174)."""
-    wanted, keys, table = call["lookups"].data, call["keys"].data, call["values"].data
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    hits = keys[place] == wanted
-    rows = table[place]
+    lookups, keys, table = call["lookups"].data, call["keys"].data, call["values"].data
+    index = np.minimum(np.searchsorted(keys, lookups), len(keys) - 1)
+    hits = keys[index] == lookups
+    rows = table[index]
     rows[~hits] = 0
     return rows, hits
 
@@ -159,15 +150,15 @@ def _multinomial_shape(call: Call) -> tuple[int, ...]:
     return call["logits"].dims[0], samples
 
 
-def _first_above(sorted_rows: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """In each row, the first place whose value exceeds each wanted one, or the row's length: a binary search of all at once."""
-    low = np.zeros(wanted.shape, np.int64)
-    high = np.full(wanted.shape, sorted_rows.shape[1])
+def _first_above(sorted_rows: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """In each row, the first index whose value exceeds each target, or the row's length: a binary search of all at once."""
+    low = np.zeros(targets.shape, np.int64)
+    high = np.full(targets.shape, sorted_rows.shape[1])
     for _ in range(sorted_rows.shape[1].bit_length()):
         middle = (low + high) // 2
         # Where the search has ended, the middle may lie past the row; what is read there changes nothing.
         read = np.take_along_axis(sorted_rows, np.minimum(middle, sorted_rows.shape[1] - 1), axis=1)
-        above, open_ = read > wanted, low < high
+        above, open_ = read > targets, low < high
         high = np.where(open_ & above, middle, high)
         low = np.where(open_ & ~above, middle + 1, low)
     return low
@@ -177,7 +168,7 @@ def _first_above(sorted_rows: npt.NDArray[np.float64], wanted: npt.NDArray[np.fl
     OperationCode.RANDOM_MULTINOMIAL,
     since=3,
     summary="Class numbers drawn with the probabilities of softmax(logits).",
-    types=[types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)],
+    types=tensors(FLOAT32=3, FLOAT16=3),
     inputs=[
         Input("logits", "T", "unnormalised log-probabilities [batch, classes]", rank=rank(2)),
         Input("samples", T.INT32, "draws for each row"),

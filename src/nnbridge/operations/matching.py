@@ -1,16 +1,17 @@
-"""Which signature and type set of a declaration some operand types fit, and why they fit none."""
+"""Which signature and type set of a declaration fit some operand types, or why none does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from nnbridge.errors import Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
 from nnbridge.operations import definition as definition_of
 from nnbridge.operations.declaration import Input, OperationDef, Output, Signature, TypeRef, TypeSet
-from nnbridge.types import OperandCode
+from nnbridge.types import OperandCode, is_extension
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +24,30 @@ class Match:
 
 
 def match(definition: OperationDef, inputs: Sequence[int], outputs: Sequence[int]) -> Match | Reason:
-    """The fitting signature and type set of lowest feature level, or the reason why none fits."""
+    """The fitting signature and type set of lowest feature level, or the reason why none fits.
+
+    Networks repeat the same few combinations of types, so answers are cached. What names an extension type is not: the prefix
+    in its code stands for another extension once the process registers it so.
+    """
+    find = _match if any(is_extension(code) for code in (*inputs, *outputs)) else _cached_match
+    return find(definition, tuple(inputs), tuple(outputs))
+
+
+def _match(definition: OperationDef, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Match | Reason:
     forms = [s for s in definition.signatures if s.admits(len(inputs))]
     if not forms:
         return Reason(f"{_counts(definition)} inputs", str(len(inputs)), definition.name)
-    declared_outputs = _expand_outputs(definition, len(outputs))
+    declared_outputs = definition.expand_outputs(len(outputs))
     if declared_outputs is None:
         return Reason(f"{_output_counts(definition)} outputs", str(len(outputs)), definition.name)
     best: Match | None = None
     misfit: tuple[int, Reason] | None = None
     for form in forms:
-        declared_inputs = form.expand(len(inputs))
+        declared: list[Input | Output] = [*form.expand(len(inputs)), *declared_outputs]
         for type_set in definition.types:
-            broken = _misfit(definition, declared_inputs, declared_outputs, inputs, outputs, type_set)
+            broken = _misfit(definition, declared, (*inputs, *outputs), type_set)
             if broken is not None:
-                # The combination that fits longest is the one whose refusal helps most.
+                # The refusal of the combination that fits longest helps most.
                 misfit = broken if misfit is None or broken[0] > misfit[0] else misfit
                 continue
             level = max(definition.since, type_set.level, form.level(len(inputs)))
@@ -48,7 +58,10 @@ def match(definition: OperationDef, inputs: Sequence[int], outputs: Sequence[int
     if best is not None:
         return best
     assert misfit is not None
-    return _widest(definition, forms, inputs, misfit)
+    return _widest(definition, forms, len(inputs), *misfit)
+
+
+_cached_match = lru_cache(maxsize=4096)(_match)
 
 
 def input_places(model: Model, operation: Operation) -> dict[str, int]:
@@ -72,52 +85,36 @@ def allowed_types(definition: OperationDef, reference: TypeRef) -> list[OperandC
 
 
 def _misfit(
-    definition: OperationDef,
-    declared_inputs: list[Input],
-    declared_outputs: list[Output],
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    type_set: TypeSet,
+    definition: OperationDef, declared: Sequence[Input | Output], codes: Sequence[int], types: TypeSet
 ) -> tuple[int, Reason] | None:
-    """How many operands fit before the first that does not, and that one's reason; None if all fit."""
-    declarations: list[Input | Output] = [*declared_inputs, *declared_outputs]
-    pairs = zip(declarations, [*inputs, *outputs], strict=True)
-    for place, (declared, code) in enumerate(pairs):
-        want = type_set.types.get(declared.type, declared.type) if isinstance(declared.type, str) else declared.type
-        if want not in ("*", code):
-            name = want.name if isinstance(want, OperandCode) else str(want)
-            return place, Reason(name, TYPES.readable(code), definition.name, declared.name)
+    """The first operand that does not fit: its position and the reason; None if all fit."""
+    for position, (operand, code) in enumerate(zip(declared, codes, strict=True)):
+        required = types.types.get(operand.type, operand.type) if isinstance(operand.type, str) else operand.type
+        if required not in ("*", code):
+            name = required.name if isinstance(required, OperandCode) else str(required)
+            return position, Reason(name, TYPES.readable(code), definition.name, operand.name)
     return None
 
 
-def _widest(definition: OperationDef, forms: list[Signature], inputs: Sequence[int], misfit: tuple[int, Reason]) -> Reason:
-    """The reason of the misfit with all the types that some set would have admitted at that place."""
-    place, reason = misfit
-    admitted: set[str] = set()
-    for form in forms:
-        expanded = form.expand(len(inputs))
-        if place < len(expanded) and expanded[place].name == reason.operand:
-            admitted |= {t.name for t in allowed_types(definition, expanded[place].type)}
-    if place == 0 and admitted:
-        return Reason(" or ".join(sorted(admitted)), reason.found, reason.operation, reason.operand)
-    return reason
-
-
-def _expand_outputs(definition: OperationDef, count: int) -> list[Output] | None:
-    declared = definition.outputs
-    if definition.output_counts is not None:
-        return list(declared[:count]) if count in definition.output_counts else None
-    if declared and declared[-1].repeat:
-        return [*declared[:-1], *[declared[-1]] * (count - len(declared) + 1)] if count >= len(declared) else None
-    return list(declared) if count == len(declared) else None
+def _widest(definition: OperationDef, forms: list[Signature], count: int, position: int, reason: Reason) -> Reason:
+    """The refusal of a first operand with all the types that some set would have admitted there."""
+    expanded = [form.expand(count) for form in forms]
+    admitted = {
+        t.name
+        for inputs in expanded
+        if position == 0 and inputs and inputs[0].name == reason.operand
+        for t in allowed_types(definition, inputs[0].type)
+    }
+    if not admitted:
+        return reason
+    return Reason(" or ".join(sorted(admitted)), reason.found, reason.operation, reason.operand)
 
 
 def _counts(definition: OperationDef) -> str:
-    counts = sorted({n for s in definition.signatures for n in s.counts})
     minimums = [s.minimum for s in definition.signatures if s.minimum is not None]
     if minimums:
         return f"at least {min(minimums)}"
-    return " or ".join(str(n) for n in counts)
+    return " or ".join(str(n) for n in sorted({n for s in definition.signatures for n in s.counts}))
 
 
 def _output_counts(definition: OperationDef) -> str:

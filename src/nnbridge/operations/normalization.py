@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range, is_quant8, rdbp
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import exact_dtype
-from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, types
+from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, tensors, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.reshaping import UP_TO_4
-from nnbridge.operations.tables import Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 _AXIS = Input("axis", T.INT32, "axis, counted from the end if negative", default=-1)
 
@@ -40,12 +36,7 @@ def _along_axis(call: Call) -> tuple[int, ...]:
     OperationCode.L2_NORMALIZATION,
     since=1,
     summary="x / sqrt(sum of x squared), along an axis.",
-    types=[
-        types(1, T=T.TENSOR_FLOAT32),
-        types(3, T=T.TENSOR_FLOAT16),
-        types(3, T=T.TENSOR_QUANT8_ASYMM),
-        types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-    ],
+    types=tensors(FLOAT32=1, FLOAT16=3, QUANT8_ASYMM=3, QUANT8_ASYMM_SIGNED=4),
     inputs=[UP_TO_4, _AXIS],
     counts={1: 1, 2: 3},
     outputs=[
@@ -92,14 +83,14 @@ def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple
         last = x.swapaxes(axis, -1)
         rows, result = last.reshape(-1, last.shape[-1]), np.empty(last.shape, x.dtype)
         target = result.reshape(rows.shape)
-        real: Values = rows.astype(exact_dtype(rows.shape[1]))
+        real: Array = rows.astype(exact_dtype(rows.shape[1]))
         real -= zero_point
         multiplier, shift = inverse_sqrt_multiplier(np.matmul(real[:, None, :], real[:, :, None])[..., 0])
         count = max(1, _BLOCK // rows.shape[1])
         for start in range(0, len(rows), count):
             part = slice(start, start + count)
             # mbqm of 128 times the difference, whose shift is never to the left: 7 of its 31 bits are those of the 128.
-            product: Values = real[part].astype(np.int64)
+            product: Array = real[part].astype(np.int64)
             product *= multiplier[part]
             product += 1 << 23
             product >>= 24
@@ -129,18 +120,23 @@ def _l2_quantised(axis: int, zero_point: int, out_zero_point: int, limits: tuple
     shape=_along_axis,
     level_rules=(_short_form_level,),
 )
-def local_response_normalization(call: Call) -> Array:
+@prepared("input")
+def local_response_normalization(call: Call) -> Function:
     """N83: the window is cut at the ends."""
-    x, axis, radius = call["input"].data, call.axis("axis", call["input"].rank), int(call.scalar("radius"))
+    axis, radius = call.axis("axis", call["input"].rank), int(call.scalar("radius"))
     call.require(radius >= 0, "a radius of at least 0", radius, "radius")
-    squares = np.moveaxis(np.square(x), axis, -1)
-    # Neighbours are added one by one: differences of running sums would lose small values next to large ones.
-    window = squares.copy()
-    for away in range(1, min(radius + 1, squares.shape[-1])):
-        window[..., away:] += squares[..., :-away]
-        window[..., :-away] += squares[..., away:]
     bias, alpha, beta = (np.float32(call.scalar(name)) for name in ("bias", "alpha", "beta"))
-    return x * np.moveaxis(np.power(bias + alpha * window, -beta), -1, axis)
+
+    def normalise(x: Array) -> Array:
+        squares = np.moveaxis(np.square(x), axis, -1)
+        # Neighbours are added one by one: differences of running sums would lose small values next to large ones.
+        window = squares.copy()
+        for away in range(1, min(radius + 1, squares.shape[-1])):
+            window[..., away:] += squares[..., :-away]
+            window[..., :-away] += squares[..., away:]
+        return x * np.moveaxis(np.power(bias + alpha * window, -beta), -1, axis)
+
+    return normalise
 
 
 @operation(
@@ -159,10 +155,14 @@ def local_response_normalization(call: Call) -> Array:
     shape=lambda call: call["input"].dims,
     layout=Layout(("input",)),
 )
-def instance_normalization(call: Call) -> Array:
+@prepared("input")
+def instance_normalization(call: Call) -> Function:
     """N84, over height and width, with the population variance."""
-    x = call["input"].data
     gamma, beta, epsilon = (np.float32(call.scalar(name)) for name in ("gamma", "beta", "epsilon"))
-    centred = x - x.mean(axis=(1, 2), keepdims=True)
-    variance = np.square(centred).mean(axis=(1, 2), keepdims=True)
-    return gamma * centred / np.sqrt(variance + epsilon) + beta
+
+    def normalise(x: Array) -> Array:
+        centred = x - x.mean(axis=(1, 2), keepdims=True)
+        variance = np.square(centred).mean(axis=(1, 2), keepdims=True)
+        return gamma * centred / np.sqrt(variance + epsilon) + beta
+
+    return normalise

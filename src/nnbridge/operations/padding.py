@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from nnbridge.errors import Reason
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import is_quant8
-from nnbridge.operations.blocks import zero_point_level
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, at_least, operation, rank, types
-from nnbridge.operations.reshaping import SAME_DATA, UP_TO_4, check_same_quantisation, moved_types
+from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.reshaping import UP_TO_4, check_same_quantisation, moved_types, moves
+from nnbridge.operations.space_to_depth import zero_point_level
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 _PADDINGS = Input("paddings", T.TENSOR_INT32, "cells before and after each axis, [rank, 2]", rank=rank(2))
 
@@ -32,26 +31,38 @@ def _padded_shape(call: Call) -> tuple[int, ...]:
     return tuple(b + d + a for d, (b, a) in zip(call["input"].dims, _pairs(call), strict=True))
 
 
-@operation(
+@moves(
     OperationCode.PAD,
     since=2,
     summary="Zeros around a tensor.",
     types=moved_types(2),
     inputs=[UP_TO_4, _PADDINGS],
     counts={2: 2},
-    outputs=[SAME_DATA],
     shape=_padded_shape,
     level_rules=(zero_point_level,),
     handled="executor",
-    half="native",
 )
-def pad(call: Call) -> Array:
+@prepared("input")
+def pad(call: Call) -> Function:
     """8-bit padding is the zero point (N95)."""
     x = call["input"]
-    return np.pad(x.data, _pairs(call), constant_values=x.zero_point if is_quant8(x.type) else 0)
+    return _around(call, np.array(x.zero_point if is_quant8(x.type) else 0, x.dtype))
 
 
-@operation(
+def _around(call: Call, value: Array) -> Function:
+    """A value around the data."""
+    pairs, dims = _pairs(call), call.out.dims
+    inside = tuple(slice(before, size - after) for (before, after), size in zip(pairs, dims, strict=True))
+
+    def padded(x: Array) -> Array:
+        wide = np.full(dims, value)
+        wide[inside] = x
+        return wide
+
+    return padded
+
+
+@moves(
     OperationCode.PAD_V2,
     since=3,
     summary="A value of choice around a tensor.",
@@ -62,16 +73,13 @@ def pad(call: Call) -> Array:
         types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED, P=T.INT32),
     ],
     inputs=[UP_TO_4, _PADDINGS, Input("value", "P", "the value; for 8-bit data the raw number")],
-    outputs=[SAME_DATA],
     shape=_padded_shape,
     handled="executor",
-    half="native",
 )
-def pad_v2(call: Call) -> Array:
-    """8-bit data takes the low byte of the value (N95)."""
-    x = call["input"]
-    value = np.asarray(call["value"].data.reshape(()))
-    return np.pad(x.data, _pairs(call), constant_values=value.astype(x.data.dtype))
+@prepared("input")
+def pad_v2(call: Call) -> Function:
+    """For 8-bit data it is the low byte of the value (N95)."""
+    return _around(call, call["value"].data.reshape(()).astype(call["input"].dtype))
 
 
 def _check_mirror(call: Call) -> Reason | None:
@@ -88,8 +96,8 @@ def _mirrored_shape(call: Call) -> tuple[int, ...]:
     mode = int(call.scalar("mode"))
     call.require(mode in (0, 1), "a mode of 0 (REFLECT) or 1 (SYMMETRIC)", mode, "mode")
     for size, pair in zip(call["input"].dims, _pairs(call), strict=True):
-        room = size - 1 if mode == 0 else size
-        call.require(max(pair) <= room, f"paddings of at most {room}", pair, "paddings")
+        limit = size - 1 if mode == 0 else size
+        call.require(max(pair) <= limit, f"paddings of at most {limit}", pair, "paddings")
     return _padded_shape(call)
 
 
@@ -108,7 +116,9 @@ def _mirrored_shape(call: Call) -> tuple[int, ...]:
     build_checks=(check_same_quantisation("input"), _check_mirror),
     half="native",
 )
-def mirror_pad(call: Call) -> Array:
+@prepared("input")
+def mirror_pad(call: Call) -> Function:
     """N96."""
     mode: Literal["reflect", "symmetric"] = "reflect" if int(call.scalar("mode")) == 0 else "symmetric"
-    return np.pad(call["input"].data, _pairs(call), mode=mode)
+    pairs = _pairs(call)
+    return lambda x: np.pad(x, pairs, mode=mode)

@@ -1,6 +1,6 @@
 """The random numbers of RANDOM_MULTINOMIAL: Philox 4x32-10, seeded and read as TensorFlow does.
 
-Philox (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011) turns a counter of four words and a key of
+Philox (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011) maps a counter of four words and a key of
 two into four random words, so that any stretch of the stream is one vectorised expression.
 """
 
@@ -31,7 +31,7 @@ def philox(counters: npt.ArrayLike, key: tuple[int, int]) -> U64:
 def uniform(count: int, seeds: tuple[int, int]) -> npt.NDArray[np.float64]:
     """The first ``count`` doubles in [0, 1) of the stream that two 64-bit seeds name (negative ones wrap).
 
-    The first seed is the key, the second the upper half of the counter; two words make the 52 bits of a double.
+    The first seed is the key, the second the upper half of the counter; two words are the 52 bits of a double.
     """
     low, high = (seed % 2**64 for seed in seeds)
     block = np.arange((count + 1) // 2, dtype=np.uint64)

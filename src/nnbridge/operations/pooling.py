@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import activate, activation_range, fused_activation, integer_range, is_quant8
-from nnbridge.operations.call import prepared
-from nnbridge.operations.convolution import (
-    ACTIVATION,
-    EXPLICIT_PADDING,
-    IMPLICIT_PADDING,
-    LAYOUT,
-    NCHW,
-    STRIDES,
-    scalars,
-)
-from nnbridge.operations.declaration import Input, Output, Signature, TypeSet, like, operation, rank, signature, types
+from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.convolution import ACTIVATION, LAYOUT, NCHW, padded_forms, scalars
+from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, tensors, types
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import Window, windows
-from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Arg, Call
-
-_FLOAT = [types(1, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
+_FLOAT = tensors(FLOAT32=1, FLOAT16=3)
 _FLOAT_AND_8BIT = [*_FLOAT, types(1, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
 
 
-def _forms() -> list[Signature]:
-    images = Input("input", "T", "images [batch, h, w, depth]", rank=rank(4))
-    window = scalars(filter_w="window width", filter_h="window height")
-    made = []
-    for name, padding in (("explicit padding", EXPLICIT_PADDING), ("implicit padding", IMPLICIT_PADDING)):
-        inputs = (images, *padding, *STRIDES, *window, *ACTIVATION, NCHW)
-        made.append(signature(inputs, {len(inputs) - 1: 1, len(inputs): 3}, name=name))
-    return made
+_IMAGES = Input("input", "T", "images [batch, h, w, depth]", rank=rank(4))
+_TAIL = (*scalars(filter_w="window width", filter_h="window height"), *ACTIVATION, NCHW)
 
 
 def _windows(call: Call) -> tuple[Window, Window]:
@@ -56,7 +40,7 @@ def _shape(call: Call) -> tuple[int, ...]:
     return x.dims[0], *size, x.dims[3]
 
 
-def _taps(x: Values, window: Window, axis: int, fill: Any, ufunc: np.ufunc, dtype: Any) -> Values:
+def _taps(x: Array, window: Window, axis: int, fill: Any, ufunc: np.ufunc, dtype: Any) -> Array:
     """Combine what the window sees along one axis, one cell of the window at a time for all positions at once.
 
     Cells in the padding add nothing; those that are in it for every position are passed over. A window over height and
@@ -91,7 +75,7 @@ def _inside(window: Window, tap: int, length: int, positions: int) -> tuple[int,
     return first, min(positions, last + 1)
 
 
-def _counts(x: Arg, rows: Window, columns: Window) -> Values:
+def _counts(x: Arg, rows: Window, columns: Window) -> Array:
     """How many cells of each window lie inside the input, [1, out_h, out_w, 1]; one number where they are all the same."""
 
     def along(window: Window, length: int) -> npt.NDArray[np.int32]:
@@ -108,14 +92,14 @@ def _average(call: Call, rows: Window, columns: Window) -> Function:
     if not is_quant8(call.out.type):
         add, divisors = _over_windows(rows, columns, 0, np.add, np.float32), counts.astype(np.float32)
         return lambda x: add(x) / divisors
-    # Sums of small windows fit 16 bits, which take half the time of 32.
+    # Sums of small windows fit 16 bits, which are twice as fast as 32.
     small = rows.size * columns.size * 255 < 2**15
     add = _over_windows(rows, columns, 0, np.add, np.int16 if small else np.int32)
     # Numbers, not arrays, where there is one: NumPy divides by them without dividing.
     divisors = counts if counts.size > 1 else counts[0]
     halves = divisors // 2
 
-    def mean(x: Values) -> Values:
+    def mean(x: Array) -> Array:
         sums = add(x).astype(np.int32, copy=False)
         means = np.abs(sums)
         means += halves
@@ -151,7 +135,7 @@ def _declare(code: OperationCode, summary: str, type_sets: list[TypeSet], pool: 
         since=1,
         summary=summary,
         types=type_sets,
-        signatures=_forms(),
+        signatures=padded_forms((_IMAGES,), _TAIL, {1: 1, 0: 3}),
         outputs=[Output("output", "T", "[batch, out_h, out_w, depth]", like("input"))],
         shape=_shape,
         layout=LAYOUT,

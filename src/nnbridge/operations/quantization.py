@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from nnbridge.errors import Reason
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range
-from nnbridge.operations.call import prepared, real_numbers
+from nnbridge.operations.call import Call, real_numbers
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import same_as_input
-from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 _FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
 
@@ -41,14 +36,14 @@ def quantize(call: Call) -> Function:
     """N52."""
     zero_point, dtype = call.out.zero_point, call.out.dtype
     scale, (low, high) = np.float32(call.out.scale), (np.float32(bound - zero_point) for bound in integer_range(call.out))
-    # What is added leaves the sum with a last place of 1, and the integer, zero point included, in its low bits.
+    # What is added leaves the sum with a unit in the last place of 1, and the integer, zero point included, in its low bits.
     lifting = np.float32(3 * 2**22 + zero_point)
     # Ties go away from zero. With bits set among its last 10, a quotient below 256 moves away from zero by less than 1/64, and
-    # never as far as the next multiple of it: a tie is a tie no longer, and no other quotient comes to one. The low byte is what
-    # becomes of NaN, which keeps its bits through the sum: C++ leaves it open, here it is the zero point.
+    # never as far as the next multiple of it: a tie is a tie no longer, and no other quotient comes to one. The low byte is
+    # the result of NaN, whose bits pass through the sum unchanged: C++ leaves it open, here it is the zero point.
     sticky = np.int32(0x200 | zero_point & 0xFF)
 
-    def steps(x: Values) -> Values:
+    def steps(x: Array) -> Array:
         quotients = x / scale
         np.clip(quotients, low, high, out=quotients)
         bits = quotients.view(np.int32)
@@ -80,18 +75,12 @@ def quantize(call: Call) -> Function:
 )
 @prepared("input")
 def dequantize(call: Call) -> Function:
-    """Per-channel values take their channel's scale."""
+    """Per-channel values have their channel's scale."""
     return real_numbers(call["input"])
 
 
 _FREE = (T.TENSOR_FLOAT16, T.TENSOR_FLOAT32, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM)
-_IDENTITIES = (
-    T.TENSOR_BOOL8,
-    T.TENSOR_QUANT16_ASYMM,
-    T.TENSOR_QUANT16_SYMM,
-    T.TENSOR_QUANT8_ASYMM_SIGNED,
-    T.TENSOR_QUANT8_SYMM,
-)
+_IDENTITIES = (T.TENSOR_BOOL8, T.TENSOR_QUANT16_ASYMM, T.TENSOR_QUANT16_SYMM, T.TENSOR_QUANT8_ASYMM_SIGNED, T.TENSOR_QUANT8_SYMM)
 
 
 def _check_dims(call: Call) -> Reason | None:
@@ -115,9 +104,9 @@ def _check_dims(call: Call) -> Reason | None:
     build_checks=(_check_dims,),
     handled="executor",
 )
-def cast(call: Call) -> Array:
+@prepared("input")
+def cast(call: Call) -> Function:
     """N53."""
-    x, out = call["input"], call.out
-    if x.type != out.type and out.type == T.TENSOR_QUANT8_ASYMM:
-        return np.clip(x.data, 0, 255)
-    return x.data
+    if call["input"].type != call.out.type == T.TENSOR_QUANT8_ASYMM:
+        return lambda x: np.clip(x, 0, 255)
+    return lambda x: x

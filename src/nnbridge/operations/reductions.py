@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import is_quant8
-from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, types
+from nnbridge.operations.call import Call
+from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, tensors, types
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.reshaping import UP_TO_4, moved_types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
-
-Values = npt.NDArray[Any]
 
 _AXES = Input("axes", T.TENSOR_INT32, "axes to reduce, counted from the end if negative; named twice counts once", rank=rank(1))
 
@@ -51,36 +46,41 @@ def _reduced_shape(call: Call) -> tuple[int, ...]:
     shape=_reduced_shape,
     handled="executor",
 )
-def mean(call: Call) -> Array:
+@prepared("input")
+def mean(call: Call) -> Function:
     """8-bit means truncate the raw sum towards 0, without rounding (N85)."""
-    x, axes = call["input"], _axes(call)
+    axes, dims = _axes(call), call.out.dims
     if not axes:
-        return x.data
-    if not is_quant8(x.type):
-        return x.data.mean(axis=axes, dtype=np.float32).reshape(call.out.dims)
-    sums = x.data.sum(axis=axes, dtype=np.int32)
-    count = math.prod(x.dims[i] for i in axes)
-    return (np.sign(sums) * (np.abs(sums) // count)).reshape(call.out.dims)
+        return lambda x: x
+    if not is_quant8(call.out.type):
+        return lambda x: x.mean(axis=axes, dtype=np.float32).reshape(dims)
+    count = math.prod(call["input"].dims[i] for i in axes)
+
+    def truncated(x: Array) -> Array:
+        sums = x.sum(axis=axes, dtype=np.int32)
+        return (np.sign(sums) * (np.abs(sums) // count)).reshape(dims)
+
+    return truncated
 
 
-def _folded(ufunc: np.ufunc, x: Values, axes: tuple[int, ...]) -> Values:
+def _folded(ufunc: np.ufunc, x: Array, axes: tuple[int, ...]) -> Array:
     """A sum or product in the type of ``x``; float16 is rounded after each step (N33), so that order matters there."""
     if x.dtype != np.float16:
         return ufunc.reduce(x, axis=axes)
-    kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.transpose(*kept, *axes).reshape(*(x.shape[i] for i in kept), -1)
+    others = [i for i in range(x.ndim) if i not in axes]
+    rows = x.transpose(*others, *axes).reshape(*(x.shape[i] for i in others), -1)
     return ufunc.accumulate(rows, axis=-1)[..., -1]
 
 
-def _product(x: Values, axes: tuple[int, ...]) -> Values:
-    """A factor of 0 makes 0 even against infinity (N86)."""
+def _product(x: Array, axes: tuple[int, ...]) -> Array:
+    """The product with a factor of 0 is 0, also that of infinity (N86)."""
     return np.where((x == 0).any(axis=axes), x.dtype.type(0), _folded(np.multiply, x, axes))
 
 
-def _extreme(ufunc: np.ufunc, sign: int) -> Callable[[Values, tuple[int, ...]], Values]:
+def _extreme(ufunc: np.ufunc, sign: int) -> Callable[[Array, tuple[int, ...]], Array]:
     """Largest or smallest value; float ones start from the finite range's end (N36) and pass over NaN (N35)."""
 
-    def reduce(x: Values, axes: tuple[int, ...]) -> Values:
+    def reduce(x: Array, axes: tuple[int, ...]) -> Array:
         if x.dtype.kind != "f":
             return ufunc.reduce(x, axis=axes)
         return ufunc.reduce(x, axis=axes, initial=-sign * np.finfo(x.dtype).max)
@@ -88,11 +88,11 @@ def _extreme(ufunc: np.ufunc, sign: int) -> Callable[[Values, tuple[int, ...]], 
     return reduce
 
 
-_FLOATS = [types(3, T=T.TENSOR_FLOAT32), types(3, T=T.TENSOR_FLOAT16)]
-_BOOLEANS = [types(3, T=T.TENSOR_BOOL8)]
+_FLOATS = tensors(FLOAT32=3, FLOAT16=3)
+_BOOLEANS = tensors(BOOL8=3)
 _ORDERED = [*_FLOATS, types(3, T=T.TENSOR_QUANT8_ASYMM), types(4, T=T.TENSOR_QUANT8_ASYMM_SIGNED)]
 
-_REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Values, tuple[int, ...]], Values]], ...] = (
+_REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Array, tuple[int, ...]], Array]], ...] = (
     (OperationCode.REDUCE_ALL, "Logical and over axes.", _BOOLEANS, lambda x, axes: (x != 0).all(axis=axes)),
     (OperationCode.REDUCE_ANY, "Logical or over axes.", _BOOLEANS, lambda x, axes: (x != 0).any(axis=axes)),
     (OperationCode.REDUCE_MAX, "Maximum over axes.", _ORDERED, _extreme(np.fmax, 1)),
@@ -103,7 +103,7 @@ _REDUCTIONS: tuple[tuple[OperationCode, str, list[TypeSet], Callable[[Values, tu
 
 
 def _declare(
-    code: OperationCode, summary: str, type_sets: list[TypeSet], reduce: Callable[[Values, tuple[int, ...]], Values]
+    code: OperationCode, summary: str, type_sets: list[TypeSet], reduce: Callable[[Array, tuple[int, ...]], Array]
 ) -> None:
     @operation(
         code,
@@ -115,10 +115,10 @@ def _declare(
         shape=_reduced_shape,
         half="native",
     )
-    def kernel(call: Call) -> Array:
-        axes = _axes(call)
-        x = call["input"].data
-        return reduce(x, axes).reshape(call.out.dims) if axes else x
+    @prepared("input")
+    def kernel(call: Call) -> Function:
+        axes, dims = _axes(call), call.out.dims
+        return (lambda x: reduce(x, axes).reshape(dims)) if axes else lambda x: x
 
 
 for _reduction in _REDUCTIONS:

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from nnbridge.errors import BadDataError, Reason
-from nnbridge.operations.arithmetic import integer_range, is_quant8, round_half_away
-from nnbridge.operations.call import prepared
-from nnbridge.operations.declaration import (
-    Input,
-    Output,
-    TypeSet,
-    at_least,
-    like,
-    operation,
-    rank,
-    signature,
-    types,
-    up_to,
-)
-from nnbridge.operations.tables import Function, by_table, every_value
+from nnbridge.model import Array
+from nnbridge.operations.arithmetic import by_table, every_value, integer_range, is_quant8, round_half_away
+from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.declaration import Input, Output, TypeSet, at_least, like, operation, rank, signature, types, up_to
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Arg, Call
-
 
 def moved_types(first: int, *, integers: int | None = None) -> list[TypeSet]:
-    """Float, 8-bit and perhaps INT32 data, as most operations that move data take them."""
+    """Float, 8-bit and perhaps INT32 data, as most operations that move data accept it."""
     sets = [
         types(first, T=T.TENSOR_FLOAT32),
         types(max(first, 3), T=T.TENSOR_FLOAT16),
@@ -48,6 +33,9 @@ def moved_types(first: int, *, integers: int | None = None) -> list[TypeSet]:
 UP_TO_4 = Input("input", "T", "data", rank=up_to(4, build=True))
 ANY_RANK = Input("input", "T", "data", rank=at_least(1))
 SAME_DATA = Output("output", "T", "the same values", like("input"))
+
+moves = partial(operation, outputs=[SAME_DATA], half="native")
+"""Declares an operation that moves values without computing with them."""
 
 
 def check_same_quantisation(name: str) -> Any:
@@ -66,33 +54,28 @@ def check_same_quantisation(name: str) -> Any:
     return check
 
 
-# -- RESHAPE, SQUEEZE, EXPAND_DIMS -----------------------------------------------------------------------------------
-
-
 def _reshape_shape(call: Call) -> tuple[int, ...]:
-    wanted = [int(d) for d in call["shape"].data]
+    dims = [int(d) for d in call["shape"].data]
     count = math.prod(call["input"].dims)
-    call.require(wanted.count(-1) <= 1, "at most one dimension of -1", wanted, "shape")
-    call.require(all(d >= -1 for d in wanted), "dimensions of at least 0, or -1", wanted, "shape")
-    known = math.prod(d for d in wanted if d != -1)
-    if -1 in wanted:
-        call.require(known > 0 and count % known == 0, f"dimensions that divide {count} elements", wanted, "shape")
-        wanted[wanted.index(-1)] = count // known
-    call.require(math.prod(wanted) == count, f"{count} elements", wanted, "shape")
-    return tuple(wanted)
+    call.require(dims.count(-1) <= 1, "at most one dimension of -1", dims, "shape")
+    call.require(all(d >= -1 for d in dims), "dimensions of at least 0, or -1", dims, "shape")
+    known = math.prod(d for d in dims if d != -1)
+    if -1 in dims:
+        call.require(known > 0 and count % known == 0, f"dimensions that divide {count} elements", dims, "shape")
+        dims[dims.index(-1)] = count // known
+    call.require(math.prod(dims) == count, f"{count} elements", dims, "shape")
+    return tuple(dims)
 
 
-@operation(
+@moves(
     OperationCode.RESHAPE,
     since=1,
     summary="The same values in other dimensions.",
     types=moved_types(1, integers=6),
     inputs=[UP_TO_4, Input("shape", T.TENSOR_INT32, "dimensions, one of which may be -1", rank=rank(1))],
     counts={2: 1},
-    outputs=[SAME_DATA],
     shape=_reshape_shape,
     handled="executor",
-    half="native",
 )
 @prepared("input")
 def reshape(call: Call) -> Callable[[Array], Array]:
@@ -105,32 +88,27 @@ def _squeeze_shape(call: Call) -> tuple[int, ...]:
     dims = call["input"].dims
     axes = call.get("axes")
     if axes is None:
-        kept = tuple(d for d in dims if d != 1)
+        remaining = tuple(d for d in dims if d != 1)
     else:
         dropped = set()
         for axis in (int(a) for a in axes.data):
             call.require(-len(dims) <= axis < len(dims), f"axes in [{-len(dims)}, {len(dims)})", axis, "axes")
             call.require(dims[axis] == 1, "axes of size 1", f"axis {axis} of {list(dims)}", "axes")
             dropped.add(axis % len(dims))
-        kept = tuple(d for i, d in enumerate(dims) if i not in dropped)
-    return kept or (1,)
+        remaining = tuple(d for i, d in enumerate(dims) if i not in dropped)
+    return remaining or (1,)
 
 
-@operation(
+moves(
     OperationCode.SQUEEZE,
     since=2,
     summary="The same values without dimensions of size 1.",
     types=moved_types(2),
     inputs=[UP_TO_4, Input("axes", T.TENSOR_INT32, "axes to drop; omitted: all of size 1", rank=rank(1), optional=True)],
     counts={2: 2},
-    outputs=[SAME_DATA],
     shape=_squeeze_shape,
     omitted=True,
-    half="native",
-)
-def squeeze(call: Call) -> Array:
-    """Values as they are."""
-    return call["input"].data.reshape(call.out.dims)
+)(reshape)
 
 
 def _expand_shape(call: Call) -> tuple[int, ...]:
@@ -139,23 +117,15 @@ def _expand_shape(call: Call) -> tuple[int, ...]:
     return (*dims[:axis], 1, *dims[axis:])
 
 
-@operation(
+moves(
     OperationCode.EXPAND_DIMS,
     since=3,
     summary="The same values with a dimension of size 1 inserted.",
     types=moved_types(3, integers=3),
     inputs=[ANY_RANK, Input("axis", T.INT32, "where the dimension goes, counted from the end if negative")],
-    outputs=[SAME_DATA],
     shape=_expand_shape,
     handled="executor",
-    half="native",
-)
-def expand_dims(call: Call) -> Array:
-    """Values as they are."""
-    return call["input"].data.reshape(call.out.dims)
-
-
-# -- TRANSPOSE -------------------------------------------------------------------------------------------------------
+)(reshape)
 
 
 def _permutation(call: Call) -> list[int]:
@@ -169,7 +139,7 @@ def _permutation(call: Call) -> list[int]:
     return order
 
 
-@operation(
+@moves(
     OperationCode.TRANSPOSE,
     since=2,
     summary="Dimensions in another order.",
@@ -179,20 +149,15 @@ def _permutation(call: Call) -> list[int]:
         Input("perm", T.TENSOR_INT32, "which input dimension each output dimension is", rank=rank(1), optional=True),
     ],
     counts={2: 2},
-    outputs=[SAME_DATA],
     shape=lambda call: tuple(call["input"].dims[p] for p in _permutation(call)),
     zero_sized=True,
     omitted=True,
-    half="native",
 )
 @prepared("input")
 def transpose(call: Call) -> Callable[[Array], Array]:
     """Output dimension k is input dimension perm[k]."""
     order = _permutation(call)
     return lambda x: x.transpose(order)
-
-
-# -- CONCATENATION, PACK, SPLIT --------------------------------------------------------------------------------------
 
 
 def _join_axis(call: Call) -> int:
@@ -239,9 +204,7 @@ _JOINED = Input("inputs", "T", "tensors to join", rank=up_to(4, build=True), rep
     since=1,
     summary="Joins tensors along an axis; 8-bit values are rescaled to the output.",
     types=moved_types(1),
-    signatures=[
-        signature([_JOINED, Input("axis", T.INT32, "axis, from 0 to rank - 1")], {}, minimum=2),
-    ],
+    signatures=[signature([_JOINED, Input("axis", T.INT32, "axis, from 0 to rank - 1")], {}, minimum=2)],
     outputs=[Output("output", "T", "the tensors one after another; its scale and zero point are its own from level 3")],
     shape=_concatenation_shape,
     level_rules=(_rescaling_level,),
@@ -289,17 +252,18 @@ def _check_pack_ranks(call: Call) -> Reason | None:
             ],
             {},
             minimum=2,
-        ),
+        )
     ],
     outputs=[Output("output", "T", "the stacked tensors")],
     shape=_pack_shape,
     build_checks=(check_same_quantisation("inputs"), _check_pack_ranks),
     half="native",
 )
-def pack(call: Call) -> Array:
+@prepared("inputs")
+def pack(call: Call) -> Callable[..., Array]:
     """Values in the order of the inputs."""
-    tensors = call.repeated("inputs")
-    return np.stack([arg.data for arg in tensors], axis=call.axis("axis", tensors[0].rank + 1))
+    axis = call.axis("axis", call.repeated("inputs")[0].rank + 1)
+    return lambda *parts: np.stack(parts, axis)
 
 
 def _split_shape(call: Call) -> list[tuple[int, ...]]:
@@ -336,9 +300,6 @@ def split(call: Call) -> Callable[[Array], Sequence[Array]]:
     return lambda x: [x[part].copy() for part in parts]
 
 
-# -- TILE, FILL, RANK, REVERSE, CHANNEL_SHUFFLE ----------------------------------------------------------------------
-
-
 def _tile_shape(call: Call) -> tuple[int, ...]:
     dims, multiples = call["input"].dims, [int(m) for m in call["multiples"].data]
     call.require(len(multiples) == len(dims), f"{len(dims)} multiples", len(multiples), "multiples")
@@ -346,20 +307,20 @@ def _tile_shape(call: Call) -> tuple[int, ...]:
     return tuple(d * m for d, m in zip(dims, multiples, strict=True))
 
 
-@operation(
+@moves(
     OperationCode.TILE,
     since=3,
     summary="Repeats a tensor along each axis.",
     types=moved_types(3, integers=3),
     inputs=[ANY_RANK, Input("multiples", T.TENSOR_INT32, "repetitions, one for each axis", rank=rank(1))],
-    outputs=[SAME_DATA],
     shape=_tile_shape,
     handled="executor",
-    half="native",
 )
-def tile(call: Call) -> Array:
+@prepared("input")
+def tile(call: Call) -> Function:
     """Whole copies side by side."""
-    return np.tile(call["input"].data, call["multiples"].data)
+    multiples = call["multiples"].data
+    return lambda x: np.tile(x, multiples)
 
 
 def _fill_shape(call: Call) -> tuple[int, ...]:
@@ -444,9 +405,11 @@ def _reverse_axis(call: Call) -> int:
     build_checks=(check_same_quantisation("input"), _check_reverse),
     half="native",
 )
-def reverse(call: Call) -> Array:
+@prepared("input")
+def reverse(call: Call) -> Function:
     """Values backwards along the axis."""
-    return np.flip(call["input"].data, _reverse_axis(call))
+    axis = _reverse_axis(call)
+    return lambda x: np.flip(x, axis)
 
 
 def _shuffle_shape(call: Call) -> tuple[int, ...]:
@@ -456,7 +419,7 @@ def _shuffle_shape(call: Call) -> tuple[int, ...]:
     return x.dims
 
 
-@operation(
+@moves(
     OperationCode.CHANNEL_SHUFFLE,
     since=3,
     summary="Interleaves groups of channels.",
@@ -466,14 +429,12 @@ def _shuffle_shape(call: Call) -> tuple[int, ...]:
         Input("groups", T.INT32, "number of groups; divides the channels"),
         Input("axis", T.INT32, "axis of the channels, counted from the end if negative"),
     ],
-    outputs=[SAME_DATA],
     shape=_shuffle_shape,
-    half="native",
 )
-def channel_shuffle(call: Call) -> Array:
+@prepared("input")
+def channel_shuffle(call: Call) -> Function:
     """Channel g * n + k goes to k * groups + g."""
-    x, groups = call["input"], int(call.scalar("groups"))
-    axis = call.axis("axis", x.rank)
-    dims = x.dims
+    dims, groups = call["input"].dims, int(call.scalar("groups"))
+    axis = call.axis("axis", len(dims))
     split_dims = (*dims[:axis], groups, dims[axis] // groups, *dims[axis + 1 :])
-    return x.data.reshape(split_dims).swapaxes(axis, axis + 1).reshape(dims)
+    return lambda x: x.reshape(split_dims).swapaxes(axis, axis + 1).reshape(dims)

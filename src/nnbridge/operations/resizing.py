@@ -5,21 +5,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import rdbp, round_half_away
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Layout, Output, TypeSet, like, operation, rank, types
-from nnbridge.operations.tables import Function, Values
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 _LEVELS = (
     (T.TENSOR_FLOAT32, 3, T.FLOAT32),
@@ -57,24 +54,24 @@ def _shape(call: Call) -> tuple[int, ...]:
     sizes = []
     for name, size in (("height", h), ("width", w)):
         value = call[name].data.reshape(())
-        wanted = value if value.dtype.kind == "i" else np.floor(np.float32(size) * np.float32(value))
+        target = value if value.dtype.kind == "i" else np.floor(np.float32(size) * np.float32(value))
         # Also false for a factor that is not a number.
-        call.require(0 < wanted < 2**31, f"a {name} above 0 and below 2**31", wanted, name)
-        sizes.append(int(wanted))
+        call.require(0 < target < 2**31, f"a {name} above 0 and below 2**31", target, name)
+        sizes.append(int(target))
     return b, sizes[0], sizes[1], c
 
 
-def _scale(call: Call, size: int, wanted: int) -> np.float32:
+def _scale(call: Call, size: int, target: int) -> np.float32:
     """N90."""
-    if _flag(call, "align_corners") and wanted > 1:
-        return np.float32(size - 1) / np.float32(wanted - 1)
-    return np.float32(size) / np.float32(wanted)
+    if _flag(call, "align_corners") and target > 1:
+        return np.float32(size - 1) / np.float32(target - 1)
+    return np.float32(size) / np.float32(target)
 
 
-def _nearest(call: Call, size: int, wanted: int) -> npt.NDArray[np.int64]:
+def _nearest(call: Call, size: int, target: int) -> npt.NDArray[np.int64]:
     """N91: the source pixel of each output pixel."""
     offset = np.float32(0.5 if _flag(call, "half_pixel_centers") else 0)
-    source = (np.arange(wanted, dtype=np.float32) + offset) * _scale(call, size, wanted)
+    source = (np.arange(target, dtype=np.float32) + offset) * _scale(call, size, target)
     nearest = round_half_away(source) if _flag(call, "align_corners") else np.floor(source)
     return np.minimum(nearest.astype(np.int64), size - 1)
 
@@ -99,9 +96,9 @@ def resize_nearest_neighbor(call: Call) -> Function:
     return lambda x: x.take(rows, axis=1).take(columns, axis=2)
 
 
-def _neighbours(call: Call, size: int, wanted: int) -> Neighbours:
+def _neighbours(call: Call, size: int, target: int) -> Neighbours:
     """N92: lower and upper source pixel, and the share of the upper one."""
-    scale, position = _scale(call, size, wanted), np.arange(wanted, dtype=np.float32)
+    scale, position = _scale(call, size, target), np.arange(target, dtype=np.float32)
     half = np.float32(0.5)
     source = (position + half) * scale - half if _flag(call, "half_pixel_centers") else position * scale
     lower = np.maximum(np.floor(source).astype(np.int64), 0)
@@ -110,13 +107,13 @@ def _neighbours(call: Call, size: int, wanted: int) -> Neighbours:
     return lower, upper, source - lower.astype(np.float32)
 
 
-def _neighbours_fixed(call: Call, size: int, wanted: int) -> Neighbours:
+def _neighbours_fixed(call: Call, size: int, target: int) -> Neighbours:
     """N93 for signed 8-bit values: positions in 1/1024."""
-    if _flag(call, "align_corners") and wanted > 1:
-        scale = ((1 << 10) * (size - 1) + (wanted - 1) // 2) // (wanted - 1)
+    if _flag(call, "align_corners") and target > 1:
+        scale = ((1 << 10) * (size - 1) + (target - 1) // 2) // (target - 1)
     else:
-        scale = ((1 << 10) * size + wanted // 2) // wanted
-    position = np.arange(wanted, dtype=np.int64)
+        scale = ((1 << 10) * size + target // 2) // target
+    position = np.arange(target, dtype=np.int64)
     half = _flag(call, "half_pixel_centers")
     source = position * scale + scale // 2 - (1 << 9) if half else position * scale
     # The rounded scale may lead past the last pixel, where Android reads on; here the last pixel is repeated.
@@ -159,12 +156,12 @@ def resize_bilinear(call: Call) -> Function:
     return resize
 
 
-Neighbours = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[Any]]
+Neighbours = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Array]
 """Along an axis: lower and upper source position of each output position, and the share of the upper one."""
 
 
 def _by_corners(rows: Neighbours, columns: Neighbours) -> Function:
-    """Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: they keep Android's, in which
+    """Unsigned 8-bit values are truncated in the end, which shows the order of the float sum: it is Android's, in which
     each corner is weighted and added for itself. Elsewhere the rows are mixed first, which is half the work.
     """
     (top, bottom, dy), (left, right, dx) = rows, columns
@@ -180,13 +177,13 @@ def _by_corners(rows: Neighbours, columns: Neighbours) -> Function:
     return resize
 
 
-Places = slice | npt.NDArray[np.int64]
+Positions = slice | npt.NDArray[np.int64]
 """Positions along an axis: a slice where they are evenly spaced."""
-Phase = tuple[Places, Places, Places, Any]
+Phase = tuple[Positions, Positions, Positions, Any]
 """Output positions that share one share of the upper neighbour, their lower and upper neighbours, and that share."""
 
 
-def _phases(lower: npt.NDArray[np.int64], upper: npt.NDArray[np.int64], share: npt.NDArray[Any]) -> list[Phase]:
+def _phases(lower: npt.NDArray[np.int64], upper: npt.NDArray[np.int64], share: Array) -> list[Phase]:
     """Output positions grouped by share: an image that grows by a whole factor has as many groups, each evenly spaced."""
     keys = np.stack([share.astype(np.float64), upper - lower], axis=1)
     _, group = np.unique(keys, axis=0, return_inverse=True)
@@ -197,7 +194,7 @@ def _phases(lower: npt.NDArray[np.int64], upper: npt.NDArray[np.int64], share: n
     return [(_spaced(at), _spaced(lower[at]), _spaced(upper[at]), share[at[0]]) for at in found]
 
 
-def _spaced(positions: npt.NDArray[np.int64]) -> Places:
+def _spaced(positions: npt.NDArray[np.int64]) -> Positions:
     steps = np.diff(positions)
     if len(positions) > 1 and (steps[0] <= 0 or (steps != steps[0]).any()):
         return positions
@@ -205,22 +202,22 @@ def _spaced(positions: npt.NDArray[np.int64]) -> Places:
     return slice(int(positions[0]), int(positions[-1]) + 1, step)
 
 
-Terms = list[tuple[Places, Any]]
+Terms = list[tuple[Positions, Any]]
 """Of one or two neighbours: their positions and their share."""
 
 
-def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Values, bool], Values]:
+def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Array, bool], Array]:
     """Weighted sums of neighbours along an axis, of data that may be written over if it is ``ours``."""
-    steps: list[tuple[Places, Terms]] = [
+    steps: list[tuple[Positions, Terms]] = [
         (at, [(places, part) for places, part in ((lower, one - share), (upper, share)) if np.ndim(part) or part != 0])
         for at, lower, upper, share in phases
     ]
-    # An image that doubles has two phases whose products are the same: they are made once, of the whole image.
+    # An image that doubles has two phases whose products are the same: they are computed once, of the whole image.
     doubled = [(at, terms) for at, terms in steps if _is_half(at, terms, size)]
     others = [(at, terms) for at, terms in steps if not _is_half(at, terms, size)]
     shares = sorted({share for _, terms in doubled for _, share in terms})
 
-    def mix(data: Values, ours: bool) -> Values:
+    def mix(data: Array, ours: bool) -> Array:
         # What lies behind the axis is one piece, what lies before it one axis.
         before, behind = data.shape[:axis], data.shape[axis + 1 :]
         pieces = data.reshape(math.prod(before), -1, math.prod(behind))
@@ -240,13 +237,13 @@ def _mixer(axis: int, phases: list[Phase], size: int, one: Any) -> Callable[[Val
     return mix
 
 
-def _is_half(at: Places, terms: Terms, size: int) -> bool:
+def _is_half(at: Positions, terms: Terms, size: int) -> bool:
     """True for every second position of an image, each between two neighbours."""
     between = len(terms) == 2 and all(isinstance(places, slice) and places.step == 1 for places, _ in terms)
     return between and isinstance(at, slice) and at.step == 2 and at.stop > size // 2
 
 
-def _weighted(pieces: Values, share: Any) -> Values:
+def _weighted(pieces: Array, share: Any) -> Array:
     if np.ndim(share):
         return pieces * share.reshape(-1, 1)
     return pieces if share == 1 else pieces * share
@@ -257,7 +254,7 @@ _MANY, _SHORT, _SHORT_OF_SMALL, _SMALL = 256, 64, 128, 1 << 17
 longer and an image small enough for a core's cache; single values never do."""
 
 
-def _add_to(target: Values, terms: list[tuple[Values, Any]]) -> None:
+def _add_to(target: Array, terms: list[tuple[Array, Any]]) -> None:
     """Puts into ``target`` the sums of two arrays of pieces, each at its own positions, slices of step 1."""
     (one, here), (other, there) = terms
     count, size = target.shape[1:]

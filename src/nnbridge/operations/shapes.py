@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from nnbridge.operations.call import Call
 from nnbridge.types import PaddingCode
-
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Call
 
 
 def same_as(name: str) -> Callable[[Call], tuple[int, ...]]:
@@ -25,7 +22,7 @@ same_as_input = same_as("input")
 
 
 def broadcast(call: Call, *dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Shapes aligned at the end; a size of 1 gives way to any other, 0 included."""
+    """Shapes aligned at the end; a size of 1 yields to any other, 0 included."""
     rank = max(len(d) for d in dims)
     padded = [(1,) * (rank - len(d)) + tuple(d) for d in dims]
     result = []
@@ -74,7 +71,7 @@ def windows(call: Call, height: int, width: int, filter_h: int, filter_w: int) -
     """
     declared = {declared.name for declared in call.signature.inputs}
     implicit = "padding" in declared
-    made = []
+    found = []
     for axis, length, size, first, last in (
         ("h", height, filter_h, "pad_top", "pad_bottom"),
         ("w", width, filter_w, "pad_left", "pad_right"),
@@ -91,5 +88,5 @@ def windows(call: Call, height: int, width: int, filter_h: int, filter_w: int) -
             before, after = int(call.scalar(first)), int(call.scalar(last))
             for value, name in ((before, first), (after, last)):
                 call.require(0 <= value < (size - 1) * dilation + 1, "a padding from 0 to below the filter", value, name)
-        made.append(Window(size, stride, dilation, before, after))
-    return made[0], made[1]
+        found.append(Window(size, stride, dilation, before, after))
+    return found[0], found[1]

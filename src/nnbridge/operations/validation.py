@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -19,7 +19,8 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.control_flow import check_control_flow, has_unknown_boundary
 from nnbridge.operations.declaration import OperationDef
-from nnbridge.operations.matching import match
+from nnbridge.operations.evaluate import make_call
+from nnbridge.operations.matching import Match, match
 from nnbridge.types import (
     CONTROL_FLOW,
     EXTENSION_PREFIX_SHIFT,
@@ -35,12 +36,7 @@ from nnbridge.types import (
 )
 
 MAX_TENSOR_BYTES = 2**32 - 1
-_WITHOUT_PLACE = (
-    Lifetime.TEMPORARY_VARIABLE,
-    Lifetime.SUBGRAPH_INPUT,
-    Lifetime.SUBGRAPH_OUTPUT,
-    Lifetime.NO_VALUE,
-)
+_WITHOUT_LOCATION = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_INPUT, Lifetime.SUBGRAPH_OUTPUT, Lifetime.NO_VALUE)
 _NOWHERE = Location()
 _NO_VALUE = Lifetime.NO_VALUE
 _Kind: TypeAlias = "tuple[int, tuple[int, ...], float, int, int | None, bool, bool]"
@@ -55,6 +51,8 @@ class Verdict:
     level: int = FeatureLevel.LEVEL_1
     reason: Reason | None = None
     runtime_only: bool = False
+    match: Match | None = field(default=None, compare=False)
+    """The signature that one operation fits."""
 
     @property
     def valid(self) -> bool:
@@ -124,7 +122,10 @@ def _level(code: int, dims: tuple[int, ...]) -> int:
 
 
 def validate_operation(
-    operation: Operation, operands: Sequence[Operand], model: Model | None = None, subgraph: Subgraph | None = None
+    operation: Operation,
+    operands: Sequence[Operand],
+    model: Model | None = None,
+    subgraph: Subgraph | None = None,
 ) -> Verdict:
     """One operation against its declaration. ``model`` and ``subgraph`` are needed for IF and WHILE only.
 
@@ -141,7 +142,7 @@ def validate_operation(
         return verdict
     reason = check_control_flow(model, subgraph, operation)
     unknown = operation.type == OperationCode.WHILE and has_unknown_boundary(model, subgraph, operation)
-    return Verdict(verdict.level, reason, runtime_only=unknown)
+    return replace(verdict, reason=reason, runtime_only=unknown)
 
 
 def _kind(operand: Operand) -> _Kind:
@@ -176,11 +177,12 @@ def _verdict(code: int, input_kinds: tuple[_Kind, ...], output_kinds: tuple[_Kin
     found = match(declared, [a.type for a in inputs], [a.type for a in outputs])
     if isinstance(found, Reason):
         return Verdict(reason=found)
-    call = Call(declared, found.signature, inputs, outputs)
+    call = make_call(declared, inputs, outputs, found)
     reason = _check_ranks(call) or next((r for check in declared.build_checks if (r := check(call))), None)
     if reason is not None:
         return Verdict(reason=reason)
-    return Verdict(max(level, found.level, _rules_level(declared, call)))
+    level = max(level, found.level, _rules_level(declared, call))
+    return Verdict(level, match=found)
 
 
 _cached_verdict = lru_cache(maxsize=4096)(_verdict)
@@ -189,9 +191,9 @@ _cached_verdict = lru_cache(maxsize=4096)(_verdict)
 def _check_ranks(call: Call) -> Reason | None:
     """The ranks that Android compares at build time; an unknown rank passes."""
     for declared, arg in zip(call.signature.expand(len(call.args)), call.args, strict=True):
-        wanted = declared.rank
-        if wanted is not None and wanted.build and arg.dims and not wanted.admits(arg.rank):
-            return Reason(f"rank {wanted}", str(arg.rank), call.definition.name, declared.name)
+        required = declared.rank
+        if required is not None and required.build and arg.dims and not required.admits(arg.rank):
+            return Reason(f"rank {required}", str(arg.rank), call.definition.name, declared.name)
     return None
 
 
@@ -227,8 +229,8 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
     at = operand.location
     if operand.lifetime is Lifetime.SUBGRAPH and not (0 <= at.offset < len(model.referenced) and at.pool == at.length == 0):
         return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}", operand=label)
-    if operand.lifetime in _WITHOUT_PLACE and at != _NOWHERE:
-        return Reason("no place for an operand without value", f"{at.offset}+{at.length}", operand=label)
+    if operand.lifetime in _WITHOUT_LOCATION and at != _NOWHERE:
+        return Reason("no location for an operand without value", f"{at.offset}+{at.length}", operand=label)
     if not operand.is_constant:
         return None
     size = byte_size(operand)
@@ -242,9 +244,9 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
         return Reason("pool 0 for a value that was copied", str(at.pool), operand=label)
     if not copied and not 0 <= at.pool < len(model.pools):
         return Reason("a pool of the model", str(at.pool), operand=label)
-    room = len(model.operand_values) if copied else len(model.pools[at.pool])
-    if at.offset < 0 or at.offset + at.length > room:
-        return Reason(f"a place inside {room} bytes", f"{at.offset}+{at.length}", operand=label)
+    capacity = len(model.operand_values) if copied else len(model.pools[at.pool])
+    if at.offset < 0 or at.offset + at.length > capacity:
+        return Reason(f"a place inside {capacity} bytes", f"{at.offset}+{at.length}", operand=label)
     return None
 
 
@@ -274,10 +276,10 @@ def _cycle(model: Model) -> int | None:
         {o.location.offset for o in s.operands if o.lifetime is Lifetime.SUBGRAPH and o.location.offset < len(model.referenced)}
         for s in model.referenced
     ]
-    # Subgraphs whose bodies are all settled are taken away until none is left or a cycle remains.
+    # Subgraphs none of whose bodies remain are removed until none is left or a cycle remains.
     open_ = set(range(len(inner)))
-    while settled := {i for i in open_ if not inner[i] & open_}:
-        open_ -= settled
+    while finished := {i for i in open_ if not inner[i] & open_}:
+        open_ -= finished
     return min(open_, default=None)
 
 

@@ -45,9 +45,8 @@ def test_a_16_bit_lstm_is_the_one_of_its_gates(sizes: tuple[int, int, int], zero
     biases = [numbers(rng, I32, units, scale=scale / 128) for _ in GATES]
     x, state = numbers(rng, U8, batch, size, scale=1 / 128, zero_point=128), numbers(rng, S16, batch, units, scale=1 / 2048)
     hidden = numbers(rng, U8, batch, units, scale=1 / 128, zero_point=128)
-    for arg in (*weights[0], *weights[1], *biases):
-        arg.constant = constant
-    args = [x, *weights[0], *weights[1], *biases, state, hidden]
+    fixed = [arg.replace(constant=constant) for arg in (*weights[0], *weights[1], *biases)]
+    args = [x, *fixed, state, hidden]
     found = results(Op.QUANTIZED_16BIT_LSTM, args, output(S16, scale=1 / 2048), output(U8, scale=1 / 128, zero_point=128))
 
     row = np.concatenate([x.data, hidden.data], axis=1).astype(np.int64) - 128
@@ -87,8 +86,7 @@ def test_batches_of_an_8_bit_lstm_do_not_see_each_other(
     real = OperandCode.FLOAT32
     scales = [scalar(rng.uniform(1e-4, 1e-3), real) for _ in GATES]
     tail = [*norms, scalar(1.5, real), scalar(0.5, real), *scales, scalar(-3), scalar(0.007, real)]
-    for arg in (*constants, *tail):
-        arg.constant = constant
+    constants, tail = ([arg.replace(constant=constant) for arg in args] for args in (constants, tail))
     data = {
         "x": numbers(rng, I8, batch, size, scale=0.02, zero_point=3),
         "hidden": numbers(rng, I8, batch, outputs, scale=1 / 128, zero_point=-5),

@@ -4,48 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate, srdhm16
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.convolution import exact_dtype
 from nnbridge.operations.declaration import Input, Output, like, operation, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, logistic16, tanh16
-from nnbridge.operations.recurrent import (
-    GATES,
-    Structure,
-    cell_inputs,
-    check_dims,
-    gate_tensors,
-    layer_norm_inputs,
-    structure,
-    tensor,
-)
+from nnbridge.operations.kernels import Compute, prepared
+from nnbridge.operations.lstm import GATES, Structure, cell_inputs, gate_tensors, layer_norm_inputs, structure
+from nnbridge.operations.rnn import check_dims, tensor
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Arg, Call, Compute
 
-Ints = npt.NDArray[Any]
-
-
-def _sat16(x: Ints) -> Ints:
+def _sat16(x: Array) -> Array:
     return np.clip(x, -32768, 32767)
 
 
-def _times(weights: Ints) -> Callable[[Ints], Ints]:
+def _times(weights: Array) -> Callable[[Array], Array]:
     """From 8-bit differences [batch, n] to their exact products with weights [rows, n]."""
     dtype = exact_dtype(weights.shape[1])
-    turned = weights.astype(dtype).T
-    return lambda values: values.astype(dtype).dot(turned).astype(np.int64)
-
-
-# -- QUANTIZED_16BIT_LSTM --------------------------------------------------------------------------------------------
+    transposed = weights.astype(dtype).T
+    return lambda values: values.astype(dtype).dot(transposed).astype(np.int64)
 
 
 def _16bit_shape(call: Call) -> list[tuple[int, ...]]:
@@ -97,19 +80,17 @@ def quantized_16bit_lstm(call: Call) -> Compute:
     bias = np.concatenate([call[f"{gate}_gate_bias"].data for gate in order])
     multiplier = quantize_multiplier(4096 * float(np.float32(call["input_gate_bias"].scale)))
 
-    def compute(x: Ints, state: Ints, hidden: Ints) -> Sequence[Array]:
+    def compute(x: Array, state: Array, hidden: Array) -> Sequence[Array]:
         sums = times(np.concatenate([x, hidden], axis=1).astype(np.int16) - 128)
         sums += bias
         *sigmoids, candidate = np.split(_sat16(mbqm(sums, *multiplier)), len(order), axis=1)
-        opened, kept, out = (logistic16(gate) for gate in sigmoids)
-        new = _sat16(rdbp(srdhm16(opened, tanh16(candidate)), 4) + srdhm16(kept, state))
+        opened, forget, out = (logistic16(gate) for gate in sigmoids)
+        new = _sat16(rdbp(srdhm16(opened, tanh16(candidate)), 4) + srdhm16(forget, state))
         output = rdbp(srdhm16(out, tanh16(_sat16(new << 1))), 8)
         return new, np.clip(output, -128, 127) + 128
 
     return compute
 
-
-# -- QUANTIZED_LSTM --------------------------------------------------------------------------------------------------
 
 _CELL_BIAS = "cell_gate_bias"
 
@@ -139,18 +120,18 @@ def _float32(*factors: float, over: float) -> float:
     return float(np.float32(product / np.float32(over)))
 
 
-def _sums(call: Call, gates: Sequence[str]) -> Callable[[Ints, Ints], Ints]:
+def _sums(call: Call, gates: Sequence[str]) -> Callable[[Array, Array], Array]:
     """From input and previous output to the gates' 16-bit sums [batch, gates, units] (N129, N130)."""
     x, prev = call["input"], call["prev_output"]
     scales = [call.scalar(f"{gate}_intermediate_scale") for gate in gates]
 
-    def part(source: Arg, kind: str) -> Callable[[Ints], Ints]:
+    def part(source: Arg, kind: str) -> Callable[[Array], Array]:
         weights = [call[f"{kind}_to_{gate}_weights"] for gate in gates]
         times, zero_point = _times(np.concatenate([w.data for w in weights])), np.int16(source.zero_point)
         found = [quantize_multiplier(_float32(w.scale, source.scale, over=s)) for w, s in zip(weights, scales, strict=True)]
         multipliers, shifts = (np.reshape(numbers, (-1, 1)) for numbers in zip(*found, strict=True))
 
-        def products(values: Ints) -> Ints:
+        def products(values: Array) -> Array:
             sums = times(values.astype(np.int16) - zero_point)
             return mbqm(sums.reshape(len(values), len(gates), -1), multipliers, shifts)
 
@@ -160,7 +141,7 @@ def _sums(call: Call, gates: Sequence[str]) -> Callable[[Ints, Ints], Ints]:
     return lambda values, hidden: _sat16(_sat16(direct(values)) + recurrent(hidden))
 
 
-def _finish(call: Call, gate: str, exponent: int, form: Structure) -> Callable[[Ints, Ints], Ints]:
+def _finish(call: Call, gate: str, exponent: int, form: Structure) -> Callable[[Array, Array], Array]:
     """From a gate's sums and the state that it looks at to its value (N131, N132). Biases act with layer norm only, as in
     Android."""
     own = call.get(f"cell_to_{gate}_weights") if form.peephole else None
@@ -170,7 +151,7 @@ def _finish(call: Call, gate: str, exponent: int, form: Structure) -> Callable[[
         scale = _float32(own.scale, over=call.scalar(f"{gate}_intermediate_scale"))
         multiplier = quantize_multiplier(float(np.ldexp(scale, exponent)))
 
-    def finish(total: Ints, looking: Ints) -> Ints:
+    def finish(total: Array, looking: Array) -> Array:
         if own is not None:
             total = _sat16(total + mbqm(peephole * looking, *multiplier))
         return total if norm is None else norm(total)
@@ -178,12 +159,12 @@ def _finish(call: Call, gate: str, exponent: int, form: Structure) -> Callable[[
     return finish
 
 
-def _truncated(numerator: Ints, denominator: int) -> Ints:
+def _truncated(numerator: Array, denominator: int) -> Array:
     """Integer division that rounds towards 0."""
     return np.sign(numerator) * (np.abs(numerator) // denominator)
 
 
-def _layer_norm(call: Call, gate: str) -> Callable[[Ints], Ints]:
+def _layer_norm(call: Call, gate: str) -> Callable[[Array], Array]:
     """N132, with 10 fractional bits for the mean and the normalised values."""
     weights = call[f"{gate}_layer_norm_weights"]
     factors, least = weights.data.astype(np.int64), min(1, int(10000 * weights.scale))
@@ -191,7 +172,7 @@ def _layer_norm(call: Call, gate: str) -> Callable[[Ints], Ints]:
     own, exponent = quantize_multiplier(float(np.float32(weights.scale)))
     count = len(factors)
 
-    def normalise(v: Ints) -> Ints:
+    def normalise(v: Array) -> Array:
         v = v.astype(np.int64)
         mean = _truncated(v.sum(axis=-1, keepdims=True) * 1024, count)
         spread = np.square(v).sum(axis=-1, keepdims=True) * ((1 << 20) // count) - mean * mean
@@ -246,23 +227,23 @@ def quantized_lstm(call: Call) -> Compute:
     """
     form: Structure = structure(call, "", call["input"].dims[1], _CELL_BIAS)
     k, gates = _state_exponent(call), form.gates
-    places = {gate: place for place, gate in enumerate(gates)}
+    index = {gate: k for k, gate in enumerate(gates)}
     gate_sums, finish = _sums(call, gates), {gate: _finish(call, gate, k, form) for gate in gates}
     cell_clip = _clip(call, "cell_clip", call["prev_cell_state"].scale, 16)
     hidden_scale, hidden_point = call.scalar("hidden_state_scale"), int(call.scalar("hidden_state_zero_point"))
     multiplier = quantize_multiplier(float(np.float32(2.0**-30 / np.float32(hidden_scale))))
     project = _projection(call, hidden_scale, hidden_point) if form.projected else None
 
-    def compute(x: Ints, prev: Ints, state: Ints) -> Sequence[Array]:
+    def compute(x: Array, prev: Array, state: Array) -> Sequence[Array]:
         sums, state = gate_sums(x, prev), state.astype(np.int64)
 
-        def gate(name: str, looking: Ints) -> Ints:
-            return finish[name](sums[:, places[name]], looking)
+        def gate(name: str, looking: Array) -> Array:
+            return finish[name](sums[:, index[name]], looking)
 
-        kept = logistic16(gate("forget", state))
-        opened = 32767 - kept if form.cifg else logistic16(gate("input", state))
+        forget = logistic16(gate("forget", state))
+        opened = 32767 - forget if form.cifg else logistic16(gate("input", state))
         candidate = tanh16(gate("cell", state))
-        new = _sat16(rdbp(kept.astype(np.int64) * state, 15) + rdbp(opened.astype(np.int64) * candidate, 30 + k))
+        new = _sat16(rdbp(forget.astype(np.int64) * state, 15) + rdbp(opened.astype(np.int64) * candidate, 30 + k))
         if cell_clip:
             new = np.clip(new, -cell_clip, cell_clip)
         out = logistic16(gate("output", new))
@@ -274,14 +255,14 @@ def quantized_lstm(call: Call) -> Compute:
     return compute
 
 
-def _projection(call: Call, hidden_scale: float, hidden_point: int) -> Callable[[Ints], Ints]:
+def _projection(call: Call, hidden_scale: float, hidden_point: int) -> Callable[[Array], Array]:
     """From the 8-bit hidden state to the output."""
     projection, bias, prev = call["projection_weights"], call.get("projection_bias"), call["prev_output"]
     times, limit = _times(projection.data), _clip(call, "proj_clip", projection.scale, 8)
     added = hidden_point * projection.data.astype(np.int64).sum(axis=1) + (0 if bias is None else bias.data)
     multiplier = quantize_multiplier(_float32(projection.scale, hidden_scale, over=prev.scale))
 
-    def project(hidden: Ints) -> Ints:
+    def project(hidden: Array) -> Array:
         output = saturate(mbqm(times(hidden) + added, *multiplier) + prev.zero_point, np.int8)
         return np.clip(output, -limit, limit) if limit else output
 

@@ -8,44 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from nnbridge.operations.call import prepared
-from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, types
-from nnbridge.operations.recurrence import (
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
+from nnbridge.operations.declaration import Input, Output, TypeRef, operation, types
+from nnbridge.operations.kernels import Compute, prepared
+from nnbridge.operations.rnn import (
     ONE,
     READS,
     Activation,
+    auxiliary,
+    backward_size,
+    check_dims,
     in_order,
     limited,
     output_rows,
     recurrent_activation,
     sequence_dims,
+    sequence_shapes,
     steps_of,
+    tensor,
     times,
+    together,
 )
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call, Compute
-
-Values = npt.NDArray[Any]
 
 _TINY = np.array(1e-8, np.float32)
 GATES = ("input", "forget", "cell", "output")
 
 
 # -- declarations ----------------------------------------------------------------------------------------------------
-
-
-def tensor(name: str, kind: TypeRef, dims: int, *, optional: bool = False, role: str = "") -> Input:
-    """A tensor input of exactly this rank."""
-    return Input(name, kind, role, rank=rank(dims), optional=optional)
 
 
 def gate_tensors(prefix: str, pattern: str, kind: TypeRef, dims: int, optional: Sequence[str]) -> list[Input]:
@@ -106,22 +101,8 @@ class Structure:
         return GATES[1:] if self.cifg else GATES
 
 
-def together(call: Call, rule: str, *names: str) -> bool:
-    """True if all named operands have values, False if none; refused otherwise."""
-    present = [call.get(name) is not None for name in names]
-    call.require(all(present) or not any(present), f"{rule}: all or none", [n for n, p in zip(names, present, strict=True) if p])
-    return all(present)
-
-
-def check_dims(call: Call, name: str, *dims: int) -> None:
-    """Refuse an operand with a value unless it has these dimensions."""
-    arg = call.get(name)
-    if arg is not None:
-        call.require(arg.dims == dims, f"dimensions {list(dims)}", list(arg.dims), name)
-
-
 def structure(call: Call, prefix: str, inputs: int, cell_bias: str = "cell_bias") -> Structure:
-    """Check one cell's operands and tell its structure. ``inputs`` is the size of a time step."""
+    """Check one cell's operands and return its structure. ``inputs`` is the size of a time step."""
     units = call[f"{prefix}input_to_output_weights"].dims[0]
     outputs = call[f"{prefix}recurrent_to_output_weights"].dims[1]
     has_input = together(
@@ -132,8 +113,8 @@ def structure(call: Call, prefix: str, inputs: int, cell_bias: str = "cell_bias"
     peephole = together(call, "peepholes", f"{prefix}cell_to_forget_weights", f"{prefix}cell_to_output_weights")
     own = call.get(f"{prefix}cell_to_input_weights") is not None
     call.require(own == (peephole and has_input) or (peephole and not has_input), "peepholes of all gates", own)
-    kept = GATES if has_input else GATES[1:]
-    normalised = together(call, "layer norm", *(f"{prefix}{gate}_layer_norm_weights" for gate in kept))
+    gates = GATES if has_input else GATES[1:]
+    normalised = together(call, "layer norm", *(f"{prefix}{gate}_layer_norm_weights" for gate in gates))
     if not has_input:
         name = f"{prefix}input_layer_norm_weights"
         call.require(call.get(name) is None, "no layer norm of an absent input gate", "one", name)
@@ -154,7 +135,7 @@ _ORDER = ("output", "forget", "input", "cell")
 """How a cell's gates follow each other, in blocks of rows."""
 
 _STATE = 3
-"""The place of the cell state in what a cell leaves over."""
+"""The index of the cell state in what :meth:`_Cell.run` leaves over."""
 
 
 class _Cell:
@@ -168,13 +149,13 @@ class _Cell:
     ) -> None:
         gates = [gate for gate in _ORDER if gate in form.gates]
 
-        def stacked(pattern: str, names: Sequence[str] = gates) -> Values:
-            made = np.concatenate([call[prefix + pattern.format(gate)].data for gate in names])
-            sigmoids = made[: form.units * sum(gate != "cell" for gate in names)]
+        def stacked(pattern: str, names: Sequence[str] = gates) -> Array:
+            stack = np.concatenate([call[prefix + pattern.format(gate)].data for gate in names])
+            sigmoids = stack[: form.units * sum(gate != "cell" for gate in names)]
             np.negative(sigmoids, sigmoids)
-            return made
+            return stack
 
-        def columns(values: Values, names: Sequence[str] = gates) -> Values:
+        def columns(values: Array, names: Sequence[str] = gates) -> Array:
             return np.repeat(values.reshape(len(names), form.units, 1), batch, axis=2)
 
         bias = np.concatenate([stacked("{}_gate_bias", gates[:-1]), stacked("{}_bias", gates[-1:])])
@@ -193,7 +174,7 @@ class _Cell:
         self._cell_limit = _limit(call, "cell_clip")
         self._projection = _projection(call, prefix, batch) if form.projected else None
 
-    def run(self, sequences: Sequence[Values], outputs: Values, hidden: Values, cell: Values) -> tuple[Values, Values]:
+    def run(self, sequences: Sequence[Array], outputs: Array, hidden: Array, cell: Array) -> tuple[Array, Array]:
         """All time steps (N110 to N116), from states [batch, n] to outputs [time, outputs, batch].
 
         What is left over: the last hidden state, and of the last step what divides by the output gate, what divides by the forget
@@ -206,15 +187,15 @@ class _Cell:
         sums = np.empty((len(self._form.gates) * units, batch), np.float32)
         left = np.empty((5, units, batch), np.float32)
         opening, forget, entering, state, candidate = left
-        made = left.reshape(5 * units, batch)
-        gates, pairs = made[units : 3 * units], made[3 * units :]
+        rows = left.reshape(5 * units, batch)
+        gates, pairs = rows[units : 3 * units], rows[3 * units :]
         # The output gate's peephole looks at the new state: that gate has to wait.
         first = units if late else 0
         open_sums, early_sums, candidate_sums = sums[:units], sums[first:-units], sums[-units:]
-        early = made[first : first + len(early_sums)]
+        early = rows[first : first + len(early_sums)]
         # Where the sums of other gates have been: they were looked at by then.
         parts = sums[units : 3 * units]
-        kept, new = parts[:units], parts[units:]
+        retained, new = parts[:units], parts[units:]
         order = slice(None, None, -1 if self._backward else 1)
         apply = np.multiply if cifg else np.divide
         finish_late = self._finishing(sums, slice(1), state) if late else []
@@ -234,7 +215,7 @@ class _Cell:
                 np.subtract(ONE, forget, entering)
             activation(candidate_sums, candidate)
             apply(pairs, gates, parts)
-            np.add(kept, new, state)
+            np.add(retained, new, state)
             if cell_limit is not None:
                 cell_limit(state, state)
             if late:
@@ -250,8 +231,8 @@ class _Cell:
             hidden = y
         return hidden.T.copy(), left
 
-    def _finishing(self, sums: Values, gates: slice, state: Values) -> list[Callable[[], None]]:
-        """What is to be done to these gates' sums, in place, before their activations."""
+    def _finishing(self, sums: Array, gates: slice, state: Array) -> list[Callable[[], None]]:
+        """Functions that change these gates' sums, in place, before their activations."""
         blocks, steps = sums.reshape(len(self._form.gates), *state.shape)[gates], []
         if self._peephole is not None:
             steps.append(_looking(blocks, self._peephole[gates], state))
@@ -260,26 +241,26 @@ class _Cell:
         return steps
 
 
-def _looking(blocks: Values, peephole: Values, state: Values) -> Callable[[], None]:
+def _looking(blocks: Array, peephole: Array, state: Array) -> Callable[[], None]:
     """Adds peepholes to the first blocks."""
-    x, room = blocks[: len(peephole)], np.empty_like(peephole)
+    x, buffer = blocks[: len(peephole)], np.empty_like(peephole)
 
     def look() -> None:
-        np.multiply(peephole, state, room)
-        np.add(x, room, x)
+        np.multiply(peephole, state, buffer)
+        np.add(x, buffer, x)
 
     return look
 
 
-def _normalising(x: Values, norm: Values, bias: Values) -> Callable[[], None]:
+def _normalising(x: Array, norm: Array, bias: Array) -> Callable[[], None]:
     """Layer norm over each block's rows."""
-    room, count = np.empty_like(x), x.shape[1]
+    buffer, count = np.empty_like(x), x.shape[1]
 
     def normalise() -> None:
         mean = np.add.reduce(x, 1, keepdims=True)
         mean /= count
         np.subtract(x, mean, x)
-        spread = np.add.reduce(np.square(x, room), 1, keepdims=True)
+        spread = np.add.reduce(np.square(x, buffer), 1, keepdims=True)
         spread /= count
         np.add(spread, _TINY, spread)
         np.divide(x, np.sqrt(spread, spread), x)
@@ -301,7 +282,7 @@ def _projection(call: Call, prefix: str, batch: int) -> Activation:
     bias, limit = call.get(f"{prefix}projection_bias"), _limit(call, "proj_clip")
     column = None if bias is None else np.repeat(bias.data[:, None], batch, axis=1)
 
-    def projected(x: Values, out: Values) -> Values:
+    def projected(x: Array, out: Array) -> Array:
         project(x, out)
         if column is not None:
             np.add(out, column, out)
@@ -309,8 +290,6 @@ def _projection(call: Call, prefix: str, batch: int) -> Activation:
 
     return projected
 
-
-# -- LSTM ------------------------------------------------------------------------------------------------------------
 
 _CELL = cell_inputs("", "T", "T", "T")
 _STATES = [tensor("output_state_in", "T", 2), tensor("cell_state_in", "T", 2)]
@@ -355,7 +334,7 @@ def lstm(call: Call) -> Compute:
     # Of what a cell leaves over, what divides by gates, and candidate and gates as they come out.
     sigmoids, order = (slice(1), [4, 1, 0]) if form.cifg else (slice(3), [2, 4, 1, 0])
 
-    def compute(x: Values, hidden: Values, state: Values) -> Sequence[Array]:
+    def compute(x: Array, hidden: Array, state: Array) -> Sequence[Array]:
         outputs = np.empty((1, form.outputs, batch), np.float32)
         last, left = cell.run([x[None]], outputs, hidden, state)
         np.reciprocal(left[sigmoids], left[sigmoids])
@@ -363,8 +342,6 @@ def lstm(call: Call) -> Compute:
 
     return compute
 
-
-# -- UNIDIRECTIONAL_SEQUENCE_LSTM ------------------------------------------------------------------------------------
 
 TIME_MAJOR = Input("time_major", T.BOOL, "true: [time, batch, size], false: [batch, time, size]")
 
@@ -398,19 +375,18 @@ def unidirectional_sequence_lstm(call: Call) -> Compute:
     steps, batch, size = sequence_dims(call)
     form = structure(call, "", size)
     cell = _Cell(call, "", form, steps, batch, time_major=bool(call.scalar("time_major")))
-    make, count = output_rows(call, [form.outputs]), len(call.outs)
+    allocate, count = output_rows(call, [form.outputs]), len(call.outs)
 
-    def compute(x: Values, hidden: Values, state: Values) -> Sequence[Array]:
-        outputs, [rows] = make()
+    def compute(x: Array, hidden: Array, state: Array) -> Sequence[Array]:
+        outputs, [rows] = allocate()
         last, left = cell.run([x], rows, hidden, state)
         return [*outputs, last, left[_STATE].T.copy()][:count]
 
     return compute
 
 
-# -- BIDIRECTIONAL_SEQUENCE_LSTM -------------------------------------------------------------------------------------
-
 _DIRECTIONS = ("fw_", "bw_")
+_AUX_WEIGHTS = [f"{prefix}aux_input_to_{gate}_weights" for prefix in _DIRECTIONS for gate in GATES[1:]]
 _BOTH_STATES = [f"{prefix}{kind}_state" for prefix in _DIRECTIONS for kind in ("activation", "cell")]
 
 
@@ -418,25 +394,10 @@ def _aux_weights(prefix: str) -> list[Input]:
     return gate_tensors(prefix, "aux_input_to_{}_weights", "T", 2, GATES)
 
 
-def _linking(call: Call) -> str:
-    """How the auxiliary input is used: ``none``, ``parallel`` (backward cell reads it) or ``cross`` (both add it)."""
-    names = [f"{prefix}aux_input_to_{gate}_weights" for prefix in _DIRECTIONS for gate in GATES[1:]]
-    weights = together(call, "auxiliary weights", *names)
-    aux = call.get("aux_input")
-    call.require(aux is not None or not weights, "an auxiliary input for auxiliary weights", "none", "aux_input")
-    if aux is None:
-        return "none"
-    return "cross" if weights else "parallel"
-
-
-def _backward_size(call: Call, linking: str, size: int) -> int:
-    return call["aux_input"].dims[2] if linking == "parallel" else size
-
-
 def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
-    steps, batch, size = sequence_dims(call)
-    linking = _linking(call)
-    forms = [structure(call, "fw_", size), structure(call, "bw_", _backward_size(call, linking, size))]
+    _, batch, size = sequence_dims(call)
+    linking = auxiliary(call, _AUX_WEIGHTS)
+    forms = [structure(call, "fw_", size), structure(call, "bw_", backward_size(call, linking, size))]
     _check_clips(call)
     aux = call.get("aux_input")
     if aux is not None:
@@ -447,14 +408,8 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
         if linking == "cross":
             for gate in form.gates:
                 check_dims(call, f"{prefix}aux_input_to_{gate}_weights", form.units, call["aux_input"].dims[2])
-    widths = [form.outputs for form in forms]
-    merged = bool(call.scalar("merge_outputs"))
-    shapes = [in_order(call, steps, batch, n) for n in ([sum(widths)] if merged else widths)]
     states = [(batch, n) for form in forms for n in (form.outputs, form.units)]
-    count = len(call.outs)
-    rule = f"{len(shapes)} or {len(shapes) + 4} outputs, as merge_outputs says"
-    call.require(count in (len(shapes), len(shapes) + 4), rule, count)
-    return [*shapes, *states][:count]
+    return sequence_shapes(call, [form.outputs for form in forms], states)
 
 
 @operation(
@@ -489,19 +444,19 @@ def _bidirectional_shape(call: Call) -> list[tuple[int, ...]]:
 def bidirectional_sequence_lstm(call: Call) -> Compute:
     """Each direction's outputs stand at their own time index (N118 to N120)."""
     steps, batch, size = sequence_dims(call)
-    linking, time_major = _linking(call), bool(call.scalar("time_major"))
-    sizes = size, _backward_size(call, linking, size)
+    linking, time_major = auxiliary(call, _AUX_WEIGHTS), bool(call.scalar("time_major"))
+    sizes = size, backward_size(call, linking, size)
     forms = [structure(call, prefix, n) for prefix, n in zip(_DIRECTIONS, sizes, strict=True)]
     cells = [
         _Cell(call, prefix, form, steps, batch, time_major=time_major, aux=linking == "cross")
         for prefix, form in zip(_DIRECTIONS, forms, strict=True)
     ]
-    make = output_rows(call, [form.outputs for form in forms], bool(call.scalar("merge_outputs")))
+    allocate = output_rows(call, [form.outputs for form in forms], bool(call.scalar("merge_outputs")))
     reads, count = READS[linking], len(call.outs)
 
-    def compute(x: Values, *others: Values) -> Sequence[Array]:
+    def compute(x: Array, *others: Array) -> Sequence[Array]:
         sequences = x, *others[4:]
-        outputs, rows = make()
+        outputs, rows = allocate()
         for k, cell in enumerate(cells):
             last, left = cell.run([sequences[i] for i in reads[k]], rows[k], *others[2 * k : 2 * k + 2])
             outputs += [last, left[_STATE].T.copy()]

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import is_quant8, mbqm, quantise, quantize_multiplier, round_half_away, saturate
+from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Layout, Output, fixed, like, operation, rank, types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Arg, Call
-
-Values = npt.NDArray[Any]
 
 BOX_QUANTISATION = (0.125, 0)
 BOXES_FIXED = fixed({T.TENSOR_QUANT16_ASYMM: BOX_QUANTISATION})
@@ -32,15 +26,16 @@ TYPES = [
 _NCHW = Input("nchw", T.BOOL, "true: the feature maps and the output are NCHW")
 
 
-def check_boxes(call: Call, boxes: Arg, columns: int = 4) -> None:
+def check_boxes(call: Call, name: str, columns: int = 4) -> None:
     """Boxes are [count, columns], and quantised ones have scale 1/8 and zero point 0."""
-    call.require(boxes.dims[1] == columns, f"boxes of {columns} numbers", list(boxes.dims), boxes.name)
+    boxes = call[name]
+    call.require(boxes.dims[1] == columns, f"boxes of {columns} numbers", list(boxes.dims), name)
     if boxes.type == T.TENSOR_QUANT16_ASYMM:
         found = (boxes.scale, boxes.zero_point)
-        call.require(found == BOX_QUANTISATION, "scale 0.125 and zero point 0", found, boxes.name)
+        call.require(found == BOX_QUANTISATION, "scale 0.125 and zero point 0", found, name)
 
 
-def check_corners(call: Call, boxes: Values, name: str) -> None:
+def check_corners(call: Call, boxes: Array, name: str) -> None:
     """Every box [..., x1, y1, x2, y2] has x1 <= x2 and y1 <= y2."""
     sound = (boxes[..., 0] <= boxes[..., 2]) & (boxes[..., 1] <= boxes[..., 3])
     call.require(sound.all(), "corners with x1 <= x2 and y1 <= y2", boxes[~sound][:1].tolist(), name)
@@ -48,7 +43,7 @@ def check_corners(call: Call, boxes: Values, name: str) -> None:
 
 def _regions_shape(call: Call) -> tuple[int, ...]:
     x, rois = call["input"], call["rois"]
-    check_boxes(call, rois)
+    check_boxes(call, "rois")
     call.require(call["batches"].dims == rois.dims[:1], "an image number for each region", call["batches"].dims, "batches")
     sizes = [int(call.scalar(name)) for name in ("out_height", "out_width")]
     for name in ("out_height", "out_width", "height_stride", "width_stride"):
@@ -57,7 +52,7 @@ def _regions_shape(call: Call) -> tuple[int, ...]:
     return (rois.dims[0], *sizes, x.dims[3])
 
 
-def _regions(call: Call) -> tuple[Values, Values]:
+def _regions(call: Call) -> tuple[Array, Array]:
     """Regions in feature-map coordinates [count, x1, y1, x2, y2] and their image numbers."""
     x, batches = call["input"], call["batches"].data
     rois = call["rois"].real
@@ -81,14 +76,11 @@ _REGION_INPUTS = [
 ]
 
 
-# -- ROI_ALIGN -------------------------------------------------------------------------------------------------------
-
-
-def _samples(start: float, end: float, bins: int, wanted: int, size: int) -> tuple[int, Values, Values, Values]:
+def _samples(start: float, end: float, bins: int, samples: int, size: int) -> tuple[int, Array, Array, Array]:
     """Samples per bin; for all samples along an axis the two neighbours and the share of the second (N165, N166)."""
     extent = np.maximum(np.float32(end) - np.float32(start), np.float32(1))
     width = extent / np.float32(bins)
-    count = wanted if wanted > 0 else math.ceil(width)
+    count = samples if samples > 0 else math.ceil(width)
     index = np.arange(bins * count)
     position = np.float32(start) + width * (index // count) + width / np.float32(count) * (index % count + np.float32(0.5))
     lower = np.floor(position).astype(np.int64)
@@ -123,13 +115,13 @@ def roi_align(call: Call) -> Array:
     """Bilinear samples, summed over each bin."""
     x, out = call["input"], call.out
     (regions, batches), (_, height, width, depth) = _regions(call), out.dims
-    wanted = int(call.scalar("height_samples")), int(call.scalar("width_samples"))
+    samples = int(call.scalar("height_samples")), int(call.scalar("width_samples"))
     quantised = is_quant8(x.type)
     maps = x.centred.astype(np.float32) if quantised else x.data
     result = np.zeros(out.dims, np.float32 if not quantised else out.dtype)
     for k, ((x1, y1, x2, y2), image) in enumerate(zip(regions, batches, strict=True)):
-        rows, top, bottom, dy = _samples(y1, y2, height, wanted[0], x.dims[1])
-        columns, left, right, dx = _samples(x1, x2, width, wanted[1], x.dims[2])
+        rows, top, bottom, dy = _samples(y1, y2, height, samples[0], x.dims[1])
+        columns, left, right, dx = _samples(x1, x2, width, samples[1], x.dims[2])
         total = np.zeros((len(top), len(left), depth), np.float32)
         for rows_at, wy in ((top, 1 - dy), (bottom, dy)):
             for columns_at, wx in ((left, 1 - dx), (right, dx)):
@@ -147,10 +139,7 @@ def roi_align(call: Call) -> Array:
     return result
 
 
-# -- ROI_POOLING -----------------------------------------------------------------------------------------------------
-
-
-def _bins(start: float, end: float, count: int, size: int) -> tuple[Values, Values]:
+def _bins(start: float, end: float, count: int, size: int) -> tuple[Array, Array]:
     """First and last + 1 cell of each bin along an axis (N168)."""
     first, last = int(round_half_away(np.float32(start))), int(round_half_away(np.float32(end)))
     width = np.float32(max(last - first + 1, 1)) / np.float32(count)
@@ -160,17 +149,17 @@ def _bins(start: float, end: float, count: int, size: int) -> tuple[Values, Valu
     return np.clip(low, 0, size), np.clip(high, 0, size)
 
 
-def _reach(low: Values, high: Values, size: int) -> slice:
-    """The cells that any bin takes, at least one."""
+def _reach(low: Array, high: Array, size: int) -> slice:
+    """The cells of all bins, at least one."""
     first = min(int(low.min()), size - 1)
     return slice(first, max(int(high.max()), first + 1))
 
 
-def _maxima(x: Values, low: Values, high: Values) -> Values:
+def _maxima(x: Array, low: Array, high: Array) -> Array:
     """Maximum of x[low:high] along the first axis, for every pair; of an empty range a value that the caller drops."""
     reach = np.arange(max(1, int((high - low).max())))
-    places = np.minimum(low[:, None] + reach, np.maximum(low, high - 1)[:, None])
-    return np.asarray(np.maximum.reduce(x[places.clip(0, len(x) - 1)], axis=1))
+    index = np.minimum(low[:, None] + reach, np.maximum(low, high - 1)[:, None])
+    return np.asarray(np.maximum.reduce(x[index.clip(0, len(x) - 1)], axis=1))
 
 
 @operation(
@@ -184,7 +173,7 @@ def _maxima(x: Values, low: Values, high: Values) -> Values:
     layout=Layout(("input",)),
 )
 def roi_pooling(call: Call) -> Array:
-    """An empty bin gives 0 (the zero point)."""
+    """The result of an empty bin is 0 (the zero point)."""
     x, (_, height, width, _) = call["input"], call.out.dims
     regions, batches = _regions(call)
     result = np.empty(call.out.dims, x.data.dtype)
@@ -199,12 +188,9 @@ def roi_pooling(call: Call) -> Array:
     return result
 
 
-# -- HEATMAP_MAX_KEYPOINT --------------------------------------------------------------------------------------------
-
-
 def _heatmap_shape(call: Call) -> list[tuple[int, ...]]:
     (count, height, width, keypoints), boxes = call["heatmaps"].dims, call["boxes"]
-    check_boxes(call, boxes)
+    check_boxes(call, "boxes")
     call.require(height == width and height >= 2, "square heatmaps of at least 2 x 2", [height, width], "heatmaps")
     call.require(boxes.dims[0] == count, f"{count} boxes", boxes.dims[0], "boxes")
     return [(count, keypoints), (count, keypoints, 2)]
@@ -240,17 +226,17 @@ def heatmap_max_keypoint(call: Call) -> Sequence[Array]:
     offset, scores = _summit(grid, np.float32(tolerance))
     start, extent = boxes[:, None, :2], boxes[:, None, 2:] - boxes[:, None, :2]
     cell = np.stack([column, row], axis=-1).astype(np.float32)
-    places = (cell + offset + np.float32(0.5)) / np.float32(size) * extent + start
+    points = (cell + offset + np.float32(0.5)) / np.float32(size) * extent + start
     if not is_quant8(call.outs[0].type):
-        return scores, places
-    return quantise(scores, call.outs[0]), quantise(places, call.outs[1])
+        return scores, points
+    return quantise(scores, call.outs[0]), quantise(points, call.outs[1])
 
 
-def _neighbourhood(maps: Values, row: Values, column: Values) -> Values:
+def _neighbourhood(maps: Array, row: Array, column: Array) -> Array:
     """The cells around each summit, [boxes, keypoints, 3, 3]; outside the map its border mirrors."""
     size = maps.shape[-1]
 
-    def around(centre: Values) -> Values:
+    def around(centre: Array) -> Array:
         index = np.abs(centre[..., None] + np.arange(-1, 2))
         return np.where(index >= size, 2 * size - 2 - index, index)
 
@@ -259,7 +245,7 @@ def _neighbourhood(maps: Values, row: Values, column: Values) -> Values:
     return maps[box, keypoint, around(row)[..., :, None], around(column)[..., None, :]]
 
 
-def _summit(grid: Values, tolerance: np.float32) -> tuple[Values, Values]:
+def _summit(grid: Array, tolerance: np.float32) -> tuple[Array, Array]:
     """Offset (x, y) of a quadratic's top from the centre cell, and its height."""
     centre = grid[..., 1, 1]
     slope = np.stack([grid[..., 1, 0] - grid[..., 1, 2], grid[..., 0, 1] - grid[..., 2, 1]], axis=-1) / 2

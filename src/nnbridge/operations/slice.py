@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
-from nnbridge.operations.declaration import Input, operation, rank
-from nnbridge.operations.reshaping import ANY_RANK, SAME_DATA, UP_TO_4, moved_types
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
+from nnbridge.operations.declaration import Input, rank
+from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.reshaping import ANY_RANK, UP_TO_4, moved_types, moves
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 
 def _integers(call: Call, name: str, count: int) -> list[int]:
@@ -25,14 +24,14 @@ def _integers(call: Call, name: str, count: int) -> list[int]:
 def _slice_shape(call: Call) -> tuple[int, ...]:
     dims = call["input"].dims
     begin, size = _integers(call, "begin", len(dims)), _integers(call, "size", len(dims))
-    # A size of -1 takes all that is left, as TFLite's SLICE does and Android's conformance cases expect.
+    # A size of -1 means all that is left, as TFLite's SLICE does and Android's conformance cases expect.
     size = [d - b if s == -1 else s for d, b, s in zip(dims, begin, size, strict=True)]
     inside = all(0 <= b <= d and 0 <= s <= d - b for b, s, d in zip(begin, size, dims, strict=True))
     call.require(inside, f"a part of {list(dims)}", f"{size} from {begin}", "begin")
     return tuple(size)
 
 
-@operation(
+@moves(
     OperationCode.SLICE,
     since=3,
     summary="A block of a tensor.",
@@ -42,15 +41,15 @@ def _slice_shape(call: Call) -> tuple[int, ...]:
         Input("begin", T.TENSOR_INT32, "where the block starts, one index for each axis", rank=rank(1)),
         Input("size", T.TENSOR_INT32, "dimensions of the block", rank=rank(1)),
     ],
-    outputs=[SAME_DATA],
     shape=_slice_shape,
     zero_sized=True,
-    half="native",
 )
-def slice_block(call: Call) -> Array:
+@prepared("input")
+def slice_block(call: Call) -> Function:
     """Values of the block."""
     begin = [int(b) for b in call["begin"].data.reshape(-1)]
-    return call["input"].data[tuple(slice(b, b + s) for b, s in zip(begin, call.out.dims, strict=True))]
+    block = tuple(slice(b, b + s) for b, s in zip(begin, call.out.dims, strict=True))
+    return lambda x: x[block]
 
 
 def _ranges(call: Call) -> list[tuple[int, int, int]]:
@@ -70,24 +69,24 @@ def _ranges(call: Call) -> list[tuple[int, int, int]]:
 
         start = (0 if step > 0 else n - 1) if begin_mask >> axis & 1 else clamp(first)
         stop = (n if step > 0 else -1) if end_mask >> axis & 1 else clamp(last)
-        taken = len(range(start, stop, step))
-        call.require(not shrink or taken == 1, "exactly one element along a dropped axis", taken, "end")
+        count = len(range(start, stop, step))
+        call.require(not shrink or count == 1, "exactly one element along a dropped axis", count, "end")
         found.append((start, stop, step))
     return found
 
 
-def _kept_axes(call: Call) -> list[bool]:
+def _remaining_axes(call: Call) -> list[bool]:
     mask = int(call.scalar("shrink_axis_mask"))
     return [not mask >> axis & 1 for axis in range(call["input"].rank)]
 
 
 def _strided_shape(call: Call) -> tuple[int, ...]:
     sizes = [len(range(*bounds)) for bounds in _ranges(call)]
-    kept = tuple(size for size, keep in zip(sizes, _kept_axes(call), strict=True) if keep)
-    return kept or (1,)
+    remaining = tuple(size for size, keep in zip(sizes, _remaining_axes(call), strict=True) if keep)
+    return remaining or (1,)
 
 
-@operation(
+@moves(
     OperationCode.STRIDED_SLICE,
     since=2,
     summary="Every n-th element of ranges along each axis.",
@@ -99,18 +98,17 @@ def _strided_shape(call: Call) -> tuple[int, ...]:
         Input("strides", T.TENSOR_INT32, "steps, not 0", rank=rank(1)),
         Input("begin_mask", T.INT32, "bit i: axis i starts at its beginning"),
         Input("end_mask", T.INT32, "bit i: axis i goes to its end"),
-        Input("shrink_axis_mask", T.INT32, "bit i: axis i is dropped and only its first index taken"),
+        Input("shrink_axis_mask", T.INT32, "bit i: axis i is dropped and only its first index selected"),
     ],
     counts={7: 2},
-    outputs=[SAME_DATA],
     shape=_strided_shape,
-    half="native",
 )
-def strided_slice(call: Call) -> Array:
+@prepared("input")
+def strided_slice(call: Call) -> Function:
     """Values of the ranges."""
     # A stop of -1 means "to before the first element" here, which Python writes as None.
-    bounds = tuple(slice(start, None if stop < 0 else stop, step) for start, stop, step in _ranges(call))
-    return call["input"].data[bounds].reshape(call.out.dims)
+    bounds, dims = tuple(slice(start, None if stop < 0 else stop, step) for start, stop, step in _ranges(call)), call.out.dims
+    return lambda x: x[bounds].reshape(dims)
 
 
 def _gather_shape(call: Call) -> tuple[int, ...]:
@@ -119,7 +117,7 @@ def _gather_shape(call: Call) -> tuple[int, ...]:
     return (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :])
 
 
-@operation(
+@moves(
     OperationCode.GATHER,
     since=3,
     summary="Slices of a tensor by index along an axis.",
@@ -129,16 +127,18 @@ def _gather_shape(call: Call) -> tuple[int, ...]:
         Input("axis", T.INT32, "axis, counted from the end if negative"),
         Input("indices", T.TENSOR_INT32, "indexes from 0 to the dimension - 1"),
     ],
-    outputs=[SAME_DATA],
     shape=_gather_shape,
-    half="native",
 )
-def gather(call: Call) -> Array:
+@prepared("input", "indices")
+def gather(call: Call) -> Callable[[Array, Array], Array]:
     """Slices in the order of the indexes."""
-    x, indices = call["input"], call["indices"].data
-    axis = call.axis("axis", x.rank)
-    inside = bool(((indices >= 0) & (indices < x.dims[axis])).all())
-    call.require(
-        inside, f"indexes from 0 to {x.dims[axis] - 1}", indices.min() if indices.min() < 0 else indices.max(), "indices"
-    )
-    return np.take(x.data, indices, axis=axis)
+    axis = call.axis("axis", call["input"].rank)
+    size = call["input"].dims[axis]
+
+    def pick(x: Array, indices: Array) -> Array:
+        lowest, highest = indices.min(initial=0), indices.max(initial=0)
+        found = lowest if lowest < 0 else highest
+        call.require(0 <= found < size or not indices.size, f"indexes from 0 to {size - 1}", found, "indices")
+        return np.take(x, indices, axis=axis)
+
+    return pick

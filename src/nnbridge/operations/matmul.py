@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nnbridge.errors import Reason
+from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     activate,
     activation_range,
@@ -19,17 +19,13 @@ from nnbridge.operations.arithmetic import (
     product_scale,
     quantize_multiplier,
 )
-from nnbridge.operations.call import prepared
+from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import ACTIVATION, exact_dtype, operand_values, sum_dtype
-from nnbridge.operations.declaration import Input, Output, operation, rank, types, up_to
+from nnbridge.operations.declaration import Input, Output, operation, rank, tensors, types, up_to
+from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import broadcast
-from nnbridge.operations.tables import Function, Values
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array
-    from nnbridge.operations.call import Call
 
 
 def _connected_shape(call: Call) -> tuple[int, ...]:
@@ -96,8 +92,8 @@ def fully_connected(call: Call) -> Function:
     if not is_quant8(out.type):
         columns = values.T
 
-        def add(data: Values) -> Values:
-            sums: Values = data.reshape(-1, size) @ columns
+        def add(data: Array) -> Array:
+            sums: Array = data.reshape(-1, size) @ columns
             sums += bias
             return activate(sums, activation, out=sums)
 
@@ -113,7 +109,7 @@ def fully_connected(call: Call) -> Function:
     multiplier, shift = quantize_multiplier(real)
     limits = activation_range(out, activation)
 
-    def rescale(data: Values) -> Values:
+    def rescale(data: Array) -> Array:
         sums = data.reshape(-1, size).astype(dtype) @ columns
         rescaled = mbqm_once(sums.astype(np.int64) + offset, multiplier, shift)
         rescaled += out.zero_point
@@ -142,12 +138,7 @@ def _matmul_shape(call: Call) -> tuple[int, ...]:
     OperationCode.BATCH_MATMUL,
     since=6,
     summary="Products of stacked matrices, either transposed on demand.",
-    types=[
-        types(6, T=T.TENSOR_FLOAT32),
-        types(6, T=T.TENSOR_FLOAT16),
-        types(6, T=T.TENSOR_INT32),
-        types(6, T=T.TENSOR_QUANT8_ASYMM_SIGNED),
-    ],
+    types=tensors(FLOAT32=6, FLOAT16=6, INT32=6, QUANT8_ASYMM_SIGNED=6),
     inputs=[
         Input("input1", "T", "[…, m, k], or [..., k, m] with adj_x", rank=up_to(4, low=2, build=True)),
         Input("input2", "T", "[…, k, n], or [..., n, k] with adj_y", rank=up_to(4, low=2, build=True)),

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
-from nnbridge.operations.call import prepared
-from nnbridge.operations.declaration import Input, Layout, operation, rank
-from nnbridge.operations.reshaping import SAME_DATA, moved_types
-from nnbridge.operations.tables import Function, Values
+from nnbridge.model import Array
+from nnbridge.operations.call import Call
+from nnbridge.operations.declaration import Input, Layout, rank
+from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.reshaping import moved_types, moves
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.operations.call import Call
 
 _IMAGES = Input("input", "T", "images [batch, h, w, depth]", rank=rank(4))
 _BLOCK_SIZE = Input("block_size", T.INT32, "edge of a block, at least 1")
 _BLOCK_SHAPE = Input("block_shape", T.TENSOR_INT32, "height and width of a block", rank=rank(1))
 _NCHW = Input("nchw", T.BOOL, "true: input 0 and the output are NCHW", default=False)
-_LAYOUT = Layout(("input",))
+_moves_blocks = partial(moves, layout=Layout(("input",)), handled="executor")
 
 
 def _moving(split: tuple[int, ...], order: tuple[int, ...], depth: int, dims: tuple[int, ...]) -> Function:
     """Pixels, or parts of them, of this depth in another order; a part is moved as one element of as many bytes."""
 
-    def move(x: Values) -> Values:
+    def move(x: Array) -> Array:
         whole = np.dtype(f"V{depth * x.itemsize}")
         parts = np.ascontiguousarray(x).reshape(-1).view(whole).reshape(split)
         return np.ascontiguousarray(parts.transpose(order)).reshape(-1).view(x.dtype).reshape(dims)
@@ -46,18 +44,14 @@ def _space_to_depth_shape(call: Call) -> tuple[int, ...]:
     return b, h // block, w // block, c * block * block
 
 
-@operation(
+@_moves_blocks(
     OperationCode.SPACE_TO_DEPTH,
     since=1,
     summary="Moves blocks of pixels into the depth.",
     types=moved_types(1),
     inputs=[_IMAGES, _BLOCK_SIZE, _NCHW],
     counts={2: 1, 3: 3},
-    outputs=[SAME_DATA],
     shape=_space_to_depth_shape,
-    layout=_LAYOUT,
-    handled="executor",
-    half="native",
 )
 @prepared("input")
 def space_to_depth(call: Call) -> Function:
@@ -72,18 +66,14 @@ def _depth_to_space_shape(call: Call) -> tuple[int, ...]:
     return b, h * block, w * block, c // (block * block)
 
 
-@operation(
+@_moves_blocks(
     OperationCode.DEPTH_TO_SPACE,
     since=1,
     summary="Moves blocks of channels into height and width.",
     types=moved_types(1),
     inputs=[_IMAGES, _BLOCK_SIZE, _NCHW],
     counts={2: 1, 3: 3},
-    outputs=[SAME_DATA],
     shape=_depth_to_space_shape,
-    layout=_LAYOUT,
-    handled="executor",
-    half="native",
 )
 @prepared("input")
 def depth_to_space(call: Call) -> Function:
@@ -123,7 +113,7 @@ def zero_point_level(call: Call) -> tuple[int, str] | None:
     return None
 
 
-@operation(
+@_moves_blocks(
     OperationCode.SPACE_TO_BATCH_ND,
     since=2,
     summary="Pads and moves blocks of pixels into the batch.",
@@ -135,12 +125,8 @@ def zero_point_level(call: Call) -> tuple[int, str] | None:
         _NCHW,
     ],
     counts={3: 2, 4: 3},
-    outputs=[SAME_DATA],
     shape=_space_to_batch_shape,
     level_rules=(zero_point_level,),
-    layout=_LAYOUT,
-    handled="executor",
-    half="native",
 )
 @prepared("input")
 def space_to_batch_nd(call: Call) -> Function:
@@ -152,7 +138,7 @@ def space_to_batch_nd(call: Call) -> Function:
     if wide == (b, h, w, c):
         return move
 
-    def pad_and_move(x: Values) -> Values:
+    def pad_and_move(x: Array) -> Array:
         padded = np.full(wide, zero_point, x.dtype)
         padded[:, top : top + h, left : left + w] = x
         return move(padded)
@@ -166,18 +152,14 @@ def _batch_to_space_shape(call: Call) -> tuple[int, ...]:
     return b // (bh * bw), h * bh, w * bw, c
 
 
-@operation(
+@_moves_blocks(
     OperationCode.BATCH_TO_SPACE_ND,
     since=2,
     summary="Moves blocks of batches into height and width.",
     types=moved_types(2),
     inputs=[_IMAGES, _BLOCK_SHAPE, _NCHW],
     counts={2: 2, 3: 3},
-    outputs=[SAME_DATA],
     shape=_batch_to_space_shape,
-    layout=_LAYOUT,
-    handled="executor",
-    half="native",
 )
 @prepared("input")
 def batch_to_space_nd(call: Call) -> Function:

@@ -1,0 +1,49 @@
+"""One block of memory for all buffers whose sizes and lifetimes are known before a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnbridge.model import Array
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One buffer: its index, its size in bytes, and the first and last step that need it."""
+
+    index: int
+    size: int
+    first: int
+    last: int
+
+
+def plan_arena(leases: Sequence[Lease]) -> tuple[dict[int, int], int]:
+    """The offset of each buffer by its index, and the bytes of all together.
+
+    Greedy by size: each buffer goes to the lowest gap that no buffer alive at the same time occupies.
+    """
+    placed: list[tuple[int, int, Lease]] = []
+    offsets: dict[int, int] = {}
+    for lease in sorted(leases, key=lambda item: (-item.size, item.first)):
+        size = math.ceil(lease.size / ALIGNMENT) * ALIGNMENT
+        offset = 0
+        for start, end, other in placed:
+            if other.first <= lease.last and lease.first <= other.last and start < offset + size and offset < end:
+                offset = end
+        placed.append((offset, offset + size, lease))
+        placed.sort(key=lambda item: item[0])
+        offsets[lease.index] = offset
+    return offsets, max((end for _, end, _ in placed), default=0)
+
+
+def allocate(size: int) -> Array:
+    """An aligned array of so many bytes, of undefined content."""
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size]
