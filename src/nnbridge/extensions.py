@@ -10,22 +10,21 @@ them. Converters publish theirs under the entry point group ``nnbridge.host_exte
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.entry_points import installed
 from nnbridge.errors import BadDataError, Reason
+from nnbridge.model import Array, Model, Operand, Operation, Subgraph
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code, type_name
-
-if TYPE_CHECKING:
-    from nnbridge.model import Array, Model, Operand, Operation
 
 MAX_PREFIXES = 65535
 HOST_EXTENSIONS_GROUP = "nnbridge.host_extensions"
@@ -60,28 +59,42 @@ class HostTensor:
     """An operand as a host kernel sees it: the array and NNAPI's quantisation of it."""
 
     data: Array | None
-    """None for an omitted operand."""
+    """None for an omitted operand, and while preparing for a value that only execution knows."""
     dims: tuple[int, ...]
     dtype: np.dtype[np.generic]
     scale: float = 0.0
     zero_point: int = 0
     extension_data: bytes | None = None
     """What ``setOperandExtensionData`` attached."""
+    omitted: bool = False
+    """True for an optional operand without a value."""
 
 
 HostKernel: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], Mapping[str, Any]], Sequence[Array]]"
-"""``kernel(inputs, outputs, options)`` gives the output arrays; ``outputs`` carry the declared types and dimensions."""
+"""``kernel(inputs, outputs, options)`` returns the output arrays; ``outputs`` carry the declared types and dimensions."""
+
+PreparedHostKernel: TypeAlias = "Callable[[Sequence[Array | None]], Sequence[Array]]"
+"""``run(inputs)`` returns the output arrays. The inputs have the shapes that were prepared for, None for omitted ones."""
+
+HostPrepare: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], Mapping[str, Any]], PreparedHostKernel | None]"
+"""``prepare(inputs, outputs, options)`` returns the kernel for these dimensions and constants.
+
+Constants have data, other inputs have none; all dimensions of inputs are known. None where values are needed to prepare.
+"""
 
 
 @dataclass(frozen=True)
 class HostOperation:
-    """An operation of a host extension. Without a kernel it can be planned, and is refused with ``reason`` when run."""
+    """An operation of a host extension: it can be planned, and run if it has a kernel; else it is refused with ``reason``."""
 
     name: str
     kernel: HostKernel | None = None
     reason: str = ""
     control: str = ""
     """``if`` or ``while``: operands as those of NNAPI's operation of this name, bodies of any operations."""
+    prepare: HostPrepare | None = None
+    """Called once for each combination of input dimensions: at prepareModel where they are declared, else when they first
+    occur. What it returns runs instead of ``kernel``, from several threads at once; ``kernel`` serves where it returns None."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +223,38 @@ def readable_operation(model: Model, operation: Operation) -> str:
     hosted = TYPES.host_extensions().get(extension[0]) if extension else None
     found = hosted.operations.get(extension[1]) if hosted and extension else None
     return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
+
+
+def host_operation(model: Model, operation: Operation) -> HostOperation | Reason:
+    """The host's implementation of an extension operation, or why there is none."""
+    extension = model.extension_of(operation.type)
+    if extension is None:
+        return Reason("an operation of a host extension", "one of NNAPI")
+    name, number = extension
+    hosted = TYPES.host_extensions().get(name)
+    if hosted is None:
+        return Reason("an installed host extension", name, f"{name}#{number}")
+    return hosted.operations.get(number) or Reason(f"an operation of {name}", str(number), f"{name}#{number}")
+
+
+def is_options(operand: Operand) -> bool:
+    """True for the operand that holds a host operation's options."""
+    return is_extension(operand.type) and split_extension_code(operand.type)[1] == OPTIONS_TYPE.number
+
+
+def host_options(model: Model, subgraph: Subgraph, operation: Operation) -> dict[str, Any]:
+    """A host operation's options, none without an OPTIONS operand; BAD_DATA unless they are a constant JSON object in UTF-8."""
+    operand = next((subgraph.operands[i] for i in operation.inputs if is_options(subgraph.operands[i])), None)
+    if operand is None:
+        return {}
+    label = operation.name or model.operation_name(operation)
+    try:
+        options = json.loads(bytes(model.bytes_of(operand))) if operand.is_constant else operand.lifetime.name
+    except (ValueError, RecursionError) as error:
+        raise BadDataError(Reason("options as JSON in UTF-8", f"{type(error).__name__}: {error}", label)) from error
+    if not isinstance(options, dict):
+        raise BadDataError(Reason("options as a constant JSON object", str(options)[:40], label))
+    return options
 
 
 def operand_dtype(operand: Operand) -> np.dtype[Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
 from nnbridge.devices.device import (
@@ -25,75 +24,82 @@ from nnbridge.devices.device import (
 )
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason
 from nnbridge.extensions import HostTensor, operand_dtype
-from nnbridge.model import Model, Operation
-from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, OperandCode, PreferenceCode, PriorityCode, ResultCode
+from nnbridge.model import Array, Model, Operand, Operation, Subgraph
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, Lifetime, OperandCode, PreferenceCode, PriorityCode, ResultCode
 
-Array = npt.NDArray[Any]
 Tensor: TypeAlias = HostTensor
 """An operand as a function sees it."""
 Function: TypeAlias = "Callable[[Sequence[Tensor], Sequence[Tensor]], Sequence[Array]]"
-"""``function(inputs, outputs)`` gives the output arrays; ``outputs`` carry the declared types, dimensions and parameters."""
+"""``function(inputs, outputs)`` returns the output arrays; ``outputs`` carry the declared types, dimensions and parameters."""
 
 
-class FunctionPreparedModel(PreparedModel):
-    """Runs a model's operations in order, each by its function.
+class FunctionGraph:
+    """A subgraph whose operations run in order, each by its function.
 
     A function refuses its operands with an :class:`~nnbridge.errors.NnapiError` or by whatever else it raises; an output
-    that does not fit its declaration is refused for it. Either ends the execution with a code and a reason.
+    that does not fit its declaration is refused for it.
     """
 
-    def __init__(self, model: Model, functions: Sequence[Function], names: Sequence[str] | None = None) -> None:
-        """One function for each operation of the main subgraph; ``names`` are those that errors give."""
-        self._model = model
-        operations = model.main.operations
-        named = [model.operation_name(o) for o in operations] if names is None else names
-        labels = [f"{name} ({o.name})" if o.name else name for name, o in zip(named, operations, strict=True)]
-        self._dtypes = [operand_dtype(operand) for operand in model.main.operands]
-        self._steps = list(zip(operations, functions, labels, strict=True))
+    def __init__(self, model: Model, subgraph: Subgraph, functions: Sequence[Function], names: Sequence[str]) -> None:
+        self.declared = [_declared(model, operand) for operand in subgraph.operands]
+        """Each operand as declared, with data if it is a constant."""
+        self._subgraph = subgraph
+        labels = [f"{name} ({o.name})" if o.name else name for name, o in zip(names, subgraph.operations, strict=True)]
+        self._steps = [
+            (o.inputs, o.outputs, [self.declared[i] for i in o.outputs], function, label)
+            for o, function, label in zip(subgraph.operations, functions, labels, strict=True)
+        ]
 
-    def execute(self, request: Request) -> Result:
-        """Run every operation's function."""
-        started = time.perf_counter_ns()
-        if request.deadline is not None and time.monotonic_ns() > request.deadline:
-            return Result(ResultCode.MISSED_DEADLINE_PERSISTENT)
-        main = self._model.main
-        values: dict[int, Array | None] = dict(zip(main.inputs, request.inputs, strict=True))
-        try:
-            for operation, function, label in self._steps:
-                if request.deadline is not None and time.monotonic_ns() > request.deadline:
-                    raise MissedDeadlineTransientError("the execution's deadline has passed")
-                self._run(operation, function, label, values)
-        except NnapiError as error:
-            return Result(error.code, reason=error.reason)
-        shapes = tuple(_deliver(values[i], buffer) for i, buffer in zip(main.outputs, request.outputs, strict=True))
-        took = time.perf_counter_ns() - started if request.measure else None
-        sufficient = all(shape.sufficient for shape in shapes)
-        return Result(ResultCode.NO_ERROR if sufficient else ResultCode.OUTPUT_INSUFFICIENT_SIZE, shapes, None, took, took)
-
-    def _run(self, operation: Operation, function: Function, label: str, values: dict[int, Array | None]) -> None:
-        inputs = [self._tensor(i, values) for i in operation.inputs]
-        outputs = [self._tensor(i, {}) for i in operation.outputs]
-        try:
-            with np.errstate(all="ignore"):
-                results = function(inputs, outputs)
-                typed = [_typed(np.asarray(r), declared, label) for r, declared in zip(results, outputs, strict=True)]
-        except NnapiError:
-            raise
-        except Exception as error:
-            found = f"{type(error).__name__}: {error}"
-            raise OpFailedError(Reason("a function that computes the operation", found, label)) from error
-        for i, declared, result in zip(operation.outputs, outputs, typed, strict=True):
-            values[i] = _fitting(result, declared, label)
+    def run(self, inputs: Sequence[Array | None], deadline: int | None = None) -> list[Array]:
+        """The subgraph's outputs; NnapiError if an operation fails or the deadline (``time.monotonic_ns``) passes."""
+        values: dict[int, Array | None] = dict(zip(self._subgraph.inputs, inputs, strict=True))
+        for operands, outputs, declared, function, label in self._steps:
+            if deadline is not None and time.monotonic_ns() > deadline:
+                raise MissedDeadlineTransientError("the execution's deadline has passed")
+            results = _computed(function, [self._tensor(i, values) for i in operands], declared, label)
+            values.update(zip(outputs, results, strict=True))
+        return [self._value(i, values) for i in self._subgraph.outputs]
 
     def _tensor(self, i: int, values: dict[int, Array | None]) -> Tensor:
-        operand, dtype = self._model.main.operands[i], self._dtypes[i]
-        data = values.get(i)
-        if data is None and operand.is_constant:
-            data = np.frombuffer(self._model.bytes_of(operand), dtype)
-            # An OEM scalar has as many bytes as its maker likes.
-            data = data if operand.type == OperandCode.OEM_SCALAR else data.reshape(operand.dims)
-        dims = operand.dims if data is None else data.shape
-        return Tensor(data, dims, dtype, operand.scale, operand.zero_point, operand.extension_data)
+        known, data = self.declared[i], values.get(i)
+        if data is None:
+            return known if known.data is not None or known.omitted else replace(known, omitted=True)
+        return Tensor(data, data.shape, known.dtype, known.scale, known.zero_point, known.extension_data)
+
+    def _value(self, i: int, values: dict[int, Array | None]) -> Array:
+        value = values.get(i)
+        value = self.declared[i].data if value is None else value
+        if value is None:
+            raise OpFailedError(Reason("an operand with a value", "none", operand=f"operand {i}"))
+        return value
+
+
+def _declared(model: Model, operand: Operand) -> Tensor:
+    dtype, data = operand_dtype(operand), None
+    if operand.is_constant:
+        data = np.frombuffer(model.bytes_of(operand), dtype)
+        # An OEM scalar has as many bytes as its maker likes.
+        data = data if operand.type == OperandCode.OEM_SCALAR else data.reshape(operand.dims)
+    dims = operand.dims if data is None else data.shape
+    omitted = operand.lifetime is Lifetime.NO_VALUE
+    return Tensor(data, dims, dtype, operand.scale, operand.zero_point, operand.extension_data, omitted)
+
+
+def _computed(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Tensor], label: str) -> list[Array]:
+    """The results in their operands' types and of the declared dimensions; OP_FAILED for whatever goes wrong."""
+    try:
+        with np.errstate(all="ignore"):
+            results = [_typed(np.asarray(r), out, label) for r, out in zip(function(inputs, outputs), outputs, strict=True)]
+    except NnapiError:
+        raise
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        raise OpFailedError(Reason("a function that computes the operation", found, label)) from error
+    for array, out in zip(results, outputs, strict=True):
+        rank_fits = len(out.dims) in (0, array.ndim)
+        if not rank_fits or any(want not in (0, found) for want, found in zip(out.dims, array.shape, strict=False)):
+            raise OpFailedError(Reason(f"an output of {list(out.dims)} as declared", str(list(array.shape)), label))
+    return results
 
 
 def _typed(array: Array, declared: Tensor, label: str) -> Array:
@@ -103,18 +109,31 @@ def _typed(array: Array, declared: Tensor, label: str) -> Array:
     return array.astype(declared.dtype, copy=False)
 
 
-def _fitting(array: Array, declared: Tensor, label: str) -> Array:
-    fits = len(declared.dims) in (0, array.ndim) and all(
-        want in (0, got) for want, got in zip(declared.dims, array.shape, strict=False)
-    )
-    if not fits:
-        raise OpFailedError(Reason(f"an output of {list(declared.dims)} as declared", str(list(array.shape)), label))
-    return array
+class FunctionPreparedModel(PreparedModel):
+    """Runs a model's operations in order, each by its function; what goes wrong ends the execution with a code and a reason."""
+
+    def __init__(self, model: Model, functions: Sequence[Function], names: Sequence[str] | None = None) -> None:
+        """One function for each operation of the main subgraph; ``names`` are those that errors state."""
+        names = [model.operation_name(o) for o in model.main.operations] if names is None else names
+        self._graph = FunctionGraph(model, model.main, functions, names)
+
+    def execute(self, request: Request) -> Result:
+        """Run every operation's function."""
+        started = time.perf_counter_ns()
+        if request.deadline is not None and time.monotonic_ns() > request.deadline:
+            return Result(ResultCode.MISSED_DEADLINE_PERSISTENT)
+        try:
+            values = self._graph.run(request.inputs, request.deadline)
+        except NnapiError as error:
+            return Result(error.code, reason=error.reason)
+        shapes = tuple(_deliver(value, buffer) for value, buffer in zip(values, request.outputs, strict=True))
+        took = time.perf_counter_ns() - started if request.measure else None
+        sufficient = all(shape.sufficient for shape in shapes)
+        return Result(ResultCode.NO_ERROR if sufficient else ResultCode.OUTPUT_INSUFFICIENT_SIZE, shapes, None, took, took)
 
 
-def _deliver(value: Array | None, buffer: OutputBuffer) -> OutputShape:
-    """Copy a result into its buffer; tell its shape and whether it fitted."""
-    assert value is not None
+def _deliver(value: Array, buffer: OutputBuffer) -> OutputShape:
+    """Copy a result into its buffer; its shape and whether it fitted."""
     fits = buffer.data is not None and len(buffer.data) >= value.nbytes
     if fits and buffer.data is not None:
         buffer.data[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)

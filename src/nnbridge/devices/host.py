@@ -1,13 +1,16 @@
 """The host: runs the operations of host extensions, which no NNAPI device can.
 
 It stands for what a TFLite or ONNX interpreter does on a phone with the operators that its delegate leaves behind. It
-goes through the vendor-extension machinery like any other device and takes nothing else.
+goes through the vendor-extension machinery like any other device and accepts nothing else. The bodies of its control flow
+hold host operations and NNAPI's side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nnbridge.devices.device import (
     Capabilities,
@@ -18,62 +21,192 @@ from nnbridge.devices.device import (
     Result,
     Support,
 )
-from nnbridge.devices.functions import Array, Function, FunctionPreparedModel
-from nnbridge.devices.host_bodies import HostBodies, host_operation, is_options, options_of
-from nnbridge.errors import BadDataError, OpFailedError, Reason
-from nnbridge.extensions import TYPES, Extension, HostOperation, HostTensor
-from nnbridge.model import Model, Operation
-from nnbridge.types import DeviceTypeCode, PreferenceCode, PriorityCode
+from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel, Tensor
+from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, Reason
+from nnbridge.extensions import (
+    TYPES,
+    Extension,
+    HostOperation,
+    PreparedHostKernel,
+    host_operation,
+    host_options,
+    is_options,
+)
+from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
+from nnbridge.operations import definition
+from nnbridge.operations.call import Arg
+from nnbridge.operations.evaluate import evaluate, make_call
+from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, PreferenceCode, PriorityCode, is_extension, operation_name
 
 HOST_NAME = "host"
+_CONTROL: Mapping[int, str] = {OperationCode.IF: "if", OperationCode.WHILE: "while"}
+_MOST_PREPARED = 16
+"""Combinations of input shapes that one operation stays prepared for."""
 
 
 class HostPreparedModel(FunctionPreparedModel):
     """Host operations in run order."""
 
     def __init__(self, model: Model) -> None:
-        found = [_hosted(model, operation) for operation in model.main.operations]
-        self._bodies = HostBodies(model)
-        functions = [_function(model, o, hosted, self._bodies) for o, hosted in zip(model.main.operations, found, strict=True)]
-        super().__init__(model, functions, [hosted.name for hosted in found])
+        self._bodies = _Bodies(model)
+        kernels = [_host_kernel(model, model.main, operation, self._bodies) for operation in model.main.operations]
+        super().__init__(model, kernels, [kernel.name for kernel in kernels])
+        for kernel, operation in zip(kernels, model.main.operations, strict=True):
+            kernel.prepare_declared(*([self._graph.declared[i] for i in side] for side in (operation.inputs, operation.outputs)))
 
     def execute(self, request: Request) -> Result:
-        """Run every operation; loops look at the time."""
+        """Run every operation; loops are stopped at the deadline and at the loop timeout."""
         self._bodies.limit(request.deadline, request.loop_timeout)
         return super().execute(request)
 
 
-def _hosted(model: Model, operation: Operation) -> HostOperation:
-    found = host_operation(model, operation)
-    if isinstance(found, Reason):
-        raise BadDataError(found)
-    return found
+class _HostKernel:
+    """The function of one host operation: its kernel with the options bound, prepared once for each combination of shapes."""
+
+    def __init__(self, model: Model, subgraph: Subgraph, operation: Operation, hosted: HostOperation, bodies: _Bodies) -> None:
+        self.name = hosted.name
+        self._hosted = hosted
+        self._options = host_options(model, subgraph, operation)
+        self._places = [k for k, i in enumerate(operation.inputs) if not is_options(subgraph.operands[i])]
+        self._operands = [subgraph.operands[operation.inputs[k]] for k in self._places]
+        self._outputs = len(operation.outputs)
+        self._bodies = bodies
+        self._label = f"{hosted.name} ({operation.name})" if operation.name else hosted.name
+        self._prepared: dict[tuple[tuple[int, ...] | None, ...], PreparedHostKernel | None] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
+        given = [inputs[k] for k in self._places]
+        if self._hosted.control:
+            return self._bodies.control(self._hosted.control, self._operands, [t.data for t in given], self._outputs)
+        run = self._prepare(given, outputs) if self._hosted.prepare is not None else None
+        if run is not None:
+            return run([tensor.data for tensor in given])
+        if self._hosted.kernel is None:
+            raise OpFailedError(Reason(self._hosted.reason or "an operation that the host can run", "", self._label))
+        return self._hosted.kernel(given, outputs, self._options)
+
+    def prepare_declared(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Prepare for the declared dimensions if all are known; what goes wrong is raised when the operation runs."""
+        given = [inputs[k] for k in self._places]
+        if self._hosted.prepare is None or not all(t.data is not None or t.omitted or known(t.dims) for t in given):
+            return
+        try:
+            self._prepare(given, outputs)
+        except Exception:
+            return
+
+    def _prepare(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PreparedHostKernel | None:
+        key = tuple(None if tensor.omitted else tensor.dims for tensor in inputs)
+        with self._lock:
+            if key in self._prepared:
+                # Taken out and put back: the combination that was not used for longest comes first.
+                found = self._prepared[key] = self._prepared.pop(key)
+                return found
+        assert self._hosted.prepare is not None
+        seen = [
+            tensor
+            if operand.is_constant
+            else Tensor(
+                None, tensor.dims, tensor.dtype, tensor.scale, tensor.zero_point, tensor.extension_data, omitted=tensor.omitted
+            )
+            for tensor, operand in zip(inputs, self._operands, strict=True)
+        ]
+        prepared = self._hosted.prepare(seen, outputs, self._options)
+        with self._lock:
+            self._prepared[key] = prepared
+            if len(self._prepared) > _MOST_PREPARED:
+                del self._prepared[next(iter(self._prepared))]
+        return prepared
 
 
-def _function(model: Model, operation: Operation, hosted: HostOperation, bodies: HostBodies) -> Function:
-    """The kernel of a host operation with its options bound; an operation without a kernel is refused when it runs."""
-    kernel, options = hosted.kernel, options_of(model, model.main, operation)
-    plain = [k for k, i in enumerate(operation.inputs) if not is_options(model.main.operands[i])]
+def _host_kernel(model: Model, subgraph: Subgraph, operation: Operation, bodies: _Bodies) -> _HostKernel:
+    hosted = host_operation(model, operation)
+    if isinstance(hosted, Reason):
+        raise BadDataError(hosted)
+    return _HostKernel(model, subgraph, operation, hosted, bodies)
 
-    def refuse(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Sequence[Array]:
-        label = f"{hosted.name} ({operation.name})" if operation.name else hosted.name
-        raise OpFailedError(Reason(hosted.reason or "an operation that the host can run", "", label))
 
-    def run(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Sequence[Array]:
-        assert kernel is not None
-        return kernel([inputs[k] for k in plain], outputs, options)
+class _Bodies:
+    """The referenced models of a model. An execution ends with the NNAPI error that a method raises."""
 
-    def control(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Sequence[Array]:
-        flow = replace(operation, inputs=tuple(operation.inputs[k] for k in plain))
-        return bodies.control(model.main, flow, hosted.control, [inputs[k].data for k in plain])
+    def __init__(self, model: Model) -> None:
+        self._graphs = [self._graph(model, subgraph) for subgraph in model.referenced]
+        self._limits = threading.local()
 
-    if hosted.control:
-        return control
-    return refuse if kernel is None else run
+    def _graph(self, model: Model, subgraph: Subgraph) -> FunctionGraph:
+        functions: list[Function] = []
+        names = []
+        for operation in subgraph.operations:
+            if is_extension(operation.type):
+                kernel = _host_kernel(model, subgraph, operation, self)
+                functions.append(kernel)
+                names.append(kernel.name)
+            else:
+                functions.append(self._nnapi(subgraph, operation))
+                names.append(operation_name(operation.type))
+        return FunctionGraph(model, subgraph, functions, names)
+
+    def _nnapi(self, subgraph: Subgraph, operation: Operation) -> Function:
+        """The function of one of NNAPI's operations."""
+        operands = [subgraph.operands[i] for i in operation.inputs]
+        results = [subgraph.operands[i] for i in operation.outputs]
+        kind, declared = _CONTROL.get(operation.type, ""), definition(operation.type)
+
+        def control(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
+            return self.control(kind, operands, [tensor.data for tensor in inputs], len(outputs))
+
+        def compute(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
+            assert declared is not None
+            args = []
+            for operand, tensor in zip(operands, inputs, strict=True):
+                arg = Arg.of(operand, tensor.data, present=operand.lifetime is not Lifetime.NO_VALUE)
+                args.append(arg if tensor.data is None else arg.replace(dims=tensor.data.shape))
+            answers = evaluate(make_call(declared, args, [Arg.of(operand) for operand in results]))
+            return [answer.value for answer in answers if answer.value is not None]
+
+        return control if kind else compute
+
+    def limit(self, deadline: int | None, loop_timeout: int | None) -> None:
+        """Time limits of this thread's run, in ns: ``time.monotonic_ns`` at the latest, and for each loop; None for none."""
+        self._limits.deadline, self._limits.loop = deadline, loop_timeout
+
+    def control(self, kind: str, operands: Sequence[Operand], values: Sequence[Array | None], outputs: int) -> Sequence[Array]:
+        """Control flow (``if`` or ``while``) on the values of its operands, None for bodies."""
+        bodies = [self._graphs[o.location.offset] for o in operands if o.lifetime is Lifetime.SUBGRAPH]
+        given = [v for o, v in zip(operands, values, strict=True) if o.lifetime is not Lifetime.SUBGRAPH]
+        if kind == "while":
+            return self._loop(bodies[0], bodies[1], given)[:outputs]
+        if given[0] is None:
+            raise OpFailedError(Reason("a condition", "none", "IF"))
+        return bodies[0 if _truth(given[0]) else 1].run(given[1:])
+
+    def _loop(self, condition: FunctionGraph, body: FunctionGraph, inputs: Sequence[Array | None]) -> list[Any]:
+        """The values once the condition is false; until then the body computes the next values."""
+        state, started = list(inputs), time.monotonic_ns()
+        while _truth(condition.run(state)[0]):
+            now, deadline, most = (
+                time.monotonic_ns(),
+                getattr(self._limits, "deadline", None),
+                getattr(self._limits, "loop", None),
+            )
+            if deadline is not None and now > deadline:
+                raise MissedDeadlineTransientError("the execution's deadline has passed")
+            if most is not None and now - started > most:
+                raise MissedDeadlineTransientError(Reason(f"a loop that ends within {most} ns", "more", "WHILE"))
+            results = body.run(state)
+            state[: len(results)] = results
+        return state
+
+
+def _truth(value: Array) -> bool:
+    if value.size != 1:
+        raise OpFailedError(Reason("a condition of one element", str(list(value.shape))))
+    return bool(value.reshape(-1)[0])
 
 
 class HostDevice(Device):
-    """Takes the operations of installed host extensions and nothing else."""
+    """Accepts the operations of installed host extensions and nothing else."""
 
     name = HOST_NAME
     version = "nnbridge"
@@ -82,7 +215,7 @@ class HostDevice(Device):
 
     @property
     def capabilities(self) -> Capabilities:
-        """1.0 wherever it is asked; nobody competes with it."""
+        """1.0 for all; no device competes with it."""
         return Capabilities({}, Performance(1.0, 1.0), Performance(1.0, 1.0))
 
     def supported_operations(self, model: Model) -> Sequence[Support]:
@@ -101,5 +234,5 @@ class HostDevice(Device):
         priority: int = PriorityCode.MEDIUM,
         deadline: int | None = None,
     ) -> PreparedModel:
-        """Look up every operation."""
+        """Look up every operation, and prepare those that can be."""
         return HostPreparedModel(model)

@@ -13,8 +13,8 @@ from pathlib import Path
 from nnbridge import devices as device_list
 from nnbridge.devices.checks import description_fault
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, deadline_after
-from nnbridge.devices.host_bodies import host_operation
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
+from nnbridge.extensions import host_operation
 from nnbridge.model import Model, Operation, Subgraph, known
 from nnbridge.runtime.caching import CacheRecord, prepare_cached
 from nnbridge.runtime.driver_calls import prepared_by
