@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nnbridge.extensions import HostOperation
 from nnbridge_tflite.delegate import RULES
 from nnbridge_tflite.host import HOST
-from nnbridge_tflite.schema import builtin_names
+from nnbridge_tflite.read.schema import builtin_names
 from tests.tflite.agreement import differences
 from tests.tflite.cases import Case, cases
 

@@ -136,12 +136,11 @@ def output_in(*types: str, below: int = 99) -> Condition:
 
 
 def input_rank(rule: str, *ranks: int, below: int = 99) -> Condition:
-    return Condition(
-        rule,
-        lambda n: n.input(0) is None or len(n.values.tensors[n.operator.inputs[0]].shape) in ranks,
-        lambda n: str(n.input(0)),
-        below,
-    )
+    def holds(node: Node) -> bool:
+        tensor = node.input(0)
+        return tensor is None or len(tensor.shape) in ranks
+
+    return Condition(rule, holds, lambda node: str(node.input(0)), below)
 
 
 def from_level(level: int, rule: str, exempt: Callable[[Node], object]) -> Condition:

@@ -15,11 +15,12 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge.loading import inspect, load
 from nnbridge.runtime.compilation import Compilation
-from nnbridge_tflite.delegate import RULES
+from nnbridge_tflite.declaration import REGISTRY
+from nnbridge_tflite.delegate import DelegateRule
 from nnbridge_tflite.host import HOST
-from nnbridge_tflite.metadata import NAME, metadata
-from nnbridge_tflite.reader import read
-from nnbridge_tflite.schema import builtin_names
+from nnbridge_tflite.read.metadata import NAME, metadata
+from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.schema import builtin_names
 from tests.conftest import MODELS
 from tests.tflite.cases import cases
 from tests.tflite.files import TfliteBuilder
@@ -167,10 +168,11 @@ def test_every_operator_that_the_delegate_maps_is_compared_with_litert() -> None
     # The recurrent operators and FILL have tests of their own.
     own = {"FILL", "LSTM", "RNN", "SVDF", "BIDIRECTIONAL_SEQUENCE_LSTM"}
     own |= {f"UNIDIRECTIONAL_SEQUENCE_{kind}" for kind in ("LSTM", "RNN")}
-    assert set(RULES) - own == set(RULES) & {case.operator for case in cases()}
+    mapped = {declared.name for declared in REGISTRY if isinstance(declared.delegate, DelegateRule)}
+    assert mapped - own == mapped & {case.operator for case in cases()}
 
 
 def test_every_builtin_has_a_place() -> None:
     for operation in HOST.operations.values():
-        assert operation.kernel is not None or operation.control or operation.reason
+        assert operation.prepare is not None or operation.control or operation.reason
     assert {operation.name for operation in HOST.operations.values()} == set(builtin_names().values())

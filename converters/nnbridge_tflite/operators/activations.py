@@ -92,8 +92,8 @@ def hard_swish_in_parts(to: Lowerer) -> None:
     third = _times(to, 1 / 3, FuseCode.RELU1, _spread(*ends))
     half = _times(to, 0.5, FuseCode.NONE, (data.scale / 2, data.zero_point))
     most = _spread(0.0, max(ends[1] * high / 2, ends[0] * low / 2))
-    product = to.emit(OperationCode.MUL, third, half, to.scalar(0), scale=most[0], zero_point=most[1])
-    to.finish(OperationCode.ADD, product, half, to.scalar(0))
+    product = to.emit(OperationCode.MUL, third, half, scale=most[0], zero_point=most[1])
+    to.finish(OperationCode.ADD, product, half)
 
 
 def _spread(low: float, high: float) -> tuple[float, int]:
@@ -142,10 +142,10 @@ def gelu(to: Lowerer) -> None:
     to.require(to.option("approximate"), "the approximation by tanh (NNAPI has no error function)", "the exact form")
 
     def times(a: Value, b: Value) -> Value:
-        return to.emit(OperationCode.MUL, a, b, to.scalar(0))
+        return to.emit(OperationCode.MUL, a, b)
 
     def plus(a: Value, b: Value) -> Value:
-        return to.emit(OperationCode.ADD, a, b, to.scalar(0))
+        return to.emit(OperationCode.ADD, a, b)
 
     cube = times(times(value, value), value)
     inner = times(plus(value, times(cube, to.fill(0.044715, value))), to.fill(math.sqrt(2 / math.pi), value))
@@ -154,7 +154,7 @@ def gelu(to: Lowerer) -> None:
     if to.out.type in QUANT8:
         to.finish_quantised(times(half, gate))
         return
-    to.finish(OperationCode.MUL, half, gate, to.scalar(0))
+    to.finish(OperationCode.MUL, half, gate)
 
 
 @GELU.host_kernel

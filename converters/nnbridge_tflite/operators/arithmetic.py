@@ -139,26 +139,26 @@ def squared_difference(to: Lowerer) -> None:
         largest = (127 if to.out.type == SIGNED else 255) - to.out.zero_point
         scale = 2 * math.sqrt(max(largest, 0) * to.out.scale) / 254
         to.require(scale > 0, "an output that reaches above 0", to.declared_output())
-        changes = {"dims": to.out.dims, "scale": scale, "zero_point": 0 if to.out.type == SIGNED else 128}
-        step = to.emit(OperationCode.SUB, to.input(0), to.input(1), to.scalar(0), like=to.out, **changes)
-        to.finish(OperationCode.MUL, step, step, to.scalar(0))
+        middle = 0 if to.out.type == SIGNED else 128
+        step = to.emit(OperationCode.SUB, *to.inputs(), like=to.out, dims=to.out.dims, scale=scale, zero_point=middle)
+        to.finish(OperationCode.MUL, step, step)
         return
     real = [to.dequantised(v) if v.type in QUANT8 else v for v in to.inputs()]
-    difference = to.emit(OperationCode.SUB, *real, to.scalar(0), dims=to.out.dims)
+    difference = to.emit(OperationCode.SUB, *real, dims=to.out.dims)
     if to.out.type not in QUANT8:
-        to.finish(OperationCode.MUL, difference, difference, to.scalar(0))
+        to.finish(OperationCode.MUL, difference, difference)
         return
-    to.finish_quantised(to.emit(OperationCode.MUL, difference, difference, to.scalar(0)))
+    to.finish_quantised(to.emit(OperationCode.MUL, difference, difference))
 
 
 @FLOOR_DIV.lowering(wide=True)
 def floor_div(to: Lowerer) -> None:
     """NNAPI's integer division rounds down; floats are divided, then floored."""
     if to.input(0).type == INT32:
-        to.finish(OperationCode.DIV, to.input(0), to.input(1), to.scalar(0))
+        to.finish(OperationCode.DIV, to.input(0), to.input(1))
         return
     to.require(to.input(0).type in FLOATS, "floats or int32", to.declared(0))
-    to.finish(OperationCode.FLOOR, to.emit(OperationCode.DIV, to.input(0), to.input(1), to.scalar(0), dims=to.out.dims))
+    to.finish(OperationCode.FLOOR, to.emit(OperationCode.DIV, to.input(0), to.input(1), dims=to.out.dims))
 
 
 @FLOOR_MOD.lowering(wide=True)
@@ -166,8 +166,8 @@ def floor_mod(to: Lowerer) -> None:
     """a − ⌊a / b⌋ · b on integers; on floats the rounding of the quotient would show."""
     a, b = to.inputs()
     to.require(a.type == INT32, "int32", to.declared(0))
-    quotient = to.emit(OperationCode.DIV, a, b, to.scalar(0), dims=to.out.dims)
-    to.finish(OperationCode.SUB, a, to.emit(OperationCode.MUL, quotient, b, to.scalar(0)), to.scalar(0))
+    quotient = to.emit(OperationCode.DIV, a, b, dims=to.out.dims)
+    to.finish(OperationCode.SUB, a, to.emit(OperationCode.MUL, quotient, b), to.scalar(0))
 
 
 @ADD_N.lowering(wide=True)
@@ -176,8 +176,8 @@ def add_n(to: Lowerer) -> None:
     total, *rest = to.inputs()
     to.require(rest and total.type in (*FLOATS, INT32), "two or more float or int32 tensors", to.declared(0))
     for value in rest[:-1]:
-        total = to.emit(OperationCode.ADD, total, value, to.scalar(0))
-    to.finish(OperationCode.ADD, total, rest[-1], to.scalar(0))
+        total = to.emit(OperationCode.ADD, total, value)
+    to.finish(OperationCode.ADD, total, rest[-1])
 
 
 @ADD_N.host_kernel

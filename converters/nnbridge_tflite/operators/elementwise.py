@@ -107,7 +107,7 @@ def host_logarithm(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
 @SQUARE.lowering(wide=True)
 def square(to: Lowerer) -> None:
     """x · x."""
-    to.finish(OperationCode.MUL, to.input(0), to.input(0), to.scalar(0))
+    to.finish(OperationCode.MUL, to.input(0), to.input(0))
 
 
 @COS.lowering(wide=True)
@@ -115,7 +115,7 @@ def cosine(to: Lowerer) -> None:
     """sin(x + π/2)."""
     value = to.input(0)
     to.require(value.type in FLOATS, "floats", to.declared(0))
-    to.finish(OperationCode.SIN, to.emit(OperationCode.ADD, value, to.fill(math.pi / 2, value), to.scalar(0)))
+    to.finish(OperationCode.SIN, to.emit(OperationCode.ADD, value, to.fill(math.pi / 2, value)))
 
 
 @CEIL.lowering(wide=True)

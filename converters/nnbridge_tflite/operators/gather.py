@@ -152,8 +152,8 @@ def _weighted_sum(to: Lowerer, tuples: Value, weights: list[int]) -> Value:
     count = tuples.dims[0]
     total: Value | None = None
     for column, weight in zip(to.slices(tuples, 1), weights, strict=True):
-        part = column if weight == 1 else to.emit(OperationCode.MUL, column, to.fill(weight, column), to.scalar(0))
-        total = part if total is None else to.emit(OperationCode.ADD, total, part, to.scalar(0))
+        part = column if weight == 1 else to.emit(OperationCode.MUL, column, to.fill(weight, column))
+        total = part if total is None else to.emit(OperationCode.ADD, total, part)
     assert total is not None
     return to.reshaped(total, (count,))
 

@@ -131,7 +131,7 @@ def mean(to: Lowerer) -> None:
     made = to.emit(OperationCode.MEAN, data, to.vector(axes), keep, dims=_reduced(to, axes) or (1,))
     zero = data.like(dims=(1,), scale=1.0, zero_point=0)
     zero.data = np.zeros(1, np.int8 if data.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED else np.uint8)
-    to.finish(OperationCode.ADD, made, zero, to.scalar(0))
+    to.finish(OperationCode.ADD, made, zero)
 
 
 @MEAN.host_kernel
