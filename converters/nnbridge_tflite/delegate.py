@@ -87,6 +87,13 @@ class DelegateRule:
     conditions: tuple[Condition, ...] = ()
 
 
+def mapped(
+    version: int, level: int = 1, types: tuple[str, ...] | None = None, *conditions: Condition, of: int = 0
+) -> DelegateRule:
+    """The rule of an operator that the delegate maps."""
+    return DelegateRule(version, level, types, of, conditions)
+
+
 def refusal(rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int) -> Reason | None:
     """Why the delegate leaves an operator to TFLite; None if it accepts it."""
     if not isinstance(rule, DelegateRule):

@@ -19,11 +19,7 @@ from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, gi
 Rescale: TypeAlias = "Callable[[Array, Array, Array], Array]"
 
 _RELU, _RELU_N1_TO_1, _RELU6 = 1, 2, 3
-_BOUNDS: Mapping[int, tuple[float, float]] = {
-    _RELU: (0.0, math.inf),
-    _RELU_N1_TO_1: (-1.0, 1.0),
-    _RELU6: (0.0, 6.0),
-}
+_BOUNDS: Mapping[int, tuple[float, float]] = {_RELU: (0.0, math.inf), _RELU_N1_TO_1: (-1.0, 1.0), _RELU6: (0.0, 6.0)}
 _STEPS = 24
 """Steps of the logistic table from one whole number to the next."""
 
@@ -86,12 +82,7 @@ def _scales(tensor: HostTensor, place: int, options: Options) -> Array:
 
 
 def finished(
-    sums: Array,
-    inputs: Tensors,
-    places: tuple[int, int, int],
-    out: HostTensor,
-    options: Options,
-    rescale: Rescale | None = None,
+    sums: Array, inputs: Tensors, places: tuple[int, int, int], out: HostTensor, options: Options, rescale: Rescale | None = None
 ) -> Array:
     """The output of sums of products; ``places`` are those of the data, the weights and the bias."""
     data, weights, bias = places

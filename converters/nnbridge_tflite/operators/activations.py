@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.converters.declaration import Option
+from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, RANK_4, DelegateRule, from_level, input_rank, output_in
+from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value
 from nnbridge_tflite.operators.elementwise import unary
 
-_RELU = DelegateRule(2, 1, FLOAT_QUANT8)
+_RELU = mapped(2, 1, FLOAT_QUANT8)
 RELU = unary("RELU", "max(x, 0)", lambda a: np.maximum(a, 0), OperationCode.RELU, delegate=_RELU)
 RELU6 = unary("RELU6", "min(max(x, 0), 6)", lambda a: np.clip(a, 0, 6), OperationCode.RELU6, delegate=_RELU)
 RELU_N1_TO_1 = unary("RELU_N1_TO_1", "min(max(x, -1), 1)", lambda a: np.clip(a, -1, 1), OperationCode.RELU1, delegate=_RELU)
@@ -27,57 +27,51 @@ TANH = unary(
     "tanh x",
     np.tanh,
     OperationCode.TANH,
-    delegate=DelegateRule(
-        2, 1, FLOAT_QUANT8, conditions=(from_level(3, "8-bit tensors", lambda node: node.type(0) == "FLOAT32"),)
-    ),
+    delegate=mapped(2, 1, FLOAT_QUANT8, from_level(3, "8-bit tensors", lambda node: node.type(0) == "FLOAT32")),
 )
 HARD_SWISH = unary(
     "HARD_SWISH",
     "x · min(max(x + 3, 0), 6) / 6",
     lambda a: a * np.clip(a + 3, 0, 6) / 6,
     OperationCode.HARD_SWISH,
-    delegate=DelegateRule(99, 1, FLOAT_QUANT8),
+    delegate=mapped(99, 1, FLOAT_QUANT8),
 )
 ELU = unary(
     "ELU",
     "x where it is above 0, else e^x - 1.",
     lambda a: np.where(a > 0, a, np.expm1(np.minimum(a, 0))),
-    delegate=DelegateRule(1, 4, FLOAT),
+    delegate=mapped(1, 4, FLOAT),
 )
 GELU = TfliteOperator(
-    "GELU",
-    "x/2 · (1 + erf(x / √2)), or its approximation by tanh.",
-    options=(Option("approximate", False, "by tanh"),),
+    "GELU", "x/2 · (1 + erf(x / √2)), or its approximation by tanh.", options=(Option("approximate", False, "by tanh"),)
 )
 LEAKY_RELU = TfliteOperator(
     "LEAKY_RELU",
     "max(x, 0) + alpha · min(x, 0)",
     options=(Option("alpha", 0.0, "slope below 0"),),
-    delegate=DelegateRule(1, 3, FLOAT_QUANT8),
+    delegate=mapped(1, 3, FLOAT_QUANT8),
 )
 PRELU = TfliteOperator(
     "PRELU",
     "max(x, 0) + alpha · min(x, 0) with an alpha for each channel.",
     inputs("input", "alpha"),
-    delegate=DelegateRule(1, 3, FLOAT_QUANT8),
+    delegate=mapped(1, 3, FLOAT_QUANT8),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.PRELU, to.input(0), to.input(1)))],
 )
 SOFTMAX = TfliteOperator(
     "SOFTMAX",
     "Exponentials over the last dimension, divided by their sum.",
     options=(Option("beta", 1.0, "factor of the numbers"),),
-    delegate=DelegateRule(
-        2,
-        1,
-        FLOAT_QUANT8,
-        conditions=(
-            RANK_4,
-            output_in(*FLOAT_QUANT8),
-            input_rank("an input of rank 2 or 4", 2, 4, below=3),
-        ),
-    ),
+    delegate=mapped(2, 1, FLOAT_QUANT8, RANK_4, output_in(*FLOAT_QUANT8), input_rank("an input of rank 2 or 4", 2, 4, below=3)),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.SOFTMAX, to.input(0), _beta(to)))],
 )
 LOG_SOFTMAX = TfliteOperator(
-    "LOG_SOFTMAX", "The logarithm of softmax over the last dimension.", delegate=DelegateRule(1, 3, FLOAT)
+    "LOG_SOFTMAX",
+    "The logarithm of softmax over the last dimension.",
+    delegate=mapped(1, 3, FLOAT),
+    lowerings=[
+        Lowering(lambda to: to.finish(OperationCode.LOG_SOFTMAX, to.input(0), to.float_scalar(1.0, to.input(0)), to.scalar(-1)))
+    ],
 )
 
 
@@ -159,22 +153,14 @@ def gelu(to: Lowerer) -> None:
 
 @GELU.host_kernel
 def host_gelu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """GELU: by tanh, or exactly with the error function."""
     a = real(inputs[0])
     if options["approximate"]:
         return [stored(0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3))), outputs[0])]
     return [stored(0.5 * a * (1 + np.vectorize(math.erf, otypes=[np.float64])(a / np.sqrt(2))), outputs[0])]
 
 
-@PRELU.lowering()
-def prelu(to: Lowerer) -> None:
-    """PRELU; alpha is broadcast."""
-    to.finish(OperationCode.PRELU, to.input(0), to.input(1))
-
-
 @PRELU.host_kernel
 def host_prelu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """max(x, 0) + alpha · min(x, 0) with an alpha for each channel."""
     a, alpha = real(inputs[0]), real(inputs[1])
     return [stored(np.where(a >= 0, a, a * alpha), outputs[0])]
 
@@ -194,15 +180,8 @@ def leaky_relu(to: Lowerer) -> None:
 
 @LEAKY_RELU.host_kernel
 def host_leaky_relu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """max(x, 0) + alpha · min(x, 0)."""
     a = real(inputs[0])
     return [stored(np.where(a >= 0, a, a * np.float32(options["alpha"])), outputs[0])]
-
-
-@SOFTMAX.lowering()
-def softmax(to: Lowerer) -> None:
-    """SOFTMAX over the last dimension."""
-    to.finish(OperationCode.SOFTMAX, to.input(0), _beta(to))
 
 
 def _beta(to: Lowerer) -> Value:
@@ -220,12 +199,6 @@ def softmax_flattened(to: Lowerer) -> None:
     to.reshaped(soft, data.dims, out=to.out)
 
 
-@LOG_SOFTMAX.lowering()
-def log_softmax(to: Lowerer) -> None:
-    """LOG_SOFTMAX over the last dimension, beta 1."""
-    to.finish(OperationCode.LOG_SOFTMAX, to.input(0), to.float_scalar(1.0, to.input(0)), to.scalar(-1))
-
-
 @LOG_SOFTMAX.lowering(wide=True)
 def log_softmax_through_float(to: Lowerer) -> None:
     """8-bit LOG_SOFTMAX by float32."""
@@ -236,14 +209,12 @@ def log_softmax_through_float(to: Lowerer) -> None:
 
 @SOFTMAX.host_kernel
 def host_softmax(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Softmax over the last dimension."""
     exponentials = np.exp(_shifted(inputs) * np.float32(options["beta"]))
     return [stored(exponentials / exponentials.sum(-1, keepdims=True), outputs[0])]
 
 
 @LOG_SOFTMAX.host_kernel
 def host_log_softmax(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The logarithm of softmax over the last dimension."""
     shifted = _shifted(inputs)
     return [stored(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)), outputs[0])]
 

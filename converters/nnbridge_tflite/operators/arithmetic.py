@@ -20,11 +20,11 @@ from nnbridge_tflite.delegate import (
     NUMBERS,
     RANK_4,
     Condition,
-    DelegateRule,
     Node,
     first_type,
     from_level,
     input_in,
+    mapped,
     no_activation,
 )
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, real, stored
@@ -59,29 +59,21 @@ def _scalars_are_constant(node: Node) -> bool:
 
 
 _CONDITIONS = (no_activation(("INT32",)), from_level(4, "int32", lambda node: node.type(0) != "INT32"))
-_LARGER = DelegateRule(3, 3, NUMBERS, conditions=(Condition("scalars that are constant", _scalars_are_constant, first_type),))
+_LARGER = mapped(3, 3, NUMBERS, Condition("scalars that are constant", _scalars_are_constant, first_type))
 _SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be powers of two, which are then computed by shifts")
 
-ADD = binary("ADD", "a + b", np.add, options=(FUSED, _SHIFT16), delegate=DelegateRule(2, 1, NUMBERS, conditions=_CONDITIONS))
-SUB = binary(
-    "SUB",
-    "a - b",
-    np.subtract,
-    options=(FUSED, _SHIFT16),
-    delegate=DelegateRule(3, 2, NUMBERS, conditions=(*_CONDITIONS, RANK_4)),
-)
-MUL = binary("MUL", "a · b", np.multiply, options=(FUSED,), delegate=DelegateRule(2, 1, NUMBERS, conditions=_CONDITIONS))
-DIV = binary("DIV", "a / b; integers are rounded towards zero.", None, options=(FUSED,), delegate=DelegateRule(1, 2, FLOAT))
+ADD = binary("ADD", "a + b", np.add, options=(FUSED, _SHIFT16), delegate=mapped(2, 1, NUMBERS, *_CONDITIONS))
+SUB = binary("SUB", "a - b", np.subtract, options=(FUSED, _SHIFT16), delegate=mapped(3, 2, NUMBERS, *_CONDITIONS, RANK_4))
+MUL = binary("MUL", "a · b", np.multiply, options=(FUSED,), delegate=mapped(2, 1, NUMBERS, *_CONDITIONS))
+DIV = binary("DIV", "a / b; integers are rounded towards zero.", None, options=(FUSED,), delegate=mapped(1, 2, FLOAT))
 MAXIMUM = binary("MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER)
 MINIMUM = binary("MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER)
-POW = binary("POW", "a to the power of b.", np.power, OperationCode.POW, delegate=DelegateRule(1, 3, FLOAT))
+POW = binary("POW", "a to the power of b.", np.power, OperationCode.POW, delegate=mapped(1, 3, FLOAT))
 SQUARED_DIFFERENCE = binary(
     "SQUARED_DIFFERENCE",
     "(a - b)²",
     lambda a, b: np.square(a - b),
-    delegate=DelegateRule(
-        2, 2, NUMBERS, conditions=(RANK_4, input_in("FLOAT32", "UINT8", below=4), input_in("FLOAT32", below=3))
-    ),
+    delegate=mapped(2, 2, NUMBERS, RANK_4, input_in("FLOAT32", "UINT8", below=4), input_in("FLOAT32", below=3)),
 )
 FLOOR_DIV = binary("FLOOR_DIV", "⌊a / b⌋", np.floor_divide, as_stored=True)
 FLOOR_MOD = binary("FLOOR_MOD", "a - ⌊a / b⌋ · b", np.mod, as_stored=True)
@@ -182,7 +174,6 @@ def add_n(to: Lowerer) -> None:
 
 @ADD_N.host_kernel
 def host_add_n(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The sum of all inputs."""
     total = real(inputs[0])
     for tensor in inputs[1:]:
         total = total + real(tensor)

@@ -7,58 +7,52 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.converters.declaration import Option
+from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT_QUANT8, DelegateRule, constant
+from nnbridge_tflite.delegate import FLOAT_QUANT8, constant, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, given, integers
 from nnbridge_tflite.lowerer import Lowerer
 
 _BLOCK = (Option("block_size", 0, "pixels along each side of a block"),)
 SPACE_TO_DEPTH = TfliteOperator(
-    "SPACE_TO_DEPTH", "Blocks of pixels as channels.", options=_BLOCK, delegate=DelegateRule(2, 1, FLOAT_QUANT8)
+    "SPACE_TO_DEPTH",
+    "Blocks of pixels as channels.",
+    options=_BLOCK,
+    delegate=mapped(2, 1, FLOAT_QUANT8),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.SPACE_TO_DEPTH, to.input(0), to.scalar(to.option("block_size"))))],
 )
 DEPTH_TO_SPACE = TfliteOperator(
-    "DEPTH_TO_SPACE", "Channels as blocks of pixels.", options=_BLOCK, delegate=DelegateRule(99, 1, FLOAT_QUANT8)
+    "DEPTH_TO_SPACE",
+    "Channels as blocks of pixels.",
+    options=_BLOCK,
+    delegate=mapped(99, 1, FLOAT_QUANT8),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.DEPTH_TO_SPACE, to.input(0), to.scalar(to.option("block_size"))))],
 )
 SPACE_TO_BATCH_ND = TfliteOperator(
     "SPACE_TO_BATCH_ND",
     "Blocks of a padded array as batches.",
     inputs("input", "block_shape!", "paddings!"),
-    delegate=DelegateRule(2, 2),
+    delegate=mapped(2, 2),
 )
 BATCH_TO_SPACE_ND = TfliteOperator(
     "BATCH_TO_SPACE_ND",
     "Batches as blocks of an array, which is cropped.",
     inputs("input", "block_shape!", "crops!"),
-    delegate=DelegateRule(2, 2, conditions=(constant(2, "crops"),)),
+    delegate=mapped(2, 2, None, constant(2, "crops")),
 )
-
-
-@SPACE_TO_DEPTH.lowering()
-def space_to_depth(to: Lowerer) -> None:
-    """SPACE_TO_DEPTH."""
-    to.finish(OperationCode.SPACE_TO_DEPTH, to.input(0), to.scalar(to.option("block_size")))
 
 
 @SPACE_TO_DEPTH.host_kernel
 def host_space_to_depth(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Blocks of pixels as channels."""
     data, block = given(inputs[0]), int(options["block_size"])
     n, h, w, c = data.shape
     cut = data.reshape(n, h // block, block, w // block, block, c).transpose(0, 1, 3, 2, 4, 5)
     return [cut.reshape(n, h // block, w // block, -1)]
 
 
-@DEPTH_TO_SPACE.lowering()
-def depth_to_space(to: Lowerer) -> None:
-    """DEPTH_TO_SPACE."""
-    to.finish(OperationCode.DEPTH_TO_SPACE, to.input(0), to.scalar(to.option("block_size")))
-
-
 @DEPTH_TO_SPACE.host_kernel
 def host_depth_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Channels as blocks of pixels."""
     data, block = given(inputs[0]), int(options["block_size"])
     n, h, w, c = data.shape
     cut = data.reshape(n, h, w, block, block, c // block**2).transpose(0, 1, 3, 2, 4, 5)
@@ -67,7 +61,6 @@ def host_depth_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> 
 
 @SPACE_TO_BATCH_ND.lowering()
 def space_to_batch(to: Lowerer) -> None:
-    """SPACE_TO_BATCH_ND."""
     paddings = to.integers(2)
     to.finish(
         OperationCode.SPACE_TO_BATCH_ND, to.input(0), to.vector(to.integers(1)), to.draft.ints(paddings, (len(paddings) // 2, 2))
@@ -76,7 +69,6 @@ def space_to_batch(to: Lowerer) -> None:
 
 @SPACE_TO_BATCH_ND.host_kernel
 def host_space_to_batch(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Blocks of a padded array as batches."""
     blocks, pads = integers(inputs[1]), given(inputs[2]).reshape(-1, 2).tolist()
     count = len(blocks)
     zero = inputs[0].zero_point if inputs[0].scale > 0 else 0
@@ -109,7 +101,6 @@ def batch_to_space_cropped(to: Lowerer) -> None:
 
 @BATCH_TO_SPACE_ND.host_kernel
 def host_batch_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Batches as blocks of an array, which is cropped."""
     data, blocks, crops = given(inputs[0]), integers(inputs[1]), given(inputs[2]).reshape(-1, 2).tolist()
     count, batch = len(blocks), data.shape[0] // math.prod(blocks)
     cut = data.reshape(*blocks, batch, *data.shape[1:])

@@ -10,14 +10,14 @@ from nnbridge.converters.declaration import lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import NUMBERS, Condition, DelegateRule, first_type
+from nnbridge_tflite.delegate import NUMBERS, Condition, first_type, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, given
 from nnbridge_tflite.lowerer import BOOL8, Lowerer
 from nnbridge_tflite.operators.arithmetic import binary
 from nnbridge_tflite.operators.elementwise import unary
 
-_COMPARISON = DelegateRule(2, 3, ("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
-_LOGICAL = DelegateRule(1, 3, ("BOOL",))
+_COMPARISON = mapped(2, 3, ("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
+_LOGICAL = mapped(1, 3, ("BOOL",))
 
 EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = (
     binary(name, summary, function, OperationCode[name], delegate=_COMPARISON)
@@ -38,22 +38,26 @@ SELECT = TfliteOperator(
     "Elements of the second input where the condition holds, of the third elsewhere.",
     inputs("condition", "a", "b"),
     folding=Folding(elements_broadcast),
-    delegate=DelegateRule(
+    delegate=mapped(
         2,
         3,
         NUMBERS,
-        1,
-        conditions=(
-            Condition(
-                "a condition of the tensors' shape",
-                lambda node: (a := node.input(0)) is not None and (b := node.input(1)) is not None and a.shape == b.shape,
-                first_type,
-            ),
+        Condition(
+            "a condition of the tensors' shape",
+            lambda node: (a := node.input(0)) is not None and (b := node.input(1)) is not None and a.shape == b.shape,
+            first_type,
         ),
+        of=1,
     ),
 )
 SELECT_V2 = TfliteOperator("SELECT_V2", "SELECT with broadcasting.", SELECT.inputs, folding=SELECT.folding)
-WHERE = TfliteOperator("WHERE", "The indices of elements that are not zero.", inputs("condition"), data_dependent=True)
+WHERE = TfliteOperator(
+    "WHERE",
+    "The indices of elements that are not zero.",
+    inputs("condition"),
+    data_dependent=True,
+    kernel=lambda inputs, outputs, options: [np.argwhere(given(inputs[0])).astype(np.int64)],
+)
 
 
 @lowers(SELECT, SELECT_V2)
@@ -81,9 +85,3 @@ def host_select(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
     if condition.ndim == 1 and a.ndim > 1 and condition.shape[0] == a.shape[0] and condition.shape != a.shape[-1:]:
         condition = condition.reshape(-1, *[1] * (a.ndim - 1))
     return [np.where(condition.astype(bool), a, b)]
-
-
-@WHERE.host_kernel
-def host_where(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The indices of elements that are not zero."""
-    return [np.argwhere(given(inputs[0])).astype(np.int64)]

@@ -291,12 +291,7 @@ def _common(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _emitted(
-    c: Conversion,
-    operator: Operator,
-    step: Step,
-    changed: Sequence[Key],
-    tensors: Sequence[int],
-    bodies: Sequence[Conversion],
+    c: Conversion, operator: Operator, step: Step, changed: Sequence[Key], tensors: Sequence[int], bodies: Sequence[Conversion]
 ) -> Mapped:
     """Emit as NNAPI's operation if it can be, else as the host's with the same operands; outputs are tensors, then variables."""
     mapping, reasons = MappingKind.WIDE, []

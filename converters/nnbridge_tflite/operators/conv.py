@@ -11,16 +11,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.types import OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.delegate import (
-    NO_OLD_HYBRID,
-    OLD_TYPES,
-    RESTRICTED_SCALES,
-    Condition,
-    DelegateRule,
-    Node,
-    constant,
-    from_level,
-)
+from nnbridge_tflite.delegate import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, padded, seen, windows
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, INT32, Lowerer, Value, real_numbers
@@ -56,15 +47,15 @@ CONV_2D = TfliteOperator(
     "Products over a sliding window; fewer channels in the filter than in the data make groups.",
     inputs("input", "filter", "bias?"),
     options=(PADDING, *STRIDES, *DILATIONS, FUSED, _BIAS_TYPE),
-    delegate=DelegateRule(
+    delegate=mapped(
         5,
-        conditions=(
-            NO_OLD_HYBRID,
-            OLD_TYPES,
-            RESTRICTED_SCALES,
-            Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none"),
-            _NO_DILATION,
-        ),
+        1,
+        None,
+        NO_OLD_HYBRID,
+        OLD_TYPES,
+        RESTRICTED_SCALES,
+        Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none"),
+        _NO_DILATION,
     ),
     check=_check,
 )
@@ -73,7 +64,7 @@ DEPTHWISE_CONV_2D = TfliteOperator(
     "Each channel by filters of its own.",
     CONV_2D.inputs,
     options=(*CONV_2D.options, Option("depth_multiplier", 0, "filters of each channel; follows from the channels, as in LiteRT")),
-    delegate=DelegateRule(3, conditions=(OLD_TYPES, RESTRICTED_SCALES, _NO_DILATION)),
+    delegate=mapped(3, 1, None, OLD_TYPES, RESTRICTED_SCALES, _NO_DILATION),
     check=_check,
 )
 TRANSPOSE_CONV = TfliteOperator(
@@ -81,7 +72,7 @@ TRANSPOSE_CONV = TfliteOperator(
     "Each input cell spread over a window of the output.",
     inputs("output_shape!", "filter", "input", "bias?"),
     options=(PADDING, *STRIDES, FUSED, _BIAS_TYPE),
-    delegate=DelegateRule(3, 3, conditions=(constant(0, "output shape"), constant(1, "filter"))),
+    delegate=mapped(3, 3, None, constant(0, "output shape"), constant(1, "filter")),
     check=_check_transposed,
 )
 _DEPTH = (
@@ -285,7 +276,6 @@ def _within(slices: Iterable[slice]) -> tuple[slice, ...]:
 
 @CONV_3D.host_kernel
 def host_conv_3d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """[batch, depth, height, width, channels] by a filter [depth, height, width, channels, units]."""
     data, weights = real(inputs[0]), real(inputs[1])
     (strides, dilations), window, sizes = _steps(options), weights.shape[:3], data.shape[1:4]
     reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
@@ -307,7 +297,6 @@ def host_conv_3d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
 
 @CONV_3D_TRANSPOSE.host_kernel
 def host_conv_3d_transpose(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The gradient of CONV_3D: output shape, filter [depth, height, width, units, channels], data."""
     shape, weights, data = integers(inputs[0]), real(inputs[1]), real(inputs[2])
     (strides, dilations), window, sizes = _steps(options), weights.shape[:3], data.shape[1:4]
     same = options["padding"] == _SAME

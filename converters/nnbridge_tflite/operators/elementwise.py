@@ -12,7 +12,7 @@ from nnbridge.converters.folding import Folding
 from nnbridge.extensions import HostKernel
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
-from nnbridge_tflite.delegate import FLOAT, DelegateRule
+from nnbridge_tflite.delegate import FLOAT, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, quantised, real, stored
 from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
 
@@ -60,7 +60,7 @@ def _lower_unary(declared: TfliteOperator, code: OperationCode) -> None:
         to.finish_quantised(to.emit(code, to.dequantised(to.input())))
 
 
-_MATH = DelegateRule(1, 3, FLOAT)
+_MATH = mapped(1, 3, FLOAT)
 ABS, EXP, RSQRT, SIN, SQRT = (
     unary(name, summary, function, OperationCode[name], delegate=_MATH)
     for name, summary, function in (
@@ -71,7 +71,7 @@ ABS, EXP, RSQRT, SIN, SQRT = (
         ("SQRT", "√x", np.sqrt),
     )
 )
-FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=DelegateRule(1))
+FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=mapped(1))
 LOG = unary(
     "LOG",
     "Natural logarithm; the lowest quantised number where there is none.",
@@ -80,7 +80,7 @@ LOG = unary(
     delegate=_MATH,
     as_stored=True,
 )
-NEG = unary("NEG", "-x", np.negative, OperationCode.NEG, delegate=DelegateRule(2, 3, ("FLOAT32", "INT32")), as_stored=True)
+NEG = unary("NEG", "-x", np.negative, OperationCode.NEG, delegate=mapped(2, 3, ("FLOAT32", "INT32")), as_stored=True)
 CEIL, COMPLEX_ABS, COS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
     unary(name, summary, function)
     for name, summary, function in (

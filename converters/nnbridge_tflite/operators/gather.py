@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from nnbridge.converters.declaration import Option
+from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.operations.farmhash import fingerprint64
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
-from nnbridge_tflite.delegate import NUMBERS_HALF, Condition, DelegateRule, Node, first_type, type_in
+from nnbridge_tflite.delegate import NUMBERS_HALF, Condition, Node, first_type, mapped, type_in
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, first, given, integers
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, Value
 
@@ -32,7 +32,7 @@ GATHER = TfliteOperator(
         Option("batch_dims", 0, "leading dimensions in common"),
     ),
     folding=_PICKS,
-    delegate=DelegateRule(2, 3, NUMBERS_HALF, conditions=(type_in(1, "INT32"),)),
+    delegate=mapped(2, 3, NUMBERS_HALF, type_in(1, "INT32")),
     needs_ranks=True,
 )
 GATHER_ND = TfliteOperator("GATHER_ND", "Slices at tuples of indexes.", inputs("params", "indices"), folding=_PICKS)
@@ -54,7 +54,11 @@ SPARSE_TO_DENSE = TfliteOperator(
     options=(Option("validate_indices", False, "indexes in order and once each; not checked, as in LiteRT"),),
 )
 EMBEDDING_LOOKUP = TfliteOperator(
-    "EMBEDDING_LOOKUP", "Rows of a table.", inputs("ids", "table"), delegate=DelegateRule(1, conditions=(type_in(1, "FLOAT32"),))
+    "EMBEDDING_LOOKUP",
+    "Rows of a table.",
+    inputs("ids", "table"),
+    delegate=mapped(1, 1, None, type_in(1, "FLOAT32")),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.EMBEDDING_LOOKUP, to.input(0), to.input(1)))],
 )
 EMBEDDING_LOOKUP_SPARSE = TfliteOperator(
     "EMBEDDING_LOOKUP_SPARSE",
@@ -67,18 +71,16 @@ HASHTABLE_LOOKUP = TfliteOperator(
     "Values by key, and which keys were found.",
     inputs("lookups", "keys", "values"),
     outputs("output", "hits"),
-    delegate=DelegateRule(
-        1, conditions=(Condition("a float32 output", lambda node: node.output().type.name == "FLOAT32", first_type),)
-    ),
+    delegate=mapped(1, 1, None, Condition("a float32 output", lambda node: node.output().type.name == "FLOAT32", first_type)),
+    lowerings=[Lowering(lambda to: to.emit_all(OperationCode.HASHTABLE_LOOKUP, to.inputs(), to.outputs))],
 )
 LSH_PROJECTION = TfliteOperator(
     "LSH_PROJECTION",
     "Bits by the sign of the items' weighted fingerprints behind each seed: one by one, or as one number for each hash.",
     inputs("seeds", "items", "weights?"),
     options=(Option("type", 0, "1 sparse (one number), 2 dense (bits)"),),
-    delegate=DelegateRule(
-        1,
-        conditions=(Condition("feature level 3 and no weights for sparse projections", _is_projection, lambda node: node.level),),
+    delegate=mapped(
+        1, 1, None, Condition("feature level 3 and no weights for sparse projections", _is_projection, lambda node: node.level)
     ),
     as_stored=True,
 )
@@ -113,7 +115,6 @@ def _indices(to: Lowerer, i: int) -> Value:
 
 @GATHER.host_kernel
 def host_gather(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Slices by index, with leading dimensions in common where there are batch dimensions."""
     data, indices = given(inputs[0]), given(inputs[1])
     axis, batch = options["axis"], options["batch_dims"]
     batch = batch % (indices.ndim + 1) if batch < 0 else batch
@@ -160,7 +161,6 @@ def _weighted_sum(to: Lowerer, tuples: Value, weights: list[int]) -> Value:
 
 @GATHER_ND.host_kernel
 def host_gather_nd(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Slices by tuples of indices."""
     data, indices = given(inputs[0]), given(inputs[1])
     limits = np.array(data.shape[: indices.shape[-1]])
     if ((indices < 0) | (indices >= limits)).any():
@@ -170,7 +170,6 @@ def host_gather_nd(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
 
 @SCATTER_ND.host_kernel
 def host_scatter_nd(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Slices added at tuples of indices of a tensor of zeros."""
     indices, updates = given(inputs[0]), given(inputs[1])
     made = np.zeros(bounded(integers(inputs[2])), updates.dtype)
     np.add.at(made, tuple(np.moveaxis(indices, -1, 0)), updates)
@@ -195,7 +194,6 @@ def one_hot(to: Lowerer) -> None:
 
 @ONE_HOT.host_kernel
 def host_one_hot(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Two values, one of them where the index says."""
     indices, depth = given(inputs[0]), integers(inputs[1])[0]
     on, off = (first(t) for t in inputs[2:4])
     axis = options["axis"]
@@ -206,7 +204,6 @@ def host_one_hot(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
 
 @SPARSE_TO_DENSE.host_kernel
 def host_sparse_to_dense(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Values at indices of an array of one default value."""
     indices, shape = given(inputs[0]), integers(inputs[1])
     values, default = given(inputs[2]), first(inputs[3])
     made = np.full(shape, default, values.dtype)
@@ -215,15 +212,8 @@ def host_sparse_to_dense(inputs: Tensors, outputs: Tensors, options: Options) ->
     return [made]
 
 
-@EMBEDDING_LOOKUP.lowering()
-def embedding_lookup(to: Lowerer) -> None:
-    """EMBEDDING_LOOKUP."""
-    to.finish(OperationCode.EMBEDDING_LOOKUP, to.input(0), to.input(1))
-
-
 @EMBEDDING_LOOKUP.host_kernel
 def host_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Rows of a table of any type; 8-bit rows as floats where the answer is floats."""
     ids, table = given(inputs[0]), inputs[1]
     if ids.size and not 0 <= ids.min() <= ids.max() < len(given(table)):
         raise ValueError(f"rows below {len(given(table))}, found {ids.min()} to {ids.max()}")
@@ -233,17 +223,12 @@ def host_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
     return [(rows.astype(np.float32) - table.zero_point) * np.float32(table.scale)]
 
 
-_COMBINED: Mapping[int, Callable[[Array], Array]] = {
-    0: np.ones_like,
-    1: lambda weights: weights,
-    2: np.square,
-}
+_COMBINED: Mapping[int, Callable[[Array], Array]] = {0: np.ones_like, 1: lambda weights: weights, 2: np.square}
 """CombinerType (sum, mean, by the root of squares) → what a bucket's divisor gathers of its weights."""
 
 
 @EMBEDDING_LOOKUP_SPARSE.host_kernel
 def host_sparse_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Weighted rows of a table, added up by bucket: the leading indices of a sparse tensor's entries."""
     ids, indices, weights, table = (given(inputs[i]) for i in (0, 1, 3, 4))
     shape, combiner = integers(inputs[2])[:-1], int(options["combiner"])
     if ((ids < 0) | (ids >= len(table))).any():
@@ -257,12 +242,6 @@ def host_sparse_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> S
         return [made]
     whole = np.where(divisor == 0, 1, np.sqrt(divisor) if combiner == 2 else divisor)
     return [made / whole.reshape(*shape, *[1] * (table.ndim - 1))]
-
-
-@HASHTABLE_LOOKUP.lowering()
-def hashtable_lookup(to: Lowerer) -> None:
-    """HASHTABLE_LOOKUP."""
-    to.emit_all(OperationCode.HASHTABLE_LOOKUP, to.inputs(), to.outputs)
 
 
 @LSH_PROJECTION.lowering()
@@ -282,7 +261,6 @@ _DENSE = 2
 
 @LSH_PROJECTION.host_kernel
 def host_hash_projection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Bits by the sign of the items' weighted fingerprints behind each seed: one by one, or as one number for each hash."""
     seeds, items = given(inputs[0]), np.ascontiguousarray(given(inputs[1]))
     weights = given(inputs[2]).astype(np.float64) if len(inputs) > 2 and inputs[2].data is not None else 1.0
     raw = items.reshape(len(items), -1).view(np.uint8)

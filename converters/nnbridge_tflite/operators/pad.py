@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.converters.declaration import Option
+from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT_QUANT8, OLD_FLOATS, DelegateRule
+from nnbridge_tflite.delegate import FLOAT_QUANT8, OLD_FLOATS, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, first, given, padding_pairs
 from nnbridge_tflite.lowerer import QUANT8, Lowerer, Value
 
@@ -26,23 +26,23 @@ PAD = TfliteOperator(
     "Padded with zeros.",
     inputs("input", "paddings!"),
     folding=Folding(_padded_elements, moves_only=True),
-    delegate=DelegateRule(2, 2, FLOAT_QUANT8, conditions=(OLD_FLOATS,)),
+    delegate=mapped(2, 2, FLOAT_QUANT8, OLD_FLOATS),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.PAD, to.input(0), _paddings(to)))],
 )
 PADV2 = TfliteOperator(
-    "PADV2", "Padded with a value.", inputs("input", "paddings!", "value"), delegate=DelegateRule(2, 3, FLOAT_QUANT8)
+    "PADV2", "Padded with a value.", inputs("input", "paddings!", "value"), delegate=mapped(2, 3, FLOAT_QUANT8)
 )
 MIRROR_PAD = TfliteOperator(
     "MIRROR_PAD",
     "Padded with mirror images.",
     PAD.inputs,
     options=(Option("mode", 0, "0 REFLECT, without the edge; 1 SYMMETRIC, with it"),),
+    lowerings=[
+        Lowering(
+            lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))), wide=True
+        )
+    ],
 )
-
-
-@PAD.lowering()
-def pad(to: Lowerer) -> None:
-    """PAD with zeros, or with the zero point."""
-    to.finish(OperationCode.PAD, to.input(0), _paddings(to))
 
 
 @PADV2.lowering()
@@ -58,12 +58,6 @@ def pad_v2(to: Lowerer) -> None:
     to.require((given.scale, given.zero_point) == (data.scale, data.zero_point), "a value in the data's scale", given.scale)
     assert given.data is not None
     to.finish(OperationCode.PAD_V2, data, _paddings(to), to.scalar(int(given.data.reshape(-1)[0])))
-
-
-@MIRROR_PAD.lowering(wide=True)
-def mirror_pad(to: Lowerer) -> None:
-    """MIRROR_PAD."""
-    to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode")))
 
 
 def _paddings(to: Lowerer) -> Value:
@@ -82,7 +76,6 @@ def host_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Ar
 
 @MIRROR_PAD.host_kernel
 def host_mirror_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Padded with mirror images."""
     return [np.pad(given(inputs[0]), _widths(inputs), mode="symmetric" if options["mode"] else "reflect")]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, QUANT8, Condition, DelegateRule, Node, first_type, from_level
+from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, first, given, integers
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.conv import padding, strides
@@ -32,16 +32,14 @@ AVERAGE_POOL_2D = TfliteOperator(
     "AVERAGE_POOL_2D",
     "The mean of each window.",
     options=_OPTIONS,
-    delegate=DelegateRule(
+    delegate=mapped(
         2,
         1,
         FLOAT_QUANT8,
-        conditions=(
-            Condition(
-                "a window of at most 256 elements for 8-bit tensors",
-                lambda node: node.type(0) not in QUANT8 or node.option("filter_width") * node.option("filter_height") <= 256,
-                first_type,
-            ),
+        Condition(
+            "a window of at most 256 elements for 8-bit tensors",
+            lambda node: node.type(0) not in QUANT8 or node.option("filter_width") * node.option("filter_height") <= 256,
+            first_type,
         ),
     ),
     check=_check,
@@ -50,18 +48,18 @@ L2_POOL_2D = TfliteOperator(
     "L2_POOL_2D",
     "The root of each window's mean of squares.",
     options=_OPTIONS,
-    delegate=DelegateRule(
-        1,
-        1,
-        FLOAT,
-        conditions=(from_level(3, "a fused activation", lambda node: node.option("fused_activation_function") == 0),),
-    ),
+    delegate=mapped(1, 1, FLOAT, from_level(3, "a fused activation", lambda node: node.option("fused_activation_function") == 0)),
     check=_check,
 )
 MAX_POOL_2D = TfliteOperator(
-    "MAX_POOL_2D", "The maximum of each window.", options=_OPTIONS, delegate=DelegateRule(2, 1, FLOAT_QUANT8), check=_check
+    "MAX_POOL_2D", "The maximum of each window.", options=_OPTIONS, delegate=mapped(2, 1, FLOAT_QUANT8), check=_check
 )
-DILATE = TfliteOperator("DILATE", "Elements moved apart, a value in between.", inputs("input", "dilations", "padding_value"))
+DILATE = TfliteOperator(
+    "DILATE",
+    "Elements moved apart, a value in between.",
+    inputs("input", "dilations", "padding_value"),
+    kernel=lambda inputs, outputs, options: [dilated(given(inputs[0]), integers(inputs[1]), first(inputs[2]))],
+)
 REDUCE_WINDOW = TfliteOperator(
     "REDUCE_WINDOW",
     "Windows of a shape, with strides and dilations, by the function that the options name.",
@@ -83,12 +81,6 @@ def dilated(data: Array, steps: Sequence[int], filler: Any) -> Array:
     made = np.full(sizes, filler, data.dtype)
     made[tuple(slice(None, None, s) for s in steps)] = data
     return made
-
-
-@DILATE.host_kernel
-def host_dilate(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Elements moved apart, a given value in between."""
-    return [dilated(given(inputs[0]), integers(inputs[1]), first(inputs[2]))]
 
 
 WINDOW_FUNCTIONS: Mapping[int, Callable[..., Array]] = {
@@ -125,7 +117,6 @@ def windows_reduced(
 
 @REDUCE_WINDOW.host_kernel
 def host_reduce_window(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Windows of a shape, with strides and dilations, by the function that the options name."""
     function = WINDOW_FUNCTIONS.get(options["reduce_function"])
     if function is None:
         raise ValueError(f"a reduction of {', '.join(map(str, WINDOW_FUNCTIONS))}, found {options.get('reduce_function')}")

@@ -10,7 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
-from nnbridge_tflite.delegate import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, DelegateRule, from_level
+from nnbridge_tflite.delegate import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, from_level, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
@@ -30,15 +30,15 @@ FULLY_CONNECTED = TfliteOperator(
         _ASYMMETRIC,
         Option("quantized_bias_type", 0, "element type of a quantised bias; the bias itself states it"),
     ),
-    delegate=DelegateRule(
+    delegate=mapped(
         5,
-        conditions=(
-            NO_OLD_HYBRID,
-            OLD_TYPES,
-            RESTRICTED_SCALES,
-            from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
-            Condition("no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16"),
-        ),
+        1,
+        None,
+        NO_OLD_HYBRID,
+        OLD_TYPES,
+        RESTRICTED_SCALES,
+        from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
+        Condition("no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16"),
     ),
     rounds_once=True,
 )
@@ -49,7 +49,10 @@ BATCH_MATMUL = TfliteOperator(
     options=(Option("adj_x", False, "left is transposed"), Option("adj_y", False, "right is transposed"), _ASYMMETRIC),
 )
 RFFT2D = TfliteOperator(
-    "RFFT2D", "The Fourier transform of real images, cut or padded to a length.", inputs("input", "fft_length!")
+    "RFFT2D",
+    "The Fourier transform of real images, cut or padded to a length.",
+    inputs("input", "fft_length!"),
+    kernel=lambda inputs, outputs, options: [np.fft.rfft2(given(inputs[0]), s=integers(inputs[1])).astype(np.complex64)],
 )
 
 
@@ -120,14 +123,7 @@ def matmul_by_constant(to: Lowerer) -> None:
 
 @BATCH_MATMUL.host_kernel
 def host_batch_matmul(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Matrix products of stacks."""
     a, b = real(inputs[0]), real(inputs[1])
     a = np.swapaxes(a, -1, -2) if options["adj_x"] else a
     b = np.swapaxes(b, -1, -2) if options["adj_y"] else b
     return [stored(np.matmul(a, b), outputs[0])]
-
-
-@RFFT2D.host_kernel
-def host_rfft_2d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The Fourier transform of real images, cut or padded to a length."""
-    return [np.fft.rfft2(given(inputs[0]), s=integers(inputs[1])).astype(np.complex64)]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.converters.declaration import Option
+from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
-from nnbridge_tflite.delegate import FLOAT_QUANT8, NUMBERS, QUANT8, Condition, DelegateRule, Node, first_type, input_in, output_in
+from nnbridge_tflite.delegate import FLOAT_QUANT8, NUMBERS, QUANT8, Condition, Node, first_type, input_in, mapped, output_in
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, given, half_away, real, requantised, stored
 from nnbridge_tflite.host.sixteen_bits import require_integers
@@ -31,31 +31,26 @@ CAST = TfliteOperator(
         Option("out_data_type", 0, "the output's TensorType; the tensor itself states it"),
     ),
     folding=Folding(),
-    delegate=DelegateRule(
+    delegate=mapped(
         1,
         3,
         NUMBERS,
-        conditions=(
-            input_in("FLOAT32", "UINT8", "INT32", below=4),
-            output_in(*NUMBERS),
-            output_in("FLOAT32", "UINT8", "INT32", below=4),
-        ),
+        input_in("FLOAT32", "UINT8", "INT32", below=4),
+        output_in(*NUMBERS),
+        output_in("FLOAT32", "UINT8", "INT32", below=4),
     ),
     as_stored=True,
 )
 QUANTIZE = TfliteOperator(
     "QUANTIZE",
     "Real numbers as quantised ones, or other parameters for the same numbers.",
-    delegate=DelegateRule(
+    delegate=mapped(
         2,
         3,
         FLOAT_QUANT8,
-        conditions=(
-            Condition(
-                "a uint8 output below feature level 4", lambda node: node.output().type.name == "UINT8", first_type, below=4
-            ),
-        ),
+        Condition("a uint8 output below feature level 4", lambda node: node.output().type.name == "UINT8", first_type, below=4),
     ),
+    lowerings=[Lowering(lambda to: to.finish_quantised(to.dequantised(to.input(0))))],
 )
 _PACKED = Folding(moves_only=True, unlimited=True)
 """What is read is a packed form of weights."""
@@ -63,18 +58,18 @@ DEQUANTIZE = TfliteOperator(
     "DEQUANTIZE",
     "Quantised numbers or halves as float32.",
     folding=_PACKED,
-    delegate=DelegateRule(
+    delegate=mapped(
         2,
         1,
         (*QUANT8, "FLOAT16"),
-        conditions=(
-            input_in(*QUANT8, below=4),
-            input_in("UINT8", below=3),
-            Condition("int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, below=4),
-        ),
+        input_in(*QUANT8, below=4),
+        input_in("UINT8", below=3),
+        Condition("int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, below=4),
     ),
 )
-DENSIFY = TfliteOperator("DENSIFY", "Sparse weights as dense ones.", folding=_PACKED)
+DENSIFY = TfliteOperator(
+    "DENSIFY", "Sparse weights as dense ones.", folding=_PACKED, kernel=lambda inputs, outputs, options: [given(inputs[0])]
+)
 FAKE_QUANT = TfliteOperator(
     "FAKE_QUANT",
     "Numbers that so many bits hold between two limits, which are shifted so that zero is one of them.",
@@ -85,7 +80,11 @@ FAKE_QUANT = TfliteOperator(
         Option("narrow_range", False, "the lowest number is not used"),
     ),
 )
-BITCAST = TfliteOperator("BITCAST", "The same bytes as another type.")
+BITCAST = TfliteOperator(
+    "BITCAST",
+    "The same bytes as another type.",
+    kernel=lambda inputs, outputs, options: [np.ascontiguousarray(given(inputs[0])).view(outputs[0].dtype)],
+)
 
 
 @CAST.lowering()
@@ -97,15 +96,8 @@ def cast(to: Lowerer) -> None:
 
 @CAST.host_kernel
 def host_cast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """A change of element type; quantised numbers are taken as they are stored."""
     data, dtype = given(inputs[0]), outputs[0].dtype
     return [(data.real if data.dtype.kind == "c" and dtype.kind != "c" else data).astype(dtype)]
-
-
-@QUANTIZE.lowering()
-def quantize(to: Lowerer) -> None:
-    """QUANTIZE of floats; a change of 8-bit parameters goes through DEQUANTIZE."""
-    to.finish_quantised(to.dequantised(to.input(0)))
 
 
 @DEQUANTIZE.lowering()
@@ -142,7 +134,6 @@ def requantize_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Se
 
 @FAKE_QUANT.host_kernel
 def host_fake_quantised(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Numbers that so many bits hold between two limits, which are moved so that zero is one of them."""
     low, high = np.float32(options["min"]), np.float32(options["max"])
     first, last = np.float32(bool(options["narrow_range"])), np.float32((1 << int(options["num_bits"])) - 1)
     scale = (high - low) / (last - first)
@@ -150,15 +141,3 @@ def host_fake_quantised(inputs: Tensors, outputs: Tensors, options: Options) -> 
     nudged, top = (first - point) * scale, (last - point) * scale
     steps = (np.clip(real(inputs[0]), nudged, top) - nudged) * (np.float32(1) / scale)
     return [stored(np.trunc(steps + np.float32(0.5)) * scale + nudged, outputs[0])]
-
-
-@DENSIFY.host_kernel
-def host_densify(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The input: sparse constants are expanded when the file is read."""
-    return [given(inputs[0])]
-
-
-@BITCAST.host_kernel
-def host_bitcast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The same bytes as another type."""
-    return [np.ascontiguousarray(given(inputs[0])).view(outputs[0].dtype)]

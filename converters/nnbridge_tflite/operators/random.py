@@ -87,7 +87,6 @@ def _used(start: int, blocks: int) -> Array:
 
 @RANDOM_UNIFORM.host_kernel
 def host_random_uniform(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Uniform numbers in [0, 1), and how much of the stream is used."""
     shape, start = integers(inputs[0]), _start(inputs, options)
     count = int(np.prod(shape))
     blocks = -(-count // 4)
@@ -96,7 +95,6 @@ def host_random_uniform(inputs: Tensors, outputs: Tensors, options: Options) -> 
 
 @RANDOM_STANDARD_NORMAL.host_kernel
 def host_random_normal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Normal numbers, by Box and Muller, and how much of the stream is used."""
     shape, start = integers(inputs[0]), _start(inputs, options)
     count = int(np.prod(shape))
     blocks = -(-count // 4)
@@ -113,7 +111,6 @@ SKIPPED = 2 * 256
 
 @MULTINOMIAL.host_kernel
 def host_multinomial(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """For each row of logits so many classes, each as likely as its logit says; and how much of the stream is used."""
     logits, count, start = given(inputs[0]).astype(np.float64), integers(inputs[1])[0], _start(inputs, options)
     possible = np.where(np.isfinite(logits), logits, -np.inf)
     sums = np.cumsum(np.exp(possible - possible.max(axis=1, keepdims=True)), axis=1)
@@ -131,7 +128,6 @@ _THREEFRY, _ROTATIONS, _PARITY = 2, (13, 15, 26, 6, 17, 29, 16, 24), 0x1BD11BDA
 
 @STABLEHLO_RNG_BIT_GENERATOR.host_kernel
 def host_random_bits(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Random words from a state of key and counter, and the state afterwards: Philox 4x32-10, or Threefry 2x32-20."""
     state, out = given(inputs[0]).reshape(-1).astype(np.uint64), outputs[1]
     size = int(np.prod(out.dims)) * out.dtype.itemsize
     threefry = options["algorithm"] == _THREEFRY

@@ -14,7 +14,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
-from nnbridge_tflite.delegate import NO_HYBRID, NO_OLD_HYBRID, Condition, DelegateRule, Node, type_in
+from nnbridge_tflite.delegate import NO_HYBRID, NO_OLD_HYBRID, Condition, Node, mapped, type_in
 from nnbridge_tflite.host import integer_lstm
 from nnbridge_tflite.host.codes import STATES
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, given
@@ -78,14 +78,13 @@ LSTM = TfliteOperator(
     _LSTM,
     outputs("output", "cell_state?", "concatenated?", "sums?"),
     options=(ACTIVATION, *_CLIPS, Option("kernel_type", 0, "0 full, 1 basic"), _ASYMMETRIC),
-    delegate=DelegateRule(
+    delegate=mapped(
         3,
         2,
-        conditions=(
-            NO_OLD_HYBRID,
-            Condition("weights of FLOAT32, UINT8 or (feature level 4) INT8; level 3 for 24 inputs", _full, _weights_type),
-            Condition("constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel", _basic, _weights_type),
-        ),
+        None,
+        NO_OLD_HYBRID,
+        Condition("weights of FLOAT32, UINT8 or (feature level 4) INT8; level 3 for 24 inputs", _full, _weights_type),
+        Condition("constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel", _basic, _weights_type),
     ),
     least_inputs=5,
 )
@@ -100,7 +99,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
         _ASYMMETRIC,
         Option("diagonal_recurrent_tensors", False, "recurrent weights are diagonal matrices"),
     ),
-    delegate=DelegateRule(2, 3, conditions=(NO_HYBRID,)),
+    delegate=mapped(2, 3, None, NO_HYBRID),
     least_inputs=20,
 )
 BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
@@ -115,7 +114,7 @@ BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
     ),
     outputs("output", "backward_output?"),
     options=(ACTIVATION, *_CLIPS, _MERGE, replace(_TIME_MAJOR, default=True), _ASYMMETRIC),
-    delegate=DelegateRule(1, 3, conditions=(NO_HYBRID,)),
+    delegate=mapped(1, 3, None, NO_HYBRID),
     least_inputs=48,
 )
 _RNN = inputs("input", "weights", "recurrent_weights", "bias", "state")
@@ -124,14 +123,14 @@ RNN = TfliteOperator(
     "One step of a recurrent network.",
     _RNN,
     options=(ACTIVATION, _ASYMMETRIC),
-    delegate=DelegateRule(1, conditions=(type_in(1, "FLOAT32"),)),
+    delegate=mapped(1, 1, None, type_in(1, "FLOAT32")),
 )
 UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "UNIDIRECTIONAL_SEQUENCE_RNN",
     "A recurrent network over a sequence.",
     _RNN,
     options=(_TIME_MAJOR, ACTIVATION, _ASYMMETRIC),
-    delegate=DelegateRule(1, 3, conditions=(NO_HYBRID,)),
+    delegate=mapped(1, 3, None, NO_HYBRID),
 )
 BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
     "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -152,7 +151,7 @@ SVDF = TfliteOperator(
     "One step of a layer whose weights are products of vectors over features and time.",
     inputs("input", "feature_weights", "time_weights", "bias?", "state"),
     options=(Option("rank", 0, "vectors of each unit"), ACTIVATION, _ASYMMETRIC),
-    delegate=DelegateRule(1, 2, conditions=(type_in(1, "FLOAT32"),)),
+    delegate=mapped(1, 2, None, type_in(1, "FLOAT32")),
 )
 
 
@@ -295,13 +294,11 @@ def svdf(to: Lowerer) -> None:
 
 @UNIDIRECTIONAL_SEQUENCE_LSTM.host_kernel
 def host_sequence_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The whole sequence in TFLite's integers; states start as they are read."""
     return integer_lstm.sequence(inputs, outputs, options, time_major=bool(options["time_major"]))
 
 
 @LSTM.host_kernel
 def host_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """One step: the full kernel of integers, or the basic one of floats."""
     if options["kernel_type"] == BASIC:
         return _host_basic_lstm(inputs, outputs, options)
     return integer_lstm.step(inputs, outputs, options)

@@ -13,7 +13,7 @@ from nnbridge.converters.folding import Folding
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule
+from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, given, integers, quantised, real, stored
 from nnbridge_tflite.lowerer import FLOAT32, QUANT8, Lowerer, Value
 
@@ -47,23 +47,19 @@ def _reduction(
     return declared
 
 
-_EXTREME = DelegateRule(2, 3, FLOAT_QUANT8)
-SUM = _reduction("SUM", "Sums.", np.sum, OperationCode.REDUCE_SUM, DelegateRule(1, 3, FLOAT, conditions=(NO_SCALAR_OUT,)))
-REDUCE_PROD = _reduction(
-    "REDUCE_PROD", "Products.", np.prod, OperationCode.REDUCE_PROD, DelegateRule(1, 3, FLOAT, conditions=(NO_SCALAR_OUT,))
-)
+_EXTREME = mapped(2, 3, FLOAT_QUANT8)
+SUM = _reduction("SUM", "Sums.", np.sum, OperationCode.REDUCE_SUM, mapped(1, 3, FLOAT, NO_SCALAR_OUT))
+REDUCE_PROD = _reduction("REDUCE_PROD", "Products.", np.prod, OperationCode.REDUCE_PROD, mapped(1, 3, FLOAT, NO_SCALAR_OUT))
 REDUCE_MAX = _reduction("REDUCE_MAX", "Maxima.", np.max, OperationCode.REDUCE_MAX, _EXTREME)
 REDUCE_MIN = _reduction("REDUCE_MIN", "Minima.", np.min, OperationCode.REDUCE_MIN, _EXTREME)
 REDUCE_ALL = _reduction("REDUCE_ALL", "Whether all are true.", np.all, OperationCode.REDUCE_ALL)
-REDUCE_ANY = _reduction(
-    "REDUCE_ANY", "Whether one is true.", np.any, OperationCode.REDUCE_ANY, DelegateRule(2, 3, conditions=(NO_SCALAR_OUT,))
-)
+REDUCE_ANY = _reduction("REDUCE_ANY", "Whether one is true.", np.any, OperationCode.REDUCE_ANY, mapped(2, 3, None, NO_SCALAR_OUT))
 MEAN = TfliteOperator(
     "MEAN",
     "Means; of quantised numbers the sum times a multiplier that the count divides.",
     inputs("input", "axes!"),
     options=(KEEP_DIMS,),
-    delegate=DelegateRule(2, 2, FLOAT_QUANT8, conditions=(NO_SCALAR_OUT, OLD_FLOATS)),
+    delegate=mapped(2, 2, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS),
 )
 CUMSUM = TfliteOperator(
     "CUMSUM",
@@ -167,7 +163,6 @@ def cumulative_sum(to: Lowerer) -> None:
 
 @CUMSUM.host_kernel
 def host_cumulative_sum(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Sums of prefixes."""
     data, axis = given(inputs[0]), integers(inputs[1])[0]
     turned = np.flip(data, axis) if options["reverse"] else data
     sums = np.cumsum(turned, axis, dtype=data.dtype)
@@ -178,7 +173,6 @@ def host_cumulative_sum(inputs: Tensors, outputs: Tensors, options: Options) -> 
 
 @SEGMENT_SUM.host_kernel
 def host_segment_sum(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Sums of the slices with one segment number."""
     data, segments = given(inputs[0]), given(inputs[1])
     made = np.zeros((int(segments.max()) + 1 if segments.size else 0, *data.shape[1:]), data.dtype)
     np.add.at(made, segments, data)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.converters.declaration import Option, lowers
+from nnbridge.converters.declaration import Lowering, Option, lowers
 from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
@@ -17,10 +17,10 @@ from nnbridge_tflite.delegate import (
     NUMBERS_HALF,
     RANK_4,
     Condition,
-    DelegateRule,
     Node,
     constant,
     from_level,
+    mapped,
     no_activation,
     type_in,
 )
@@ -47,13 +47,11 @@ RESHAPE = TfliteOperator(
     inputs("input", "shape?!"),
     options=(Option("new_shape", (), "the dimensions, in old files without a second input"),),
     folding=_MOVES,
-    delegate=DelegateRule(
+    delegate=mapped(
         1,
         1,
         FLOAT_QUANT8,
-        conditions=(
-            Condition("a constant shape", lambda node: node.input(1) is None or node.constant(1), lambda node: "computed"),
-        ),
+        Condition("a constant shape", lambda node: node.input(1) is None or node.constant(1), lambda node: "computed"),
     ),
 )
 SQUEEZE = TfliteOperator(
@@ -61,14 +59,11 @@ SQUEEZE = TfliteOperator(
     "Without the named dimensions of size 1, or without all.",
     options=(Option("squeeze_dims", (), "dimensions to remove; all of size 1 if there are none"),),
     folding=_MOVES,
-    delegate=DelegateRule(
+    delegate=mapped(
         1,
         2,
-        conditions=(
-            Condition(
-                "dimensions to squeeze", lambda node: node.operator.options.get("squeeze_dims"), lambda node: "none", below=3
-            ),
-        ),
+        None,
+        Condition("dimensions to squeeze", lambda node: node.operator.options.get("squeeze_dims"), lambda node: "none", below=3),
     ),
 )
 EXPAND_DIMS = TfliteOperator(
@@ -76,14 +71,22 @@ EXPAND_DIMS = TfliteOperator(
     "With a new dimension of size 1.",
     inputs("input", "axis!"),
     folding=_MOVES,
-    delegate=DelegateRule(1, 3, NUMBERS_HALF, conditions=(type_in(1, "INT32"), constant(1, "axis"))),
+    delegate=mapped(1, 3, NUMBERS_HALF, type_in(1, "INT32"), constant(1, "axis")),
+    lowerings=[
+        Lowering(
+            lambda to: to.finish(OperationCode.EXPAND_DIMS, to.input(0), to.scalar(to.axis(to.integer(1), len(to.shape(0)) + 1)))
+        )
+    ],
+    kernel=lambda inputs, outputs, options: [np.expand_dims(given(inputs[0]), integers(inputs[1])[0])],
 )
 TRANSPOSE = TfliteOperator(
     "TRANSPOSE",
     "With the dimensions in another order.",
     inputs("input", "permutation!"),
     folding=_MOVES,
-    delegate=DelegateRule(2, 2, conditions=(constant(1, "permutation"),)),
+    delegate=mapped(2, 2, None, constant(1, "permutation")),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
+    kernel=lambda inputs, outputs, options: [given(inputs[0]).transpose(integers(inputs[1]))],
 )
 CONCATENATION = TfliteOperator(
     "CONCATENATION",
@@ -91,7 +94,8 @@ CONCATENATION = TfliteOperator(
     inputs("parts*"),
     options=(AXIS, FUSED),
     folding=_MOVES,
-    delegate=DelegateRule(2, 1, ("FLOAT16", *FLOAT_QUANT8), conditions=(no_activation(NUMBERS_HALF), RANK_4)),
+    delegate=mapped(2, 1, ("FLOAT16", *FLOAT_QUANT8), no_activation(NUMBERS_HALF), RANK_4),
+    kernel=lambda inputs, outputs, options: [np.concatenate([given(t) for t in inputs], options["axis"])],
 )
 PACK = TfliteOperator(
     "PACK",
@@ -99,7 +103,8 @@ PACK = TfliteOperator(
     inputs("parts*"),
     options=(Option("values_count", 0, "the number of inputs"), AXIS),
     folding=_MOVES,
-    delegate=DelegateRule(2, 4, ("INT32", "FLOAT32", "INT8")),
+    delegate=mapped(2, 4, ("INT32", "FLOAT32", "INT8")),
+    kernel=lambda inputs, outputs, options: [np.stack([given(t) for t in inputs], options["axis"])],
 )
 UNPACK = TfliteOperator(
     "UNPACK",
@@ -115,13 +120,10 @@ SPLIT = TfliteOperator(
     outputs("parts*"),
     options=(Option("num_splits", 0, "the number of outputs"),),
     folding=_MOVES,
-    delegate=DelegateRule(
-        3,
-        3,
-        NUMBERS,
-        1,
-        conditions=(type_in(0, "INT32"), constant(0, "axis"), from_level(4, "int8", lambda node: node.type(1) != "INT8")),
+    delegate=mapped(
+        3, 3, NUMBERS, type_in(0, "INT32"), constant(0, "axis"), from_level(4, "int8", lambda node: node.type(1) != "INT8"), of=1
     ),
+    kernel=lambda inputs, outputs, options: np.split(given(inputs[1]), len(outputs), integers(inputs[0])[0]),
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
@@ -130,17 +132,15 @@ SPLIT_V = TfliteOperator(
     outputs("parts*"),
     options=SPLIT.options,
     folding=_MOVES,
-    delegate=DelegateRule(
+    delegate=mapped(
         2,
         3,
         NUMBERS,
-        conditions=(
-            constant(1, "sizes"),
-            constant(2, "axis"),
-            type_in(1, "INT32"),
-            type_in(2, "INT32"),
-            Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0)),
-        ),
+        constant(1, "sizes"),
+        constant(2, "axis"),
+        type_in(1, "INT32"),
+        type_in(2, "INT32"),
+        Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0)),
     ),
 )
 TILE = TfliteOperator(
@@ -148,32 +148,43 @@ TILE = TfliteOperator(
     "Repeated along each axis.",
     inputs("input", "multiples!"),
     folding=Folding(lambda data, multiples: data.size * elements_of_shape(multiples), moves_only=True),
-    delegate=DelegateRule(1, 3, NUMBERS, conditions=(type_in(1, "INT32"),)),
+    delegate=mapped(1, 3, NUMBERS, type_in(1, "INT32")),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.TILE, to.input(0), to.vector(to.integers(1))))],
 )
 BROADCAST_TO = TfliteOperator(
     "BROADCAST_TO",
     "Repeated where the size is 1.",
     inputs("input", "shape!"),
     folding=Folding(lambda data, shape: elements_of_shape(shape), moves_only=True),
+    kernel=lambda inputs, outputs, options: [np.broadcast_to(given(inputs[0]), bounded(integers(inputs[1])))],
 )
 BROADCAST_ARGS = TfliteOperator("BROADCAST_ARGS", "The shape that two shapes broadcast to.", inputs("a!", "b!"), folding=_MOVES)
 _SHAPE_TYPE = Option("out_type", 0, "the output's TensorType; the tensor itself states it")
-SHAPE = TfliteOperator("SHAPE", "The input's dimensions.", options=(_SHAPE_TYPE,), folded_from_shape=lambda shape: shape)
-RANK = TfliteOperator("RANK", "The input's number of dimensions.", folded_from_shape=len)
+SHAPE = TfliteOperator(
+    "SHAPE",
+    "The input's dimensions.",
+    options=(_SHAPE_TYPE,),
+    folded_from_shape=lambda shape: shape,
+    kernel=lambda inputs, outputs, options: [np.array(inputs[0].dims, outputs[0].dtype)],
+)
+RANK = TfliteOperator(
+    "RANK",
+    "The input's number of dimensions.",
+    folded_from_shape=len,
+    kernel=lambda inputs, outputs, options: [np.array(len(inputs[0].dims), np.int32)],
+)
 FILL = TfliteOperator(
     "FILL",
     "One value everywhere.",
     inputs("dims!", "value"),
     folding=Folding(lambda dims, value: elements_of_shape(dims), moves_only=True),
-    delegate=DelegateRule(
+    delegate=mapped(
         1,
         4,
         ("INT32", "INT64"),
-        conditions=(
-            constant(0, "dimensions"),
-            Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar"),
-            type_in(1, "FLOAT32", "INT32", "INT64"),
-        ),
+        constant(0, "dimensions"),
+        Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar"),
+        type_in(1, "FLOAT32", "INT32", "INT64"),
     ),
 )
 RANGE = TfliteOperator(
@@ -183,7 +194,13 @@ RANGE = TfliteOperator(
     folding=Folding(lambda start, limit, delta: min(abs((limit - start) / (delta or 1)).max(initial=0.0), 2.0**40)),
     data_dependent=True,
 )
-REVERSE_V2 = TfliteOperator("REVERSE_V2", "Backwards along the named axes.", inputs("input", "axes"), folding=_MOVES)
+REVERSE_V2 = TfliteOperator(
+    "REVERSE_V2",
+    "Backwards along the named axes.",
+    inputs("input", "axes"),
+    folding=_MOVES,
+    kernel=lambda inputs, outputs, options: [np.flip(given(inputs[0]), tuple(integers(inputs[1])))],
+)
 REVERSE_SEQUENCE = TfliteOperator(
     "REVERSE_SEQUENCE",
     "The first elements of each sequence backwards, as many as its length states.",
@@ -220,7 +237,6 @@ def _new_shape(to: Lowerer) -> tuple[int, ...]:
 
 @RESHAPE.host_kernel
 def host_reshape(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The same elements in other dimensions."""
     has_shape = len(inputs) > 1 and inputs[1].data is not None
     wanted = integers(inputs[1]) if has_shape else [int(d) for d in options["new_shape"]]
     return [given(inputs[0]).reshape(wanted)]
@@ -236,21 +252,8 @@ def squeeze(to: Lowerer) -> None:
 
 @SQUEEZE.host_kernel
 def host_squeeze(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Without the named dimensions of size 1, or without all."""
     axes = tuple(int(a) for a in options["squeeze_dims"])
     return [np.squeeze(given(inputs[0]), axes or None)]
-
-
-@EXPAND_DIMS.lowering()
-def expand_dims(to: Lowerer) -> None:
-    """EXPAND_DIMS at a constant axis."""
-    to.finish(OperationCode.EXPAND_DIMS, to.input(0), to.scalar(to.axis(to.integer(1), len(to.shape(0)) + 1)))
-
-
-@EXPAND_DIMS.host_kernel
-def host_expand_dims(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """With a new dimension of size 1."""
-    return [np.expand_dims(given(inputs[0]), integers(inputs[1])[0])]
 
 
 @lowers(SQUEEZE, EXPAND_DIMS, wide=True)
@@ -265,18 +268,6 @@ def reshape_instead(to: Lowerer) -> None:
         to.require(all(shape[a] == 1 for a in axes), "axes of size 1", shape)
         shape = [d for i, d in enumerate(shape) if i not in axes]
     to.reshaped(to.input(0), shape, out=to.out)
-
-
-@TRANSPOSE.lowering()
-def transpose(to: Lowerer) -> None:
-    """TRANSPOSE by a constant permutation."""
-    to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1)))
-
-
-@TRANSPOSE.host_kernel
-def host_transpose(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """With the dimensions in another order."""
-    return [given(inputs[0]).transpose(integers(inputs[1]))]
 
 
 @CONCATENATION.lowering()
@@ -302,12 +293,6 @@ def concatenation_by_pack(to: Lowerer) -> None:
         to.reshaped(stacked, (len(pieces),), out=to.out)
         return
     to.finish(OperationCode.PACK, to.scalar(axis), *(to.reshaped(piece, rest) for piece in pieces))
-
-
-@CONCATENATION.host_kernel
-def host_concatenation(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Joined along an axis."""
-    return [np.concatenate([given(t) for t in inputs], options["axis"])]
 
 
 @PACK.lowering()
@@ -347,12 +332,6 @@ def pack_expanded(to: Lowerer) -> None:
     to.finish(OperationCode.CONCATENATION, *grown, to.scalar(axis))
 
 
-@PACK.host_kernel
-def host_pack(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Joined along a new axis."""
-    return [np.stack([given(t) for t in inputs], options["axis"])]
-
-
 @UNPACK.lowering(wide=True)
 def unpack(to: Lowerer) -> None:
     """SPLIT into slices of size 1, whose axis a RESHAPE removes."""
@@ -366,7 +345,6 @@ def unpack(to: Lowerer) -> None:
 
 @UNPACK.host_kernel
 def host_unpack(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Cut into slices, without the axis."""
     data, axis = given(inputs[0]), options["axis"]
     return [np.take(data, i, axis) for i in range(data.shape[axis])]
 
@@ -376,12 +354,6 @@ def split(to: Lowerer) -> None:
     """SPLIT into equal parts; TFLite has the axis first."""
     axis = to.axis(to.integer(0), to.input(1).rank)
     to.emit_all(OperationCode.SPLIT, (to.input(1), to.scalar(axis), to.scalar(len(to.outputs))), to.outputs)
-
-
-@SPLIT.host_kernel
-def host_split(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Cut into equal parts."""
-    return np.split(given(inputs[1]), len(outputs), integers(inputs[0])[0])
 
 
 @SPLIT_V.lowering()
@@ -402,22 +374,14 @@ def split_v(to: Lowerer) -> None:
 
 @SPLIT_V.host_kernel
 def host_split_v(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Cut into parts of given sizes, one of which may be -1."""
     data, sizes, axis = given(inputs[0]), integers(inputs[1]), integers(inputs[2])[0]
     if -1 in sizes:
         sizes[sizes.index(-1)] = data.shape[axis] - sum(s for s in sizes if s >= 0)
     return np.split(data, np.cumsum(sizes)[:-1], axis)
 
 
-@TILE.lowering()
-def tile(to: Lowerer) -> None:
-    """TILE."""
-    to.finish(OperationCode.TILE, to.input(0), to.vector(to.integers(1)))
-
-
 @TILE.host_kernel
 def host_tile(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Repeated along each axis."""
     data, multiples = given(inputs[0]), integers(inputs[1])
     bounded([d * m for d, m in zip(data.shape, multiples, strict=True)])
     return [np.tile(data, multiples)]
@@ -433,29 +397,10 @@ def broadcast_to(to: Lowerer) -> None:
     to.finish(OperationCode.TILE, aligned, to.vector(multiples))
 
 
-@BROADCAST_TO.host_kernel
-def host_broadcast_to(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Repeated where the size is 1."""
-    return [np.broadcast_to(given(inputs[0]), bounded(integers(inputs[1])))]
-
-
 @BROADCAST_ARGS.host_kernel
 def host_broadcast_args(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The shape that two shapes broadcast to."""
     shapes = np.broadcast_shapes(tuple(integers(inputs[0])), tuple(integers(inputs[1])))
     return [np.array(shapes, outputs[0].dtype)]
-
-
-@SHAPE.host_kernel
-def host_shape(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The input's dimensions."""
-    return [np.array(inputs[0].dims, outputs[0].dtype)]
-
-
-@RANK.host_kernel
-def host_rank(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The input's number of dimensions."""
-    return [np.array(len(inputs[0].dims), np.int32)]
 
 
 @FILL.lowering()
@@ -469,14 +414,12 @@ def fill(to: Lowerer) -> None:
 
 @FILL.host_kernel
 def host_fill(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """One value everywhere."""
     value = given(inputs[1]).reshape(-1)
     return [np.full(bounded(integers(inputs[0])), value[0], value.dtype)]
 
 
 @RANGE.host_kernel
 def host_range(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Numbers from a start to before a limit in steps."""
     start, limit, delta = (first(t) for t in inputs)
     count = max(0, int(np.ceil((limit - start) / delta)))
     bounded([count])
@@ -494,15 +437,8 @@ def reverse(to: Lowerer) -> None:
     to.finish(OperationCode.REVERSE, value, to.vector([axes[-1]]))
 
 
-@REVERSE_V2.host_kernel
-def host_reverse(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Backwards along the named axes."""
-    return [np.flip(given(inputs[0]), tuple(integers(inputs[1])))]
-
-
 @REVERSE_SEQUENCE.host_kernel
 def host_reverse_sequence(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The first elements of each sequence backwards, as many as its length says."""
     data, lengths = given(inputs[0]), integers(inputs[1])
     along, batch = options["seq_dim"], options["batch_dim"]
     moved = np.moveaxis(data, (batch, along), (0, 1)).copy()
@@ -513,14 +449,12 @@ def host_reverse_sequence(inputs: Tensors, outputs: Tensors, options: Options) -
 
 @MATRIX_DIAG.host_kernel
 def host_matrix_diagonal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Matrices that are zero but for their diagonals."""
     data = given(inputs[0])
     return [data[..., None] * np.eye(data.shape[-1], dtype=data.dtype)]
 
 
 @MATRIX_SET_DIAG.host_kernel
 def host_matrix_set_diagonal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Matrices with other diagonals."""
     made, diagonal = given(inputs[0]).copy(), given(inputs[1])
     places = np.arange(diagonal.shape[-1])
     made[..., places, places] = diagonal

@@ -9,7 +9,7 @@ import numpy as np
 from nnbridge.converters.declaration import lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT_QUANT8, Condition, DelegateRule, constant, from_level, input_in, input_rank
+from nnbridge_tflite.delegate import FLOAT_QUANT8, Condition, constant, from_level, input_in, input_rank, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, given, integers
 from nnbridge_tflite.lowerer import Lowerer
 
@@ -26,20 +26,18 @@ RESIZE_BILINEAR = TfliteOperator(
     "Images of another size, each pixel from the four nearest.",
     inputs("images", "size!"),
     options=ALIGNMENT,
-    delegate=DelegateRule(
+    delegate=mapped(
         3,
         1,
         FLOAT_QUANT8,
-        conditions=(
-            *_CONDITIONS,
-            input_rank("an input of rank 4", 4),
-            input_in("FLOAT32", below=3),
-            Condition(
-                "a square output",
-                lambda node: node.output().shape[1:2] == node.output().shape[2:3],
-                lambda node: node.output(),
-                below=3,
-            ),
+        *_CONDITIONS,
+        input_rank("an input of rank 4", 4),
+        input_in("FLOAT32", below=3),
+        Condition(
+            "a square output",
+            lambda node: node.output().shape[1:2] == node.output().shape[2:3],
+            lambda node: node.output(),
+            below=3,
         ),
     ),
 )
@@ -48,7 +46,7 @@ RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
     "Images of another size, of the nearest pixels.",
     inputs("images", "size!"),
     options=ALIGNMENT,
-    delegate=DelegateRule(3, 3, FLOAT_QUANT8, conditions=_CONDITIONS),
+    delegate=mapped(3, 3, FLOAT_QUANT8, *_CONDITIONS),
 )
 
 
@@ -67,7 +65,6 @@ def resize(to: Lowerer) -> None:
 
 @RESIZE_NEAREST_NEIGHBOR.host_kernel
 def host_resize_nearest(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Images of another size, of the pixels that are nearest."""
     data, sizes = given(inputs[0]), integers(inputs[1])
     bounded([data.shape[0], *sizes, *data.shape[3:]])
     rows, columns = (_nearest(data.shape[1 + i], size, options) for i, size in enumerate(sizes))

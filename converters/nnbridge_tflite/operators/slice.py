@@ -12,7 +12,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import NUMBERS, DelegateRule, type_in
+from nnbridge_tflite.delegate import NUMBERS, mapped, type_in
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, integers
 from nnbridge_tflite.lowerer import Lowerer
 
@@ -21,7 +21,7 @@ SLICE = TfliteOperator(
     "A block; a size of -1 reaches the end.",
     inputs("input", "begin!", "size!"),
     folding=Folding(moves_only=True),
-    delegate=DelegateRule(2, 3, NUMBERS, conditions=(type_in(1, "INT32"), type_in(2, "INT32"))),
+    delegate=mapped(2, 3, NUMBERS, type_in(1, "INT32"), type_in(2, "INT32")),
 )
 STRIDED_SLICE = TfliteOperator(
     "STRIDED_SLICE",
@@ -36,7 +36,7 @@ STRIDED_SLICE = TfliteOperator(
         Option("offset", False, "ends count from the begins"),
     ),
     folding=Folding(moves_only=True),
-    delegate=DelegateRule(2, 2),
+    delegate=mapped(2, 2),
 )
 DYNAMIC_UPDATE_SLICE = TfliteOperator(
     "DYNAMIC_UPDATE_SLICE", "A block replaced; the start is shifted so that it fits.", inputs("input", "update", "start")
@@ -54,7 +54,6 @@ def slice_(to: Lowerer) -> None:
 
 @SLICE.host_kernel
 def host_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """A block; a size of -1 reaches the end."""
     data = given(inputs[0])
     ranges = zip(integers(inputs[1]), integers(inputs[2]), data.shape, strict=True)
     return [data[tuple(slice(b, d if s == -1 else b + s) for b, s, d in ranges)]]
@@ -171,7 +170,6 @@ def strided_slice_plain(to: Lowerer) -> None:
 
 @STRIDED_SLICE.host_kernel
 def host_strided_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Python's slicing, spelled with masks."""
     begins, ends, steps = (integers(t) for t in inputs[1:4])
     masks = {m: options.get(f"{m}_mask") or 0 for m in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     index: list[Any] = []
@@ -191,7 +189,6 @@ def host_strided_slice(inputs: Tensors, outputs: Tensors, options: Options) -> S
 
 @DYNAMIC_UPDATE_SLICE.host_kernel
 def host_dynamic_update_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """A block replaced; the start is moved so that it fits."""
     data, update = given(inputs[0]).copy(), given(inputs[1])
     sizes = zip(integers(inputs[2]), data.shape, update.shape, strict=True)
     starts = [min(max(s, 0), d - u) for s, d, u in sizes]

@@ -108,7 +108,6 @@ def padded(data: Array, filler: Any, low: Sequence[int], high: Sequence[int]) ->
 
 @STABLEHLO_PAD.host_kernel
 def host_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Padding at the edges and between elements."""
     filler = first(inputs[1])
     apart = dilated(given(inputs[0]), [1 + n for n in _numbers(options, "interior_padding")], filler)
     return [padded(apart, filler, _numbers(options, "edge_padding_low"), _numbers(options, "edge_padding_high"))]
@@ -116,7 +115,6 @@ def host_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Ar
 
 @STABLEHLO_REDUCE_WINDOW.host_kernel
 def host_reduce_window(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Windows of a padded array, gathered by the body from an initial value on."""
     data, start = given(inputs[0]), first(inputs[1])
     shape = _numbers(options, "window_dimensions")
     ones = [1] * len(shape)
@@ -134,7 +132,6 @@ def _index_vectors(indices: Array, axis: int) -> Array:
 
 @STABLEHLO_GATHER.host_kernel
 def host_gather(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Slices of an operand from start indices on, which are moved so that slices fit."""
     data, starts = given(inputs[0]), _index_vectors(given(inputs[1]), int(options["index_vector_dim"]))
     sizes, offsets = _numbers(options, "slice_sizes"), _numbers(options, "offset_dims")
     collapsed, axes = _numbers(options, "collapsed_slice_dims"), _numbers(options, "start_index_map")
@@ -153,7 +150,6 @@ def host_gather(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
 
 @STABLEHLO_SCATTER.host_kernel
 def host_scatter(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Updates combined by the body with an operand's elements; what falls outside is left out."""
     made, updates = given(inputs[0]).copy(), given(inputs[2])
     function = _function(options)
     starts = _index_vectors(given(inputs[1]), int(options["index_vector_dim"]))

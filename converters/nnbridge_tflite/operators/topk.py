@@ -9,19 +9,17 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
-from nnbridge_tflite.delegate import NUMBERS, NUMBERS_HALF, Condition, DelegateRule, constant, first_type, type_in
+from nnbridge_tflite.delegate import NUMBERS, NUMBERS_HALF, Condition, constant, first_type, mapped, type_in
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, integers
 from nnbridge_tflite.lowerer import FLOATS, Lowerer
 
-_EXTREME = DelegateRule(
+_EXTREME = mapped(
     2,
     3,
     NUMBERS_HALF,
-    conditions=(
-        type_in(1, "INT32", "INT64"),
-        Condition("an int32 axis or a constant one", lambda node: node.type(1) == "INT32" or node.constant(1), first_type),
-        Condition("an int32 output", lambda node: node.output().type.name == "INT32", lambda node: node.output().type.name),
-    ),
+    type_in(1, "INT32", "INT64"),
+    Condition("an int32 axis or a constant one", lambda node: node.type(1) == "INT32" or node.constant(1), first_type),
+    Condition("an int32 output", lambda node: node.output().type.name == "INT32", lambda node: node.output().type.name),
 )
 _TYPE = (Option("output_type", 0, "the output's TensorType; the tensor itself states it"),)
 ARG_MAX = TfliteOperator(
@@ -35,7 +33,7 @@ TOPK_V2 = TfliteOperator(
     "The largest numbers of the last dimension and their indexes; of equal ones the first.",
     inputs("input", "k!"),
     outputs("values", "indices"),
-    delegate=DelegateRule(2, 3, NUMBERS, conditions=(type_in(1, "INT32"), constant(1, "k"))),
+    delegate=mapped(2, 3, NUMBERS, type_in(1, "INT32"), constant(1, "k")),
 )
 UNIQUE = TfliteOperator(
     "UNIQUE",
@@ -75,7 +73,6 @@ def top_k(to: Lowerer) -> None:
 
 @TOPK_V2.host_kernel
 def host_top_k(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The largest values of the last dimension and where they are; of equal ones the first."""
     data, count = given(inputs[0]), integers(inputs[1])[0]
     order = np.argsort(-data.astype(np.float64), axis=-1, kind="stable")[..., :count]
     return [np.take_along_axis(data, order, -1), order.astype(np.int32)]
@@ -83,7 +80,6 @@ def host_top_k(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
 
 @UNIQUE.host_kernel
 def host_unique(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The different values in order of first appearance, and for each element which one it is."""
     values, first, inverse = np.unique(given(inputs[0]).reshape(-1), return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     place = np.empty_like(order)
@@ -93,5 +89,4 @@ def host_unique(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
 
 @BUCKETIZE.host_kernel
 def host_bucketize(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Which of the intervals between boundaries each number lies in."""
     return [np.searchsorted(np.asarray(options["boundaries"], np.float32), given(inputs[0]), "right").astype(np.int32)]

@@ -173,7 +173,6 @@ def hashtable_size(c: Conversion, operator: Operator) -> Mapped:
 
 @HASHTABLE_FIND.host_kernel
 def host_table_values(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The values of keys in a table of numbers; a default for keys that it does not have."""
     if len(inputs) != 4:
         raise ValueError("a table of numbers; nnbridge's host holds no strings")
     keys, values, query, default = (given(tensor) for tensor in inputs)

@@ -51,10 +51,7 @@ _FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("stats", 14, Kind.TABLE, target="Stats"),
         _tables(6, "associated_files", "AssociatedFile"),
     ),
-    "AssociatedFile": (
-        *_strings("name", "description", "", "locale", "version"),
-        Field("type", 8, Kind.SCALAR, "b", 1, 0),
-    ),
+    "AssociatedFile": (*_strings("name", "description", "", "locale", "version"), Field("type", 8, Kind.SCALAR, "b", 1, 0)),
     "ProcessUnit": (
         Field("options_type", 4, Kind.SCALAR, "B", 1, 0),
         Field("options", 6, Kind.UNION, target="ProcessUnitOptions"),

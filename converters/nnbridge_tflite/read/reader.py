@@ -191,10 +191,7 @@ class _Reading:
             _refuse(place, f"a subgraph below {len(subgraphs)}", table["subgraph_index"])
         count = len(subgraphs[table["subgraph_index"]].tensors)
         return Signature(
-            key,
-            table["subgraph_index"],
-            _tensor_map(table["inputs"], count, place),
-            _tensor_map(table["outputs"], count, place),
+            key, table["subgraph_index"], _tensor_map(table["inputs"], count, place), _tensor_map(table["outputs"], count, place)
         )
 
 
