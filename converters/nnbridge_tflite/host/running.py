@@ -119,8 +119,8 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
     Operands of extension types get their parameters from the options, and results the declared dimensions: what is a scalar in
     TFLite is a vector of one element here.
     """
-    lowerable = bool(declared.lowerings) or declared.name == CUSTOM
-    if CHANNELS in options and not declared.per_channel and not lowerable:
+    declared = REGISTRY.get(options.get("custom_code", "")) or declared
+    if CHANNELS in options and not declared.per_channel and not declared.lowerings:
         raise ValueError("one scale for each tensor")
     options = declared.complete(options)
     carried, scalars = options.get(PARAMETERS, {}), options.get(SCALARS, ())
@@ -129,7 +129,9 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
         for i, t in enumerate(_with_parameters(inputs, carried.get("inputs", {})))
     ]
     outputs = _with_parameters(outputs, carried.get("outputs", {}))
-    ways = _ways(declared, code, inputs, outputs, options, lowerable)
+    ways = _ways(declared, code, inputs, outputs, options)
+    if not ways:
+        raise ValueError(declared.refusal)
 
     def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
         tensors = [
@@ -164,9 +166,7 @@ def _shaped(result: Array, dims: tuple[int, ...]) -> Array:
     return result.reshape(1) if result.ndim == 0 else result
 
 
-def _ways(
-    declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options, lowerable: bool
-) -> Sequence[Way]:
+def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Way]:
     """How an operator is computed, in the order tried.
 
     The lowering comes first where it is exact, for 8-bit integers; a kernel for 16 bits before both.
@@ -174,7 +174,7 @@ def _ways(
     ways: list[Way] = []
     if declared.kernel is not None:
         ways.append(lambda tensors, kernel=declared.kernel: kernel(tensors, outputs, options))  # type: ignore[misc]
-    if lowerable:
+    if declared.lowerings:
         lowering = _lowering(declared.name, code, inputs, outputs, options)
         integers = any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
         ways.insert(0 if integers else len(ways), lowering)

@@ -63,7 +63,10 @@ DEPTHWISE_CONV_2D = TfliteOperator(
     "DEPTHWISE_CONV_2D",
     "Each channel by filters of its own.",
     CONV_2D.inputs,
-    options=(*CONV_2D.options, Option("depth_multiplier", 0, "filters of each channel; follows from the channels, as in LiteRT")),
+    options=(
+        *CONV_2D.options[:-1],
+        Option("depth_multiplier", 0, "filters of each channel; follows from the channels, as in LiteRT"),
+    ),
     delegate=mapped(3, 1, None, OLD_TYPES, RESTRICTED_SCALES, _NO_DILATION),
     check=_check,
 )
