@@ -14,7 +14,7 @@ import numpy as np
 from nnbridge.operations.arithmetic import mbqm, quantize_multipliers
 from nnbridge.operations.shapes import Window, implicit_padding
 from nnbridge_tflite.host.codes import CHANNELS
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, given
+from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, given, half_away
 
 Rescale: TypeAlias = "Callable[[Array, Array, Array], Array]"
 
@@ -49,21 +49,22 @@ def _by_upper_bits(sums: Array, multiplier: Array, shift: Array) -> Array:
 
 
 def rescaled_once(sums: Array, multiplier: Array, shift: Array) -> Array:
-    """``sums * M / 2**31 * 2**shift`` rounded once, ties up; in two halves, as the products may need more than 64 bits."""
+    """``sums * M / 2**31 * 2**shift`` rounded once, ties up; in two halves where the products may need more than 64 bits."""
+    total = 31 - shift
+    if np.all(np.abs(sums) < 2**31):
+        return (sums * multiplier + (np.int64(1) << (total - 1))) >> total
     if np.any(shift > 14):
         raise ValueError("a product of scales below 2^14")
-    total = 31 - shift
     low = sums * (multiplier & 0xFFFF) + (np.int64(1) << (total - 1))
     return (sums * (multiplier >> 16) + (low >> 16)) >> (total - 16)
 
 
 def clamped(values: Array, out: HostTensor, options: Options) -> Array:
-    """Clamped to the output's type and to its fused activation."""
-    low, high = _BOUNDS.get(options["fused_activation_function"], (-math.inf, math.inf))
+    """Clamped to the output's type and to its fused activation, whose bounds are rounded half away from zero."""
+    low, high = _BOUNDS.get(options.get("fused_activation_function") or 0, (-math.inf, math.inf))
     limits = np.iinfo(str(out.dtype))
-    first = limits.min if low == -math.inf else max(limits.min, out.zero_point + round(low / out.scale))
-    last = limits.max if high == math.inf else min(limits.max, out.zero_point + round(high / out.scale))
-    return np.clip(values, first, last).astype(out.dtype)
+    steps = half_away(np.array([low, high], np.float32) / np.float32(out.scale)) + out.zero_point
+    return np.clip(values, max(limits.min, steps[0]), min(limits.max, steps[1])).astype(out.dtype)
 
 
 def require_integers(tensor: HostTensor) -> Array:
