@@ -36,6 +36,10 @@ MAX_SLICES = 64
 """Most slices that a decomposition cuts a tensor into."""
 
 
+class UnknownValue(Unmappable):
+    """A lowering requires a constant where the operator has a computed tensor."""
+
+
 class Lowerer(LowererBase):
     """One operator while one of its lowerings is tried."""
 
@@ -126,8 +130,13 @@ class Lowerer(LowererBase):
         """The value of an input that must be constant."""
         value = self.values.constant(self.operator.inputs[i]) if self.has(i) else None
         if value is None:
-            raise Unmappable(Reason("a constant", "a computed tensor", self.label, f"input {i}"))
+            raise UnknownValue(Reason("a constant", "a computed tensor", self.label, f"input {i}"))
         return value
+
+    def require_known(self, value: Value, rule: str) -> None:
+        """Refuse unless a value is a constant."""
+        if value.data is None:
+            raise UnknownValue(Reason(rule, str(value.operand()), self.label))
 
     def shape(self, i: int = 0) -> tuple[int, ...]:
         """The dimensions of input ``i`` as TFLite counts them; refused while they are not known."""

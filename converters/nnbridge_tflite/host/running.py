@@ -27,7 +27,7 @@ from nnbridge_tflite.declaration import REGISTRY, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
 from nnbridge_tflite.host.numbers import Options, Tensors, quantised
 from nnbridge_tflite.host.sixteen_bits import is_sixteen
-from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.lowerer import Lowerer, UnknownValue
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import Operator, Quantisation, Tensor, element_of
 from nnbridge_tflite.read.schema import builtin_names
@@ -218,8 +218,18 @@ def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: 
 
     try:
         return bound([replace(t, omitted=False) if t.data is not None else t for t in inputs])
-    except ValueError:
+    except _NeedsValues:
         return lambda tensors: bound([replace(t, omitted=t.data is None) for t in tensors])(tensors)
+    except ValueError as error:
+        return partial(_refused, error)
+
+
+class _NeedsValues(ValueError):
+    """No lowering fits, one of them because a value is not known yet."""
+
+
+def _refused(error: ValueError, tensors: Tensors) -> Sequence[Array]:
+    raise error
 
 
 def _as_nnapi(array: Array | None, value: Value) -> Array:
@@ -231,17 +241,18 @@ def _as_nnapi(array: Array | None, value: Value) -> Array:
 def lowered(operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, Array], states: Sequence[int] = ()) -> Lowerer:
     """An operator by the first of its lowerings that fits, at the highest feature level; ValueError if none does."""
     declared = definition_of(operator)
-    reasons = []
+    errors = []
     for lowering in declared.lowerings if declared is not None else ():
         values = TensorValues.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, _BUDGET), states)
         lowerer = Lowerer(declared, operator, values)
         try:
             lowering.lower(lowerer)
         except Unmappable as error:
-            reasons.append(str(error.reason))
+            errors.append(error)
             continue
         return lowerer
-    raise ValueError("; ".join(reasons) or "an operator with a lowering")
+    kind = _NeedsValues if any(isinstance(error, UnknownValue) for error in errors) else ValueError
+    raise kind("; ".join(map(str, errors)) or "an operator with a lowering")
 
 
 def _tensor(index: int, tensor: HostTensor, options: Options) -> Tensor:

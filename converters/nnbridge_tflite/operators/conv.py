@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.operations.arithmetic import mbqm
 from nnbridge.types import OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.delegate import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, integers, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, bounded, integers, quantised, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, padded, seen, windows
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, INT32, Lowerer, Value, real_numbers
 
@@ -136,7 +137,7 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
     filter = to.input(i)
     if data.type not in FLOATS or filter.type in FLOATS:
         return filter
-    to.require(filter.data is not None, "constant weights for float activations", to.declared(i))
+    to.require_known(filter, "constant weights for float activations")
     if not to.free:
         return _dequantised_at_run(to, filter)
     to.mapping = "wide"
@@ -198,6 +199,8 @@ def transpose_conv(to: Lowerer) -> None:
     units = bias(to, 3, data, filter, filter.dims[0])
     inputs = (data, filter, units, to.vector(shape), padding(to), *strides(to), to.flag(False))
     to.finish_fused(OperationCode.TRANSPOSE_CONV_2D, *inputs, at=7)
+    # NNAPI computes dimensions that the data reaches; TFLite's may be larger, such as where strides are larger than filters.
+    to.require(0 in to.out.dims or to.out.dims == tuple(shape), f"an output shape of {list(to.out.dims)}", shape)
 
 
 @CONV_2D.kernel_16_bit
@@ -236,20 +239,32 @@ def depthwise_conv_2d_16_bit(inputs: Tensors, outputs: Tensors, options: Options
 @TRANSPOSE_CONV.kernel_16_bit
 def transpose_conv_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Each input cell spread over a window of the output."""
-    shape, weights, data = integers(inputs[0]), centred(inputs[1]), centred(inputs[2])
+    return [finished(_spread(inputs, centred(inputs[1]), centred(inputs[2]), options), inputs, (2, 1, 3), outputs[0], options)]
+
+
+@TRANSPOSE_CONV.host_kernel
+def host_transpose_conv(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """For output shapes that NNAPI's operation cannot have: floats, or 8-bit integers as TFLite's reference kernel computes."""
+    if quantised(inputs[2]):
+        sums = _spread(inputs, centred(inputs[1]), centred(inputs[2]), options)
+        return [finished(sums, inputs, (2, 1, 3), outputs[0], options, mbqm)]
+    sums = _spread(inputs, real(inputs[1]), real(inputs[2]), options)
+    return [stored(activated(_with_bias(sums, inputs, 3), options), outputs[0])]
+
+
+def _spread(inputs: Tensors, weights: Array, data: Array, options: Options) -> Array:
+    """The sums of a transposed convolution, in the dimensions that its first input states."""
+    shape = bounded(integers(inputs[0]))
     units, height, width, _ = weights.shape
-    rows, columns = windows(shape[1:3], (height, width), {**options, "dilation_h_factor": 1, "dilation_w_factor": 1})
+    rows, columns = windows(shape[1:3], (height, width), options)
     spread = [(n - 1) * w.stride + w.size for n, w in zip(data.shape[1:3], (rows, columns), strict=True)]
-    whole = np.zeros(
-        (data.shape[0], *(max(s, w.before + d) for s, w, d in zip(spread, (rows, columns), shape[1:3], strict=True)), units)
-    )
-    for y in range(height):
-        for x in range(width):
-            whole[:, y : y + spread[0] - height + 1 : rows.stride, x : x + spread[1] - width + 1 : columns.stride] += (
-                data @ weights[:, y, x].T
-            )
-    sums = whole[:, rows.before : rows.before + shape[1], columns.before : columns.before + shape[2]]
-    return [finished(sums, inputs, (2, 1, 3), outputs[0], options)]
+    sizes = [max(s, w.before + d) for s, w, d in zip(spread, (rows, columns), shape[1:3], strict=True)]
+    whole = np.zeros((data.shape[0], *sizes, units), data.dtype)
+    for y, x in np.ndindex(height, width):
+        whole[:, y : y + spread[0] - height + 1 : rows.stride, x : x + spread[1] - width + 1 : columns.stride] += (
+            data @ weights[:, y, x].T
+        )
+    return whole[:, rows.before : rows.before + shape[1], columns.before : columns.before + shape[2]]
 
 
 # -- three dimensions ----------------------------------------------------------------------------------------------------------

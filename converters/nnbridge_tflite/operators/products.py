@@ -102,7 +102,8 @@ def batch_matmul(to: Lowerer) -> None:
 def matmul_by_constant(to: Lowerer) -> None:
     """A product with a constant matrix as FULLY_CONNECTED, for feature levels and types without BATCH_MATMUL."""
     left, right = to.inputs()
-    to.require(right.data is not None and math.prod(right.dims[:-2]) == 1, "a constant matrix on the right", right.dims)
+    to.require_known(right, "a constant matrix on the right")
+    to.require(math.prod(right.dims[:-2]) == 1, "a constant matrix on the right", right.dims)
     to.require(not to.option("adj_x") and left.type in (*FLOATS, *QUANT8), "floats or 8-bit integers", to.declared(0))
     assert right.data is not None
     matrix = right.data.reshape(right.dims[-2:])
