@@ -23,6 +23,8 @@ from nnbridge_tflite.read.schema import Field, Kind
 
 NAME, IDENTIFIER = "TFLITE_METADATA", b"M001"
 MAX_LABELS_BYTES = 1 << 20
+MAX_VALUES = 100_000
+"""Values in metadata, where tables that several places share count at each."""
 
 
 def _strings(*names: str) -> list[Field]:
@@ -73,7 +75,7 @@ def metadata(file: TfliteFile) -> dict[str, Any]:
         try:
             if bytes(data[4:8]) != IDENTIFIER:
                 raise Malformed(f"the identifier {IDENTIFIER!r}", bytes(data[4:8]))
-            found = _plain(Decoder(data, _FIELDS.__getitem__, lambda _: _UNION).root("ModelMetadata"))
+            found = _Plain().table(Decoder(data, _FIELDS.__getitem__, lambda _: _UNION).root("ModelMetadata"))
         except Malformed as error:
             place = f"metadata {error.place}"
             raise ConversionError(Reason(error.rule, error.found, str(file.path), place)) from error
@@ -123,19 +125,26 @@ def _label_files(found: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A decoded table as plain values, without what is not given."""
-    plain = {}
-    for name, value in table.items():
-        if name == "options_type" or value is None or (isinstance(value, (str, Sequence)) and not len(value)):
-            continue
-        plain[name] = _FILE_TYPES[value] if name == "type" and 0 <= value < len(_FILE_TYPES) else _value(value)
-    return plain
+class _Plain:
+    """Decoded tables as plain values, without what the file does not state."""
 
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
 
-def _value(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return _plain(value)
-    if isinstance(value, np.ndarray):
-        return [float(v) for v in value]
-    return [_value(v) for v in value] if isinstance(value, tuple) else value
+    def table(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        plain = {}
+        for name, value in table.items():
+            if name == "options_type" or value is None or (isinstance(value, (str, Sequence)) and not len(value)):
+                continue
+            plain[name] = _FILE_TYPES[value] if name == "type" and 0 <= value < len(_FILE_TYPES) else self._value(value)
+        return plain
+
+    def _value(self, value: Any) -> Any:
+        self._left -= 1 + (len(value) if isinstance(value, np.ndarray) else 0)
+        if self._left < 0:
+            raise Malformed(f"at most {MAX_VALUES} values", "more")
+        if isinstance(value, Mapping):
+            return self.table(value)
+        if isinstance(value, np.ndarray):
+            return [float(v) for v in value]
+        return [self._value(v) for v in value] if isinstance(value, tuple) else value

@@ -23,6 +23,10 @@ MAX_RANK = 32
 MAX_TENSOR_BYTES = 2**32 - 1
 MAX_OPERANDS = 100_000
 """Inputs or outputs of one operator."""
+MAX_EXPANDED = 2_000_000
+"""Numbers that are copied out of vectors, where tables and vectors that several places share count at each."""
+ENTRY = 8
+"""What each tensor and operator counts beside its vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ class _Reading:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._root = Decoder(data).root("Model")
+        self._left = MAX_EXPANDED
+        self._bytes: dict[Span, bytes] = {}
 
     def graph(self) -> Graph:
         root = self._root
@@ -113,15 +119,27 @@ class _Reading:
         return (table["custom_code"] or "CUSTOM" if custom else name), code, table["version"], custom
 
     def _subgraph(self, table: Table) -> Subgraph:
+        listed = table["operators"] or ()
+        if len(set(map(id, listed))) < len(listed):
+            # Each operator writes outputs of its own.
+            _refuse("operators", "each operator listed once", len(listed))
         tensors = tuple(self._tensor(i, t) for i, t in enumerate(table["tensors"] or ()))
-        operators = tuple(self._operator(i, t, len(tensors)) for i, t in enumerate(table["operators"] or ()))
+        operators = tuple(self._operator(i, t, len(tensors)) for i, t in enumerate(listed))
         name = table["name"] or ""
         inputs = _indexes(table["inputs"], len(tensors), f"inputs of subgraph {name!r}")
         outputs = _indexes(table["outputs"], len(tensors), f"outputs of subgraph {name!r}")
         return Subgraph(name, tensors, operators, inputs, outputs)
 
+    def _spend(self, place: str, *vectors: Any) -> None:
+        """Account for what is copied, before it is."""
+        self._left -= ENTRY + sum(len(vector) for vector in vectors if vector is not None)
+        if self._left < 0:
+            _refuse(place, f"at most {MAX_EXPANDED} numbers in tensors and operators", "more")
+
     def _tensor(self, index: int, table: Table) -> Tensor:
         place = f"tensor {index} {(table['name'] or '')!r}"
+        quantisation = table["quantization"] or {}
+        self._spend(place, table["shape"], table["shape_signature"], quantisation.get("scale"), quantisation.get("zero_point"))
         element = ELEMENT_TYPES.get(table["type"])
         if element is None:
             _refuse(place, "a known element type", table["type"])
@@ -149,6 +167,7 @@ class _Reading:
             _refuse(f"operator {index}", f"an operator code below {len(self._codes)}", table["opcode_index"])
         name, code, version, custom = self._codes[table["opcode_index"]]
         place = f"operator {index} {name}"
+        self._spend(place, table["inputs"], table["outputs"], table["intermediates"])
         options = table["builtin_options"] or table["builtin_options2"] or {}
         return Operator(
             index,
@@ -158,7 +177,7 @@ class _Reading:
             _indexes(table["inputs"], tensors, f"inputs of {place}", optional=True),
             _indexes(table["outputs"], tensors, f"outputs of {place}"),
             _indexes(table["intermediates"], tensors, f"intermediates of {place}", optional=True),
-            {key: self._plain(value) for key, value in options.items()},
+            {key: self._plain(value, place) for key, value in options.items()},
             custom,
             self._custom_options(table, place),
         )
@@ -170,18 +189,25 @@ class _Reading:
             if offset + size > len(self._data):
                 _refuse(place, f"custom options inside {len(self._data)} bytes", f"{size} at byte {offset}")
             span = Span(offset, size)
-        return bytes(self._data[span.offset : span.offset + span.length]) if span else b""
+        if span is None:
+            return b""
+        if span not in self._bytes:
+            self._spend(place, range(span.length // 64))
+            self._bytes[span] = bytes(self._data[span.offset : span.offset + span.length])
+        return self._bytes[span]
 
-    def _plain(self, value: Any) -> Any:
+    def _plain(self, value: Any, place: str) -> Any:
         """An option as plain Python data."""
         if isinstance(value, Span):
-            return list(self._data[value.offset : value.offset + value.length])
+            value = np.frombuffer(self._data, np.uint8, value.length, value.offset)
+        if isinstance(value, (np.ndarray, tuple, dict)):
+            self._spend(place, value)
         if isinstance(value, np.ndarray):
             return value.tolist()
         if isinstance(value, tuple):
-            return [self._plain(part) for part in value]
+            return [self._plain(part, place) for part in value]
         if isinstance(value, dict):
-            return {key: self._plain(part) for key, part in value.items()}
+            return {key: self._plain(part, place) for key, part in value.items()}
         return value
 
     def _signature(self, table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
@@ -247,11 +273,14 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Qu
     return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
 
 
+_LIMITS = {"UINT8": np.iinfo(np.uint8), "INT8": np.iinfo(np.int8)}
+
+
 def _check_zero_points(tensor: Tensor) -> None:
     """Zero points of 8-bit integers are numbers of their type."""
-    if tensor.type.name not in ("UINT8", "INT8"):
+    if tensor.type.name not in _LIMITS:
         return
-    limits = np.iinfo(str(tensor.type.dtype))
+    limits = _LIMITS[tensor.type.name]
     for point in tensor.quantisation.zero_points:
         if not limits.min <= point <= limits.max:
             _refuse(tensor.label, f"a zero point from {limits.min} to {limits.max}", point)
