@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nnbridge.converters.draft import Value
+from nnbridge.types import OperandCode
 from nnbridge_tflite.declaration import definition_of
 from nnbridge_tflite.host.codes import BODY, CHANNELS, PARAMETERS, SCALARS
 from nnbridge_tflite.read.graph import Operator, Tensor
@@ -42,13 +43,15 @@ def host_options(operator: Operator, tensors: Sequence[Tensor], body: str = "") 
 def carried_parameters(
     operator: Operator, tensors: Sequence[Tensor], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> Mapping[str, object]:
-    """Scale and zero point of operands whose type is the extension's, which NNAPI leaves without parameters."""
+    """Scale and zero point of operands whose type has no parameters in NNAPI: the extension's types, and int32 outputs."""
     found = {}
     for side, indexes, values in (("inputs", operator.inputs, inputs), ("outputs", operator.outputs, outputs)):
         listed = {
             str(i): [tensors[index].quantisation.scale, tensors[index].quantisation.zero_point]
             for i, (index, value) in enumerate(zip(indexes, values, strict=True))
-            if value.extension and index >= 0 and tensors[index].quantisation.scale > 0
+            if (value.extension or (values is outputs and value.type == OperandCode.TENSOR_INT32))
+            and index >= 0
+            and tensors[index].quantisation.scale > 0
         }
         if listed:
             found[side] = listed
