@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from flatbuffers import flexbuffers
 
+from nnbridge.converters.draft import Draft, Step, Unmappable
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.types import OperationCode
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, first, integers, real
-from nnbridge_tflite.lowerer import INT32, Lowerer, Value
-from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.host.running import evaluated
+from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
 
 NON_MAX_SUPPRESSION_V4 = TfliteOperator(
     "NON_MAX_SUPPRESSION_V4",
@@ -93,51 +94,81 @@ def host_non_max_suppression(inputs: Tensors, outputs: Tensors, options: Options
 _SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
 
 
-def flexbuffer(operator: Operator) -> dict[str, Any]:
+def flexbuffer(content: bytes, label: str) -> dict[str, Any]:
     """A custom operator's options from their flexbuffer; ConversionError if it is not a map."""
     try:
-        options = flexbuffers.Loads(operator.custom_options)
+        options = flexbuffers.Loads(content)
     except (ValueError, IndexError, KeyError, TypeError, struct.error, RecursionError, MemoryError, OverflowError) as error:
-        raise ConversionError(Reason("custom options as a flexbuffer", str(error), operator.label)) from error
+        raise ConversionError(Reason("custom options as a flexbuffer", str(error), label)) from error
     if not isinstance(options, dict):
-        raise ConversionError(Reason("custom options as a map", type(options).__name__, operator.label))
+        raise ConversionError(Reason("custom options as a map", type(options).__name__, label))
     return options
 
 
 @DETECTION.lowering()
 def detection_postprocess(to: Lowerer) -> None:
-    """DETECTION_POSTPROCESSING; TFLite answers boxes first, and classes and counts as floats."""
-    options = flexbuffer(to.operator)
-    to.require(to.count == 3 and len(to.outputs) == 4, "3 inputs and 4 outputs", [to.count, len(to.outputs)])
+    """DETECTION_POSTPROCESSING; TFLite returns boxes first, and classes and counts as floats."""
+    options = flexbuffer(to.operator.custom_options, to.label)
     deltas, scores, anchors = (to.dequantised(to.input(i)) for i in range(3))
     to.require(scores.rank == 3 and 0 not in scores.dims, "scores of rank 3", scores.dims)
-    classes_scored = int(_number(to, options, "num_classes")) + 1
+    classes_scored = int(_number(options, "num_classes")) + 1
     to.require(scores.dims[2] == classes_scored, f"{classes_scored} scores, the first of the background", scores.dims[2])
-    batch, limit = scores.dims[0], int(_number(to, options, "max_detections"))
-    classes = Value(INT32, (batch, limit))
-    count = Value(INT32, (batch,))
     boxes_out, classes_out, scores_out, count_out = to.outputs
-    inputs = [
-        scores,
-        deltas,
-        anchors,
-        *(to.float_scalar(_number(to, options, name), scores) for name in _SCALES),
-        to.flag(options.get("use_regular_nms", False)),
-        to.scalar(limit),
-        to.scalar(int(_number(to, options, "max_classes_per_detection"))),
-        to.scalar(int(options.get("detections_per_class", 100))),
-        to.float_scalar(_number(to, options, "nms_score_threshold"), scores),
-        to.float_scalar(_number(to, options, "nms_iou_threshold"), scores),
-        # Labels do not count the background, which is the first score of each box.
-        to.flag(False),
-    ]
+    classes, count = _results(scores, options)
+    inputs = _operands(to.draft, options, scores, deltas, anchors)
     to.emit_all(OperationCode.DETECTION_POSTPROCESSING, inputs, [scores_out, boxes_out, classes, count])
     to.emit(OperationCode.CAST, classes, out=classes_out)
     to.emit(OperationCode.CAST, count, out=count_out)
 
 
-def _number(to: Lowerer, options: dict[str, Any], name: str) -> float:
+def _results(scores: Value, options: Mapping[str, Any]) -> tuple[Value, Value]:
+    """Classes and counts."""
+    batch, limit = scores.dims[0], int(_number(options, "max_detections"))
+    return Value(INT32, (batch, limit)), Value(INT32, (batch,))
+
+
+def _operands(draft: Draft, options: Mapping[str, Any], scores: Value, deltas: Value, anchors: Value) -> list[Value]:
+    """The operands of DETECTION_POSTPROCESSING, of floats."""
+    type = OperandCode.FLOAT16 if scores.type == OperandCode.TENSOR_FLOAT16 else OperandCode.FLOAT32
+    flag, number = OperandCode.BOOL, OperandCode.INT32
+    return [
+        scores,
+        deltas,
+        anchors,
+        *(draft.scalar(type, _number(options, name)) for name in _SCALES),
+        draft.scalar(flag, bool(options.get("use_regular_nms", False))),
+        draft.scalar(number, int(_number(options, "max_detections"))),
+        draft.scalar(number, int(_number(options, "max_classes_per_detection"))),
+        draft.scalar(number, int(options.get("detections_per_class", 100))),
+        draft.scalar(type, _number(options, "nms_score_threshold")),
+        draft.scalar(type, _number(options, "nms_iou_threshold")),
+        # Labels do not count the background, which is the first score of each box.
+        draft.scalar(flag, False),
+    ]
+
+
+def _number(options: Mapping[str, Any], name: str) -> float:
     value = options.get(name)
-    to.require(isinstance(value, (int, float)), f"a number {name}", value)
-    assert isinstance(value, (int, float))
+    if not isinstance(value, (int, float)):
+        raise Unmappable(Reason(f"a number {name}", str(value), DETECTION.name))
     return value
+
+
+@DETECTION.host_kernel
+def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Detections by a score threshold below 0, which NNAPI does not have: its kernel gets the ranks of scores instead."""
+    numbers = flexbuffer(bytes.fromhex(options["custom_options"]), DETECTION.name)
+    threshold = _number(numbers, "nms_score_threshold")
+    if threshold >= 0:
+        raise ValueError("a score threshold below 0")
+    deltas, scores, anchors = map(real, inputs)
+    ordered, ranks = np.unique(scores, return_inverse=True)
+    numbers["nms_score_threshold"] = float(np.searchsorted(ordered, threshold)) + 0.5
+    arrays = (ranks.reshape(scores.shape) + 1, deltas, anchors)
+    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in arrays]
+    results = [Value(FLOAT32, outputs[2].dims), Value(FLOAT32, outputs[0].dims), *_results(operands[0], numbers)]
+    draft = Draft(RUNTIME_FEATURE_LEVEL)
+    draft.add(Step(OperationCode.DETECTION_POSTPROCESSING, tuple(_operands(draft, numbers, *operands)), tuple(results)))
+    best, boxes, classes, count = evaluated(draft.steps, results)
+    best = np.where(best > 0, ordered[np.maximum(best.astype(np.int64) - 1, 0)], 0)
+    return [boxes, classes.astype(np.float32), best.astype(np.float32), count.astype(np.float32)]
