@@ -71,7 +71,7 @@ def test_without_a_signature_the_choice_is_told_and_all_of_them_are_inspected(ca
     assert [len(mapped) for mapped in inspect(path).mappings.values()] == [6, 6]
     assert caplog.text == ""
     assert len(load(path).main.operations) == 3
-    assert "the signatures model_one, model_two differ; without --signature, its main graph is taken" in caplog.text
+    assert "the signatures model_one, model_two differ; without --signature, its main graph is converted" in caplog.text
     assert [len(m) for m in inspect(path, ConversionOptions(signature="model_two")).mappings.values()] == [3, 3]
 
 

@@ -35,7 +35,7 @@ def _tables(slot: int, name: str, target: str) -> Field:
     return Field(name, 4 + 2 * slot, Kind.TABLES, target=target)
 
 
-_FIELDS: Mapping[str, tuple[Field, ...]] = {
+FIELDS: Mapping[str, tuple[Field, ...]] = {
     "ModelMetadata": (
         *_strings("name", "description", "version", "", "author", "license", "", "min_parser_version"),
         _tables(3, "subgraph_metadata", "SubGraphMetadata"),
@@ -75,7 +75,7 @@ def metadata(file: TfliteFile) -> dict[str, Any]:
         try:
             if bytes(data[4:8]) != IDENTIFIER:
                 raise Malformed(f"the identifier {IDENTIFIER!r}", bytes(data[4:8]))
-            found = _Plain().table(Decoder(data, _FIELDS.__getitem__, lambda _: _UNION).root("ModelMetadata"))
+            found = _Plain().table(Decoder(data, FIELDS.__getitem__, lambda _: _UNION).root("ModelMetadata"))
         except Malformed as error:
             place = f"metadata {error.place}"
             raise ConversionError(Reason(error.rule, error.found, str(file.path), place)) from error
