@@ -73,9 +73,10 @@ class Decoder:
         self._budget = Budget()
         self._tables: dict[tuple[str, int], Table] = {}
         self._vectors: dict[tuple[Field, int], Any] = {}
+        self._layouts: dict[str, tuple[dict[int, Field], Table]] = {}
+        self._vtables: dict[int, list[tuple[int, int]]] = {}
         self._of_kind = {
             Kind.STRING: self._string,
-            Kind.TABLE: self._table,
             Kind.SCALARS: self._scalars,
             Kind.STRINGS: self._strings,
             Kind.TABLES: self._vector_of_tables,
@@ -93,12 +94,11 @@ class Decoder:
         self._budget.tables -= 1
         if self._budget.tables < 0:
             raise Malformed(f"at most {MAX_TABLES} tables", "more")
-        slots = self._vtable(at)
-        values: Table = {}
-        for field in self._fields(name):
-            offset = slots[field.slot // 2] if field.slot // 2 < len(slots) else 0
-            if offset == 0:
-                values[field.name] = field.default
+        present, (declared, defaults) = self._vtable(at), self._layout(name)
+        values: Table = defaults.copy()
+        for slot, offset in present:
+            field = declared.get(slot)
+            if field is None:
                 continue
             try:
                 place = at + offset
@@ -112,17 +112,29 @@ class Decoder:
         self._tables[name, at] = values
         return values
 
-    def _vtable(self, at: int) -> tuple[int, ...]:
-        """The vtable's 16-bit words, its two sizes included."""
+    def _layout(self, name: str) -> tuple[dict[int, Field], Table]:
+        """A table's fields by slot, and what they hold where they are absent."""
+        found = self._layouts.get(name)
+        if found is None:
+            listed = self._fields(name)
+            found = self._layouts[name] = {f.slot: f for f in listed}, {f.name: f.default for f in listed}
+        return found
+
+    def _vtable(self, at: int) -> list[tuple[int, int]]:
+        """The slots of a table's present fields and their offsets."""
         if at + 4 > self._size:
             raise Malformed(f"a table inside {self._size} bytes", f"byte {at}")
         vtable = at - _I32.unpack_from(self._data, at)[0]
-        if not 0 <= vtable <= self._size - 4:
-            raise Malformed(f"a vtable inside {self._size} bytes", f"byte {vtable}")
-        length = _U16.unpack_from(self._data, vtable)[0]
-        if length < 4 or length % 2 or vtable + length > self._size:
-            raise Malformed("a vtable of even length inside the file", f"{length} bytes at byte {vtable}")
-        return struct.unpack_from(f"<{length // 2}H", self._data, vtable)
+        found = self._vtables.get(vtable)
+        if found is None:
+            if not 0 <= vtable <= self._size - 4:
+                raise Malformed(f"a vtable inside {self._size} bytes", f"byte {vtable}")
+            length = _U16.unpack_from(self._data, vtable)[0]
+            if length < 4 or length % 2 or vtable + length > self._size:
+                raise Malformed("a vtable of even length inside the file", f"{length} bytes at byte {vtable}")
+            words = struct.unpack_from(f"<{length // 2}H", self._data, vtable)
+            found = self._vtables[vtable] = [(2 * i, offset) for i, offset in enumerate(words) if offset and i > 1]
+        return found
 
     def _value(self, field: Field, place: int, values: Table) -> Any:
         if field.kind is Kind.SCALAR:
@@ -130,15 +142,14 @@ class Decoder:
         target = place + self._u32(place)
         if field.kind is Kind.UNION:
             return self._union(field, target, values)
+        if field.kind is Kind.TABLE:
+            return self.table(field.target, target)
         return self._of_kind[field.kind](field, target)
 
     def _union(self, field: Field, target: int, values: Table) -> Table | None:
         member = self._members(field.target).get(values.get(f"{field.name}_type") or 0, "")
         # A member that this version of the schema does not know is ignored like any newer field.
         return None if member in ("", "NONE") else self.table(member, target)
-
-    def _table(self, field: Field, target: int) -> Table:
-        return self.table(field.target, target)
 
     def _string(self, _field: Field, target: int) -> str:
         length = self._length(target, 1)

@@ -273,17 +273,17 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Qu
     return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
 
 
-_LIMITS = {"UINT8": np.iinfo(np.uint8), "INT8": np.iinfo(np.int8)}
+_LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 
 
 def _check_zero_points(tensor: Tensor) -> None:
     """Zero points of 8-bit integers are numbers of their type."""
-    if tensor.type.name not in _LIMITS:
+    points = tensor.quantisation.zero_points
+    if not points or tensor.type.name not in _LIMITS:
         return
-    limits = _LIMITS[tensor.type.name]
-    for point in tensor.quantisation.zero_points:
-        if not limits.min <= point <= limits.max:
-            _refuse(tensor.label, f"a zero point from {limits.min} to {limits.max}", point)
+    low, high = _LIMITS[tensor.type.name]
+    if min(points) < low or max(points) > high:
+        _refuse(tensor.label, f"a zero point from {low} to {high}", next(p for p in points if not low <= p <= high))
 
 
 def _check_size(tensor: Tensor) -> None:
