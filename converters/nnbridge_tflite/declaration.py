@@ -57,7 +57,7 @@ class TfliteOperator(OperatorDef):
     data_dependent: bool = False
     """Only a run tells the output's dimensions, unless what it reads is constant."""
     needs_ranks: bool = False
-    """Its output has as many dimensions more as an input has: the host is told which inputs are scalars in TFLite."""
+    """Its output has as many dimensions more as an input has: its options list the inputs that are scalars in TFLite."""
     applies: str = ""
     """The option with the index of the subgraph that it applies to pairs of elements."""
     handler: Handler | None = None

@@ -39,14 +39,14 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
             notes.append(f"not converted under the {mapping} mapping: {error}")
     if len(graph.subgraphs) > 1:
         notes.append(f"{len(graph.subgraphs)} subgraphs: " + ", ".join(s.name or "unnamed" for s in graph.subgraphs))
-    kept = [tensor.name for tensor in tensors if tensor.is_variable] + [
+    carried = [tensor.name for tensor in tensors if tensor.is_variable] + [
         str(operator.options.get("shared_name"))
         for s in graph.subgraphs
         for operator in s.operators
         if operator.name == "VAR_HANDLE"
     ]
-    if kept:
-        notes.append("kept from run to run: " + ", ".join(dict.fromkeys(kept)))
+    if carried:
+        notes.append("kept from run to run: " + ", ".join(dict.fromkeys(carried)))
     main = graph.main
     weights = {tensor.data for tensor in tensors if tensor.data is not None}
     return Inspection(

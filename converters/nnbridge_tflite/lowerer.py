@@ -1,7 +1,7 @@
 """What a lowering function works with: one TFLite operator while it is expressed in NNAPI operations.
 
 The first lowerings of an operator are what Android's TFLite delegate does, where it maps the operator at all; those with
-``wide=True`` are decompositions that it never makes. A lowering raises :class:`~nnbridge.converters.draft.Unmappable`
+``wide=True`` are decompositions that it never uses. A lowering raises :class:`~nnbridge.converters.draft.Unmappable`
 (mostly by ``to.require``, or because an emitted operation is not valid), and the next one is tried.
 """
 

@@ -47,7 +47,7 @@ def test_builtins_have_the_schemas_names() -> None:
 TOY = """
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import given
+from nnbridge_tflite.host.numbers import data_of
 
 TOY = TfliteOperator("Toy", "|a + b|", inputs("a", "b"), custom=True)
 
@@ -59,7 +59,7 @@ def toy(to):
 
 @TOY.host_kernel
 def host_toy(inputs, outputs, options):
-    return [abs(given(inputs[0]) + given(inputs[1]))]
+    return [abs(data_of(inputs[0]) + data_of(inputs[1]))]
 """
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from nnbridge.extensions import HostTensor
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate
 from nnbridge.operations.fixedpoint import logistic16, tanh16
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 
 GATES = ("input", "forget", "output", "cell")
 """The gates with a sigmoid, then the one with a tanh."""
@@ -40,10 +40,10 @@ class _Source:
     @classmethod
     def of(cls, weights: HostTensor, activations: HostTensor, bias: HostTensor | None, scale: float) -> _Source:
         """The source of one gate, whose sums have a scale."""
-        rows = len(given(weights))
+        rows = len(data_of(weights))
         factor = float(np.float32(weights.scale) * np.float32(activations.scale) / np.float32(scale))
         multiplier, shift = (np.full(rows, number) for number in quantize_multiplier(factor))
-        added = np.zeros(rows, np.int64) if bias is None else given(bias).astype(np.int64)
+        added = np.zeros(rows, np.int64) if bias is None else data_of(bias).astype(np.int64)
         return cls(_centred(weights).astype(np.float64), added, multiplier, shift)
 
     @classmethod
@@ -57,7 +57,7 @@ class _Source:
         return mbqm(sums, self.multiplier, self.shift)
 
 
-# Arrays: NumPy makes one of each number on every call, and checks it against the values' type.
+# Arrays: NumPy creates one of each number on every call, and checks it against the values' type.
 _LOW, _HIGH = np.array(-32768), np.array(32767)
 
 
@@ -70,7 +70,7 @@ def _present(inputs: Tensors, i: int) -> HostTensor | None:
 
 
 def _centred(tensor: HostTensor) -> Array:
-    return given(tensor).astype(np.int64) - tensor.zero_point
+    return data_of(tensor).astype(np.int64) - tensor.zero_point
 
 
 def sequence(inputs: Tensors, outputs: Tensors, options: Options, *, time_major: bool) -> Sequence[Array]:
@@ -102,7 +102,7 @@ class _Cell:
         data, previous, state = inputs[0], inputs[_OUTPUT_STATE], inputs[_CELL_STATE]
         self._out = out
         self._output = _centred(previous)
-        self._state = given(state).astype(np.int64)
+        self._state = data_of(state).astype(np.int64)
         self._exponent = round(math.log2(state.scale))
         gates = [_WEIGHTS[gate] for gate in GATES if _present(inputs, _WEIGHTS[gate]) is not None]
         self._direct = _Source.joined([_Source.of(inputs[i], data, _present(inputs, i + 11), GATE_SCALE) for i in gates])
@@ -131,12 +131,12 @@ class _Cell:
         sums = _sat16(sums + self._recurrent.products(self._output))
         units = self._state.shape[-1]
         sigmoids = logistic16(sums[..., :-units]).astype(np.int64)
-        kept, released = sigmoids[..., -2 * units : -units], sigmoids[..., -units:]
-        taken = sigmoids[..., :units] if sigmoids.shape[-1] > 2 * units else 32767 - kept
+        forgotten, shown_part = sigmoids[..., -2 * units : -units], sigmoids[..., -units:]
+        opened = sigmoids[..., :units] if sigmoids.shape[-1] > 2 * units else 32767 - forgotten
         candidate = tanh16(sums[..., -units:])
-        state = _sat16(rdbp(kept * self._state, 15) + rdbp(taken * candidate, 30 + self._exponent))
+        state = _sat16(rdbp(forgotten * self._state, 15) + rdbp(opened * candidate, 30 + self._exponent))
         self._state = np.clip(state, -self._clip, self._clip) if self._clip else state
-        shown = released * tanh16(self._state, 15 + self._exponent)
+        shown = shown_part * tanh16(self._state, 15 + self._exponent)
         hidden = np.clip(mbqm(shown, *self._hidden_factor) + self._hidden_point, -128, 127)
         if self._projection is not None:
             projected = _sat16(self._projection.products(hidden + self._hidden_point))

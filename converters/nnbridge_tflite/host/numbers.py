@@ -26,7 +26,7 @@ MAX_ELEMENTS = 2**28
 """Most elements that a kernel creates from sizes that it reads as data."""
 
 
-def given(tensor: HostTensor) -> Array:
+def data_of(tensor: HostTensor) -> Array:
     """A tensor's array; an omitted one is refused, an empty constant is an empty array."""
     if tensor.data is not None:
         return tensor.data
@@ -37,7 +37,7 @@ def given(tensor: HostTensor) -> Array:
 
 def first(tensor: HostTensor) -> Any:
     """A tensor's first element."""
-    return given(tensor).reshape(-1)[0]
+    return data_of(tensor).reshape(-1)[0]
 
 
 def quantised(tensor: HostTensor) -> bool:
@@ -47,7 +47,7 @@ def quantised(tensor: HostTensor) -> bool:
 
 def real(tensor: HostTensor) -> Array:
     """A tensor's numbers; quantised ones as float32."""
-    data = given(tensor)
+    data = data_of(tensor)
     if not quantised(tensor):
         return data
     return (data.astype(np.int32) - tensor.zero_point).astype(np.float32) * np.float32(tensor.scale)
@@ -90,7 +90,7 @@ def activated(array: Array, options: Options) -> Array:
 
 def integers(tensor: HostTensor) -> list[int]:
     """A tensor's values as a flat list of integers."""
-    array = given(tensor)
+    array = data_of(tensor)
     if array.dtype.kind not in "biu":
         raise ValueError(f"integers, found {array.dtype}")
     return [int(v) for v in array.reshape(-1)]
@@ -112,7 +112,7 @@ def bounded(dims: Sequence[int]) -> Sequence[int]:
 
 def padding_pairs(tensor: HostTensor) -> list[tuple[int, int]]:
     """How much is padded (or cropped) before and after, by dimension."""
-    return [(int(before), int(after)) for before, after in given(tensor).reshape(-1, 2)]
+    return [(int(before), int(after)) for before, after in data_of(tensor).reshape(-1, 2)]
 
 
 def broadcast_along(numbers: Sequence[float], axis: int, rank: int, dtype: Any) -> Array:

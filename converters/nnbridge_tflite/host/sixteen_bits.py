@@ -14,7 +14,7 @@ import numpy as np
 from nnbridge.operations.arithmetic import mbqm, quantize_multipliers
 from nnbridge.operations.shapes import Window, implicit_padding
 from nnbridge_tflite.host.codes import CHANNELS
-from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, given, half_away
+from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away
 
 Rescale: TypeAlias = "Callable[[Array, Array, Array], Array]"
 
@@ -25,7 +25,7 @@ _STEPS = 24
 
 
 def _logistic_table() -> Array:
-    """The logistic function times 2^16, less half of what lines between the places are off at their middles."""
+    """The logistic function times 2^16, less half the error of linear interpolation at the middle of two positions."""
     exact = 65536 / (1 + np.exp(-np.arange(-1, 257) / _STEPS))
     bent = exact[2:] - 2 * exact[1:-1] + exact[:-2]
     table = np.round(exact[1:-1] - bent / 16)
@@ -70,25 +70,30 @@ def clamped(values: Array, out: HostTensor, options: Options) -> Array:
 def require_integers(tensor: HostTensor) -> Array:
     if tensor.dtype.kind not in "iu":
         raise ValueError(f"quantised numbers, found {tensor.dtype}")
-    return given(tensor)
+    return data_of(tensor)
 
 
 def centred(tensor: HostTensor) -> Array:
     return require_integers(tensor).astype(np.float64) - tensor.zero_point
 
 
-def _scales(tensor: HostTensor, place: int, options: Options) -> Array:
-    channels: Mapping[str, Any] | None = options.get(CHANNELS, {}).get(str(place))
+def _scales(tensor: HostTensor, position: int, options: Options) -> Array:
+    channels: Mapping[str, Any] | None = options.get(CHANNELS, {}).get(str(position))
     return np.array([tensor.scale] if channels is None else channels["scales"], np.float64)
 
 
 def finished(
-    sums: Array, inputs: Tensors, places: tuple[int, int, int], out: HostTensor, options: Options, rescale: Rescale | None = None
+    sums: Array,
+    inputs: Tensors,
+    positions: tuple[int, int, int],
+    out: HostTensor,
+    options: Options,
+    rescale: Rescale | None = None,
 ) -> Array:
     """The output of sums of products; ``places`` are those of the data, the weights and the bias."""
-    data, weights, bias = places
+    data, weights, bias = positions
     units = inputs[bias] if len(inputs) > bias and inputs[bias].data is not None else None
-    exact = sums.astype(np.int64) + (0 if units is None else given(units).astype(np.int64))
+    exact = sums.astype(np.int64) + (0 if units is None else data_of(units).astype(np.int64))
     scales = float(inputs[data].scale) * _scales(inputs[weights], weights, options) / float(out.scale)
     multiplier, shift = quantize_multipliers(scales)
     # Sums start from the bias, and are as wide as it is.
@@ -98,13 +103,13 @@ def finished(
 
 def windows(dims: Sequence[int], size: Sequence[int], options: Options) -> tuple[Window, Window]:
     """The windows over height and width."""
-    made = []
+    found = []
     for axis, length, cells in zip("hw", dims, size, strict=True):
         stride = max(int(options.get(f"stride_{axis}") or 1), 1)
         dilation = max(int(options.get(f"dilation_{axis}_factor") or 1), 1)
         padding = implicit_padding(length, cells, stride, dilation, (options["padding"]) + 1)
-        made.append(Window(cells, stride, dilation, *padding))
-    return made[0], made[1]
+        found.append(Window(cells, stride, dilation, *padding))
+    return found[0], found[1]
 
 
 def seen(padded: Array, window: tuple[Window, Window], y: int, x: int, size: tuple[int, int]) -> Array:
@@ -132,7 +137,7 @@ def table_argument(tensor: HostTensor) -> Array:
 
 def interpolated(argument: Array, bits: int, highest: int) -> Array:
     """The table at ``argument / 2**bits``, times ``2**bits``."""
-    place, rest = argument >> bits, argument & ((1 << bits) - 1)
-    low = np.minimum(place, 254)
+    position, rest = argument >> bits, argument & ((1 << bits) - 1)
+    low = np.minimum(position, 254)
     between = (_TABLE[low] << bits) + rest * (_TABLE[low + 1] - _TABLE[low])
-    return np.where(place >= 255, highest, between)
+    return np.where(position >= 255, highest, between)

@@ -191,7 +191,7 @@ def _beta(to: Lowerer) -> Value:
 
 @SOFTMAX.lowering(wide=True)
 def softmax_flattened(to: Lowerer) -> None:
-    """Ranks that NNAPI does not take: all but the last dimension as one."""
+    """Ranks that NNAPI does not support: all but the last dimension as one."""
     data = to.input(0)
     to.require(0 not in data.dims, "known dimensions", data.dims)
     flat = to.reshaped(data, (-1 if data.rank == 1 else math.prod(data.dims[:-1]), data.dims[-1]))
@@ -226,7 +226,7 @@ def _shifted(inputs: Tensors) -> Array:
 
 @LOGISTIC.kernel_16_bit
 def logistic_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """From a table of 256 places, between which lines are drawn."""
+    """From a table of 256 positions, linear in between."""
     argument = table_argument(inputs[0])
     result = interpolated(np.abs(argument), 9, 0x7FFF << 10)
     signed = np.where(argument >= 0, result + (1 << 9), (1 << 25) - result + (1 << 9) - 1)

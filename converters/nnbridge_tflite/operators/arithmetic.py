@@ -79,7 +79,7 @@ FLOOR_DIV = binary("FLOOR_DIV", "⌊a / b⌋", np.floor_divide, as_stored=True)
 FLOOR_MOD = binary("FLOOR_MOD", "a - ⌊a / b⌋ · b", np.mod, as_stored=True)
 ATAN2 = binary("ATAN2", "The angle of the point (b, a).", np.arctan2)
 BITWISE_XOR = binary("BITWISE_XOR", "Bits that differ.", np.bitwise_xor, as_stored=True)
-RIGHT_SHIFT = binary("RIGHT_SHIFT", "a shifted right by b bits, its sign kept.", np.right_shift, as_stored=True)
+RIGHT_SHIFT = binary("RIGHT_SHIFT", "a shifted right by b bits, with its sign.", np.right_shift, as_stored=True)
 ADD_N = TfliteOperator("ADD_N", "The sum of all inputs.", inputs("terms*"))
 
 

@@ -11,7 +11,7 @@ from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.delegate import FLOAT_QUANT8, constant, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, given, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
 
 _BLOCK = (Option("block_size", 0, "pixels along each side of a block"),)
@@ -45,7 +45,7 @@ BATCH_TO_SPACE_ND = TfliteOperator(
 
 @SPACE_TO_DEPTH.host_kernel
 def host_space_to_depth(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, block = given(inputs[0]), int(options["block_size"])
+    data, block = data_of(inputs[0]), int(options["block_size"])
     n, h, w, c = data.shape
     cut = data.reshape(n, h // block, block, w // block, block, c).transpose(0, 1, 3, 2, 4, 5)
     return [cut.reshape(n, h // block, w // block, -1)]
@@ -53,7 +53,7 @@ def host_space_to_depth(inputs: Tensors, outputs: Tensors, options: Options) -> 
 
 @DEPTH_TO_SPACE.host_kernel
 def host_depth_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, block = given(inputs[0]), int(options["block_size"])
+    data, block = data_of(inputs[0]), int(options["block_size"])
     n, h, w, c = data.shape
     cut = data.reshape(n, h, w, block, block, c // block**2).transpose(0, 1, 3, 2, 4, 5)
     return [cut.reshape(n, h * block, w * block, -1)]
@@ -69,12 +69,12 @@ def space_to_batch(to: Lowerer) -> None:
 
 @SPACE_TO_BATCH_ND.host_kernel
 def host_space_to_batch(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    blocks, pads = integers(inputs[1]), given(inputs[2]).reshape(-1, 2).tolist()
+    blocks, pads = integers(inputs[1]), data_of(inputs[2]).reshape(-1, 2).tolist()
     count = len(blocks)
     zero = inputs[0].zero_point if inputs[0].scale > 0 else 0
     widths = [(0, 0), *pads, *[(0, 0)] * (len(inputs[0].dims) - count - 1)]
     bounded([n + low + high for n, (low, high) in zip(inputs[0].dims, widths, strict=True)])
-    data = np.pad(given(inputs[0]), widths, constant_values=zero)
+    data = np.pad(data_of(inputs[0]), widths, constant_values=zero)
     sizes = [n // b for n, b in zip(data.shape[1 : count + 1], blocks, strict=True)]
     cut = data.reshape(data.shape[0], *(k for pair in zip(sizes, blocks, strict=True) for k in pair), *data.shape[count + 1 :])
     order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, cut.ndim)]
@@ -101,11 +101,11 @@ def batch_to_space_cropped(to: Lowerer) -> None:
 
 @BATCH_TO_SPACE_ND.host_kernel
 def host_batch_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, blocks, crops = given(inputs[0]), integers(inputs[1]), given(inputs[2]).reshape(-1, 2).tolist()
+    data, blocks, crops = data_of(inputs[0]), integers(inputs[1]), data_of(inputs[2]).reshape(-1, 2).tolist()
     count, batch = len(blocks), data.shape[0] // math.prod(blocks)
     cut = data.reshape(*blocks, batch, *data.shape[1:])
     order = [count, *(k for i in range(count) for k in (count + 1 + i, i)), *range(2 * count + 1, cut.ndim)]
     sizes = [n * b for n, b in zip(data.shape[1 : count + 1], blocks, strict=True)]
     whole = cut.transpose(order).reshape(batch, *sizes, *data.shape[count + 1 :])
-    kept = (slice(None), *(slice(low, n - high) for n, (low, high) in zip(sizes, crops, strict=True)))
-    return [whole[kept]]
+    inside = (slice(None), *(slice(low, n - high) for n, (low, high) in zip(sizes, crops, strict=True)))
+    return [whole[inside]]

@@ -11,7 +11,7 @@ from nnbridge.converters.folding import Folding, elements_broadcast
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.delegate import NUMBERS, Condition, first_type, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.lowerer import BOOL8, Lowerer
 from nnbridge_tflite.operators.arithmetic import binary
 from nnbridge_tflite.operators.elementwise import unary
@@ -56,7 +56,7 @@ WHERE = TfliteOperator(
     "The indices of elements that are not zero.",
     inputs("condition"),
     data_dependent=True,
-    kernel=lambda inputs, outputs, options: [np.argwhere(given(inputs[0])).astype(np.int64)],
+    kernel=lambda inputs, outputs, options: [np.argwhere(data_of(inputs[0])).astype(np.int64)],
 )
 
 
@@ -81,7 +81,7 @@ def select_broadcast(to: Lowerer) -> None:
 @SELECT_V2.host_kernel
 def host_select(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Elements of the second input where the condition holds, of the third elsewhere."""
-    condition, a, b = (given(t) for t in inputs)
+    condition, a, b = (data_of(t) for t in inputs)
     if condition.ndim == 1 and a.ndim > 1 and condition.shape[0] == a.shape[0] and condition.shape != a.shape[-1:]:
         condition = condition.reshape(-1, *[1] * (a.ndim - 1))
     return [np.where(condition.astype(bool), a, b)]

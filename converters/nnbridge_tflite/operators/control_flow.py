@@ -137,37 +137,37 @@ def branch(c: Conversion, operator: Operator) -> Mapped:
     bodies = [_converted(c, operator, number, arguments, dims) for number in numbers]
     keys, changed = _keys(c, bodies)
     changed = [key for key in changed if outlives_bodies(key)]
-    wanted = _wanted(c, bodies[0], operator)
-    if not wanted and not changed:
+    read = _read_outputs(c, bodies[0], operator)
+    if not read and not changed:
         return Mapped(operator.index, operator.name, MappingKind.DEAD)
-    made = [[*(b.values.value(b.graph.outputs[k]) for k in wanted), *(b.variables.now[key] for key in changed)] for b in bodies]
-    models = [_model(b, _taken(b, passed, keys), out) for b, out in zip(bodies, made, strict=True)]
-    outs = [c.values.fresh_output(operator.outputs[k]) for k in wanted] + [bodies[0].variables.now[key].like() for key in changed]
-    for out, a, b in zip(outs, *made, strict=True):
+    results = [[*(b.values.value(b.graph.outputs[k]) for k in read), *(b.variables.now[key] for key in changed)] for b in bodies]
+    models = [_model(b, _body_inputs(b, passed, keys), out) for b, out in zip(bodies, results, strict=True)]
+    outs = [c.values.fresh_output(operator.outputs[k]) for k in read] + [bodies[0].variables.now[key].like() for key in changed]
+    for out, a, b in zip(outs, *results, strict=True):
         out.dims = _common(a.dims, b.dims)
     inputs = [c.values.value(arguments[k]) for k in passed] + [_outside(c, key) for key in keys]
     step = Step(OperationCode.IF, (c.values.value(operator.inputs[0]), *models, *inputs), tuple(outs))
-    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in wanted], bodies)
+    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in read], bodies)
 
 
-def _wanted(c: Conversion, made: Conversion, operator: Operator) -> list[int]:
-    """Places of outputs that something reads; what handles stand for is handed on."""
+def _read_outputs(c: Conversion, callee: Conversion, operator: Operator) -> list[int]:
+    """Positions of outputs that something reads; what handles stand for is passed on."""
     read = {i for other in c.graph.operators for i in other.inputs} | set(c.graph.outputs)
     plain = []
-    for k, (inner, outer) in enumerate(zip(made.graph.outputs, operator.outputs, strict=True)):
-        if not pass_handle(made, c, inner, outer) and outer in read:
+    for k, (inner, outer) in enumerate(zip(callee.graph.outputs, operator.outputs, strict=True)):
+        if not pass_handle(callee, c, inner, outer) and outer in read:
             plain.append(k)
     return plain
 
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """What becomes of a loop's values, by place."""
+    """A loop's values, by position."""
 
     carried: Sequence[int]
-    """The body makes the next one."""
+    """The body computes the next one."""
     fixed: Sequence[int]
-    """Handed through, and not known before the run. What is handed through and known is constant in the bodies."""
+    """Passed through, and not known before the run. What is passed through and known is constant in the bodies."""
 
 
 def _roles(c: Conversion, operator: Operator, body: Subgraph) -> _Roles:
@@ -180,31 +180,31 @@ def _roles(c: Conversion, operator: Operator, body: Subgraph) -> _Roles:
 @WHILE.handles
 @STABLEHLO_WHILE.handles
 def loop(c: Conversion, operator: Operator) -> Mapped:
-    """A subgraph repeated while another one says so; what the body hands through stays outside of the loop."""
+    """A subgraph repeated while another one says so; what the body passes through stays outside of the loop."""
     numbers = [int(operator.options.get(f"{name}_subgraph_index") or 0) for name in ("cond", "body")]
     roles = _roles(c, operator, c.subgraph(numbers[1], operator))
-    test, again = _repeated(c, operator, numbers, roles)
+    test, body = _repeated(c, operator, numbers, roles)
     if test.variables.changed:
         name = variable_name(next(iter(test.variables.changed)))
         raise ConversionError(Reason("a condition that assigns no variable", name, operator.label))
-    keys, changed = _keys(c, [test, again])
-    # NNAPI wants the values that the body makes before the others.
+    keys, changed = _keys(c, [test, body])
+    # NNAPI requires the values that the body computes before the others.
     rest = [key for key in keys if key not in changed]
-    made = [again.values.value(again.graph.outputs[k]) for k in roles.carried] + [again.variables.now[key] for key in changed]
+    results = [body.values.value(body.graph.outputs[k]) for k in roles.carried] + [body.variables.now[key] for key in changed]
     models = [
-        _model(b, [*_taken(b, roles.carried, changed), *_taken(b, roles.fixed, rest)], out)
-        for b, out in ((test, test.outputs()), (again, made))
+        _model(b, [*_body_inputs(b, roles.carried, changed), *_body_inputs(b, roles.fixed, rest)], out)
+        for b, out in ((test, test.outputs()), (body, results))
     ]
-    given = [[c.values.value(operator.inputs[k]) for k in places] for places in (roles.carried, roles.fixed)]
+    passed = [[c.values.value(operator.inputs[k]) for k in indexes] for indexes in (roles.carried, roles.fixed)]
     held = [[_outside(c, key) for key in listed] for listed in (changed, rest)]
     outs = [c.values.fresh_output(operator.outputs[k]) for k in roles.carried] + [value.like(name="") for value in held[0]]
-    for out, value in zip(outs, made, strict=True):
+    for out, value in zip(outs, results, strict=True):
         out.dims = value.dims
-    step = Step(OperationCode.WHILE, (*models, *given[0], *held[0], *given[1], *held[1]), tuple(outs))
+    step = Step(OperationCode.WHILE, (*models, *passed[0], *held[0], *passed[1], *held[1]), tuple(outs))
     for k, i in enumerate(operator.outputs):
         if k not in roles.carried and not pass_handle(c, c, operator.inputs[k], i):
             c.values.adopt(i, c.values.value(operator.inputs[k]), c.values.constant(operator.inputs[k]))
-    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in roles.carried], [test, again])
+    return _emitted(c, operator, step, changed, [operator.outputs[k] for k in roles.carried], [test, body])
 
 
 def _repeated(c: Conversion, operator: Operator, numbers: Sequence[int], roles: _Roles) -> tuple[Conversion, Conversion]:
@@ -212,17 +212,17 @@ def _repeated(c: Conversion, operator: Operator, numbers: Sequence[int], roles: 
     dims = {k: c.values.value(operator.inputs[k]).dims for k in (*roles.carried, *roles.fixed)}
     for _ in range(ROUNDS):
         test = _converted(c, operator, numbers[0], operator.inputs, dims, single=True)
-        again = _converted(c, operator, numbers[1], operator.inputs, dims)
-        made = {k: again.values.value(again.graph.outputs[k]).dims for k in roles.carried}
-        merged = dims | {k: _common(dims[k], made[k]) for k in roles.carried}
+        body = _converted(c, operator, numbers[1], operator.inputs, dims)
+        results = {k: body.values.value(body.graph.outputs[k]).dims for k in roles.carried}
+        merged = dims | {k: _common(dims[k], results[k]) for k in roles.carried}
         if merged == dims:
-            return test, again
+            return test, body
         dims = merged
     raise ConversionError(Reason("a loop whose values have a rank", "ranks that change", operator.label))
 
 
 def _plain(c: Conversion, arguments: Sequence[int]) -> list[int]:
-    """Places of arguments that are not handles."""
+    """Positions of arguments that are not handles."""
     return [k for k, i in enumerate(arguments) if i < 0 or not c.is_handle(i)]
 
 
@@ -235,25 +235,25 @@ def _converted(
     *,
     single: bool = False,
 ) -> Conversion:
-    """A body with inputs of these dimensions, by place; arguments without dimensions are known in it."""
-    made = c.callee(number, operator, c.draft.inner(), Variables(c.variables))
-    made.check_interface(main=False)
-    if single and len(made.graph.outputs) != 1:
-        raise ConversionError(Reason(f"one output of subgraph {number}", str(len(made.graph.outputs)), operator.label))
-    require_counts(made, replace(operator, outputs=operator.outputs[:1]) if single else operator, arguments)
-    for k, (inner, outer) in enumerate(zip(made.graph.inputs, arguments, strict=True)):
-        if pass_handle(c, made, outer, inner):
+    """A body with inputs of these dimensions, by position; arguments without dimensions are known in it."""
+    callee = c.callee(number, operator, c.draft.inner(), Variables(c.variables))
+    callee.check_interface(main=False)
+    if single and len(callee.graph.outputs) != 1:
+        raise ConversionError(Reason(f"one output of subgraph {number}", str(len(callee.graph.outputs)), operator.label))
+    require_counts(callee, replace(operator, outputs=operator.outputs[:1]) if single else operator, arguments)
+    for k, (inner, outer) in enumerate(zip(callee.graph.inputs, arguments, strict=True)):
+        if pass_handle(c, callee, outer, inner):
             continue
         if k in dims:
-            made.values.value(inner).dims = dims[k]
+            callee.values.value(inner).dims = dims[k]
         else:
-            made.values.adopt(inner, c.values.value(outer), c.values.constant(outer))
-    made.convert()
-    return made
+            callee.values.adopt(inner, c.values.value(outer), c.values.constant(outer))
+    callee.convert()
+    return callee
 
 
-def _taken(made: Conversion, places: Sequence[int], keys: Sequence[Key]) -> list[Value]:
-    return [made.values.value(made.graph.inputs[k]) for k in places] + [made.variables.start(key) for key in keys]
+def _body_inputs(callee: Conversion, indexes: Sequence[int], keys: Sequence[Key]) -> list[Value]:
+    return [callee.values.value(callee.graph.inputs[k]) for k in indexes] + [callee.variables.start(key) for key in keys]
 
 
 def _keys(c: Conversion, bodies: Sequence[Conversion]) -> tuple[list[Key], list[Key]]:
@@ -267,9 +267,9 @@ def _keys(c: Conversion, bodies: Sequence[Conversion]) -> tuple[list[Key], list[
             dtype = like.data.dtype if like.data is not None else element_type(like)
             c.variables.begin(key, replace(like, name=variable_name(key), data=np.zeros(like.dims, dtype), region=None))
     keys = list(dict.fromkeys([key for b in bodies for key in b.variables.starts] + changed))
-    for made in bodies:
+    for callee in bodies:
         for key in keys:
-            made.variables.read(key)
+            callee.variables.read(key)
     return keys, changed
 
 
@@ -278,10 +278,10 @@ def _outside(c: Conversion, key: Key) -> Value:
     return c.variables.read(key) if outlives_bodies(key) else c.variables.firsts[key]
 
 
-def _model(made: Conversion, inputs: Sequence[Value], outputs: Sequence[Value]) -> Value:
+def _model(callee: Conversion, inputs: Sequence[Value], outputs: Sequence[Value]) -> Value:
     """The operand that stands for a body."""
     return Value(
-        OperandCode.MODEL, model=subgraph_model(made.graph.name or f"subgraph {made.number}", inputs, outputs, made.draft)
+        OperandCode.MODEL, model=subgraph_model(callee.graph.name or f"subgraph {callee.number}", inputs, outputs, callee.draft)
     )
 
 
@@ -303,8 +303,8 @@ def _emitted(
     except Unmappable as error:
         mapping, reasons = MappingKind.HOST, [error.reason]
         c.emit_host(operator, step.inputs, step.outputs)
-    for made in bodies:
-        made.report(reasons[0] if mapping == MappingKind.HOST else None)
+    for callee in bodies:
+        callee.report(reasons[0] if mapping == MappingKind.HOST else None)
     for i, value in zip(tensors, step.outputs, strict=False):
         c.values.commit(i, value)
     for key, value in zip(changed, step.outputs[len(tensors) :], strict=True):

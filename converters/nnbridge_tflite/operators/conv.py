@@ -119,7 +119,7 @@ def dilations(to: Lowerer) -> tuple[Value, ...]:
 
 
 def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
-    """Input ``i``, or zeros: float, or int32 with the scale that NNAPI wants, data's times filter's."""
+    """Input ``i``, or zeros: float, or int32 with the scale that NNAPI requires, data's times filter's."""
     if not to.has(i):
         to.draft.spend(units)
     if data.type in FLOATS:
@@ -133,7 +133,7 @@ def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
 
 
 def weights(to: Lowerer, i: int, data: Value) -> Value:
-    """A filter; 8-bit weights of float activations become float32, which is the only copy of weights that is made."""
+    """A filter; 8-bit weights of float activations become float32, which is the only copy of weights."""
     filter = to.input(i)
     if data.type not in FLOATS or filter.type in FLOATS:
         return filter
@@ -214,10 +214,10 @@ def conv_2d_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
     sums = np.zeros((data.dims[0], *size, units))
     share = units // groups
     for group in range(groups):
-        read, made = slice(group * depth, (group + 1) * depth), slice(group * share, (group + 1) * share)
+        read, written = slice(group * depth, (group + 1) * depth), slice(group * share, (group + 1) * share)
         for y in range(height):
             for x in range(width):
-                sums[..., made] += seen(wide, window, y, x, size)[..., read] @ weights[made, y, x].T
+                sums[..., written] += seen(wide, window, y, x, size)[..., read] @ weights[written, y, x].T
     return [finished(sums, inputs, (0, 1, 2), outputs[0], options)]
 
 
@@ -329,5 +329,5 @@ def host_conv_3d_transpose(inputs: Tensors, outputs: Tensors, options: Options) 
         starts = [k * d for k, d in zip(place, dilations, strict=True)]
         seen = _within(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, sizes, strides, strict=True))
         total[seen] += data @ weights[place].T
-    kept = _within(slice(c, c + n) for c, n in zip(cut, shape[1:4], strict=True))
-    return [stored(activated(_with_bias(total[kept], inputs, 3), options), outputs[0])]
+    inside = _within(slice(c, c + n) for c, n in zip(cut, shape[1:4], strict=True))
+    return [stored(activated(_with_bias(total[inside], inputs, 3), options), outputs[0])]

@@ -84,11 +84,11 @@ def host_non_max_suppression(inputs: Tensors, outputs: Tensors, options: Options
     limit = integers(inputs[2])[0]
     overlap, least, *sigma = (float(first(t)) for t in inputs[3:])
     chosen = _suppressed(boxes, scores, limit, overlap, least, sigma[0] if sigma else 0.0)
-    indices, kept = np.zeros(limit, np.int32), np.zeros(limit, np.float32)
-    for place, (i, score) in enumerate(chosen):
-        indices[place], kept[place] = i, score
+    indices, lowered = np.zeros(limit, np.int32), np.zeros(limit, np.float32)
+    for k, (i, score) in enumerate(chosen):
+        indices[k], lowered[k] = i, score
     count = np.array(len(chosen), np.int32)
-    return [indices, kept, count] if sigma else [indices, count]
+    return [indices, lowered, count] if sigma else [indices, count]
 
 
 _SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")

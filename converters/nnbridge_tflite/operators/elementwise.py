@@ -13,7 +13,7 @@ from nnbridge.extensions import HostKernel
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.delegate import FLOAT, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, quantised, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, real, stored
 from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
 
 Function = Callable[[Array], Array]
@@ -32,7 +32,7 @@ def host_as_stored(function: Callable[..., Array]) -> HostKernel:
     """A host kernel that applies a function to integers as they are stored."""
 
     def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-        return [function(*map(given, inputs))]
+        return [function(*map(data_of, inputs))]
 
     return run
 

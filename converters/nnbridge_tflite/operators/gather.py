@@ -13,7 +13,7 @@ from nnbridge.operations.farmhash import fingerprint64
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.delegate import NUMBERS_HALF, Condition, Node, first_type, mapped, type_in
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, first, given, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, Value
 
 _PICKS = Folding(lambda data, indices: data.size * indices.size, moves_only=True)
@@ -115,7 +115,7 @@ def _indices(to: Lowerer, i: int) -> Value:
 
 @GATHER.host_kernel
 def host_gather(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, indices = given(inputs[0]), given(inputs[1])
+    data, indices = data_of(inputs[0]), data_of(inputs[1])
     axis, batch = options["axis"], options["batch_dims"]
     batch = batch % (indices.ndim + 1) if batch < 0 else batch
     axis = axis % data.ndim
@@ -161,7 +161,7 @@ def _weighted_sum(to: Lowerer, tuples: Value, weights: list[int]) -> Value:
 
 @GATHER_ND.host_kernel
 def host_gather_nd(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, indices = given(inputs[0]), given(inputs[1])
+    data, indices = data_of(inputs[0]), data_of(inputs[1])
     limits = np.array(data.shape[: indices.shape[-1]])
     if ((indices < 0) | (indices >= limits)).any():
         raise IndexError(f"indices below {limits.tolist()}")
@@ -170,10 +170,10 @@ def host_gather_nd(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
 
 @SCATTER_ND.host_kernel
 def host_scatter_nd(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    indices, updates = given(inputs[0]), given(inputs[1])
-    made = np.zeros(bounded(integers(inputs[2])), updates.dtype)
-    np.add.at(made, tuple(np.moveaxis(indices, -1, 0)), updates)
-    return [made]
+    indices, updates = data_of(inputs[0]), data_of(inputs[1])
+    result = np.zeros(bounded(integers(inputs[2])), updates.dtype)
+    np.add.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
+    return [result]
 
 
 @ONE_HOT.lowering(wide=True)
@@ -182,7 +182,7 @@ def one_hot(to: Lowerer) -> None:
     indices = _indices(to, 0)
     shape, depth = to.shape(0), to.integer(1)
     axis = to.axis(to.option("axis"), len(shape) + 1)
-    to.require(depth > 0 and to.out.type in (*FLOATS, *QUANT8, INT32), "a type that SELECT takes", to.declared_output())
+    to.require(depth > 0 and to.out.type in (*FLOATS, *QUANT8, INT32), "a type that SELECT supports", to.declared_output())
     dims = (*shape[:axis], depth, *shape[axis:])
     to.draft.spend(depth)
     counted = np.arange(depth, dtype=np.int32).reshape((1,) * axis + (depth,) + (1,) * (len(shape) - axis))
@@ -194,7 +194,7 @@ def one_hot(to: Lowerer) -> None:
 
 @ONE_HOT.host_kernel
 def host_one_hot(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    indices, depth = given(inputs[0]), integers(inputs[1])[0]
+    indices, depth = data_of(inputs[0]), integers(inputs[1])[0]
     on, off = (first(t) for t in inputs[2:4])
     axis = options["axis"]
     bounded([*indices.shape, depth])
@@ -204,20 +204,20 @@ def host_one_hot(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
 
 @SPARSE_TO_DENSE.host_kernel
 def host_sparse_to_dense(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    indices, shape = given(inputs[0]), integers(inputs[1])
-    values, default = given(inputs[2]), first(inputs[3])
-    made = np.full(shape, default, values.dtype)
+    indices, shape = data_of(inputs[0]), integers(inputs[1])
+    values, default = data_of(inputs[2]), first(inputs[3])
+    result = np.full(shape, default, values.dtype)
     listed = indices.reshape(-1, len(shape)) if indices.ndim > 1 or len(shape) == 1 else indices.reshape(1, -1)
-    made[tuple(listed.T)] = values
-    return [made]
+    result[tuple(listed.T)] = values
+    return [result]
 
 
 @EMBEDDING_LOOKUP.host_kernel
 def host_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    ids, table = given(inputs[0]), inputs[1]
-    if ids.size and not 0 <= ids.min() <= ids.max() < len(given(table)):
-        raise ValueError(f"rows below {len(given(table))}, found {ids.min()} to {ids.max()}")
-    rows = given(table)[ids]
+    ids, table = data_of(inputs[0]), inputs[1]
+    if ids.size and not 0 <= ids.min() <= ids.max() < len(data_of(table)):
+        raise ValueError(f"rows below {len(data_of(table))}, found {ids.min()} to {ids.max()}")
+    rows = data_of(table)[ids]
     if outputs[0].dtype.kind != "f" or rows.dtype.kind == "f":
         return [rows]
     return [(rows.astype(np.float32) - table.zero_point) * np.float32(table.scale)]
@@ -229,19 +229,19 @@ _COMBINED: Mapping[int, Callable[[Array], Array]] = {0: np.ones_like, 1: lambda 
 
 @EMBEDDING_LOOKUP_SPARSE.host_kernel
 def host_sparse_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    ids, indices, weights, table = (given(inputs[i]) for i in (0, 1, 3, 4))
+    ids, indices, weights, table = (data_of(inputs[i]) for i in (0, 1, 3, 4))
     shape, combiner = integers(inputs[2])[:-1], int(options["combiner"])
     if ((ids < 0) | (ids >= len(table))).any():
         raise ValueError(f"rows below {len(table)}, found {ids.min()} to {ids.max()}")
-    made = np.zeros((*shape, *table.shape[1:]), table.dtype)
+    result = np.zeros((*shape, *table.shape[1:]), table.dtype)
     divisor = np.zeros(shape, table.dtype)
     buckets = tuple(indices[:, :-1].T)
-    np.add.at(made, buckets, table[ids] * weights.reshape(-1, *[1] * (table.ndim - 1)))
+    np.add.at(result, buckets, table[ids] * weights.reshape(-1, *[1] * (table.ndim - 1)))
     np.add.at(divisor, buckets, _COMBINED[combiner](weights))
     if combiner == 0:
-        return [made]
+        return [result]
     whole = np.where(divisor == 0, 1, np.sqrt(divisor) if combiner == 2 else divisor)
-    return [made / whole.reshape(*shape, *[1] * (table.ndim - 1))]
+    return [result / whole.reshape(*shape, *[1] * (table.ndim - 1))]
 
 
 @LSH_PROJECTION.lowering()
@@ -261,8 +261,8 @@ _DENSE = 2
 
 @LSH_PROJECTION.host_kernel
 def host_hash_projection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    seeds, items = given(inputs[0]), np.ascontiguousarray(given(inputs[1]))
-    weights = given(inputs[2]).astype(np.float64) if len(inputs) > 2 and inputs[2].data is not None else 1.0
+    seeds, items = data_of(inputs[0]), np.ascontiguousarray(data_of(inputs[1]))
+    weights = data_of(inputs[2]).astype(np.float64) if len(inputs) > 2 and inputs[2].data is not None else 1.0
     raw = items.reshape(len(items), -1).view(np.uint8)
     prefix = np.ascontiguousarray(seeds.reshape(-1, 1)).view(np.uint8)
     rows = np.concatenate([np.repeat(prefix, len(raw), axis=0), np.tile(raw, (len(prefix), 1))], axis=1)

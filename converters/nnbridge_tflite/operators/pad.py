@@ -12,7 +12,7 @@ from nnbridge.converters.folding import Folding
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.delegate import FLOAT_QUANT8, OLD_FLOATS, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, first, given, padding_pairs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, padding_pairs
 from nnbridge_tflite.lowerer import QUANT8, Lowerer, Value
 
 
@@ -50,14 +50,14 @@ def pad_v2(to: Lowerer) -> None:
     """PAD_V2; the value becomes a scalar, of 8-bit tensors the raw number."""
     data = to.input(0)
     to.require(to.constant(2).size == 1, "one value", to.constant(2).size)
-    given = to.input(2)
+    value = to.input(2)
     if data.type not in QUANT8:
-        assert given.data is not None
-        to.finish(OperationCode.PAD_V2, data, _paddings(to), to.float_scalar(float(given.data.reshape(-1)[0]), data))
+        assert value.data is not None
+        to.finish(OperationCode.PAD_V2, data, _paddings(to), to.float_scalar(float(value.data.reshape(-1)[0]), data))
         return
-    to.require((given.scale, given.zero_point) == (data.scale, data.zero_point), "a value in the data's scale", given.scale)
-    assert given.data is not None
-    to.finish(OperationCode.PAD_V2, data, _paddings(to), to.scalar(int(given.data.reshape(-1)[0])))
+    to.require((value.scale, value.zero_point) == (data.scale, data.zero_point), "a value in the data's scale", value.scale)
+    assert value.data is not None
+    to.finish(OperationCode.PAD_V2, data, _paddings(to), to.scalar(int(value.data.reshape(-1)[0])))
 
 
 def _paddings(to: Lowerer) -> Value:
@@ -71,15 +71,15 @@ def _paddings(to: Lowerer) -> Value:
 def host_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Padded with a value, or with zero."""
     value = first(inputs[2]) if len(inputs) > 2 else inputs[0].zero_point
-    return [np.pad(given(inputs[0]), _widths(inputs), constant_values=value)]
+    return [np.pad(data_of(inputs[0]), _widths(inputs), constant_values=value)]
 
 
 @MIRROR_PAD.host_kernel
 def host_mirror_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    return [np.pad(given(inputs[0]), _widths(inputs), mode="symmetric" if options["mode"] else "reflect")]
+    return [np.pad(data_of(inputs[0]), _widths(inputs), mode="symmetric" if options["mode"] else "reflect")]
 
 
 def _widths(inputs: Tensors) -> list[tuple[int, int]]:
     widths = padding_pairs(inputs[1])
-    bounded([d + before + after for d, (before, after) in zip(given(inputs[0]).shape, widths, strict=True)])
+    bounded([d + before + after for d, (before, after) in zip(data_of(inputs[0]).shape, widths, strict=True)])
     return widths

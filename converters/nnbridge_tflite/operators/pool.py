@@ -12,7 +12,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, first, given, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, integers
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.conv import padding, strides
 
@@ -58,7 +58,7 @@ DILATE = TfliteOperator(
     "DILATE",
     "Elements moved apart, a value in between.",
     inputs("input", "dilations", "padding_value"),
-    kernel=lambda inputs, outputs, options: [dilated(given(inputs[0]), integers(inputs[1]), first(inputs[2]))],
+    kernel=lambda inputs, outputs, options: [dilated(data_of(inputs[0]), integers(inputs[1]), first(inputs[2]))],
 )
 REDUCE_WINDOW = TfliteOperator(
     "REDUCE_WINDOW",
@@ -76,7 +76,7 @@ def pool(to: Lowerer) -> None:
 
 
 def dilated(data: Array, steps: Sequence[int], filler: Any) -> Array:
-    """An array whose elements lie so many places apart, with a value in between."""
+    """An array whose elements lie so many positions apart, with a value in between."""
     sizes = [(n - 1) * s + 1 if n else 0 for n, s in zip(data.shape, steps, strict=True)]
     made = np.full(sizes, filler, data.dtype)
     made[tuple(slice(None, None, s) for s in steps)] = data
@@ -121,4 +121,4 @@ def host_reduce_window(inputs: Tensors, outputs: Tensors, options: Options) -> S
     if function is None:
         raise ValueError(f"a reduction of {', '.join(map(str, WINDOW_FUNCTIONS))}, found {options.get('reduce_function')}")
     shape, strides, dilations = (integers(tensor) for tensor in inputs[2:5])
-    return [windows_reduced(given(inputs[0]), first(inputs[1]), function, shape, strides, dilations)]
+    return [windows_reduced(data_of(inputs[0]), first(inputs[1]), function, shape, strides, dilations)]

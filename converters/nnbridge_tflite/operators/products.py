@@ -11,7 +11,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.delegate import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, from_level, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, integers, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
 from nnbridge_tflite.operators.conv import bias, weights
@@ -52,7 +52,7 @@ RFFT2D = TfliteOperator(
     "RFFT2D",
     "The Fourier transform of real images, cut or padded to a length.",
     inputs("input", "fft_length!"),
-    kernel=lambda inputs, outputs, options: [np.fft.rfft2(given(inputs[0]), s=integers(inputs[1])).astype(np.complex64)],
+    kernel=lambda inputs, outputs, options: [np.fft.rfft2(data_of(inputs[0]), s=integers(inputs[1])).astype(np.complex64)],
 )
 
 
@@ -107,15 +107,15 @@ def matmul_by_constant(to: Lowerer) -> None:
     to.require(not to.option("adj_x") and left.type in (*FLOATS, *QUANT8), "floats or 8-bit integers", to.declared(0))
     assert right.data is not None
     matrix = right.data.reshape(right.dims[-2:])
-    turned = right.like(dims=matrix.shape if to.option("adj_y") else matrix.shape[::-1])
-    turned.data = matrix if to.option("adj_y") else np.ascontiguousarray(matrix.T)
-    units, depth = turned.dims
+    transposed = right.like(dims=matrix.shape if to.option("adj_y") else matrix.shape[::-1])
+    transposed.data = matrix if to.option("adj_y") else np.ascontiguousarray(matrix.T)
+    units, depth = transposed.dims
     rows = math.prod(left.dims) // max(depth, 1)
     flat = to.emit(
         OperationCode.FULLY_CONNECTED,
         left if left.rank <= 4 else to.reshaped(left, (rows, depth)),
-        turned,
-        bias(to, to.count, left, turned, units),
+        transposed,
+        bias(to, to.count, left, transposed, units),
         to.scalar(0),
         out=to.out.like(dims=(rows, units)),
     )

@@ -13,7 +13,7 @@ from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.delegate import FLOAT_QUANT8, NUMBERS, QUANT8, Condition, Node, first_type, input_in, mapped, output_in
 from nnbridge_tflite.host.codes import CHANNELS
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, given, half_away, real, requantised, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, data_of, half_away, real, requantised, stored
 from nnbridge_tflite.host.sixteen_bits import require_integers
 from nnbridge_tflite.lowerer import FLOATS, Lowerer
 
@@ -68,7 +68,7 @@ DEQUANTIZE = TfliteOperator(
     ),
 )
 DENSIFY = TfliteOperator(
-    "DENSIFY", "Sparse weights as dense ones.", folding=_PACKED, kernel=lambda inputs, outputs, options: [given(inputs[0])]
+    "DENSIFY", "Sparse weights as dense ones.", folding=_PACKED, kernel=lambda inputs, outputs, options: [data_of(inputs[0])]
 )
 FAKE_QUANT = TfliteOperator(
     "FAKE_QUANT",
@@ -83,7 +83,7 @@ FAKE_QUANT = TfliteOperator(
 BITCAST = TfliteOperator(
     "BITCAST",
     "The same bytes as another type.",
-    kernel=lambda inputs, outputs, options: [np.ascontiguousarray(given(inputs[0])).view(outputs[0].dtype)],
+    kernel=lambda inputs, outputs, options: [np.ascontiguousarray(data_of(inputs[0])).view(outputs[0].dtype)],
 )
 
 
@@ -96,7 +96,7 @@ def cast(to: Lowerer) -> None:
 
 @CAST.host_kernel
 def host_cast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, dtype = given(inputs[0]), outputs[0].dtype
+    data, dtype = data_of(inputs[0]), outputs[0].dtype
     return [(data.real if data.dtype.kind == "c" and dtype.kind != "c" else data).astype(dtype)]
 
 
@@ -114,7 +114,7 @@ def host_requantise(inputs: Tensors, outputs: Tensors, options: Options) -> Sequ
     channels = options.get(CHANNELS, {}).get("0")
     if channels is None:
         return [stored(real(inputs[0]), outputs[0])]
-    data = given(inputs[0])
+    data = data_of(inputs[0])
     scales, points = (
         broadcast_along(channels[name], channels["axis"], data.ndim, np.float32) for name in ("scales", "zero_points")
     )
@@ -126,7 +126,7 @@ def requantize_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Se
     """Quantised numbers with other parameters, and real ones, which are divided in float32."""
     data, out = inputs[0], outputs[0]
     if data.dtype.kind == "f":
-        scaled = given(data).astype(np.float32) / np.float32(out.scale)
+        scaled = data_of(data).astype(np.float32) / np.float32(out.scale)
         return [saturate(half_away(scaled) + out.zero_point, out.dtype)]
     sums = require_integers(data).astype(np.int64) - data.zero_point
     return [requantised(sums, float(data.scale) / float(out.scale), out)]

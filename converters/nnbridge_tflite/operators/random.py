@@ -14,7 +14,7 @@ from nnbridge.errors import Reason
 from nnbridge.operations.philox import philox
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES, extension_code
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.read.graph import Operator, element_type
 
@@ -58,13 +58,13 @@ def _seeds(options: Options) -> tuple[int, int]:
 
 
 def _signed_32(seed: int) -> int:
-    """LiteRT keeps 32 bits of a file's 64."""
+    """LiteRT reads 32 bits of a file's 64."""
     return (seed + 2**31) % 2**32 - 2**31
 
 
 def _start(inputs: Tensors, options: Options) -> int:
     """How many blocks of the stream earlier runs have used: the last input, where that is a state."""
-    return int(given(inputs[-1]).reshape(-1)[0]) if options.get(STATES) else 0
+    return int(data_of(inputs[-1]).reshape(-1)[0]) if options.get(STATES) else 0
 
 
 def _words(start: int, blocks: int, seeds: tuple[int, int]) -> Array:
@@ -111,12 +111,12 @@ SKIPPED = 2 * 256
 
 @MULTINOMIAL.host_kernel
 def host_multinomial(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    logits, count, start = given(inputs[0]).astype(np.float64), integers(inputs[1])[0], _start(inputs, options)
+    logits, count, start = data_of(inputs[0]).astype(np.float64), integers(inputs[1])[0], _start(inputs, options)
     possible = np.where(np.isfinite(logits), logits, -np.inf)
     sums = np.cumsum(np.exp(possible - possible.max(axis=1, keepdims=True)), axis=1)
-    wanted = len(logits) * count
-    pairs = _words(start, -(-wanted // 2), _seeds(options)).reshape(-1, 2)[:wanted]
-    # Two words make the 52 bits of a double.
+    drawn_count = len(logits) * count
+    pairs = _words(start, -(-drawn_count // 2), _seeds(options)).reshape(-1, 2)[:drawn_count]
+    # Two words hold the 52 bits of a double.
     doubles = ((pairs[:, 0] & np.uint64(0xFFFFF)) * 2.0**32 + pairs[:, 1]) * 2.0**-52
     draws = doubles.reshape(len(logits), count) * sums[:, -1:]
     chosen = np.stack([np.searchsorted(row, drawn, "right") for row, drawn in zip(sums, draws, strict=True)])
@@ -128,7 +128,7 @@ _THREEFRY, _ROTATIONS, _PARITY = 2, (13, 15, 26, 6, 17, 29, 16, 24), 0x1BD11BDA
 
 @STABLEHLO_RNG_BIT_GENERATOR.host_kernel
 def host_random_bits(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    state, out = given(inputs[0]).reshape(-1).astype(np.uint64), outputs[1]
+    state, out = data_of(inputs[0]).reshape(-1).astype(np.uint64), outputs[1]
     size = int(np.prod(out.dims)) * out.dtype.itemsize
     threefry = options["algorithm"] == _THREEFRY
     blocks = -(-size // (8 if threefry else 16))

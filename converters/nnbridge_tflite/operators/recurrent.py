@@ -18,7 +18,7 @@ from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outp
 from nnbridge_tflite.delegate import NO_HYBRID, NO_OLD_HYBRID, Condition, Node, mapped, type_in
 from nnbridge_tflite.host import integer_lstm
 from nnbridge_tflite.host.codes import STATES
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, quantised, requantised
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, requantised
 from nnbridge_tflite.lowerer import FLOATS, Lowerer, Value
 from nnbridge_tflite.operators.conv import weights
 from nnbridge_tflite.read.graph import Tensor
@@ -164,16 +164,16 @@ def _floats(to: Lowerer, indexes: Sequence[int]) -> list[Value]:
 
 
 def _state(to: Lowerer, i: int) -> Value:
-    """What the state at input ``i`` becomes."""
+    """The new state at input ``i``."""
     return to.carry(i, to.input(0).like(dims=to.input(i).dims))
 
 
-def _states(to: Lowerer, *places: int) -> list[Value]:
-    """What states become, as outputs of an operation that need not have them: none if nothing keeps them."""
-    if not any(map(to.is_state, places)) or (to.mapping == "delegate" and not to.free):
+def _states(to: Lowerer, *indexes: int) -> list[Value]:
+    """New states, as outputs of an operation that need not have them: none if nothing reads them."""
+    if not any(map(to.is_state, indexes)) or (to.mapping == "delegate" and not to.free):
         return []
-    to.require(to.mapping != "delegate", "no state kept from run to run", to.declared(places[0]))
-    return [_state(to, i) for i in places]
+    to.require(to.mapping != "delegate", "no state carried from run to run", to.declared(indexes[0]))
+    return [_state(to, i) for i in indexes]
 
 
 @UNIDIRECTIONAL_SEQUENCE_LSTM.lowering()
@@ -309,11 +309,11 @@ def _host_basic_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Seq
     """The cell with one matrix: the output, the state, and what TFLite shows of its work; then new states."""
     if inputs[0].dtype.kind != "f":
         raise ValueError("a basic LSTM of floats")
-    data, previous, weights, biases, state = map(given, inputs[:5])
+    data, previous, weights, biases, state = map(data_of, inputs[:5])
     joined = np.concatenate([data, previous], axis=-1)
     sums = joined @ weights.T + biases
-    opened, candidate, kept, released = np.split(sums, 4, axis=-1)
-    after = _sigmoid(opened) * np.tanh(candidate) + _sigmoid(kept) * state
+    opened, candidate, forgotten, released = np.split(sums, 4, axis=-1)
+    after = _sigmoid(opened) * np.tanh(candidate) + _sigmoid(forgotten) * state
     shown = _sigmoid(released) * np.tanh(after)
     work = [shown, after, joined, sums][: len(outputs) - len(options.get(STATES, ()))]
     return [*work, shown, after]
@@ -333,10 +333,12 @@ def host_integer_svdf(inputs: Tensors, outputs: Tensors, options: Options) -> Se
         float(np.float32(a.scale) * np.float32(b.scale) / np.float32(c.scale))
         for a, b, c in ((data, features, state), (state, time, outputs[0]))
     ]
-    centred = given(data).astype(np.int64) - data.zero_point
-    projected = saturate(mbqm(centred @ given(features).T.astype(np.int64), *quantize_multiplier(scales[0])), np.dtype(np.int16))
-    memory = given(state).reshape(*projected.shape, -1)
+    centred = data_of(data).astype(np.int64) - data.zero_point
+    projected = saturate(
+        mbqm(centred @ data_of(features).T.astype(np.int64), *quantize_multiplier(scales[0])), np.dtype(np.int16)
+    )
+    memory = data_of(state).reshape(*projected.shape, -1)
     memory = np.concatenate([memory[..., 1:], projected[..., None]], axis=-1)
-    sums = (memory.astype(np.int64) * given(time)).sum(-1).reshape(len(memory), -1, options["rank"]).sum(-1)
-    sums = sums if bias.data is None else sums + given(bias)
-    return [requantised(sums, scales[1], outputs[0]), memory.reshape(given(state).shape)]
+    sums = (memory.astype(np.int64) * data_of(time)).sum(-1).reshape(len(memory), -1, options["rank"]).sum(-1)
+    sums = sums if bias.data is None else sums + data_of(bias)
+    return [requantised(sums, scales[1], outputs[0]), memory.reshape(data_of(state).shape)]

@@ -14,7 +14,7 @@ from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
 from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, given, integers, quantised, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, integers, quantised, real, stored
 from nnbridge_tflite.lowerer import FLOAT32, QUANT8, Lowerer, Value
 
 
@@ -79,7 +79,7 @@ def _segments(name: str, summary: str, function: Any, empty: Callable[[np.dtype[
 
     @declared.host_kernel
     def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-        data, segments, count = given(inputs[0]), given(inputs[1]), integers(inputs[2])[0]
+        data, segments, count = data_of(inputs[0]), data_of(inputs[1]), integers(inputs[2])[0]
         flat = data.reshape(segments.size, *data.shape[segments.ndim :])
         result = np.full((count, *flat.shape[1:]), empty(data.dtype), data.dtype)
         listed = segments.reshape(-1) >= 0
@@ -124,10 +124,10 @@ def mean(to: Lowerer) -> None:
         to.finish(OperationCode.MEAN, data, to.vector(axes), keep)
         return
     # The delegate adds zero to change parameters.
-    made = to.emit(OperationCode.MEAN, data, to.vector(axes), keep, dims=_reduced(to, axes) or (1,))
+    result = to.emit(OperationCode.MEAN, data, to.vector(axes), keep, dims=_reduced(to, axes) or (1,))
     zero = data.like(dims=(1,), scale=1.0, zero_point=0)
     zero.data = np.zeros(1, np.int8 if data.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED else np.uint8)
-    to.finish(OperationCode.ADD, made, zero)
+    to.finish(OperationCode.ADD, result, zero)
 
 
 @MEAN.host_kernel
@@ -138,7 +138,7 @@ def host_mean(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[A
     keep, over = bool(options["keep_dims"]), axes(inputs[1], len(data.dims))
     if not (quantised(data) and quantised(out)):
         return [stored(np.asarray(np.mean(real(data), over, keepdims=keep)), out)]
-    sums = np.asarray((given(data).astype(np.int64) - data.zero_point).sum(over, keepdims=keep))
+    sums = np.asarray((data_of(data).astype(np.int64) - data.zero_point).sum(over, keepdims=keep))
     count = max(math.prod(data.dims[a] for a in over), 1)
     multiplier, shift = quantize_multiplier(data.scale / out.scale)
     extra = max(min(count.bit_length() - 1, 32, 31 + shift), 0)
@@ -163,17 +163,17 @@ def cumulative_sum(to: Lowerer) -> None:
 
 @CUMSUM.host_kernel
 def host_cumulative_sum(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, axis = given(inputs[0]), integers(inputs[1])[0]
-    turned = np.flip(data, axis) if options["reverse"] else data
-    sums = np.cumsum(turned, axis, dtype=data.dtype)
+    data, axis = data_of(inputs[0]), integers(inputs[1])[0]
+    data_in_order = np.flip(data, axis) if options["reverse"] else data
+    sums = np.cumsum(data_in_order, axis, dtype=data.dtype)
     if options["exclusive"]:
-        sums = sums - turned
+        sums = sums - data_in_order
     return [np.flip(sums, axis) if options["reverse"] else sums]
 
 
 @SEGMENT_SUM.host_kernel
 def host_segment_sum(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, segments = given(inputs[0]), given(inputs[1])
-    made = np.zeros((int(segments.max()) + 1 if segments.size else 0, *data.shape[1:]), data.dtype)
-    np.add.at(made, segments, data)
-    return [made]
+    data, segments = data_of(inputs[0]), data_of(inputs[1])
+    result = np.zeros((int(segments.max()) + 1 if segments.size else 0, *data.shape[1:]), data.dtype)
+    np.add.at(result, segments, data)
+    return [result]

@@ -24,7 +24,7 @@ from nnbridge_tflite.delegate import (
     no_activation,
     type_in,
 )
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, first, given, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
 from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
 
 _MOVES = Folding(moves_only=True)
@@ -77,7 +77,7 @@ EXPAND_DIMS = TfliteOperator(
             lambda to: to.finish(OperationCode.EXPAND_DIMS, to.input(0), to.scalar(to.axis(to.integer(1), len(to.shape(0)) + 1)))
         )
     ],
-    kernel=lambda inputs, outputs, options: [np.expand_dims(given(inputs[0]), integers(inputs[1])[0])],
+    kernel=lambda inputs, outputs, options: [np.expand_dims(data_of(inputs[0]), integers(inputs[1])[0])],
 )
 TRANSPOSE = TfliteOperator(
     "TRANSPOSE",
@@ -86,7 +86,7 @@ TRANSPOSE = TfliteOperator(
     folding=_MOVES,
     delegate=mapped(2, 2, None, constant(1, "permutation")),
     lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
-    kernel=lambda inputs, outputs, options: [given(inputs[0]).transpose(integers(inputs[1]))],
+    kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
 )
 CONCATENATION = TfliteOperator(
     "CONCATENATION",
@@ -95,7 +95,7 @@ CONCATENATION = TfliteOperator(
     options=(AXIS, FUSED),
     folding=_MOVES,
     delegate=mapped(2, 1, ("FLOAT16", *FLOAT_QUANT8), no_activation(NUMBERS_HALF), RANK_4),
-    kernel=lambda inputs, outputs, options: [np.concatenate([given(t) for t in inputs], options["axis"])],
+    kernel=lambda inputs, outputs, options: [np.concatenate([data_of(t) for t in inputs], options["axis"])],
 )
 PACK = TfliteOperator(
     "PACK",
@@ -104,7 +104,7 @@ PACK = TfliteOperator(
     options=(Option("values_count", 0, "the number of inputs"), AXIS),
     folding=_MOVES,
     delegate=mapped(2, 4, ("INT32", "FLOAT32", "INT8")),
-    kernel=lambda inputs, outputs, options: [np.stack([given(t) for t in inputs], options["axis"])],
+    kernel=lambda inputs, outputs, options: [np.stack([data_of(t) for t in inputs], options["axis"])],
 )
 UNPACK = TfliteOperator(
     "UNPACK",
@@ -123,7 +123,7 @@ SPLIT = TfliteOperator(
     delegate=mapped(
         3, 3, NUMBERS, type_in(0, "INT32"), constant(0, "axis"), from_level(4, "int8", lambda node: node.type(1) != "INT8"), of=1
     ),
-    kernel=lambda inputs, outputs, options: np.split(given(inputs[1]), len(outputs), integers(inputs[0])[0]),
+    kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
 )
 SPLIT_V = TfliteOperator(
     "SPLIT_V",
@@ -156,7 +156,7 @@ BROADCAST_TO = TfliteOperator(
     "Repeated where the size is 1.",
     inputs("input", "shape!"),
     folding=Folding(lambda data, shape: elements_of_shape(shape), moves_only=True),
-    kernel=lambda inputs, outputs, options: [np.broadcast_to(given(inputs[0]), bounded(integers(inputs[1])))],
+    kernel=lambda inputs, outputs, options: [np.broadcast_to(data_of(inputs[0]), bounded(integers(inputs[1])))],
 )
 BROADCAST_ARGS = TfliteOperator("BROADCAST_ARGS", "The shape that two shapes broadcast to.", inputs("a!", "b!"), folding=_MOVES)
 _SHAPE_TYPE = Option("out_type", 0, "the output's TensorType; the tensor itself states it")
@@ -199,7 +199,7 @@ REVERSE_V2 = TfliteOperator(
     "Backwards along the named axes.",
     inputs("input", "axes"),
     folding=_MOVES,
-    kernel=lambda inputs, outputs, options: [np.flip(given(inputs[0]), tuple(integers(inputs[1])))],
+    kernel=lambda inputs, outputs, options: [np.flip(data_of(inputs[0]), tuple(integers(inputs[1])))],
 )
 REVERSE_SEQUENCE = TfliteOperator(
     "REVERSE_SEQUENCE",
@@ -238,8 +238,8 @@ def _new_shape(to: Lowerer) -> tuple[int, ...]:
 @RESHAPE.host_kernel
 def host_reshape(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     has_shape = len(inputs) > 1 and inputs[1].data is not None
-    wanted = integers(inputs[1]) if has_shape else [int(d) for d in options["new_shape"]]
-    return [given(inputs[0]).reshape(wanted)]
+    dims = integers(inputs[1]) if has_shape else [int(d) for d in options["new_shape"]]
+    return [data_of(inputs[0]).reshape(dims)]
 
 
 @SQUEEZE.lowering()
@@ -253,12 +253,12 @@ def squeeze(to: Lowerer) -> None:
 @SQUEEZE.host_kernel
 def host_squeeze(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     axes = tuple(int(a) for a in options["squeeze_dims"])
-    return [np.squeeze(given(inputs[0]), axes or None)]
+    return [np.squeeze(data_of(inputs[0]), axes or None)]
 
 
 @lowers(SQUEEZE, EXPAND_DIMS, wide=True)
 def reshape_instead(to: Lowerer) -> None:
-    """A RESHAPE to the dimensions that the operator gives."""
+    """A RESHAPE to the dimensions that the operator computes."""
     shape = list(to.shape(0))
     if to.name == "EXPAND_DIMS":
         shape.insert(to.axis(to.integer(1), len(shape) + 1), 1)
@@ -345,7 +345,7 @@ def unpack(to: Lowerer) -> None:
 
 @UNPACK.host_kernel
 def host_unpack(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, axis = given(inputs[0]), options["axis"]
+    data, axis = data_of(inputs[0]), options["axis"]
     return [np.take(data, i, axis) for i in range(data.shape[axis])]
 
 
@@ -374,7 +374,7 @@ def split_v(to: Lowerer) -> None:
 
 @SPLIT_V.host_kernel
 def host_split_v(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, sizes, axis = given(inputs[0]), integers(inputs[1]), integers(inputs[2])[0]
+    data, sizes, axis = data_of(inputs[0]), integers(inputs[1]), integers(inputs[2])[0]
     if -1 in sizes:
         sizes[sizes.index(-1)] = data.shape[axis] - sum(s for s in sizes if s >= 0)
     return np.split(data, np.cumsum(sizes)[:-1], axis)
@@ -382,7 +382,7 @@ def host_split_v(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
 
 @TILE.host_kernel
 def host_tile(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, multiples = given(inputs[0]), integers(inputs[1])
+    data, multiples = data_of(inputs[0]), integers(inputs[1])
     bounded([d * m for d, m in zip(data.shape, multiples, strict=True)])
     return [np.tile(data, multiples)]
 
@@ -414,7 +414,7 @@ def fill(to: Lowerer) -> None:
 
 @FILL.host_kernel
 def host_fill(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    value = given(inputs[1]).reshape(-1)
+    value = data_of(inputs[1]).reshape(-1)
     return [np.full(bounded(integers(inputs[0])), value[0], value.dtype)]
 
 
@@ -439,7 +439,7 @@ def reverse(to: Lowerer) -> None:
 
 @REVERSE_SEQUENCE.host_kernel
 def host_reverse_sequence(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, lengths = given(inputs[0]), integers(inputs[1])
+    data, lengths = data_of(inputs[0]), integers(inputs[1])
     along, batch = options["seq_dim"], options["batch_dim"]
     moved = np.moveaxis(data, (batch, along), (0, 1)).copy()
     for i, length in enumerate(lengths):
@@ -449,13 +449,13 @@ def host_reverse_sequence(inputs: Tensors, outputs: Tensors, options: Options) -
 
 @MATRIX_DIAG.host_kernel
 def host_matrix_diagonal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data = given(inputs[0])
+    data = data_of(inputs[0])
     return [data[..., None] * np.eye(data.shape[-1], dtype=data.dtype)]
 
 
 @MATRIX_SET_DIAG.host_kernel
 def host_matrix_set_diagonal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    made, diagonal = given(inputs[0]).copy(), given(inputs[1])
-    places = np.arange(diagonal.shape[-1])
-    made[..., places, places] = diagonal
-    return [made]
+    result, diagonal = data_of(inputs[0]).copy(), data_of(inputs[1])
+    diagonal_indexes = np.arange(diagonal.shape[-1])
+    result[..., diagonal_indexes, diagonal_indexes] = diagonal
+    return [result]

@@ -10,7 +10,7 @@ from nnbridge.converters.declaration import lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
 from nnbridge_tflite.delegate import FLOAT_QUANT8, Condition, constant, from_level, input_in, input_rank, mapped
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, given, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
 
 _CONDITIONS = (
@@ -65,7 +65,7 @@ def resize(to: Lowerer) -> None:
 
 @RESIZE_NEAREST_NEIGHBOR.host_kernel
 def host_resize_nearest(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, sizes = given(inputs[0]), integers(inputs[1])
+    data, sizes = data_of(inputs[0]), integers(inputs[1])
     bounded([data.shape[0], *sizes, *data.shape[3:]])
     rows, columns = (_nearest(data.shape[1 + i], size, options) for i, size in enumerate(sizes))
     return [data[:, rows][:, :, columns]]
@@ -75,6 +75,6 @@ def _nearest(size: int, out: int, options: Options) -> Array:
     """Where each of ``out`` pixels comes from."""
     aligned = bool(options["align_corners"]) and out > 1
     scale = np.float32(size - 1) / np.float32(out - 1) if aligned else np.float32(size) / np.float32(out)
-    places = (np.arange(out, dtype=np.float32) + np.float32(0.5 if options["half_pixel_centers"] else 0)) * scale
-    whole = np.floor(places + np.float32(0.5)) if options["align_corners"] else np.floor(places)
+    positions = (np.arange(out, dtype=np.float32) + np.float32(0.5 if options["half_pixel_centers"] else 0)) * scale
+    whole = np.floor(positions + np.float32(0.5)) if options["align_corners"] else np.floor(positions)
     return whole.astype(np.int64).clip(0, size - 1)

@@ -13,7 +13,7 @@ from nnbridge.converters.folding import Folding
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.delegate import NUMBERS, mapped, type_in
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
 
 SLICE = TfliteOperator(
@@ -54,14 +54,14 @@ def slice_(to: Lowerer) -> None:
 
 @SLICE.host_kernel
 def host_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data = given(inputs[0])
+    data = data_of(inputs[0])
     ranges = zip(integers(inputs[1]), integers(inputs[2]), data.shape, strict=True)
     return [data[tuple(slice(b, d if s == -1 else b + s) for b, s, d in ranges)]]
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a STRIDED_SLICE takes of one dimension."""
+    """What a STRIDED_SLICE reads of one dimension."""
 
     begin: int
     size: int
@@ -69,7 +69,7 @@ class Cut:
 
     @property
     def end(self) -> int:
-        """The first index that is not taken; below 0 where a backward cut reaches the front."""
+        """The first index that is not read; below 0 where a backward cut reaches the front."""
         return self.begin + self.size * self.stride
 
 
@@ -93,7 +93,7 @@ def cuts(to: Lowerer) -> Cuts:
     begins, ends, steps = to.integers(1), to.integers(2), to.integers(3)
     to.require(len(begins) == len(ends) == len(steps) and 0 not in steps, "begins, ends and strides", [begins, ends, steps])
     masks = {name: to.option(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    taken: list[Cut] = []
+    ranges: list[Cut] = []
     result: list[int] = []
 
     def marked(mask: str, i: int) -> bool:
@@ -108,29 +108,29 @@ def cuts(to: Lowerer) -> Cuts:
         trailing = 0
     for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
         if marked("ellipsis", i):
-            for size in shape[len(taken) : len(taken) + skipped]:
-                taken.append(Cut(0, size, 1))
+            for size in shape[len(ranges) : len(ranges) + skipped]:
+                ranges.append(Cut(0, size, 1))
                 result.append(size)
             skipped = 0
             continue
         if marked("new_axis", i):
             result.append(1)
             continue
-        size = shape[len(taken)]
+        size = shape[len(ranges)]
         if marked("shrink_axis", i):
             at = begin + size if begin < 0 else begin
             to.require(0 <= at < size, f"an index in [{-size}, {size})", begin)
-            taken.append(Cut(at, 1, 1))
+            ranges.append(Cut(at, 1, 1))
             continue
         if to.option("offset"):
             end += begin
         picked = range(size)[slice(None if marked("begin", i) else begin, None if marked("end", i) else end, step)]
-        taken.append(Cut(picked.start, len(picked), step))
+        ranges.append(Cut(picked.start, len(picked), step))
         result.append(len(picked))
     for size in shape[len(shape) - trailing :] if trailing else ():
-        taken.append(Cut(0, size, 1))
+        ranges.append(Cut(0, size, 1))
         result.append(size)
-    return Cuts(tuple(taken), tuple(result))
+    return Cuts(tuple(ranges), tuple(result))
 
 
 @STRIDED_SLICE.lowering()
@@ -139,7 +139,7 @@ def strided_slice(to: Lowerer) -> None:
     for mask in ("ellipsis_mask", "new_axis_mask"):
         to.require(to.option(mask) == 0, f"no {mask}", to.option(mask))
     to.require(not to.option("offset"), "ends that do not count from begin", "offset")
-    # NNAPI takes the end of a dropped axis as it stands, which is before the last index where that is -1.
+    # NNAPI reads the end of a dropped axis as it stands, which is before the last index where that is -1.
     from_end = any(begin < 0 and to.option("shrink_axis_mask") >> i & 1 for i, begin in enumerate(to.integers(1)))
     to.require(not from_end or 0 not in to.input(0).dims, "known dimensions for an index from the end", to.input(0).dims)
     ranges = [to.vector(to.integers(i)) for i in (1, 2, 3)]
@@ -184,12 +184,12 @@ def host_strided_slice(inputs: Tensors, outputs: Tensors, options: Options) -> S
             index.append(begin)
         else:
             index.append(slice(None if masks["begin"] & bit else begin, None if masks["end"] & bit else stop, step))
-    return [np.asarray(given(inputs[0])[tuple(index)])]
+    return [np.asarray(data_of(inputs[0])[tuple(index)])]
 
 
 @DYNAMIC_UPDATE_SLICE.host_kernel
 def host_dynamic_update_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, update = given(inputs[0]).copy(), given(inputs[1])
+    data, update = data_of(inputs[0]).copy(), data_of(inputs[1])
     sizes = zip(integers(inputs[2]), data.shape, update.shape, strict=True)
     starts = [min(max(s, 0), d - u) for s, d, u in sizes]
     data[tuple(slice(s, s + u) for s, u in zip(starts, update.shape, strict=True))] = update

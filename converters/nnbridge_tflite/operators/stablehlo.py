@@ -11,7 +11,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.codes import BODY
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, first, given
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first
 from nnbridge_tflite.operators.elementwise import host_as_stored
 from nnbridge_tflite.operators.pool import dilated, windows_reduced
 
@@ -101,21 +101,21 @@ def _function(options: Options) -> Callable[..., Array]:
 
 def padded(data: Array, filler: Any, low: Sequence[int], high: Sequence[int]) -> Array:
     """Padding at the edges; a negative width cuts."""
-    made = np.pad(data, [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)], constant_values=filler)
-    ends = [n - max(-b, 0) for n, b in zip(made.shape, high, strict=True)]
-    return made[tuple(slice(max(-a, 0), max(end, 0)) for a, end in zip(low, ends, strict=True))]
+    result = np.pad(data, [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)], constant_values=filler)
+    ends = [n - max(-b, 0) for n, b in zip(result.shape, high, strict=True)]
+    return result[tuple(slice(max(-a, 0), max(end, 0)) for a, end in zip(low, ends, strict=True))]
 
 
 @STABLEHLO_PAD.host_kernel
 def host_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     filler = first(inputs[1])
-    apart = dilated(given(inputs[0]), [1 + n for n in _numbers(options, "interior_padding")], filler)
+    apart = dilated(data_of(inputs[0]), [1 + n for n in _numbers(options, "interior_padding")], filler)
     return [padded(apart, filler, _numbers(options, "edge_padding_low"), _numbers(options, "edge_padding_high"))]
 
 
 @STABLEHLO_REDUCE_WINDOW.host_kernel
 def host_reduce_window(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, start = given(inputs[0]), first(inputs[1])
+    data, start = data_of(inputs[0]), first(inputs[1])
     shape = _numbers(options, "window_dimensions")
     ones = [1] * len(shape)
     padding = _numbers(options, "padding") or [0] * (2 * len(shape))
@@ -132,37 +132,37 @@ def _index_vectors(indices: Array, axis: int) -> Array:
 
 @STABLEHLO_GATHER.host_kernel
 def host_gather(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, starts = given(inputs[0]), _index_vectors(given(inputs[1]), int(options["index_vector_dim"]))
+    data, starts = data_of(inputs[0]), _index_vectors(data_of(inputs[1]), int(options["index_vector_dim"]))
     sizes, offsets = _numbers(options, "slice_sizes"), _numbers(options, "offset_dims")
     collapsed, axes = _numbers(options, "collapsed_slice_dims"), _numbers(options, "start_index_map")
     batch = starts.shape[:-1]
-    kept = [n for axis, n in enumerate(sizes) if axis not in collapsed]
-    made = np.empty((*batch, *kept), data.dtype)
-    for place in np.ndindex(*batch):
+    sizes_left = [n for axis, n in enumerate(sizes) if axis not in collapsed]
+    result = np.empty((*batch, *sizes_left), data.dtype)
+    for position in np.ndindex(*batch):
         first = [0] * data.ndim
-        for axis, start in zip(axes, starts[place], strict=True):
+        for axis, start in zip(axes, starts[position], strict=True):
             first[axis] = int(np.clip(start, 0, data.shape[axis] - sizes[axis]))
-        made[place] = data[tuple(slice(f, f + n) for f, n in zip(first, sizes, strict=True))].reshape(kept)
-    others = [axis for axis in range(made.ndim) if axis not in offsets]
-    order = dict(zip([*others, *offsets], range(made.ndim), strict=True))
-    return [made.transpose([order[axis] for axis in range(made.ndim)])]
+        result[position] = data[tuple(slice(f, f + n) for f, n in zip(first, sizes, strict=True))].reshape(sizes_left)
+    others = [axis for axis in range(result.ndim) if axis not in offsets]
+    order = dict(zip([*others, *offsets], range(result.ndim), strict=True))
+    return [result.transpose([order[axis] for axis in range(result.ndim)])]
 
 
 @STABLEHLO_SCATTER.host_kernel
 def host_scatter(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    made, updates = given(inputs[0]).copy(), given(inputs[2])
+    result, updates = data_of(inputs[0]).copy(), data_of(inputs[2])
     function = _function(options)
-    starts = _index_vectors(given(inputs[1]), int(options["index_vector_dim"]))
+    starts = _index_vectors(data_of(inputs[1]), int(options["index_vector_dim"]))
     windows, inserted = _numbers(options, "update_window_dims"), _numbers(options, "inserted_window_dims")
     axes = _numbers(options, "scatter_dims_to_operand_dims")
     scattered = [axis for axis in range(updates.ndim) if axis not in windows]
-    inside = [axis for axis in range(made.ndim) if axis not in inserted]
-    for place in itertools.product(*map(range, updates.shape)):
-        index = [0] * made.ndim
-        for axis, start in zip(axes, starts[tuple(place[a] for a in scattered)], strict=True):
+    inside = [axis for axis in range(result.ndim) if axis not in inserted]
+    for position in itertools.product(*map(range, updates.shape)):
+        index = [0] * result.ndim
+        for axis, start in zip(axes, starts[tuple(position[a] for a in scattered)], strict=True):
             index[axis] += int(start)
         for axis, window in zip(inside, windows, strict=True):
-            index[axis] += place[window]
-        if all(0 <= i < n for i, n in zip(index, made.shape, strict=True)):
-            made[tuple(index)] = function(made[tuple(index)], updates[place])
-    return [made]
+            index[axis] += position[window]
+        if all(0 <= i < n for i, n in zip(index, result.shape, strict=True)):
+            result[tuple(index)] = function(result[tuple(index)], updates[position])
+    return [result]

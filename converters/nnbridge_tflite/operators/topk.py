@@ -10,7 +10,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.delegate import NUMBERS, NUMBERS_HALF, Condition, constant, first_type, mapped, type_in
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import FLOATS, Lowerer
 
 _EXTREME = mapped(
@@ -57,7 +57,7 @@ def arg_extreme(to: Lowerer) -> None:
 def _host_extreme(function: Callable[..., Array], declared: TfliteOperator) -> None:
     @declared.host_kernel
     def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-        return [function(given(inputs[0]), axis=integers(inputs[1])[0])]
+        return [function(data_of(inputs[0]), axis=integers(inputs[1])[0])]
 
 
 _host_extreme(np.argmax, ARG_MAX)
@@ -66,21 +66,21 @@ _host_extreme(np.argmin, ARG_MIN)
 
 @TOPK_V2.lowering()
 def top_k(to: Lowerer) -> None:
-    """TOPK_V2; of equal numbers NNAPI takes the last first, TFLite the first, which shows where there are few numbers."""
+    """TOPK_V2; of equal numbers NNAPI returns the last first, TFLite the first, which shows where there are few numbers."""
     to.require(to.input(0).type in FLOATS or not to.free, "floats", to.declared(0))
     to.emit_all(OperationCode.TOPK_V2, (to.input(0), to.scalar(to.integer(1))), to.outputs)
 
 
 @TOPK_V2.host_kernel
 def host_top_k(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, count = given(inputs[0]), integers(inputs[1])[0]
+    data, count = data_of(inputs[0]), integers(inputs[1])[0]
     order = np.argsort(-data.astype(np.float64), axis=-1, kind="stable")[..., :count]
     return [np.take_along_axis(data, order, -1), order.astype(np.int32)]
 
 
 @UNIQUE.host_kernel
 def host_unique(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    values, first, inverse = np.unique(given(inputs[0]).reshape(-1), return_index=True, return_inverse=True)
+    values, first, inverse = np.unique(data_of(inputs[0]).reshape(-1), return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
@@ -89,4 +89,4 @@ def host_unique(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
 
 @BUCKETIZE.host_kernel
 def host_bucketize(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    return [np.searchsorted(np.asarray(options["boundaries"], np.float32), given(inputs[0]), "right").astype(np.int32)]
+    return [np.searchsorted(np.asarray(options["boundaries"], np.float32), data_of(inputs[0]), "right").astype(np.int32)]

@@ -11,7 +11,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, given
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.passes.conversion import Conversion
 from nnbridge_tflite.passes.states import Key
 from nnbridge_tflite.read.graph import Operator
@@ -103,9 +103,9 @@ def _key(c: Conversion, operator: Operator) -> Key | None:
 
 def _refused(c: Conversion, operator: Operator, reason: Reason) -> Mapped:
     """An operation that the host refuses when it runs; handles are none of its operands."""
-    given = tuple(c.values.value(i) for i in operator.inputs if not c.is_handle(i))
+    data_of = tuple(c.values.value(i) for i in operator.inputs if not c.is_handle(i))
     out = c.values.fresh_output(operator.outputs[0])
-    c.emit_host(operator, given, [out])
+    c.emit_host(operator, data_of, [out])
     c.values.commit(operator.outputs[0], out)
     return Mapped(operator.index, operator.name, MappingKind.HOST, (reason,))
 
@@ -175,8 +175,8 @@ def hashtable_size(c: Conversion, operator: Operator) -> Mapped:
 def host_table_values(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     if len(inputs) != 4:
         raise ValueError("a table of numbers; nnbridge's host holds no strings")
-    keys, values, query, default = (given(tensor) for tensor in inputs)
+    keys, values, query, default = (data_of(tensor) for tensor in inputs)
     order = np.argsort(keys, kind="stable")
-    places = np.searchsorted(keys, query, sorter=order).clip(0, keys.size - 1)
-    chosen = order[places]
+    positions = np.searchsorted(keys, query, sorter=order).clip(0, keys.size - 1)
+    chosen = order[positions]
     return [np.where(keys[chosen] == query, values[chosen], default.reshape(-1)[0])]

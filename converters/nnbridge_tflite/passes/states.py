@@ -20,7 +20,7 @@ class Variables:
 
     def __init__(self, outer: Variables | None = None) -> None:
         self.starts: dict[Key, Value] = {}
-        """What the subgraph takes: variables that it reads before it assigns them."""
+        """What the subgraph starts with: variables that it reads before it assigns them."""
         self.now: dict[Key, Value] = {}
         self.changed: dict[Key, None] = {}
         """What the subgraph assigns, in order."""
@@ -41,7 +41,7 @@ class Variables:
         return self.now[key]
 
     def start(self, key: Key) -> Value:
-        """What the subgraph takes for a variable."""
+        """What the subgraph starts with for a variable."""
         if key not in self.starts:
             outside = self.firsts.get(key) if self._outer is None else self._outer.held(key)
             assert outside is not None

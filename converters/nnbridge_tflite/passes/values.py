@@ -50,19 +50,19 @@ class TensorValues:
         self._written = written
         self.variables = Variables() if variables is None else variables
         self._subgraph = subgraph
-        self._kept: frozenset[int] = frozenset()
+        self._states: frozenset[int] = frozenset()
         self._inputs: frozenset[int] = frozenset()
         self._values: dict[int, Value] = {}
         self._constants: dict[int, Array | None] = {}
 
     @classmethod
     def of_arrays(
-        cls, tensors: Sequence[Tensor], arrays: Mapping[int, Array], draft: Draft, kept: Iterable[int] = ()
+        cls, tensors: Sequence[Tensor], arrays: Mapping[int, Array], draft: Draft, states: Iterable[int] = ()
     ) -> TensorValues:
         """Tensors without a file: those with an array are constants, the others are written; ``kept`` are states."""
         values = cls(None, tensors, frozenset(range(len(tensors))) - set(arrays), draft)
         values._constants.update(arrays)
-        values._kept = frozenset(kept)
+        values._states = frozenset(states)
         return values
 
     # -- constants --------------------------------------------------------------------------------------------------
@@ -102,10 +102,10 @@ class TensorValues:
         self._values[index] = value
 
     def is_state(self, index: int) -> bool:
-        """True for a variable tensor: it starts at zero and keeps its value from run to run."""
+        """True for a variable tensor: it starts at zero and holds its value from run to run."""
         tensor = self.tensors[index]
         listed = tensor.is_variable and tensor.data is None and tensor.elements > 0 and tensor.type.dtype is not None
-        return index in self._kept or (listed and index not in self._written and index not in self._inputs)
+        return index in self._states or (listed and index not in self._written and index not in self._inputs)
 
     def _state(self, tensor: Tensor) -> Value:
         """A variable tensor's present value; before the first run it is zero."""
@@ -146,7 +146,7 @@ class TensorValues:
         self.variables.assign((self._subgraph, index), value)
 
     def make_inputs(self, indexes: Sequence[int]) -> None:
-        """Tensors that the caller gives, whatever the file holds for them."""
+        """Tensors that the caller passes, whatever the file holds for them."""
         self._inputs = frozenset(indexes)
         for i in indexes:
             self._constants[i] = None
@@ -161,7 +161,7 @@ class TensorValues:
 
     def _made(self, tensor: Tensor) -> Value:
         value = self._declared(tensor)
-        if self.is_state(tensor.index) and tensor.index not in self._kept:
+        if self.is_state(tensor.index) and tensor.index not in self._states:
             return self._state(tensor)
         array = self.constant(tensor.index)
         if array is None and tensor.type.dtype is None and tensor.data is not None and self.file is not None:

@@ -176,14 +176,14 @@ class Decoder:
         length = self._length(target, 4)
         self._spend(length)
         offsets = struct.unpack_from(f"<{length}I", self._data, target + 4)
-        made = []
+        found = []
         for i, offset in enumerate(offsets):
             try:
-                made.append(decode(target + 4 + 4 * i + offset))
+                found.append(decode(target + 4 + 4 * i + offset))
             except Malformed as error:
                 error.path.insert(0, f"[{i}]")
                 raise
-        self._vectors[field, target] = tuple(made)
+        self._vectors[field, target] = tuple(found)
         return self._vectors[field, target]
 
     def _length(self, target: int, size: int) -> int:

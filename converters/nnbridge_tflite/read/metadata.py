@@ -24,7 +24,7 @@ from nnbridge_tflite.read.schema import Field, Kind
 NAME, IDENTIFIER = "TFLITE_METADATA", b"M001"
 MAX_LABELS_BYTES = 1 << 20
 MAX_VALUES = 100_000
-"""Values in metadata, where tables that several places share count at each."""
+"""Values in metadata, where a table that is shared counts each time."""
 
 
 def _strings(*names: str) -> list[Field]:

@@ -24,7 +24,7 @@ MAX_TENSOR_BYTES = 2**32 - 1
 MAX_OPERANDS = 100_000
 """Inputs or outputs of one operator."""
 MAX_EXPANDED = 2_000_000
-"""Numbers that are copied out of vectors, where tables and vectors that several places share count at each."""
+"""Numbers that are copied out of vectors, where a table or vector that is shared counts each time."""
 ENTRY = 8
 """What each tensor and operator counts beside its vectors."""
 

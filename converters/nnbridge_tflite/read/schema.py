@@ -1,6 +1,6 @@
 """The TFLite schema, worked out from the ``tflite`` package's accessor classes.
 
-Each accessor is called once on a recording table: the calls that it makes tell the field's slot, kind, element type,
+Each accessor is called once on a recording table: its calls state the field's slot, kind, element type,
 default and, for sub-tables, their class. Nothing of the schema is written down here but which enumeration names the members
 of a union, so a newer ``tflite`` package brings newer fields and options along.
 """
@@ -109,14 +109,14 @@ def fields(table: str) -> tuple[Field, ...]:
 
 def _field(cls: type, accessor: str) -> Field:
     indexed = getattr(cls, accessor).__code__.co_argcount == 2
-    record, made = _ask(cls, accessor, indexed, present=True)
+    record, accessed = _ask(cls, accessor, indexed, present=True)
     name = _snake(accessor)
     if record.union:
         return Field(name, record.slot, Kind.UNION, target=UNION_ENUMS[name])
     if record.string:
         return Field(name, record.slot, Kind.STRINGS if record.vector else Kind.STRING)
     if record.flags is None:
-        return Field(name, record.slot, Kind.TABLES if record.vector else Kind.TABLE, target=type(made).__name__)
+        return Field(name, record.slot, Kind.TABLES if record.vector else Kind.TABLE, target=type(accessed).__name__)
     flags = record.flags
     letter = "?" if flags is number_types.BoolFlags else flags.packer_type.format.lstrip("<")
     if record.vector:

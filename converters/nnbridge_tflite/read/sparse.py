@@ -39,10 +39,10 @@ def dense(tensor: Tensor, raw: memoryview, bytes_at: Callable[[Span], memoryview
     values = np.frombuffer(raw, dtype)
     _require(tensor, len(values) == len(coordinates), f"{len(coordinates)} stored values", len(values))
     array = np.zeros(tensor.shape, dtype)
-    place = _places(tensor.shape, order, blocks, coordinates, sizes)
-    inside = all((at >= 0).all() and (at < size).all() for at, size in zip(place, tensor.shape, strict=True))
+    position = _dense_coordinates(tensor.shape, order, blocks, coordinates, sizes)
+    inside = all((at >= 0).all() and (at < size).all() for at, size in zip(position, tensor.shape, strict=True))
     _require(tensor, inside, f"coordinates inside {list(tensor.shape)}", "others")
-    array[place] = values
+    array[position] = values
     return array
 
 
@@ -72,17 +72,17 @@ def _vector(table: Any, bytes_at: Callable[[Span], memoryview]) -> Indexes:
     return np.asarray(values, np.int64)
 
 
-def _places(
+def _dense_coordinates(
     shape: Sequence[int], order: Sequence[int], blocks: Sequence[int], coordinates: Indexes, sizes: Sequence[int]
 ) -> tuple[Indexes, ...]:
     """The coordinates in the dense tensor: block times block size, plus the place inside the block."""
     rank = len(shape)
     level_of = {dimension: level for level, dimension in enumerate(order)}
-    places = [coordinates[:, level_of[d]] for d in range(rank)]
+    coordinates_of = [coordinates[:, level_of[d]] for d in range(rank)]
     for b, dimension in enumerate(blocks):
         level = level_of[rank + b]
-        places[dimension] = places[dimension] * sizes[level] + coordinates[:, level]
-    return tuple(places)
+        coordinates_of[dimension] = coordinates_of[dimension] * sizes[level] + coordinates[:, level]
+    return tuple(coordinates_of)
 
 
 def _require(tensor: Tensor, condition: object, rule: str, found: object) -> None:
