@@ -8,15 +8,18 @@ The first lowerings of an operator are what Android's TFLite delegate does, wher
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.converters.draft import Step, Unmappable, Value
-from nnbridge.converters.lowerer import FLOATS, QUANT8, LowererBase
+from nnbridge.converters.draft import Step, Unmappable
+from nnbridge.converters.draft import Value as Value
+from nnbridge.converters.lowerer import FLOATS as FLOATS
+from nnbridge.converters.lowerer import QUANT8 as QUANT8
+from nnbridge.converters.lowerer import LowererBase
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Reason
 from nnbridge.model import Array, Source
@@ -25,8 +28,6 @@ from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.codes import PARAMETERS, builtin_code, options_value
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import Operator, Tensor
-
-__all__ = ["BOOL8", "FLOAT32", "FLOATS", "INT32", "MAX_SLICES", "QUANT8", "FloatLowerer", "Lowerer", "Value", "real_numbers"]
 
 INT32 = OperandCode.TENSOR_INT32
 FLOAT32 = OperandCode.TENSOR_FLOAT32
@@ -220,23 +221,79 @@ def real_numbers(value: Value) -> npt.NDArray[np.float32]:
 
 
 class FloatLowerer(Lowerer):
-    """For 16-bit activations, which NNAPI computes nothing with: the operator runs on float32 between two host conversions."""
+    """Quantised operands as float32, quantised outputs from float32: for what NNAPI computes on floats alone."""
 
     def __init__(
         self, definition: TfliteOperator | None, operator: Operator, values: TensorValues, mapping: str, **more: Any
     ) -> None:
         super().__init__(definition, operator, values, mapping, **more)
         self._quantised = self.outputs
+        self._floats: dict[int, Value] = {}
         self.outputs = [
-            Value(FLOAT32, value.dims) if values.tensors[index].quantisation.scales else value
+            Value(FLOAT32, value.dims) if self.is_quantised(values.tensors[index], value) else value
             for index, value in zip(operator.outputs, self._quantised, strict=True)
         ]
 
     def input(self, i: int = 0) -> Value:
         """Input ``i`` as float32 if it is quantised."""
         tensor, value = self.declared(i), super().input(i)
-        if not tensor.quantisation.scales:
+        if not self.is_quantised(tensor, value):
             return value
+        if i not in self._floats:
+            self._floats[i] = self.as_float(tensor, value)
+        return self._floats[i]
+
+    def quantise_outputs(self) -> None:
+        """Write the quantised outputs, when the operator's operations are emitted."""
+        for index, computed, value in zip(self.operator.outputs, self.outputs, self._quantised, strict=True):
+            if computed is not value:
+                self.from_float(self.values.tensors[index], computed, value)
+        self.outputs = self._quantised
+
+    def is_quantised(self, tensor: Tensor, value: Value) -> bool:
+        """True for operands that become floats."""
+        return value.type in QUANT8
+
+    def as_float(self, tensor: Tensor, value: Value) -> Value:
+        """A quantised operand as float32."""
+        return self.dequantised(value)
+
+    def from_float(self, tensor: Tensor, computed: Value, out: Value) -> None:
+        """Write a quantised output."""
+        self.emit(OperationCode.QUANTIZE, computed, out=out)
+
+
+def through_float(*definitions: TfliteOperator) -> None:
+    """Declare that the first lowering of operators, applied to float32, serves 8-bit tensors that NNAPI's operation does not."""
+    for definition in definitions:
+        lower = definition.lowerings[0].lower
+
+        def lowered(to: Lowerer, lower: Callable[[Lowerer], None] = lower) -> None:
+            rule = "an operator of the numbers that integers stand for"
+            to.require(to.definition is not None and not to.definition.as_stored, rule, to.name)
+            to.require(to.input().type in QUANT8 and to.out.type in QUANT8, "8-bit tensors", to.declared())
+            inner = FloatLowerer(to.definition, to.operator, to.values, to.mapping, free=to.free, source=to.source)
+            lower(inner)
+            inner.quantise_outputs()
+            to.outputs = inner.outputs
+
+        definition.lowering(wide=True)(lowered)
+
+
+class HostFloatLowerer(FloatLowerer):
+    """For 16-bit activations, which NNAPI computes nothing with: the operator runs on float32 between two host conversions."""
+
+    def is_quantised(self, tensor: Tensor, value: Value) -> bool:
+        """True for integers of any width that stand for real numbers."""
+        return bool(tensor.quantisation.scales)
+
+    def carry(self, i: int, value: Value) -> Value:
+        """States of integers are not stored as floats."""
+        self.require(not self.is_state(i), "float states", self.declared(i))
+        return value
+
+    def as_float(self, tensor: Tensor, value: Value) -> Value:
+        """A constant converted now, another operand by DEQUANTIZE on the host."""
         array = self.values.constant(tensor.index)
         if array is None:
             return self._convert("DEQUANTIZE", value, Value(FLOAT32, value.dims), tensor)
@@ -249,18 +306,10 @@ class FloatLowerer(Lowerer):
         centred = array.astype(np.float64) - tensor.quantisation.zero_point
         return Value(FLOAT32, value.dims, name=tensor.name, data=(centred * scales).astype(np.float32).reshape(value.dims))
 
-    def carry(self, i: int, value: Value) -> Value:
-        """States of integers are not stored as floats."""
-        self.require(not self.is_state(i), "float states", self.declared(i))
-        return value
-
-    def quantise_outputs(self) -> None:
-        """Write the quantised outputs, when the operator's operations are emitted."""
-        for index, computed, value in zip(self.operator.outputs, self.outputs, self._quantised, strict=True):
-            if computed is not value:
-                value.dims = computed.dims
-                self._convert("QUANTIZE", computed, value, self.values.tensors[index])
-        self.outputs = self._quantised
+    def from_float(self, tensor: Tensor, computed: Value, out: Value) -> None:
+        """Write a quantised output by QUANTIZE on the host."""
+        out.dims = computed.dims
+        self._convert("QUANTIZE", computed, out, tensor)
 
     def _convert(self, name: str, value: Value, out: Value, tensor: Tensor) -> Value:
         """A conversion on the host; its options hold the parameters where the operand's type cannot have them."""

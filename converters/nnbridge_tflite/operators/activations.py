@@ -13,7 +13,7 @@ from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
-from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value
+from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
 
 _RELU = mapped(2, 1, FLOAT_QUANT8)
@@ -75,6 +75,10 @@ LOG_SOFTMAX = TfliteOperator(
 )
 
 
+ELU.lowering()(lambda to: to.finish(OperationCode.ELU, to.input(), to.float_scalar(1.0, to.input())))
+through_float(ELU, LOG_SOFTMAX)
+
+
 @HARD_SWISH.lowering()
 def hard_swish_in_parts(to: Lowerer) -> None:
     """Below feature level 4, as the delegate does it: x/2 · relu1(x/3) + x/2, each part with parameters of its own."""
@@ -112,20 +116,6 @@ def relu_0_to_1(to: Lowerer) -> None:
     value = to.input(0)
     to.require(value.type in FLOATS, "floats", to.declared(0))
     to.finish(OperationCode.MINIMUM, to.emit(OperationCode.RELU, value), to.fill(1.0, value))
-
-
-@ELU.lowering()
-def elu(to: Lowerer) -> None:
-    """ELU with alpha 1."""
-    to.finish(OperationCode.ELU, to.input(0), to.float_scalar(1.0, to.input(0)))
-
-
-@ELU.lowering(wide=True)
-def elu_through_float(to: Lowerer) -> None:
-    """8-bit ELU by float32."""
-    to.require(to.input(0).type in QUANT8, "an 8-bit tensor", to.declared(0))
-    real = to.dequantised(to.input(0))
-    to.finish_quantised(to.emit(OperationCode.ELU, real, to.float_scalar(1.0, real)))
 
 
 @GELU.lowering(wide=True)
@@ -197,14 +187,6 @@ def softmax_flattened(to: Lowerer) -> None:
     flat = to.reshaped(data, (-1 if data.rank == 1 else math.prod(data.dims[:-1]), data.dims[-1]))
     soft = to.emit(OperationCode.SOFTMAX, flat, _beta(to), out=to.out.like(dims=flat.dims))
     to.reshaped(soft, data.dims, out=to.out)
-
-
-@LOG_SOFTMAX.lowering(wide=True)
-def log_softmax_through_float(to: Lowerer) -> None:
-    """8-bit LOG_SOFTMAX by float32."""
-    to.require(to.input(0).type in QUANT8, "an 8-bit tensor", to.declared(0))
-    real = to.dequantised(to.input(0))
-    to.finish_quantised(to.emit(OperationCode.LOG_SOFTMAX, real, to.float_scalar(1.0, real), to.scalar(-1)))
 
 
 @SOFTMAX.host_kernel

@@ -29,7 +29,7 @@ from nnbridge_tflite.delegate import (
 )
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
-from nnbridge_tflite.lowerer import FLOAT32, FLOATS, INT32, QUANT8, Lowerer, Value
+from nnbridge_tflite.lowerer import FLOATS, INT32, QUANT8, Lowerer, through_float
 from nnbridge_tflite.operators.elementwise import host_as_stored
 
 SIGNED = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
@@ -94,14 +94,7 @@ def arithmetic(to: Lowerer) -> None:
     to.finish_fused(OperationCode[to.name], to.input(0), to.input(1))
 
 
-@DIV.lowering(wide=True)
-def division_through_float(to: Lowerer) -> None:
-    """An 8-bit division that NNAPI does not have."""
-    to.require(to.input(0).type in QUANT8 and to.out.type in QUANT8, "8-bit tensors", to.declared(0))
-    quotient = Value(FLOAT32, to.out.dims)
-    fused = to.scalar(to.option("fused_activation_function"))
-    to.emit(OperationCode.DIV, to.dequantised(to.input(0)), to.dequantised(to.input(1)), fused, out=quotient)
-    to.finish_quantised(quotient)
+through_float(DIV, MAXIMUM, MINIMUM, POW)
 
 
 @DIV.host_kernel
@@ -113,15 +106,6 @@ def host_divide(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence
             raise ZeroDivisionError("division by zero")
         return [stored(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)), outputs[0])]
     return [stored(activated(a / b, options), outputs[0])]
-
-
-@lowers(MAXIMUM, MINIMUM, POW, wide=True)
-def binary_through_float(to: Lowerer) -> None:
-    """8-bit tensors with parameters of their own go by float32."""
-    to.require(to.input(0).type in QUANT8 and to.out.type in QUANT8, "8-bit tensors", to.declared(0))
-    to.finish_quantised(
-        to.emit(OperationCode[to.name], to.dequantised(to.input(0)), to.dequantised(to.input(1)), dims=to.out.dims)
-    )
 
 
 @SQUARED_DIFFERENCE.lowering()

@@ -14,7 +14,7 @@ from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.delegate import FLOAT, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, real, stored
-from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
+from nnbridge_tflite.lowerer import FLOATS, Lowerer, through_float
 
 Function = Callable[[Array], Array]
 
@@ -43,21 +43,9 @@ def unary(name: str, summary: str, function: Function | None, code: OperationCod
     if function is not None:
         declared.host_kernel((host_as_stored if declared.as_stored else host_unary)(function))
     if code is not None:
-        _lower_unary(declared, code)
+        declared.lowering()(lambda to: to.finish(code, to.input()))
+        through_float(declared)
     return declared
-
-
-def _lower_unary(declared: TfliteOperator, code: OperationCode) -> None:
-    @declared.lowering()
-    def same(to: Lowerer) -> None:
-        to.finish(code, to.input())
-
-    @declared.lowering(wide=True)
-    def through_float(to: Lowerer) -> None:
-        """8-bit tensors whose parameters NNAPI's operation cannot have, or that it does not support at all."""
-        to.require(not declared.as_stored, "an operator of the numbers that integers stand for", to.name)
-        to.require(to.input().type in QUANT8 and to.out.type in QUANT8, "an 8-bit tensor", to.declared())
-        to.finish_quantised(to.emit(code, to.dequantised(to.input())))
 
 
 _MATH = mapped(1, 3, FLOAT)

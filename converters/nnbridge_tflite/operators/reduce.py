@@ -15,7 +15,7 @@ from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
 from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, integers, quantised, real, stored
-from nnbridge_tflite.lowerer import FLOAT32, QUANT8, Lowerer, Value
+from nnbridge_tflite.lowerer import FLOAT32, QUANT8, Lowerer, Value, through_float
 
 
 def _reduction(
@@ -29,14 +29,7 @@ def _reduction(
         to.finish(code, to.input(), to.vector(_axes(to)), to.flag(to.option("keep_dims")))
 
     if code not in (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY):
-
-        @declared.lowering(wide=True)
-        def through_float(to: Lowerer) -> None:
-            """8-bit reductions by float32."""
-            to.require(to.input().type in QUANT8, "an 8-bit tensor", to.declared())
-            axes, keep = _axes(to), to.flag(to.option("keep_dims"))
-            real = to.dequantised(to.input())
-            to.finish_quantised(to.emit(code, real, to.vector(axes), keep, dims=_reduced(to, axes) or (1,)))
+        through_float(declared)
 
     @declared.host_kernel
     def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:

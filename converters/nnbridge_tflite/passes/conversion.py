@@ -20,7 +20,7 @@ from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.delegate import Node, refusal
 from nnbridge_tflite.host.codes import STATES, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options
-from nnbridge_tflite.lowerer import FloatLowerer, Lowerer
+from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
 from nnbridge_tflite.passes.folding import fold
 from nnbridge_tflite.passes.shape_inference import infer_dims
 from nnbridge_tflite.passes.states import Key, Variables
@@ -201,7 +201,7 @@ class Conversion:
             # As the delegate does it where the delegate would, more freely where that is allowed.
             ways = () if lowering.wide or refused is not None else (MappingKind.DELEGATE,)
             for mapping in (*ways, MappingKind.WIDE) if wide else ways:
-                tried = self._try(declared, lowering, operator, mapping, through_float=sixteen and mapping == MappingKind.WIDE)
+                tried = self._try(declared, lowering, operator, mapping, through_host=sixteen and mapping == MappingKind.WIDE)
                 if not isinstance(tried, Reason):
                     return Mapped(operator.index, operator.name, tried, tuple(reasons))
                 if tried not in reasons:
@@ -220,23 +220,17 @@ class Conversion:
         return any(t.type.name == "INT16" and t.quantisation.scales for t in found)
 
     def _try(
-        self,
-        declared: TfliteOperator | None,
-        lowering: Lowering,
-        operator: Operator,
-        mapping: MappingKind,
-        *,
-        through_float: bool,
+        self, declared: TfliteOperator | None, lowering: Lowering, operator: Operator, mapping: MappingKind, *, through_host: bool
     ) -> Reason | str:
         """Lower an operator in one way: the mapping, or why it does not apply, with nothing left behind."""
         steps = len(self.draft.steps)
         free = self.context.options.mapping == MappingKind.WIDE
         try:
-            lowerer = (FloatLowerer if through_float else Lowerer)(
+            lowerer = (HostFloatLowerer if through_host else Lowerer)(
                 declared, operator, self.values, mapping, free=free, source=self.source(operator)
             )
             lowering.lower(lowerer)
-            if isinstance(lowerer, FloatLowerer):
+            if isinstance(lowerer, HostFloatLowerer):
                 lowerer.quantise_outputs()
         except Unmappable as error:
             del self.draft.steps[steps:]

@@ -26,33 +26,17 @@ class ElementType:
     """Bits of an element in the file."""
 
 
-def _element(code: int, name: str, letters: str | None) -> ElementType:
-    dtype = None if letters is None else np.dtype(letters)
+_TYPES = """FLOAT32 f4, FLOAT16 f2, INT32 i4, UINT8 u1, INT64 i8, STRING, BOOL ?, INT16 i2, COMPLEX64 c8, INT8 i1, FLOAT64 f8,
+COMPLEX128 c16, UINT64 u8, RESOURCE, VARIANT, UINT32 u4, UINT16 u2, INT4 i1, BFLOAT16 u2"""
+
+
+def _element(code: int, listed: str) -> ElementType:
+    name, *letters = listed.split()
+    dtype = np.dtype(letters[0]) if letters else None
     return ElementType(code, name, dtype, 4 if name == "INT4" else 0 if dtype is None else dtype.itemsize * 8)
 
 
-_LISTED = (
-    ("FLOAT32", "f4"),
-    ("FLOAT16", "f2"),
-    ("INT32", "i4"),
-    ("UINT8", "u1"),
-    ("INT64", "i8"),
-    ("STRING", None),
-    ("BOOL", "?"),
-    ("INT16", "i2"),
-    ("COMPLEX64", "c8"),
-    ("INT8", "i1"),
-    ("FLOAT64", "f8"),
-    ("COMPLEX128", "c16"),
-    ("UINT64", "u8"),
-    ("RESOURCE", None),
-    ("VARIANT", None),
-    ("UINT32", "u4"),
-    ("UINT16", "u2"),
-    ("INT4", "i1"),
-    ("BFLOAT16", "u2"),
-)
-ELEMENT_TYPES: Mapping[int, ElementType] = {i: _element(i, *listed) for i, listed in enumerate(_LISTED)}
+ELEMENT_TYPES: Mapping[int, ElementType] = {code: _element(code, listed) for code, listed in enumerate(_TYPES.split(","))}
 """TensorType code → facts."""
 
 _BY_DTYPE = {e.dtype: e for e in reversed(list(ELEMENT_TYPES.values())) if e.dtype is not None}
