@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import mbqm
 from nnbridge.types import OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
@@ -140,7 +141,7 @@ def weights(to: Lowerer, i: int, data: Value) -> Value:
     to.require_known(filter, "constant weights for float activations")
     if not to.free:
         return _dequantised_at_run(to, filter)
-    to.mapping = "wide"
+    to.mapping = MappingKind.WIDE
     to.draft.spend(math.prod(filter.dims))
     return Value(FLOAT32, filter.dims, name=filter.name, data=real_numbers(filter))
 

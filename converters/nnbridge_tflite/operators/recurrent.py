@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
@@ -170,9 +171,9 @@ def _state(to: Lowerer, i: int) -> Value:
 
 def _states(to: Lowerer, *indexes: int) -> list[Value]:
     """New states, as outputs of an operation that need not have them: none if nothing reads them."""
-    if not any(map(to.is_state, indexes)) or (to.mapping == "delegate" and not to.free):
+    if not any(map(to.is_state, indexes)) or (to.mapping == MappingKind.DELEGATE and not to.free):
         return []
-    to.require(to.mapping != "delegate", "no state carried from run to run", to.declared(indexes[0]))
+    to.require(to.mapping != MappingKind.DELEGATE, "no state carried from run to run", to.declared(indexes[0]))
     return [_state(to, i) for i in indexes]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
@@ -109,7 +110,7 @@ def mean(to: Lowerer) -> None:
     """MEAN; its flag is an INT32."""
     data, axes = to.input(0), _axes(to)
     keep = to.scalar(bool(to.option("keep_dims")))
-    truncates = data.type in QUANT8 and to.mapping != "delegate"
+    truncates = data.type in QUANT8 and to.mapping != MappingKind.DELEGATE
     to.require(not truncates, "a float mean (NNAPI's 8-bit mean truncates, TFLite's rounds)", to.declared(0))
     same = data.type not in QUANT8 or (data.scale, data.zero_point) == (to.out.scale, to.out.zero_point)
     to.require(same or not to.free, "one scale and zero point for input and output", [data.scale, to.out.scale])

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option, lowers
 from nnbridge.converters.folding import Folding, elements_of_shape
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.delegate import (
@@ -215,7 +216,7 @@ MATRIX_SET_DIAG = TfliteOperator("MATRIX_SET_DIAG", "Matrices with other diagona
 def reshape(to: Lowerer) -> None:
     """RESHAPE; the shape comes from the second input or, in old files, from the options."""
     if to.has(1) and to.values.constant(to.operator.inputs[1]) is None:
-        to.require(to.mapping != "delegate", "a constant shape", "a computed one")
+        to.require(to.mapping != MappingKind.DELEGATE, "a constant shape", "a computed one")
         to.finish(OperationCode.RESHAPE, to.input(0), to.input(1))
         return
     to.reshaped(to.input(0), _new_shape(to), out=to.out)
