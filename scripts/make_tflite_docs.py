@@ -19,9 +19,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY, TfliteOperator
-from nnbridge_tflite.delegate import DelegateRule
 from nnbridge_tflite.host.running import computable
 from nnbridge_tflite.read.schema import builtin_names
+from nnbridge_tflite.rules import DelegateRule
 from tests.tflite.agreement import differences
 from tests.tflite.cases import Case, cases
 

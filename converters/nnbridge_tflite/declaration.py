@@ -15,8 +15,8 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel
 from nnbridge.types import FuseCode
-from nnbridge_tflite.delegate import DelegateRule, Node, Shape
 from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.rules import DelegateRule, Node, Shape
 
 if TYPE_CHECKING:
     from nnbridge_tflite.passes.conversion import Conversion

@@ -16,11 +16,11 @@ from nnbridge.errors import ConversionError
 from nnbridge.loading import inspect, load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge_tflite.declaration import REGISTRY
-from nnbridge_tflite.delegate import DelegateRule
 from nnbridge_tflite.host import HOST
 from nnbridge_tflite.read.metadata import NAME, metadata
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.read.schema import builtin_names
+from nnbridge_tflite.rules import DelegateRule
 from tests.conftest import MODELS
 from tests.tflite.cases import cases
 from tests.tflite.files import TfliteBuilder

@@ -10,11 +10,11 @@ import numpy as np
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
 
 _RELU = mapped(2, 1, FLOAT_QUANT8)
 RELU = unary("RELU", "max(x, 0)", lambda a: np.maximum(a, 0), OperationCode.RELU, delegate=_RELU)

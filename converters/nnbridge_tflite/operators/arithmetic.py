@@ -15,7 +15,11 @@ from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
-from nnbridge_tflite.delegate import (
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, real, stored
+from nnbridge_tflite.host.sixteen_bits import centred, clamped
+from nnbridge_tflite.lowerer import FLOATS, INT32, QUANT8, Lowerer, through_float
+from nnbridge_tflite.operators.elementwise import host_as_stored
+from nnbridge_tflite.rules import (
     FLOAT,
     NUMBERS,
     RANK_4,
@@ -27,10 +31,6 @@ from nnbridge_tflite.delegate import (
     mapped,
     no_activation,
 )
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, real, stored
-from nnbridge_tflite.host.sixteen_bits import centred, clamped
-from nnbridge_tflite.lowerer import FLOATS, INT32, QUANT8, Lowerer, through_float
-from nnbridge_tflite.operators.elementwise import host_as_stored
 
 SIGNED = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
 

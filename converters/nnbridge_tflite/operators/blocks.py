@@ -10,9 +10,9 @@ import numpy as np
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT_QUANT8, constant, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.rules import FLOAT_QUANT8, constant, mapped
 
 _BLOCK = (Option("block_size", 0, "pixels along each side of a block"),)
 SPACE_TO_DEPTH = TfliteOperator(

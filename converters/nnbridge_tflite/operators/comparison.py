@@ -10,11 +10,11 @@ from nnbridge.converters.declaration import lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import NUMBERS, Condition, first_type, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.lowerer import BOOL8, Lowerer
 from nnbridge_tflite.operators.arithmetic import binary
 from nnbridge_tflite.operators.elementwise import unary
+from nnbridge_tflite.rules import NUMBERS, Condition, first_type, mapped
 
 _COMPARISON = mapped(2, 3, ("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
 _LOGICAL = mapped(1, 3, ("BOOL",))

@@ -13,10 +13,10 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import mbqm
 from nnbridge.types import OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.delegate import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, bounded, integers, quantised, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, padded, seen, windows
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, INT32, Lowerer, Value, real_numbers
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
 
 DILATIONS = (
     Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),

@@ -12,9 +12,9 @@ from nnbridge.converters.folding import Folding
 from nnbridge.extensions import HostKernel
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
-from nnbridge_tflite.delegate import FLOAT, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, real, stored
 from nnbridge_tflite.lowerer import FLOATS, Lowerer, through_float
+from nnbridge_tflite.rules import FLOAT, mapped
 
 Function = Callable[[Array], Array]
 

@@ -12,9 +12,9 @@ from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.operations.farmhash import fingerprint64
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
-from nnbridge_tflite.delegate import NUMBERS_HALF, Condition, Node, first_type, mapped, type_in
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
 from nnbridge_tflite.lowerer import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, Value
+from nnbridge_tflite.rules import NUMBERS_HALF, Condition, Node, first_type, mapped, type_in
 
 _PICKS = Folding(lambda data, indices: data.size * indices.size, moves_only=True)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from nnbridge.converters.declaration import Option
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator
-from nnbridge_tflite.delegate import NUMBERS_HALF, mapped, no_activation
 from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.rules import NUMBERS_HALF, mapped, no_activation
 
 L2_NORMALIZATION = TfliteOperator(
     "L2_NORMALIZATION",

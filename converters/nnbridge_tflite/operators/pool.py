@@ -11,10 +11,10 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, integers
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.conv import padding, strides
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
 
 
 def _check(node: Node) -> None:

@@ -11,11 +11,11 @@ from nnbridge.converters.folding import Folding
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
-from nnbridge_tflite.delegate import FLOAT_QUANT8, NUMBERS, QUANT8, Condition, Node, first_type, input_in, mapped, output_in
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, data_of, half_away, real, requantised, stored
 from nnbridge_tflite.host.sixteen_bits import require_integers
 from nnbridge_tflite.lowerer import FLOATS, Lowerer
+from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, QUANT8, Condition, Node, first_type, input_in, mapped, output_in
 
 
 def _symmetric_int8(node: Node) -> bool:

@@ -16,13 +16,13 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
-from nnbridge_tflite.delegate import NO_HYBRID, NO_OLD_HYBRID, Condition, Node, mapped, type_in
 from nnbridge_tflite.host import integer_lstm
 from nnbridge_tflite.host.codes import STATES
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, requantised
 from nnbridge_tflite.lowerer import FLOATS, Lowerer, Value
 from nnbridge_tflite.operators.conv import weights
 from nnbridge_tflite.read.graph import Tensor
+from nnbridge_tflite.rules import NO_HYBRID, NO_OLD_HYBRID, Condition, Node, mapped, type_in
 
 LAYER_NORM = range(20, 24)
 """Where TFLite's LSTM has the weights of its layer normalisation, if any."""

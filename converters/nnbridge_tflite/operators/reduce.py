@@ -14,9 +14,9 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, integers, quantised, real, stored
 from nnbridge_tflite.lowerer import FLOAT32, QUANT8, Lowerer, Value, through_float
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
 
 
 def _reduction(

@@ -12,7 +12,9 @@ from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
-from nnbridge_tflite.delegate import (
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
+from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
+from nnbridge_tflite.rules import (
     FLOAT_QUANT8,
     NUMBERS,
     NUMBERS_HALF,
@@ -25,8 +27,6 @@ from nnbridge_tflite.delegate import (
     no_activation,
     type_in,
 )
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
-from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
 
 _MOVES = Folding(moves_only=True)
 

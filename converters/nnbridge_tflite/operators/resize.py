@@ -9,9 +9,9 @@ import numpy as np
 from nnbridge.converters.declaration import lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
-from nnbridge_tflite.delegate import FLOAT_QUANT8, Condition, constant, from_level, input_in, input_rank, mapped
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, constant, from_level, input_in, input_rank, mapped
 
 _CONDITIONS = (
     constant(1, "size"),

@@ -12,9 +12,9 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.delegate import NUMBERS, mapped, type_in
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
 from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.rules import NUMBERS, mapped, type_in
 
 SLICE = TfliteOperator(
     "SLICE",

@@ -17,7 +17,6 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Source
 from nnbridge_tflite.declaration import TfliteOperator, definition_of
-from nnbridge_tflite.delegate import Node, refusal
 from nnbridge_tflite.host.codes import STATES, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options
 from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
@@ -27,6 +26,7 @@ from nnbridge_tflite.passes.states import Key, Variables
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import Operator, Subgraph
 from nnbridge_tflite.read.reader import TfliteFile
+from nnbridge_tflite.rules import Node, refusal
 
 MAX_DEPTH = 16
 """Subgraphs that call each other."""
