@@ -18,10 +18,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nnbridge.extensions import HostOperation
-from nnbridge_tflite.delegate import RULES
-from nnbridge_tflite.host import HOST
-from nnbridge_tflite.schema import builtin_names
+from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY, TfliteOperator
+from nnbridge_tflite.host.running import computable
+from nnbridge_tflite.read.schema import builtin_names
+from nnbridge_tflite.rules import DelegateRule
 from tests.tflite.agreement import differences
 from tests.tflite.cases import Case, cases
 
@@ -40,13 +40,14 @@ ELSEWHERE = {
 HEAD = """# TFLite operators
 
 Under *delegate*: what Android's NNAPI delegate maps, up to which version of the operator and from which feature level on
-(further conditions are in `converters/nnbridge_tflite/delegate.py`; `nnbridge inspect FILE` tells which one a file breaks).
-Under *compared*: element types of single-operator files that were compared with LiteRT's reference kernel, by where they ran:
-`delegate` and `wide` are NNAPI operations under the mapping of that name, `host` the host extension. Largest differences are
-in steps for integers and relative to the range for floats. Made by `scripts/make_tflite_docs.py`.
+(further conditions stand in the operator's declaration in `converters/nnbridge_tflite/operators/`; `nnbridge inspect FILE`
+states which one a file breaks). Under *compared*: element types of single-operator files that were compared with LiteRT's
+reference kernel, by where they ran: `delegate` and `wide` are NNAPI operations under the mapping of that name, `host` the host
+extension. Largest differences are in steps for integers and relative to the range for floats. Inputs with `?` may be omitted,
+`*` is any number of inputs. Made by `scripts/make_tflite_docs.py` from the declarations.
 
-| operator | delegate | compared |
-|---|---|---|
+| operator | what it computes | inputs | delegate | compared |
+|---|---|---|---|---|
 """
 
 
@@ -75,13 +76,19 @@ def document() -> str:
             for type in case.types:
                 key = (type, case.place(type))
                 compared[case.operator][key] = max(_difference(case, type, Path(folder)), compared[case.operator].get(key, 0.0))
-    kernels = {operation.name: operation for operation in HOST.operations.values()}
-    rows = []
-    for name in sorted(builtin_names().values()):
-        rule = RULES.get(name)
-        mapped = "" if rule is None else f"version {rule.version}, level {rule.level}" + _types(rule.types)
-        rows.append(f"| {name} | {mapped} | {_compared(name, compared, kernels)} |")
+    rows = [_row(name, REGISTRY.get(name), compared) for name in sorted(builtin_names().values())]
     return HEAD + "\n".join(rows) + "\n"
+
+
+def _row(name: str, declared: TfliteOperator | None, compared: dict[str, dict[tuple[str, str], float]]) -> str:
+    if declared is None:
+        return f"| {name} | | | | refused when run; it requires {NO_KERNEL} |"
+    rule = declared.delegate
+    inputs = ", ".join(one.name + "?" * one.optional + "*" * one.repeat for one in declared.inputs)
+    # The LSTMs' lists are as long as a page.
+    inputs = inputs if len(declared.inputs) < 10 else f"{len(declared.inputs)}, in NNAPI's order"
+    mapped = f"version {rule.version}, level {rule.level}" + _types(rule.types) if isinstance(rule, DelegateRule) else ""
+    return f"| {name} | {declared.summary.replace('|', '&#124;')} | {inputs} | {mapped} | {_compared(declared, compared)} |"
 
 
 def _types(types: tuple[str, ...] | None) -> str:
@@ -93,14 +100,14 @@ def _difference(case: Case, type: str, folder: Path) -> float:
     return max(found, default=0.0)
 
 
-def _compared(name: str, compared: dict[str, dict[tuple[str, str], float]], kernels: dict[str, HostOperation]) -> str:
-    if name in compared:
-        return ", ".join(f"{type} {place} ({difference:.2g})" for (type, place), difference in compared[name].items())
+def _compared(declared: TfliteOperator, compared: dict[str, dict[tuple[str, str], float]]) -> str:
+    if declared.name in compared:
+        found = compared[declared.name].items()
+        return ", ".join(f"{type} {place} ({difference:.2g})" for (type, place), difference in found)
     for test, names in ELSEWHERE.items():
-        if name in names.split():
+        if declared.name in names.split():
             return f"tests/tflite/{test}"
-    kernel = kernels[name]
-    return "host kernel" if kernel.kernel is not None or kernel.control else f"refused when run; it would take {kernel.reason}"
+    return "host kernel" if computable(declared) or declared.control else f"refused when run; it requires {declared.refusal}"
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def _explain(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mappe
 
 
 def _inspect(path: Path, options: ConversionOptions) -> Inspection:
-    from nnbridge_tflite.inspecting import inspect
+    from nnbridge_tflite.inspection import inspect
 
     return inspect(path, options)
 

@@ -7,19 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.assembly import in_file
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model
-from nnbridge_tflite import control_flow as _control_flow  # noqa: F401 - registers its operators
-from nnbridge_tflite import families
-from nnbridge_tflite.assemble import assemble
-from nnbridge_tflite.graph import Graph, Signature, Subgraph
 from nnbridge_tflite.host import HOST
-from nnbridge_tflite.reader import TfliteFile, read
-from nnbridge_tflite.subgraphs import Context, SubgraphConversion
-from nnbridge_tflite.variables import Variables
+from nnbridge_tflite.passes.assembly import model_with_states
+from nnbridge_tflite.passes.conversion import Context, Conversion
+from nnbridge_tflite.passes.states import Variables
+from nnbridge_tflite.read.graph import Graph, Signature
+from nnbridge_tflite.read.reader import TfliteFile, read
 
 SPARE_ELEMENTS, PER_BYTE = 1 << 24, 2
 """How many elements of new constants a file may ask for: some, and as many as its weights unpack to."""
@@ -35,19 +34,14 @@ def convert(path: Path, options: ConversionOptions) -> Model:
 
 
 def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
-    """Convert a file, and say what became of each operator, those of called subgraphs last."""
+    """Convert a file, and report the outcome of each operator, those of called subgraphs last."""
     file = read(path)
     try:
-        return _Conversion(file, options).run()
+        return _converted(file, options)
     except ConversionError as error:
-        raise type(error)(_in_file(error.reason, path)) from error
+        raise type(error)(in_file(error.reason, path)) from error
     except NnapiError as error:
-        raise ConversionError(_in_file(error.reason, path)) from error
-
-
-def _in_file(reason: Reason, path: Path) -> Reason:
-    """The reason with the file's name before the place in it."""
-    return replace(reason, operation=f"{path} {reason.operation}".rstrip())
+        raise ConversionError(in_file(error.reason, path)) from error
 
 
 def _signature(graph: Graph, key: str) -> Signature:
@@ -58,58 +52,45 @@ def _signature(graph: Graph, key: str) -> Signature:
     return found
 
 
-def _called(graph: Graph, signature: Signature | None) -> Subgraph:
-    """The subgraph that is converted, with the outputs that are asked for."""
-    if signature is None:
-        return graph.main
-    subgraph = graph.subgraphs[signature.subgraph]
-    return replace(subgraph, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
-
-
 def distinct_signatures(graph: Graph) -> list[str]:
     """The keys of signatures that call different subgraphs, the first one for each."""
     return list({s.subgraph: s.key for s in reversed(graph.signatures)}.values())[::-1]
 
 
-class _Conversion:
-    """One conversion of subgraph 0, or of the subgraph that a signature calls."""
+def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+    """Convert subgraph 0, or the subgraph that a signature calls."""
+    TYPES.register(HOST)
+    signature = _signature(file.graph, options.signature) if options.signature else None
+    if signature is None and len(keys := distinct_signatures(file.graph)) > 1:
+        LOG.warning("%s: the signatures %s differ; without --signature, its main graph is converted", file.path, ", ".join(keys))
+    graph = file.graph.main
+    if signature is not None:
+        called = file.graph.subgraphs[signature.subgraph]
+        graph = replace(called, inputs=tuple(signature.inputs.values()), outputs=tuple(signature.outputs.values()))
+    operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
+    context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators)
+    draft = Draft(options.feature_level, SPARE_ELEMENTS + PER_BYTE * len(file.pool))
+    main = Conversion(context, signature.subgraph if signature else 0, graph, draft, Variables())
+    main.check_interface()
+    for name, i in signature.inputs.items() if signature else ():
+        main.values.value(i).name = name
+    _resize_inputs(main, options)
+    main.convert()
+    for name, i in signature.outputs.items() if signature else ():
+        if i not in graph.inputs and not main.values.value(i).constant:
+            main.values.value(i).name = name
+    inputs, outputs = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
+    model = model_with_states(file.path.stem, inputs, outputs, draft, main.variables)
+    placed = [replace(mapped, subgraph=main.number) for mapped in main.placements]
+    return model, (*placed, *context.inner.values())
 
-    def __init__(self, file: TfliteFile, options: ConversionOptions) -> None:
-        TYPES.register(HOST)
-        families.load()
-        self._file = file
-        self._options = options
-        self._signature = _signature(file.graph, options.signature) if options.signature else None
-        if self._signature is None and len(keys := distinct_signatures(file.graph)) > 1:
-            LOG.warning("%s: the signatures %s differ; without --signature, its main graph is taken", file.path, ", ".join(keys))
-        number = self._signature.subgraph if self._signature else 0
-        draft = Draft(options.feature_level, SPARE_ELEMENTS + PER_BYTE * len(file.pool))
-        operators = sum(len(subgraph.operators) for subgraph in file.graph.subgraphs)
-        context = Context(file, options, CALLS + CALLS_PER_OPERATOR * operators)
-        self._main = SubgraphConversion(context, number, _called(file.graph, self._signature), draft, Variables())
 
-    def run(self) -> tuple[Model, tuple[Mapped, ...]]:
-        main, values = self._main, self._main.values
-        main.check_interface()
-        for name, i in self._signature.inputs.items() if self._signature else ():
-            values.value(i).name = name
-        self._resize_inputs()
-        main.convert()
-        for name, i in self._signature.outputs.items() if self._signature else ():
-            if i not in main.graph.inputs and not values.value(i).constant:
-                values.value(i).name = name
-        inputs = [values.value(i) for i in main.graph.inputs]
-        outputs = [values.value(i) for i in main.graph.outputs]
-        model = assemble(self._file.path.stem, inputs, outputs, main.draft, main.variables)
-        placed = [replace(mapped, subgraph=main.number) for mapped in main.placements]
-        return model, (*placed, *main.context.inner.values())
-
-    def _resize_inputs(self) -> None:
-        """Give inputs the dimensions that the user wants."""
-        by_name = {self._main.graph.tensors[i].name: i for i in self._main.graph.inputs}
-        for name, dims in self._options.shapes.items():
-            if name not in by_name:
-                raise OptionError(Reason(f"an input ({', '.join(by_name)})", name, operand="--shape"))
-            if any(d <= 0 for d in dims):
-                raise OptionError(Reason("dimensions above 0", str(list(dims)), operand=f"--shape {name}"))
-            self._main.values.value(by_name[name]).dims = tuple(dims) or (1,)
+def _resize_inputs(main: Conversion, options: ConversionOptions) -> None:
+    """Set the dimensions that the user requests for inputs."""
+    by_name = {main.graph.tensors[i].name: i for i in main.graph.inputs}
+    for name, dims in options.shapes.items():
+        if name not in by_name:
+            raise OptionError(Reason(f"an input ({', '.join(by_name)})", name, operand="--shape"))
+        if any(d <= 0 for d in dims):
+            raise OptionError(Reason("dimensions above 0", str(list(dims)), operand=f"--shape {name}"))
+        main.values.value(by_name[name]).dims = tuple(dims) or (1,)

@@ -11,7 +11,7 @@ import flatbuffers
 import numpy as np
 import tflite
 
-from nnbridge_tflite.schema import Field, Kind, builtin_codes, enum_names, fields
+from nnbridge_tflite.read.schema import Field, Kind, builtin_codes, enum_names, fields
 
 TYPES = {
     "float32": "FLOAT32",

@@ -9,9 +9,9 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from nnbridge_tflite.flat import Decoder, Span
-from nnbridge_tflite.reader import read
-from nnbridge_tflite.schema import Field, Kind, enum_names, fields
+from nnbridge_tflite.read.flatbuffer import Decoder, Span
+from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
 from tests import hostile
 from tests.hostile import number, real, rearranged
 from tests.tflite.files import pack

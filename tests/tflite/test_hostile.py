@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import flatbuffers
 import numpy as np
 import pytest
 
 from nnbridge.converters import ConversionOptions
+from nnbridge.errors import ConversionError
+from nnbridge.loading import inspect
+from nnbridge_tflite.read.metadata import FIELDS as METADATA
+from nnbridge_tflite.read.metadata import NAME
+from nnbridge_tflite.read.schema import Field, fields
 from tests.hostile import check_conversion, check_run
 from tests.tflite.agreement import converted, run
 from tests.tflite.files import TfliteBuilder
@@ -107,3 +113,66 @@ def test_an_output_listed_a_thousand_times_is_refused(tmp_path: Path) -> None:
     builder, inputs, outputs = _of("RELU", [(2,)], (2,))
     verdict = check_conversion(builder.write(tmp_path / "m.tflite", inputs, outputs * 1000), ConversionOptions())
     assert "listed at most 100 times, found 1000" in verdict.message
+
+
+def _tables(builder: flatbuffers.Builder, table: Sequence[Field], **offsets: int) -> int:
+    """A table of fields that are offsets."""
+    slots = {field.name: field.slot // 2 - 2 for field in table}
+    builder.StartObject(max(slots.values()) + 2)
+    for name, offset in offsets.items():
+        builder.PrependUOffsetTRelativeSlot(slots[name], offset, 0)
+    return int(builder.EndObject())
+
+
+def _vector(builder: flatbuffers.Builder, offsets: Sequence[int]) -> int:
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return int(builder.EndVector())
+
+
+@pytest.mark.parametrize(
+    ("shared", "message"),
+    [("operator", "operators: expected each operator listed once, found 2000"), ("inputs", "numbers in tensors and operators")],
+)
+def test_what_operators_share_is_not_copied_for_each(shared: str, message: str, tmp_path: Path) -> None:
+    builder = flatbuffers.Builder(1024)
+    ints = [builder.CreateNumpyVector(np.array(v, np.int32)) for v in ([1, 4], [0], [1])]
+    many = builder.CreateNumpyVector(np.zeros(99_999, np.int32))
+    custom = builder.CreateByteVector(bytes(1 << 20))
+    tensor = _tables(builder, fields("Tensor"), shape=ints[0])
+    more = {"inputs": ints[1], "custom_options": custom} if shared == "operator" else {"inputs": many}
+    first = _tables(builder, fields("Operator"), outputs=ints[2], **more)
+    each = (first if shared == "operator" else _tables(builder, fields("Operator"), outputs=ints[2], **more) for _ in range(1999))
+    parts = {"tensors": _vector(builder, [tensor] * 2), "operators": _vector(builder, [first, *each])}
+    graph = _tables(builder, fields("SubGraph"), inputs=ints[1], outputs=ints[2], **parts)
+    lists = {"subgraphs": [graph], "operator_codes": [_tables(builder, fields("OperatorCode"))]}
+    lists["buffers"] = [_tables(builder, fields("Buffer"))]
+    offsets = {name: _vector(builder, listed) for name, listed in lists.items()}
+    slots = {field.name: field.slot // 2 - 2 for field in fields("Model")}
+    builder.StartObject(max(slots.values()) + 1)
+    builder.PrependUint32Slot(slots["version"], 3, 0)
+    for name, offset in offsets.items():
+        builder.PrependUOffsetTRelativeSlot(slots[name], offset, 0)
+    builder.Finish(builder.EndObject(), file_identifier=b"TFL3")
+    path = tmp_path / "m.tflite"
+    path.write_bytes(bytes(builder.Output()))
+    verdict = check_conversion(path, ConversionOptions())
+    assert verdict.good
+    assert message in verdict.message
+
+
+def test_what_metadata_shares_is_not_copied_for_each(tmp_path: Path) -> None:
+    builder = flatbuffers.Builder(1024)
+    tensor = _tables(builder, METADATA["TensorMetadata"], name=builder.CreateString("x"))
+    tensors = _vector(builder, [tensor] * 200)
+    subgraph = _tables(builder, METADATA["SubGraphMetadata"], input_tensor_metadata=tensors, output_tensor_metadata=tensors)
+    subgraphs = _vector(builder, [subgraph] * 400)
+    builder.Finish(_tables(builder, METADATA["ModelMetadata"], subgraph_metadata=subgraphs), file_identifier=b"M001")
+    made, inputs, outputs = _of("RELU", [(2,)], (2,))
+    held = [*made.buffers, {"data": np.frombuffer(bytes(builder.Output()), np.uint8)}]
+    entry = {"name": NAME, "buffer": len(made.buffers)}
+    path = tmp_path / "m.tflite"
+    path.write_bytes(made.content(inputs, outputs, metadata=[entry], buffers=held))
+    with pytest.raises(ConversionError, match="at most 100000 values, found more"):
+        inspect(path)

@@ -15,11 +15,12 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge.loading import inspect, load
 from nnbridge.runtime.compilation import Compilation
-from nnbridge_tflite.delegate import RULES
+from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.host import HOST
-from nnbridge_tflite.metadata import NAME, metadata
-from nnbridge_tflite.reader import read
-from nnbridge_tflite.schema import builtin_names
+from nnbridge_tflite.read.metadata import NAME, metadata
+from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.schema import builtin_names
+from nnbridge_tflite.rules import DelegateRule
 from tests.conftest import MODELS
 from tests.tflite.cases import cases
 from tests.tflite.files import TfliteBuilder
@@ -70,7 +71,7 @@ def test_without_a_signature_the_choice_is_told_and_all_of_them_are_inspected(ca
     assert [len(mapped) for mapped in inspect(path).mappings.values()] == [6, 6]
     assert caplog.text == ""
     assert len(load(path).main.operations) == 3
-    assert "the signatures model_one, model_two differ; without --signature, its main graph is taken" in caplog.text
+    assert "the signatures model_one, model_two differ; without --signature, its main graph is converted" in caplog.text
     assert [len(m) for m in inspect(path, ConversionOptions(signature="model_two")).mappings.values()] == [3, 3]
 
 
@@ -167,10 +168,11 @@ def test_every_operator_that_the_delegate_maps_is_compared_with_litert() -> None
     # The recurrent operators and FILL have tests of their own.
     own = {"FILL", "LSTM", "RNN", "SVDF", "BIDIRECTIONAL_SEQUENCE_LSTM"}
     own |= {f"UNIDIRECTIONAL_SEQUENCE_{kind}" for kind in ("LSTM", "RNN")}
-    assert set(RULES) - own == set(RULES) & {case.operator for case in cases()}
+    mapped = {declared.name for declared in REGISTRY if isinstance(declared.delegate, DelegateRule)}
+    assert mapped - own == mapped & {case.operator for case in cases()}
 
 
 def test_every_builtin_has_a_place() -> None:
     for operation in HOST.operations.values():
-        assert operation.kernel is not None or operation.control or operation.reason
+        assert operation.prepare is not None or operation.control or operation.reason
     assert {operation.name for operation in HOST.operations.values()} == set(builtin_names().values())

@@ -14,9 +14,9 @@ import pytest
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge_tflite import CONVERTER
-from nnbridge_tflite.flat import Budget, Decoder, Malformed
-from nnbridge_tflite.reader import read
-from nnbridge_tflite.schema import Kind, builtin_codes, fields
+from nnbridge_tflite.read.flatbuffer import Budget, Decoder, Malformed
+from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.schema import Kind, builtin_codes, fields
 from tests.tflite.files import TfliteBuilder, pack
 from tests.tflite.shared import real_model
 
@@ -186,7 +186,7 @@ def test_table_that_many_offsets_point_at_is_decoded_once() -> None:
 
 
 def test_work_has_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnbridge_tflite.flat.Budget", lambda: Budget(tables=3))
+    monkeypatch.setattr("nnbridge_tflite.read.flatbuffer.Budget", lambda: Budget(tables=3))
     with pytest.raises(Malformed, match="tables"):
         Decoder(memoryview(_content())).root("Model")
 

@@ -74,14 +74,16 @@ class Option:
     meaning: str = ""
     at_least: float | None = None
     choices: tuple[Any, ...] = ()
+    rule: str = ""
+    """The bounds in words, where numbers alone do not say it."""
 
     def violation(self, value: Any) -> str:
         """The rule that a value breaks; empty if it may have this value. Lists are checked element by element."""
         values = np.ravel(value).tolist() if isinstance(value, (list, tuple, np.ndarray)) else [value]
         if self.at_least is not None and any(v < self.at_least for v in values):
-            return f"{self.name} of at least {self.at_least:g}"
+            return self.rule or f"{self.name} of at least {self.at_least:g}"
         if self.choices and any(v not in self.choices for v in values):
-            return f"{self.name} of {' or '.join(map(str, self.choices))}"
+            return self.rule or f"{self.name} of {' or '.join(map(str, self.choices))}"
         return ""
 
 

@@ -15,7 +15,7 @@ Node = TypeVar("Node")
 """What a condition looks at: an operator with its tensors and options, or a node unit."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Condition(Generic[Node]):
     """What must hold, and how to state what was found instead."""
 

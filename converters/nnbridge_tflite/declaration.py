@@ -1,0 +1,152 @@
+"""How a TFLite operator is declared: one :class:`TfliteOperator` with everything that is known of it.
+
+A module of :mod:`nnbridge_tflite.operators` creates it, which registers it, and decorates the lowerings, the host kernels and,
+for operators that need more of a conversion than their operands, the handler with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from nnbridge.converters.declaration import Input, OperatorDef, Option, Output, Registry
+from nnbridge.converters.inspection import Mapped
+from nnbridge.errors import ConversionError, Reason
+from nnbridge.extensions import HostKernel
+from nnbridge.types import FuseCode
+from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.rules import DelegateRule, Node, Shape
+
+if TYPE_CHECKING:
+    from nnbridge_tflite.passes.conversion import Conversion
+
+Handler: TypeAlias = "Callable[[Conversion, Operator], Mapped]"
+"""Converts an operator that needs more than its operands: control flow, variables, tables, streams of random numbers."""
+
+Check: TypeAlias = "Callable[[Node], None]"
+AnyHandler = TypeVar("AnyHandler", bound=Handler)
+AnyKernel = TypeVar("AnyKernel", bound=HostKernel)
+
+NO_MAPPING = "Android's delegate has no mapping for it"
+NO_SUBGRAPHS = "Android's delegate hands over no subgraphs, variables or tables"
+NO_KERNEL = "an operator that LiteRT has a kernel for"
+"""What a run requires of an operator that nothing computes."""
+
+REGISTRY: Registry[TfliteOperator] = Registry("nnbridge_tflite.operators")
+
+
+@dataclass(eq=False)
+class TfliteOperator(OperatorDef):
+    """A TFLite operator. Builtins that LiteRT has no kernel for are not declared."""
+
+    delegate: DelegateRule | str = NO_MAPPING
+    """When Android's delegate hands it to NNAPI, or the sentence why it never does."""
+    least_inputs: int = 0
+    """The fewest inputs, where trailing optional ones must be listed (as -1)."""
+    check: Check | None = None
+    """What makes a file wrong whatever it is mapped to: conditions under which LiteRT refuses the operator, too."""
+    kernel16: HostKernel | None = None
+    """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
+    rounds_once: bool = False
+    """Sums of 8-bit numbers with a scale for each unit are rounded once by ``kernel16``, where NNAPI rounds twice."""
+    as_stored: bool = False
+    """Integers are read as they are stored, whatever real numbers they stand for."""
+    folded_from_shape: Callable[[Shape], object] | None = None
+    """For operators that compute something of their input's dimensions alone."""
+    data_dependent: bool = False
+    """Only a run tells the output's dimensions, unless what it reads is constant."""
+    needs_ranks: bool = False
+    """Its output has as many dimensions more as an input has: its options list the inputs that are scalars in TFLite."""
+    applies: str = ""
+    """The option with the index of the subgraph that it applies to pairs of elements."""
+    handler: Handler | None = None
+    effects: bool = False
+    """It may change more than its outputs."""
+    control: str = ""
+    """``if`` or ``while``: the host runs its bodies."""
+    refusal: str = NO_KERNEL
+    """Without a kernel: what a run requires."""
+    custom: bool = False
+    """A custom operator, whose name is its custom code."""
+
+    def __post_init__(self) -> None:
+        REGISTRY.add(self)
+
+    @property
+    def input_counts(self) -> tuple[int, int | None]:
+        """The smallest and largest number of inputs; None for no limit."""
+        least, most = super().input_counts
+        return max(least, self.least_inputs), most
+
+    @property
+    def per_channel(self) -> bool:
+        """True if the host kernel computes with a scale for each channel, or only moves elements."""
+        return self.folding is not None and self.folding.moves_only
+
+    def kernel_16_bit(self, kernel: AnyKernel) -> AnyKernel:
+        """Decorator: the function that computes the operator on 16-bit activations."""
+        self.kernel16 = kernel
+        return kernel
+
+    def handles(self, handler: AnyHandler) -> AnyHandler:
+        """Decorator: the function that converts the operator."""
+        self.handler = handler
+        return handler
+
+    def complete(self, options: Any) -> dict[str, Any]:
+        """Options with the declared defaults where the file has none."""
+        found = dict(options)
+        for option in self.options:
+            if found.get(option.name) is None:
+                found[option.name] = option.default
+        return found
+
+    def check_operator(self, operator: Operator) -> None:
+        """Refuse too few or too many operands, an omitted one that is needed, and options outside of their bounds."""
+        reason = self.check_counts(len(operator.inputs), len(operator.outputs), operator.label)
+        if reason is not None:
+            raise ConversionError(reason)
+        for i, index in enumerate(operator.inputs):
+            if index < 0 and not self.inputs[min(i, len(self.inputs) - 1)].optional:
+                raise ConversionError(Reason(f"an input {i}", "none", operator.label))
+        for option in self.options:
+            value = operator.options.get(option.name)
+            broken = "" if value is None else option.violation(value)
+            if broken:
+                raise ConversionError(Reason(broken, str(value), operator.label))
+
+
+def definition_of(operator: Operator) -> TfliteOperator | None:
+    """The declaration of a file's operator; None for builtins and custom operators that are not declared."""
+    found = REGISTRY.get(operator.name)
+    return found if found is not None and found.custom == operator.custom else None
+
+
+def inputs(*names: str) -> tuple[Input, ...]:
+    """Inputs by name: ``name?`` may be omitted, the values of ``name!`` decide dimensions, ``name*`` is any number of inputs."""
+    return tuple(Input(name.rstrip("?!*"), optional="?" in name, repeat="*" in name, decides_shape="!" in name) for name in names)
+
+
+def outputs(*names: str) -> tuple[Output, ...]:
+    """Outputs by name, marked as inputs are."""
+    return tuple(Output(name.rstrip("?*"), optional="?" in name, repeat="*" in name) for name in names)
+
+
+FUSED = Option(
+    "fused_activation_function",
+    0,
+    "activation of the result: 0 none, 1 RELU, 2 RELU1 (-1 to 1), 3 RELU6",
+    # TFLite's feed-forward kernels would ignore TANH and SIGN_BIT.
+    choices=tuple(map(int, FuseCode)),
+    rule=f"a fused activation of {', '.join(FuseCode.__members__)}",
+)
+ACTIVATION = Option("fused_activation_function", 0, "activation of a recurrent cell: 0 none, 1 RELU, 3 RELU6, 4 TANH, 6 LOGISTIC")
+PADDING = Option("padding", 0, "0 SAME, 1 VALID")
+STRIDES = (Option("stride_w", 1, "columns", at_least=1), Option("stride_h", 1, "rows", at_least=1))
+AXIS = Option("axis", 0, "counted from the end if negative")
+KEEP_DIMS = Option("keep_dims", False, "reduced dimensions stay, with size 1")
+ALIGNMENT = (
+    Option("align_corners", False, "the outermost pixels of input and output are the same points"),
+    Option("half_pixel_centers", False, "pixels are seen as squares around their centres"),
+)

@@ -1,0 +1,122 @@
+"""What host kernels share: numbers of tensors, and how results are stored.
+
+A kernel gets :class:`~nnbridge.extensions.HostTensor` inputs and outputs and the operator's options, the declared defaults
+included, and returns the output arrays. It raises ValueError for what it does not compute. Quantised tensors are computed in
+real numbers and quantised again where :func:`stored` is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.extensions import HostTensor
+from nnbridge.model import Array
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+
+__all__ = ["Array", "HostTensor", "Options", "Tensors"]
+
+Tensors: TypeAlias = Sequence[HostTensor]
+Options: TypeAlias = Mapping[str, Any]
+
+MAX_ELEMENTS = 2**28
+"""Most elements that a kernel creates from sizes that it reads as data."""
+
+
+def data_of(tensor: HostTensor) -> Array:
+    """A tensor's array; an omitted one is refused, an empty constant is an empty array."""
+    if tensor.data is not None:
+        return tensor.data
+    if 0 in tensor.dims:
+        return np.zeros(tensor.dims, tensor.dtype)
+    raise ValueError("a required input is missing")
+
+
+def first(tensor: HostTensor) -> Any:
+    """A tensor's first element."""
+    return data_of(tensor).reshape(-1)[0]
+
+
+def quantised(tensor: HostTensor) -> bool:
+    """True for 8- and 16-bit integers that stand for real numbers."""
+    return tensor.scale > 0 and tensor.dtype.kind in "iu" and tensor.dtype.itemsize <= 2
+
+
+def real(tensor: HostTensor) -> Array:
+    """A tensor's numbers; quantised ones as float32."""
+    data = data_of(tensor)
+    if not quantised(tensor):
+        return data
+    return (data.astype(np.int32) - tensor.zero_point).astype(np.float32) * np.float32(tensor.scale)
+
+
+def stored(array: Array, out: HostTensor) -> Array:
+    """Numbers as the output's elements: quantised, or converted."""
+    if array.dtype.kind == "c" and out.dtype.kind != "c":
+        raise ValueError(f"real numbers, found {array.dtype}")
+    if not quantised(out):
+        return array.astype(out.dtype, copy=False)
+    limits = np.iinfo(str(out.dtype))
+    rounded = half_away(array.astype(np.float64) / out.scale) + out.zero_point
+    return np.clip(rounded, limits.min, limits.max).astype(out.dtype)
+
+
+def half_away(numbers: Array) -> Array:
+    """Rounded to whole numbers, halves away from zero, as TFLite rounds."""
+    return np.trunc(numbers + np.copysign(numbers.dtype.type(0.5), numbers))
+
+
+def requantised(sums: Array, factor: float, out: HostTensor) -> Array:
+    """Integer sums times a factor, offset by the output's zero point, in its element type."""
+    return saturate(mbqm(sums, *quantize_multiplier(factor)) + out.zero_point, out.dtype)
+
+
+ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {
+    0: lambda a: a,
+    1: lambda a: np.maximum(a, 0),
+    2: lambda a: np.clip(a, -1, 1),
+    3: lambda a: np.clip(a, 0, 6),
+}
+"""TFLite's fused activations by code."""
+
+
+def activated(array: Array, options: Options) -> Array:
+    """An array after the operator's fused activation."""
+    return ACTIVATIONS[options.get("fused_activation_function") or 0](array)
+
+
+def integers(tensor: HostTensor) -> list[int]:
+    """A tensor's values as a flat list of integers."""
+    array = data_of(tensor)
+    if array.dtype.kind not in "biu":
+        raise ValueError(f"integers, found {array.dtype}")
+    return [int(v) for v in array.reshape(-1)]
+
+
+def axes(tensor: HostTensor, rank: int) -> tuple[int, ...]:
+    """A tensor of axes, counted from the front."""
+    return tuple(sorted({a % rank for a in integers(tensor)})) if rank else ()
+
+
+def bounded(dims: Sequence[int]) -> Sequence[int]:
+    """Dimensions that a kernel may create; ValueError for others."""
+    if any(d < 0 for d in dims):
+        raise ValueError(f"dimensions of at least 0, found {list(dims)}")
+    if math.prod(dims) > MAX_ELEMENTS:
+        raise ValueError(f"at most {MAX_ELEMENTS} elements, found {list(dims)}")
+    return dims
+
+
+def padding_pairs(tensor: HostTensor) -> list[tuple[int, int]]:
+    """How much is padded (or cropped) before and after, by dimension."""
+    return [(int(before), int(after)) for before, after in data_of(tensor).reshape(-1, 2)]
+
+
+def broadcast_along(numbers: Sequence[float], axis: int, rank: int, dtype: Any) -> Array:
+    """Numbers for each index along an axis, to be broadcast."""
+    shape = [1] * rank
+    shape[axis] = -1
+    return np.asarray(numbers, dtype).reshape(shape)

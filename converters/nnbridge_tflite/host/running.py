@@ -1,0 +1,263 @@
+"""How host operations compute: by their own kernels, or lowered once more and evaluated by NNAPI's reference kernels.
+
+What the delegate mapping or a low feature level leaves to the host is computed as NNAPI's reference kernels would, which for
+8-bit tensors is TFLite's integer arithmetic. Both ways are bound when an operation is prepared; only a lowering that requires
+values which execution alone knows (such as a computed axis) is repeated with them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.converters.draft import Draft, Step, Unmappable, Value
+from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostPrepare, HostTensor, PreparedHostKernel
+from nnbridge.model import Array
+from nnbridge.operations import definition
+from nnbridge.operations.call import Arg
+from nnbridge.operations.evaluate import evaluate, make_call
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, split_extension_code
+from nnbridge_tflite.declaration import REGISTRY, TfliteOperator, definition_of
+from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
+from nnbridge_tflite.host.numbers import Options, Tensors, quantised
+from nnbridge_tflite.host.sixteen_bits import is_sixteen
+from nnbridge_tflite.lowerer import Lowerer, UnknownValue
+from nnbridge_tflite.passes.values import TensorValues
+from nnbridge_tflite.read.graph import Operator, Quantisation, Tensor, element_of
+from nnbridge_tflite.read.schema import builtin_names
+
+Way: TypeAlias = "Callable[[Tensors], Sequence[Array]]"
+"""Computes an operator's outputs; ValueError where it does not compute these operands."""
+
+CUSTOM = "CUSTOM"
+_BUDGET = 1 << 28
+
+
+# -- drafted operations, computed ----------------------------------------------------------------------------------------------
+
+
+def evaluated(steps: Sequence[Step], outputs: Sequence[Value], inputs: Mapping[int, Array] | None = None) -> list[Array]:
+    """The outputs of drafted operations; ValueError for an operation that cannot be computed here.
+
+    ``inputs`` are arrays by the identity of their values. NNAPI's operations run by their reference kernels, the host's by
+    theirs.
+    """
+    known = dict(inputs or {})
+    for step in steps:
+        values = [known.get(id(value), value.data) for value in step.inputs]
+        for value, result in zip(step.outputs, (_hosted if is_extension(step.code) else _nnapi)(step, values), strict=True):
+            known[id(value)] = np.asarray(result)
+    found = [known.get(id(value), value.data) for value in outputs]
+    if any(array is None for array in found):
+        raise ValueError("values that do not depend on inputs")
+    return [array for array in found if array is not None]
+
+
+def _nnapi(step: Step, arrays: Sequence[Array | None]) -> Sequence[Array | None]:
+    declared = definition(step.code)
+    if declared is None:
+        raise ValueError("an operator of NNAPI's operations alone")
+    args = []
+    for value, array in zip(step.inputs, arrays, strict=True):
+        argument = Arg.of(value.operand(), array, present=not value.omitted)
+        args.append(argument if array is None else argument.replace(dims=array.shape))
+    outs = [Arg.of(value.operand(), None, present=not value.omitted) for value in step.outputs]
+    return [result.value for result in evaluate(make_call(declared, args, outs))]
+
+
+def _hosted(step: Step, arrays: Sequence[Array | None]) -> Sequence[Array]:
+    code = split_extension_code(step.code)[1]
+    declared = REGISTRY.get(builtin_names().get(code, ""))
+    if declared is None or not computable(declared):
+        raise ValueError(declared.refusal if declared is not None else "an operator of NNAPI's operations alone")
+    pairs = list(zip(step.inputs, arrays, strict=True))
+    options = next((array for value, array in pairs if array is not None and _is_options(value)), None)
+    inputs = [host_tensor(value, array) for value, array in pairs if not _is_options(value)]
+    parsed = {} if options is None else json.loads(options.tobytes())
+    run = prepare(declared, code, inputs, [host_tensor(value, None) for value in step.outputs], parsed)
+    return run([tensor.data for tensor in inputs])
+
+
+def _is_options(value: Value) -> bool:
+    return value.extension and split_extension_code(value.type)[1] == OPTIONS_TYPE.number
+
+
+def host_tensor(value: Value, data: Array | None) -> HostTensor:
+    """A drafted operand as host kernels see it."""
+    dims = value.dims if data is None else data.shape
+    return HostTensor(data, dims, element_type(value), value.scale, value.zero_point, omitted=value.omitted)
+
+
+def element_type(value: Value) -> np.dtype[Any]:
+    """NumPy's element type of a value; bytes where none is declared."""
+    declared = TYPES.operand_type(value.type) if value.extension else TYPE_FACTS.get(value.type)
+    return np.dtype((declared.dtype if declared is not None else None) or "u1")
+
+
+# -- host operations -----------------------------------------------------------------------------------------------------------
+
+
+def computable(declared: TfliteOperator) -> bool:
+    """True if the host can compute an operator."""
+    return bool(declared.kernel or declared.kernel16 or declared.lowerings) or declared.name == CUSTOM
+
+
+def preparation(declared: TfliteOperator, code: int) -> HostPrepare | None:
+    """What prepares an operation of the extension; None where nothing computes it."""
+    return partial(prepare, declared, code) if computable(declared) else None
+
+
+def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> PreparedHostKernel:
+    """A kernel between NNAPI's operands and TFLite's tensors, for these dimensions and constants.
+
+    Operands of extension types get their parameters from the options, and results the declared dimensions: what is a scalar in
+    TFLite is a vector of one element here.
+    """
+    declared = REGISTRY.get(options.get("custom_code", "")) or declared
+    if CHANNELS in options and not declared.per_channel and not declared.lowerings:
+        raise ValueError("one scale for each tensor")
+    options = declared.complete(options)
+    carried, scalars = options.get(PARAMETERS, {}), options.get(SCALARS, ())
+    inputs = [
+        replace(t, data=None if t.data is None else t.data.reshape(()), dims=()) if i in scalars and math.prod(t.dims) == 1 else t
+        for i, t in enumerate(_with_parameters(inputs, carried.get("inputs", {})))
+    ]
+    outputs = _with_parameters(outputs, carried.get("outputs", {}))
+    ways = _ways(declared, code, inputs, outputs, options)
+    if not ways:
+        raise ValueError(declared.refusal)
+
+    def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
+        tensors = [
+            tensor if array is None else replace(tensor, data=array.reshape(tensor.dims))
+            for tensor, array in zip(inputs, arrays, strict=True)
+        ]
+        # Kernels of recurrent operators always return their new states, which nobody may require.
+        results = [np.asarray(result) for result in _first(ways, tensors)][: len(outputs)]
+        return [_shaped(result, out.dims) for result, out in zip(results, outputs, strict=True)]
+
+    return run
+
+
+def _with_parameters(tensors: Tensors, parameters: Mapping[str, Sequence[float]]) -> Tensors:
+    found = [parameters.get(str(i)) for i in range(len(tensors))]
+    return [replace(t, scale=p[0], zero_point=int(p[1])) if p is not None else t for t, p in zip(tensors, found, strict=True)]
+
+
+def _first(ways: Sequence[Way], tensors: Tensors) -> Sequence[Array]:
+    """The results of the first way that computes these operands."""
+    for way in ways[:-1]:
+        try:
+            return way(tensors)
+        except ValueError:
+            continue
+    return ways[-1](tensors)
+
+
+def _shaped(result: Array, dims: tuple[int, ...]) -> Array:
+    if dims and 0 not in dims and math.prod(dims) == result.size:
+        return result.reshape(dims)
+    return result.reshape(1) if result.ndim == 0 else result
+
+
+def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Way]:
+    """How an operator is computed, in the order tried.
+
+    The lowering comes first where it is exact, for 8-bit integers; a kernel for 16 bits before both.
+    """
+    ways: list[Way] = []
+    if declared.kernel is not None:
+        ways.append(lambda tensors, kernel=declared.kernel: kernel(tensors, outputs, options))  # type: ignore[misc]
+    if declared.lowerings:
+        lowering = _lowering(declared.name, code, inputs, outputs, options)
+        integers = any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
+        ways.insert(0 if integers else len(ways), lowering)
+    wide = declared.kernel16
+    if wide is not None:
+        by_unit = declared.rounds_once and CHANNELS in options and quantised(inputs[0])
+        if not ways or by_unit or is_sixteen((*inputs[:3], *outputs)):
+            ways.insert(0, lambda tensors: wide(tensors, outputs, options))
+    return ways
+
+
+def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Way:
+    """The first lowering that fits: found now if constants are enough, else at each run with all values."""
+
+    def bound(tensors: Tensors) -> Way:
+        states = options.get(STATES, ())
+        operands = [_tensor(i, t, options) for i, t in enumerate((*tensors, *outputs))]
+        arrays = {i: t.data for i, t in enumerate(tensors) if t.data is not None}
+        operator = Operator(
+            index=0,
+            name=options.get("custom_code", name),
+            code=code,
+            version=1,
+            inputs=tuple(-1 if t.omitted else i for i, t in enumerate(tensors)),
+            outputs=tuple(range(len(tensors), len(operands) - len(states))),
+            intermediates=(),
+            options=options,
+            custom="custom_code" in options,
+            custom_options=bytes.fromhex(options.get("custom_options", "")),
+        )
+        lowerer = lowered(operator, operands, arrays, states)
+        computed = {i: lowerer.values.value(i) for i in operator.inputs if i >= 0 and i not in arrays}
+        results = [*lowerer.outputs, *(lowerer.carried[i] for i in states)]
+        steps = lowerer.draft.steps
+
+        def run(tensors: Tensors) -> Sequence[Array]:
+            known = {id(value): _as_nnapi(tensors[i].data, value) for i, value in computed.items()}
+            return evaluated(steps, results, known)
+
+        return run
+
+    try:
+        return bound([replace(t, omitted=False) if t.data is not None else t for t in inputs])
+    except _NeedsValues:
+        return lambda tensors: bound([replace(t, omitted=t.data is None) for t in tensors])(tensors)
+    except ValueError as error:
+        return partial(_refused, error)
+
+
+class _NeedsValues(ValueError):
+    """No lowering fits, one of them because a value is not known yet."""
+
+
+def _refused(error: ValueError, tensors: Tensors) -> Sequence[Array]:
+    raise error
+
+
+def _as_nnapi(array: Array | None, value: Value) -> Array:
+    if array is None:
+        raise ValueError("a required input is missing")
+    return (array.view(np.uint8) if array.dtype == np.bool_ else array).reshape(value.dims)
+
+
+def lowered(operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, Array], states: Sequence[int] = ()) -> Lowerer:
+    """An operator by the first of its lowerings that fits, at the highest feature level; ValueError if none does."""
+    declared = definition_of(operator)
+    errors = []
+    for lowering in declared.lowerings if declared is not None else ():
+        values = TensorValues.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, _BUDGET), states)
+        lowerer = Lowerer(declared, operator, values)
+        try:
+            lowering.lower(lowerer)
+        except Unmappable as error:
+            errors.append(error)
+            continue
+        return lowerer
+    kind = _NeedsValues if any(isinstance(error, UnknownValue) for error in errors) else ValueError
+    raise kind("; ".join(map(str, errors)) or "an operator with a lowering")
+
+
+def _tensor(index: int, tensor: HostTensor, options: Options) -> Tensor:
+    channels = options.get(CHANNELS, {}).get(str(index))
+    quantisation = Quantisation((tensor.scale,), (tensor.zero_point,)) if tensor.scale > 0 else Quantisation()
+    if channels is not None:
+        quantisation = Quantisation(tuple(channels["scales"]), tuple(channels["zero_points"]), channels["axis"])
+    return Tensor(index, f"operand {index}", element_of(tensor.dtype), tensor.dims, quantisation=quantisation)

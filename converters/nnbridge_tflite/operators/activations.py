@@ -1,0 +1,224 @@
+"""Activations, softmax among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import Lowering, Option
+from nnbridge.types import FuseCode, OperationCode
+from nnbridge_tflite.declaration import TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
+from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
+from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value, through_float
+from nnbridge_tflite.operators.elementwise import unary
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
+
+_RELU = mapped(2, 1, FLOAT_QUANT8)
+RELU = unary("RELU", "max(x, 0)", lambda a: np.maximum(a, 0), OperationCode.RELU, delegate=_RELU)
+RELU6 = unary("RELU6", "min(max(x, 0), 6)", lambda a: np.clip(a, 0, 6), OperationCode.RELU6, delegate=_RELU)
+RELU_N1_TO_1 = unary("RELU_N1_TO_1", "min(max(x, -1), 1)", lambda a: np.clip(a, -1, 1), OperationCode.RELU1, delegate=_RELU)
+RELU_0_TO_1 = unary("RELU_0_TO_1", "min(max(x, 0), 1)", lambda a: np.clip(a, 0, 1))
+LOGISTIC = unary("LOGISTIC", "1 / (1 + e^-x)", lambda a: 1 / (1 + np.exp(-a)), OperationCode.LOGISTIC, delegate=_RELU)
+TANH = unary(
+    "TANH",
+    "tanh x",
+    np.tanh,
+    OperationCode.TANH,
+    delegate=mapped(2, 1, FLOAT_QUANT8, from_level(3, "8-bit tensors", lambda node: node.type(0) == "FLOAT32")),
+)
+HARD_SWISH = unary(
+    "HARD_SWISH",
+    "x · min(max(x + 3, 0), 6) / 6",
+    lambda a: a * np.clip(a + 3, 0, 6) / 6,
+    OperationCode.HARD_SWISH,
+    delegate=mapped(99, 1, FLOAT_QUANT8),
+)
+ELU = unary(
+    "ELU",
+    "x where it is above 0, else e^x - 1.",
+    lambda a: np.where(a > 0, a, np.expm1(np.minimum(a, 0))),
+    delegate=mapped(1, 4, FLOAT),
+)
+GELU = TfliteOperator(
+    "GELU", "x/2 · (1 + erf(x / √2)), or its approximation by tanh.", options=(Option("approximate", False, "by tanh"),)
+)
+LEAKY_RELU = TfliteOperator(
+    "LEAKY_RELU",
+    "max(x, 0) + alpha · min(x, 0)",
+    options=(Option("alpha", 0.0, "slope below 0"),),
+    delegate=mapped(1, 3, FLOAT_QUANT8),
+)
+PRELU = TfliteOperator(
+    "PRELU",
+    "max(x, 0) + alpha · min(x, 0) with an alpha for each channel.",
+    inputs("input", "alpha"),
+    delegate=mapped(1, 3, FLOAT_QUANT8),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.PRELU, to.input(0), to.input(1)))],
+)
+SOFTMAX = TfliteOperator(
+    "SOFTMAX",
+    "Exponentials over the last dimension, divided by their sum.",
+    options=(Option("beta", 1.0, "factor of the numbers"),),
+    delegate=mapped(2, 1, FLOAT_QUANT8, RANK_4, output_in(*FLOAT_QUANT8), input_rank("an input of rank 2 or 4", 2, 4, below=3)),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.SOFTMAX, to.input(0), _beta(to)))],
+)
+LOG_SOFTMAX = TfliteOperator(
+    "LOG_SOFTMAX",
+    "The logarithm of softmax over the last dimension.",
+    delegate=mapped(1, 3, FLOAT),
+    lowerings=[
+        Lowering(lambda to: to.finish(OperationCode.LOG_SOFTMAX, to.input(0), to.float_scalar(1.0, to.input(0)), to.scalar(-1)))
+    ],
+)
+
+
+ELU.lowering()(lambda to: to.finish(OperationCode.ELU, to.input(), to.float_scalar(1.0, to.input())))
+through_float(ELU, LOG_SOFTMAX)
+
+
+@HARD_SWISH.lowering()
+def hard_swish_in_parts(to: Lowerer) -> None:
+    """Below feature level 4, as the delegate does it: x/2 · relu1(x/3) + x/2, each part with parameters of its own."""
+    data = to.input(0)
+    to.require(to.draft.feature_level < 4, "a feature level below 4", to.draft.feature_level)
+    to.require(data.type == FLOAT32 or not to.free, "floats (8-bit parts are rounded several times)", to.declared(0))
+    low, high = (b * data.scale for b in (-data.zero_point, 255 - data.zero_point))
+    ends = max(low / 3, -1.0), min(high / 3, 1.0)
+    third = _times(to, 1 / 3, FuseCode.RELU1, _spread(*ends))
+    half = _times(to, 0.5, FuseCode.NONE, (data.scale / 2, data.zero_point))
+    most = _spread(0.0, max(ends[1] * high / 2, ends[0] * low / 2))
+    product = to.emit(OperationCode.MUL, third, half, scale=most[0], zero_point=most[1])
+    to.finish(OperationCode.ADD, product, half)
+
+
+def _spread(low: float, high: float) -> tuple[float, int]:
+    """Scale and zero point of uint8 from one number to another; none for floats, which span nothing."""
+    scale = (high - low) / 255
+    return (scale, min(max(int(-low / scale), 0), 255)) if scale > 0 else (0.0, 0)
+
+
+def _times(to: Lowerer, factor: float, fused: FuseCode, parameters: tuple[float, int]) -> Value:
+    """The input times a number, which 8-bit tensors have as 64 steps."""
+    data = to.input(0)
+    steps = 64
+    if data.type == FLOAT32:
+        return to.emit(OperationCode.MUL, data, to.fill(factor, data), to.scalar(fused))
+    number = to.tensor(np.array([steps], np.uint8), data, scale=factor / steps, zero_point=0)
+    return to.emit(OperationCode.MUL, data, number, to.scalar(fused), scale=parameters[0], zero_point=parameters[1])
+
+
+@RELU_0_TO_1.lowering(wide=True)
+def relu_0_to_1(to: Lowerer) -> None:
+    """min(max(x, 0), 1)."""
+    value = to.input(0)
+    to.require(value.type in FLOATS, "floats", to.declared(0))
+    to.finish(OperationCode.MINIMUM, to.emit(OperationCode.RELU, value), to.fill(1.0, value))
+
+
+@GELU.lowering(wide=True)
+def gelu(to: Lowerer) -> None:
+    """The approximation by tanh: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    value = to.dequantised(to.input(0))
+    to.require(value.type in FLOATS, "floats or 8-bit integers", to.declared(0))
+    to.require(to.option("approximate"), "the approximation by tanh (NNAPI has no error function)", "the exact form")
+
+    def times(a: Value, b: Value) -> Value:
+        return to.emit(OperationCode.MUL, a, b)
+
+    def plus(a: Value, b: Value) -> Value:
+        return to.emit(OperationCode.ADD, a, b)
+
+    cube = times(times(value, value), value)
+    inner = times(plus(value, times(cube, to.fill(0.044715, value))), to.fill(math.sqrt(2 / math.pi), value))
+    gate = plus(to.emit(OperationCode.TANH, inner), to.fill(1.0, value))
+    half = times(value, to.fill(0.5, value))
+    if to.out.type in QUANT8:
+        to.finish_quantised(times(half, gate))
+        return
+    to.finish(OperationCode.MUL, half, gate)
+
+
+@GELU.host_kernel
+def host_gelu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    a = real(inputs[0])
+    if options["approximate"]:
+        return [stored(0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3))), outputs[0])]
+    return [stored(0.5 * a * (1 + np.vectorize(math.erf, otypes=[np.float64])(a / np.sqrt(2))), outputs[0])]
+
+
+@PRELU.host_kernel
+def host_prelu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    a, alpha = real(inputs[0]), real(inputs[1])
+    return [stored(np.where(a >= 0, a, a * alpha), outputs[0])]
+
+
+@LEAKY_RELU.lowering()
+def leaky_relu(to: Lowerer) -> None:
+    """PRELU with one alpha: as a float, or as the quantised number 1 with alpha for its scale."""
+    value, alpha = to.input(0), float(to.option("alpha"))
+    if value.type not in QUANT8:
+        to.finish(OperationCode.PRELU, value, to.fill(alpha, value))
+        return
+    to.require(alpha > 0, "an alpha above 0 for 8-bit tensors", alpha)
+    one = Value(value.type, (1,), scale=alpha)
+    dtype = "u1" if value.type == QUANT8[0] else "i1"
+    to.finish(OperationCode.PRELU, value, to.tensor(np.ones(1, dtype), one))
+
+
+@LEAKY_RELU.host_kernel
+def host_leaky_relu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    a = real(inputs[0])
+    return [stored(np.where(a >= 0, a, a * np.float32(options["alpha"])), outputs[0])]
+
+
+def _beta(to: Lowerer) -> Value:
+    data = to.input()
+    return to.float_scalar(to.option("beta"), data if data.type in FLOATS else Value(FLOAT32))
+
+
+@SOFTMAX.lowering(wide=True)
+def softmax_flattened(to: Lowerer) -> None:
+    """Ranks that NNAPI does not support: all but the last dimension as one."""
+    data = to.input(0)
+    to.require(0 not in data.dims, "known dimensions", data.dims)
+    flat = to.reshaped(data, (-1 if data.rank == 1 else math.prod(data.dims[:-1]), data.dims[-1]))
+    soft = to.emit(OperationCode.SOFTMAX, flat, _beta(to), out=to.out.like(dims=flat.dims))
+    to.reshaped(soft, data.dims, out=to.out)
+
+
+@SOFTMAX.host_kernel
+def host_softmax(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    exponentials = np.exp(_shifted(inputs) * np.float32(options["beta"]))
+    return [stored(exponentials / exponentials.sum(-1, keepdims=True), outputs[0])]
+
+
+@LOG_SOFTMAX.host_kernel
+def host_log_softmax(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    shifted = _shifted(inputs)
+    return [stored(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)), outputs[0])]
+
+
+def _shifted(inputs: Tensors) -> Array:
+    a = real(inputs[0])
+    return a - a.max(-1, keepdims=True)
+
+
+@LOGISTIC.kernel_16_bit
+def logistic_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """From a table of 256 positions, linear in between."""
+    argument = table_argument(inputs[0])
+    result = interpolated(np.abs(argument), 9, 0x7FFF << 10)
+    signed = np.where(argument >= 0, result + (1 << 9), (1 << 25) - result + (1 << 9) - 1)
+    return [(signed >> 10).astype(np.int16)]
+
+
+@TANH.kernel_16_bit
+def tanh_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """From the logistic function's table: tanh(x) = 2 logistic(2x) - 1."""
+    argument = table_argument(inputs[0])
+    result = interpolated(np.abs(argument), 8, 0xFFFF << 8)
+    signed = np.where(argument >= 0, result - (1 << 23) + (1 << 7), (1 << 23) - result + (1 << 7) - 1)
+    return [(signed >> 8).astype(np.int16)]

@@ -1,0 +1,192 @@
+"""Arithmetic of two tensors, which are broadcast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option, lowers
+from nnbridge.converters.folding import Folding, elements_broadcast
+from nnbridge.extensions import HostKernel
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier
+from nnbridge.types import OperandCode, OperationCode
+from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, real, stored
+from nnbridge_tflite.host.sixteen_bits import centred, clamped
+from nnbridge_tflite.lowerer import FLOATS, INT32, QUANT8, Lowerer, through_float
+from nnbridge_tflite.operators.elementwise import host_as_stored
+from nnbridge_tflite.rules import (
+    FLOAT,
+    NUMBERS,
+    RANK_4,
+    Condition,
+    Node,
+    first_type,
+    from_level,
+    input_in,
+    mapped,
+    no_activation,
+)
+
+SIGNED = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
+
+
+def _host_binary(function: Callable[[Array, Array], Array]) -> HostKernel:
+    def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        return [stored(activated(function(real(inputs[0]), real(inputs[1])), options), outputs[0])]
+
+    return run
+
+
+def binary(
+    name: str, summary: str, function: Callable[[Array, Array], Array] | None, code: OperationCode | None = None, **facts: Any
+) -> TfliteOperator:
+    """An operator that applies a function to pairs of elements; ``code`` is NNAPI's operation of the same meaning."""
+    declared = TfliteOperator(name, summary, inputs("a", "b"), folding=Folding(elements_broadcast), **facts)
+    if function is not None:
+        declared.host_kernel((host_as_stored if declared.as_stored else _host_binary)(function))
+    if code is not None:
+        declared.lowering()(lambda to: to.finish(code, to.input(0), to.input(1)))
+    return declared
+
+
+def _scalars_are_constant(node: Node) -> bool:
+    return all(t is None or t.shape or node.constant(i) for i in (0, 1) for t in [node.input(i)])
+
+
+_CONDITIONS = (no_activation(("INT32",)), from_level(4, "int32", lambda node: node.type(0) != "INT32"))
+_LARGER = mapped(3, 3, NUMBERS, Condition("scalars that are constant", _scalars_are_constant, first_type))
+_SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be powers of two, which are then computed by shifts")
+
+ADD = binary("ADD", "a + b", np.add, options=(FUSED, _SHIFT16), delegate=mapped(2, 1, NUMBERS, *_CONDITIONS))
+SUB = binary("SUB", "a - b", np.subtract, options=(FUSED, _SHIFT16), delegate=mapped(3, 2, NUMBERS, *_CONDITIONS, RANK_4))
+MUL = binary("MUL", "a · b", np.multiply, options=(FUSED,), delegate=mapped(2, 1, NUMBERS, *_CONDITIONS))
+DIV = binary("DIV", "a / b; integers are rounded towards zero.", None, options=(FUSED,), delegate=mapped(1, 2, FLOAT))
+MAXIMUM = binary("MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER)
+MINIMUM = binary("MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER)
+POW = binary("POW", "a to the power of b.", np.power, OperationCode.POW, delegate=mapped(1, 3, FLOAT))
+SQUARED_DIFFERENCE = binary(
+    "SQUARED_DIFFERENCE",
+    "(a - b)²",
+    lambda a, b: np.square(a - b),
+    delegate=mapped(2, 2, NUMBERS, RANK_4, input_in("FLOAT32", "UINT8", below=4), input_in("FLOAT32", below=3)),
+)
+FLOOR_DIV = binary("FLOOR_DIV", "⌊a / b⌋", np.floor_divide, as_stored=True)
+FLOOR_MOD = binary("FLOOR_MOD", "a - ⌊a / b⌋ · b", np.mod, as_stored=True)
+ATAN2 = binary("ATAN2", "The angle of the point (b, a).", np.arctan2)
+BITWISE_XOR = binary("BITWISE_XOR", "Bits that differ.", np.bitwise_xor, as_stored=True)
+RIGHT_SHIFT = binary("RIGHT_SHIFT", "a shifted right by b bits, with its sign.", np.right_shift, as_stored=True)
+ADD_N = TfliteOperator("ADD_N", "The sum of all inputs.", inputs("terms*"))
+
+
+@lowers(ADD, DIV, MUL, SUB)
+def arithmetic(to: Lowerer) -> None:
+    """The operation of the same meaning, with its fused activation."""
+    truncates = to.name == "DIV" and to.input(0).type == INT32
+    to.require(not truncates, "a division of floats (NNAPI's integer division rounds down, TFLite's to zero)", to.declared(0))
+    to.require(to.name != "DIV" or to.input(0).type not in QUANT8, "a division of floats", to.declared(0))
+    fused = to.option("fused_activation_function")
+    to.require(to.input(0).type != INT32 or not fused, "no activation of integers", fused)
+    to.finish_fused(OperationCode[to.name], to.input(0), to.input(1))
+
+
+through_float(DIV, MAXIMUM, MINIMUM, POW)
+
+
+@DIV.host_kernel
+def host_divide(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Division; integers are rounded towards zero."""
+    a, b = real(inputs[0]), real(inputs[1])
+    if a.dtype.kind in "iu":
+        if (b == 0).any():
+            raise ZeroDivisionError("division by zero")
+        return [stored(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)), outputs[0])]
+    return [stored(activated(a / b, options), outputs[0])]
+
+
+@SQUARED_DIFFERENCE.lowering()
+def squared_difference(to: Lowerer) -> None:
+    """(a − b)²; 8-bit tensors by float32, because a difference has no parameters of its own, but for the delegate."""
+    if to.out.type in QUANT8 and not to.free:
+        largest = (127 if to.out.type == SIGNED else 255) - to.out.zero_point
+        scale = 2 * math.sqrt(max(largest, 0) * to.out.scale) / 254
+        to.require(scale > 0, "an output that reaches above 0", to.declared_output())
+        middle = 0 if to.out.type == SIGNED else 128
+        step = to.emit(OperationCode.SUB, *to.inputs(), like=to.out, dims=to.out.dims, scale=scale, zero_point=middle)
+        to.finish(OperationCode.MUL, step, step)
+        return
+    real = [to.dequantised(v) if v.type in QUANT8 else v for v in to.inputs()]
+    difference = to.emit(OperationCode.SUB, *real, dims=to.out.dims)
+    if to.out.type not in QUANT8:
+        to.finish(OperationCode.MUL, difference, difference)
+        return
+    to.finish_quantised(to.emit(OperationCode.MUL, difference, difference))
+
+
+@FLOOR_DIV.lowering(wide=True)
+def floor_div(to: Lowerer) -> None:
+    """NNAPI's integer division rounds down; floats are divided, then floored."""
+    if to.input(0).type == INT32:
+        to.finish(OperationCode.DIV, to.input(0), to.input(1))
+        return
+    to.require(to.input(0).type in FLOATS, "floats or int32", to.declared(0))
+    to.finish(OperationCode.FLOOR, to.emit(OperationCode.DIV, to.input(0), to.input(1), dims=to.out.dims))
+
+
+@FLOOR_MOD.lowering(wide=True)
+def floor_mod(to: Lowerer) -> None:
+    """a − ⌊a / b⌋ · b on integers; on floats the rounding of the quotient would show."""
+    a, b = to.inputs()
+    to.require(a.type == INT32, "int32", to.declared(0))
+    quotient = to.emit(OperationCode.DIV, a, b, dims=to.out.dims)
+    to.finish(OperationCode.SUB, a, to.emit(OperationCode.MUL, quotient, b), to.scalar(0))
+
+
+@ADD_N.lowering(wide=True)
+def add_n(to: Lowerer) -> None:
+    """A chain of additions."""
+    total, *rest = to.inputs()
+    to.require(rest and total.type in (*FLOATS, INT32), "two or more float or int32 tensors", to.declared(0))
+    for value in rest[:-1]:
+        total = to.emit(OperationCode.ADD, total, value)
+    to.finish(OperationCode.ADD, total, rest[-1])
+
+
+@ADD_N.host_kernel
+def host_add_n(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    total = real(inputs[0])
+    for tensor in inputs[1:]:
+        total = total + real(tensor)
+    return [stored(total, outputs[0])]
+
+
+@MUL.kernel_16_bit
+def mul_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Products, rescaled."""
+    a, b, out = inputs[0], inputs[1], outputs[0]
+    factor = quantize_multiplier(float(np.float32(a.scale) * np.float32(b.scale) / np.float32(out.scale)))
+    products = centred(a).astype(np.int64) * centred(b).astype(np.int64)
+    return [clamped(mbqm(products, *factor) + out.zero_point, out, options)]
+
+
+def _power_of_two(scale: float) -> bool:
+    return math.frexp(scale)[0] == 0.5
+
+
+def _sum_16_bit(inputs: Tensors, outputs: Tensors, options: Options, *, sign: int) -> Sequence[Array]:
+    """Sums or differences on a common scale with 15 bits more."""
+    a, b, out = inputs[0], inputs[1], outputs[0]
+    if all(_power_of_two(t.scale) for t in (a, b, out)) and options["pot_scale_int16"]:
+        raise ValueError("scales that are not all powers of two")
+    common = 2.0 * max(a.scale, b.scale)
+    first, second = (mbqm(centred(t).astype(np.int64) << 15, *quantize_multiplier(float(t.scale) / common)) for t in (a, b))
+    factor = quantize_multiplier(common / ((1 << 15) * float(out.scale)))
+    return [clamped(mbqm(first + sign * second, *factor) + out.zero_point, out, options)]
+
+
+ADD.kernel_16_bit(partial(_sum_16_bit, sign=1))
+SUB.kernel_16_bit(partial(_sum_16_bit, sign=-1))

@@ -1,0 +1,111 @@
+"""Blocks of pixels as channels or batches, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import Lowering, Option
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
+from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.rules import FLOAT_QUANT8, constant, mapped
+
+_BLOCK = (Option("block_size", 0, "pixels along each side of a block"),)
+SPACE_TO_DEPTH = TfliteOperator(
+    "SPACE_TO_DEPTH",
+    "Blocks of pixels as channels.",
+    options=_BLOCK,
+    delegate=mapped(2, 1, FLOAT_QUANT8),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.SPACE_TO_DEPTH, to.input(0), to.scalar(to.option("block_size"))))],
+)
+DEPTH_TO_SPACE = TfliteOperator(
+    "DEPTH_TO_SPACE",
+    "Channels as blocks of pixels.",
+    options=_BLOCK,
+    delegate=mapped(99, 1, FLOAT_QUANT8),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.DEPTH_TO_SPACE, to.input(0), to.scalar(to.option("block_size"))))],
+)
+SPACE_TO_BATCH_ND = TfliteOperator(
+    "SPACE_TO_BATCH_ND",
+    "Blocks of a padded array as batches.",
+    inputs("input", "block_shape!", "paddings!"),
+    delegate=mapped(2, 2),
+)
+BATCH_TO_SPACE_ND = TfliteOperator(
+    "BATCH_TO_SPACE_ND",
+    "Batches as blocks of an array, which is cropped.",
+    inputs("input", "block_shape!", "crops!"),
+    delegate=mapped(2, 2, None, constant(2, "crops")),
+)
+
+
+@SPACE_TO_DEPTH.host_kernel
+def host_space_to_depth(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, block = data_of(inputs[0]), int(options["block_size"])
+    n, h, w, c = data.shape
+    cut = data.reshape(n, h // block, block, w // block, block, c).transpose(0, 1, 3, 2, 4, 5)
+    return [cut.reshape(n, h // block, w // block, -1)]
+
+
+@DEPTH_TO_SPACE.host_kernel
+def host_depth_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, block = data_of(inputs[0]), int(options["block_size"])
+    n, h, w, c = data.shape
+    cut = data.reshape(n, h, w, block, block, c // block**2).transpose(0, 1, 3, 2, 4, 5)
+    return [cut.reshape(n, h * block, w * block, -1)]
+
+
+@SPACE_TO_BATCH_ND.lowering()
+def space_to_batch(to: Lowerer) -> None:
+    paddings = to.integers(2)
+    to.finish(
+        OperationCode.SPACE_TO_BATCH_ND, to.input(0), to.vector(to.integers(1)), to.draft.ints(paddings, (len(paddings) // 2, 2))
+    )
+
+
+@SPACE_TO_BATCH_ND.host_kernel
+def host_space_to_batch(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    blocks, pads = integers(inputs[1]), data_of(inputs[2]).reshape(-1, 2).tolist()
+    count = len(blocks)
+    zero = inputs[0].zero_point if inputs[0].scale > 0 else 0
+    widths = [(0, 0), *pads, *[(0, 0)] * (len(inputs[0].dims) - count - 1)]
+    bounded([n + low + high for n, (low, high) in zip(inputs[0].dims, widths, strict=True)])
+    data = np.pad(data_of(inputs[0]), widths, constant_values=zero)
+    sizes = [n // b for n, b in zip(data.shape[1 : count + 1], blocks, strict=True)]
+    cut = data.reshape(data.shape[0], *(k for pair in zip(sizes, blocks, strict=True) for k in pair), *data.shape[count + 1 :])
+    order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, cut.ndim)]
+    return [cut.transpose(order).reshape(data.shape[0] * math.prod(blocks), *sizes, *data.shape[count + 1 :])]
+
+
+@BATCH_TO_SPACE_ND.lowering()
+def batch_to_space(to: Lowerer) -> None:
+    """BATCH_TO_SPACE_ND, which cannot crop."""
+    to.require(not any(to.integers(2)), "no crops", to.integers(2))
+    to.finish(OperationCode.BATCH_TO_SPACE_ND, to.input(0), to.vector(to.integers(1)))
+
+
+@BATCH_TO_SPACE_ND.lowering(wide=True)
+def batch_to_space_cropped(to: Lowerer) -> None:
+    """BATCH_TO_SPACE_ND, then SLICE for the crops."""
+    crops = to.integers(2)
+    to.require(len(crops) == 4 and min(crops) >= 0, "crops of height and width", crops)
+    whole = to.emit(OperationCode.BATCH_TO_SPACE_ND, to.input(0), to.vector(to.integers(1)))
+    begin = [0, crops[0], crops[2], 0]
+    size = [whole.dims[0], whole.dims[1] - crops[0] - crops[1], whole.dims[2] - crops[2] - crops[3], whole.dims[3]]
+    to.finish(OperationCode.SLICE, whole, to.vector(begin), to.vector(size))
+
+
+@BATCH_TO_SPACE_ND.host_kernel
+def host_batch_to_space(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, blocks, crops = data_of(inputs[0]), integers(inputs[1]), data_of(inputs[2]).reshape(-1, 2).tolist()
+    count, batch = len(blocks), data.shape[0] // math.prod(blocks)
+    cut = data.reshape(*blocks, batch, *data.shape[1:])
+    order = [count, *(k for i in range(count) for k in (count + 1 + i, i)), *range(2 * count + 1, cut.ndim)]
+    sizes = [n * b for n, b in zip(data.shape[1 : count + 1], blocks, strict=True)]
+    whole = cut.transpose(order).reshape(batch, *sizes, *data.shape[count + 1 :])
+    inside = (slice(None), *(slice(low, n - high) for n, (low, high) in zip(sizes, crops, strict=True)))
+    return [whole[inside]]

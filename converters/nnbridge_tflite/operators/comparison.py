@@ -1,0 +1,87 @@
+"""Comparisons, logic and choices by condition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import lowers
+from nnbridge.converters.folding import Folding, elements_broadcast
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
+from nnbridge_tflite.lowerer import BOOL8, Lowerer
+from nnbridge_tflite.operators.arithmetic import binary
+from nnbridge_tflite.operators.elementwise import unary
+from nnbridge_tflite.rules import NUMBERS, Condition, first_type, mapped
+
+_COMPARISON = mapped(2, 3, ("FLOAT32", "UINT8", "INT8", "BOOL", "INT32"))
+_LOGICAL = mapped(1, 3, ("BOOL",))
+
+EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL = (
+    binary(name, summary, function, OperationCode[name], delegate=_COMPARISON)
+    for name, summary, function in (
+        ("EQUAL", "a = b", np.equal),
+        ("NOT_EQUAL", "a ≠ b", np.not_equal),
+        ("GREATER", "a > b", np.greater),
+        ("GREATER_EQUAL", "a ≥ b", np.greater_equal),
+        ("LESS", "a < b", np.less),
+        ("LESS_EQUAL", "a ≤ b", np.less_equal),
+    )
+)
+LOGICAL_AND = binary("LOGICAL_AND", "a and b", np.logical_and, OperationCode.LOGICAL_AND, delegate=_LOGICAL)
+LOGICAL_OR = binary("LOGICAL_OR", "a or b", np.logical_or, OperationCode.LOGICAL_OR, delegate=_LOGICAL)
+LOGICAL_NOT = unary("LOGICAL_NOT", "not x", np.logical_not, OperationCode.LOGICAL_NOT, delegate=_LOGICAL)
+SELECT = TfliteOperator(
+    "SELECT",
+    "Elements of the second input where the condition holds, of the third elsewhere.",
+    inputs("condition", "a", "b"),
+    folding=Folding(elements_broadcast),
+    delegate=mapped(
+        2,
+        3,
+        NUMBERS,
+        Condition(
+            "a condition of the tensors' shape",
+            lambda node: (a := node.input(0)) is not None and (b := node.input(1)) is not None and a.shape == b.shape,
+            first_type,
+        ),
+        of=1,
+    ),
+)
+SELECT_V2 = TfliteOperator("SELECT_V2", "SELECT with broadcasting.", SELECT.inputs, folding=SELECT.folding)
+WHERE = TfliteOperator(
+    "WHERE",
+    "The indices of elements that are not zero.",
+    inputs("condition"),
+    data_dependent=True,
+    kernel=lambda inputs, outputs, options: [np.argwhere(data_of(inputs[0])).astype(np.int64)],
+)
+
+
+@lowers(SELECT, SELECT_V2)
+def select(to: Lowerer) -> None:
+    """SELECT of tensors of one shape."""
+    to.finish(OperationCode.SELECT, to.input(0), to.input(1), to.input(2))
+
+
+@lowers(SELECT, SELECT_V2, wide=True)
+def select_broadcast(to: Lowerer) -> None:
+    """SELECT of tensors that are broadcast first: the condition by LOGICAL_OR, values by TILE."""
+    to.require(to.count == 3, "a condition and two tensors", to.count)
+    dims = to.out.dims
+    condition, *values = to.inputs()
+    to.require(condition.type == BOOL8 and 0 not in dims, "a boolean condition and known dimensions", list(dims))
+    to.require(to.name != "SELECT" or condition.rank == len(dims), "a condition of the tensors' rank", condition.rank)
+    to.finish(OperationCode.SELECT, to.broadcast(condition, dims), *(to.broadcast(v, dims) for v in values))
+
+
+@SELECT.host_kernel
+@SELECT_V2.host_kernel
+def host_select(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Elements of the second input where the condition holds, of the third elsewhere."""
+    condition, a, b = (data_of(t) for t in inputs)
+    if condition.ndim == 1 and a.ndim > 1 and condition.shape[0] == a.shape[0] and condition.shape != a.shape[-1:]:
+        condition = condition.reshape(-1, *[1] * (a.ndim - 1))
+    return [np.where(condition.astype(bool), a, b)]

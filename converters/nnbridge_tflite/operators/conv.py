@@ -1,0 +1,334 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.operations.arithmetic import mbqm
+from nnbridge.types import OperandCode, OperationCode, PaddingCode
+from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, bounded, integers, quantised, real, stored
+from nnbridge_tflite.host.sixteen_bits import centred, finished, padded, seen, windows
+from nnbridge_tflite.lowerer import FLOAT32, FLOATS, INT32, Lowerer, Value, real_numbers
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
+
+DILATIONS = (
+    Option("dilation_w_factor", 1, "columns between the filter's cells", at_least=1),
+    Option("dilation_h_factor", 1, "rows between the filter's cells", at_least=1),
+)
+_BIAS_TYPE = Option("quantized_bias_type", 0, "element type of a quantised bias; the bias itself states it")
+_NO_DILATION = from_level(
+    3, "dilations", lambda node: all(node.operator.options.get(f"dilation_{a}_factor", 1) == 1 for a in "wh")
+)
+
+
+def _check(node: Node) -> None:
+    node.require_ranks({0: 4, 1: 4})
+
+
+def _check_transposed(node: Node) -> None:
+    node.require_ranks({1: 4, 2: 4})
+    batch = node.values.value(node.operator.inputs[2]).dims[0]
+    shape = node.values.constant(node.operator.inputs[0])
+    rule = f"a constant output shape with the input's batch, {batch}"
+    if shape is None:
+        node.refuse(rule, f"computed {node.values.tensors[node.operator.inputs[0]].label}")
+    listed = shape.reshape(-1).tolist()
+    if len(listed) != 4 or listed[0] != batch or min(listed) <= 0:
+        node.refuse(rule, listed)
+
+
+CONV_2D = TfliteOperator(
+    "CONV_2D",
+    "Products over a sliding window; fewer channels in the filter than in the data make groups.",
+    inputs("input", "filter", "bias?"),
+    options=(PADDING, *STRIDES, *DILATIONS, FUSED, _BIAS_TYPE),
+    delegate=mapped(
+        5,
+        1,
+        None,
+        NO_OLD_HYBRID,
+        OLD_TYPES,
+        RESTRICTED_SCALES,
+        Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none"),
+        _NO_DILATION,
+    ),
+    check=_check,
+)
+DEPTHWISE_CONV_2D = TfliteOperator(
+    "DEPTHWISE_CONV_2D",
+    "Each channel by filters of its own.",
+    CONV_2D.inputs,
+    options=(
+        *CONV_2D.options[:-1],
+        Option("depth_multiplier", 0, "filters of each channel; follows from the channels, as in LiteRT"),
+    ),
+    delegate=mapped(3, 1, None, OLD_TYPES, RESTRICTED_SCALES, _NO_DILATION),
+    check=_check,
+)
+TRANSPOSE_CONV = TfliteOperator(
+    "TRANSPOSE_CONV",
+    "Each input cell spread over a window of the output.",
+    inputs("output_shape!", "filter", "input", "bias?"),
+    options=(PADDING, *STRIDES, FUSED, _BIAS_TYPE),
+    delegate=mapped(3, 3, None, constant(0, "output shape"), constant(1, "filter")),
+    check=_check_transposed,
+)
+_DEPTH = (
+    Option("stride_d", 1, "planes", at_least=1),
+    Option("dilation_d_factor", 1, "planes between the filter's cells", at_least=1),
+)
+CONV_3D = TfliteOperator(
+    "CONV_3D",
+    "[batch, depth, height, width, channels] by a filter [depth, height, width, channels, units].",
+    inputs("input", "filter", "bias?"),
+    options=(*CONV_2D.options[:-1], *_DEPTH),
+)
+CONV_3D_TRANSPOSE = TfliteOperator(
+    "CONV_3D_TRANSPOSE",
+    "The gradient of CONV_3D: output shape, filter [depth, height, width, units, channels], data.",
+    TRANSPOSE_CONV.inputs,
+    options=CONV_3D.options,
+)
+
+PADDINGS = (PaddingCode.SAME, PaddingCode.VALID)
+"""TFLite's paddings by code."""
+
+
+def padding(to: Lowerer) -> Value:
+    """The operator's padding as NNAPI's scheme."""
+    code = to.option("padding")
+    to.require(code in (0, 1), "padding SAME or VALID", code)
+    return to.scalar(PADDINGS[code])
+
+
+def strides(to: Lowerer) -> tuple[Value, Value]:
+    """Strides over width and height."""
+    return to.scalar(to.option("stride_w")), to.scalar(to.option("stride_h"))
+
+
+def dilations(to: Lowerer) -> tuple[Value, ...]:
+    """NHWC flag and dilations over width and height, where they are not 1."""
+    wide, high = to.option("dilation_w_factor"), to.option("dilation_h_factor")
+    return () if (wide, high) == (1, 1) else (to.flag(False), to.scalar(wide), to.scalar(high))
+
+
+def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
+    """Input ``i``, or zeros: float, or int32 with the scale that NNAPI requires, data's times filter's."""
+    if not to.has(i):
+        to.draft.spend(units)
+    if data.type in FLOATS:
+        return to.input(i) if to.has(i) else to.tensor(np.zeros(units, np.dtype("f4" if data.type == FLOAT32 else "f2")), data)
+    scale = 0.0 if filter.channel_quant is not None else float(np.float32(data.scale) * np.float32(filter.scale))
+    if not to.has(i):
+        return Value(INT32, (units,), scale=scale, data=np.zeros(units, np.int32))
+    given = to.input(i)
+    to.require(given.type == INT32, "an int32 bias", to.declared(i))
+    return replace(given, scale=scale, zero_point=0)
+
+
+def weights(to: Lowerer, i: int, data: Value) -> Value:
+    """A filter; 8-bit weights of float activations become float32, which is the only copy of weights."""
+    filter = to.input(i)
+    if data.type not in FLOATS or filter.type in FLOATS:
+        return filter
+    to.require_known(filter, "constant weights for float activations")
+    if not to.free:
+        return _dequantised_at_run(to, filter)
+    to.mapping = MappingKind.WIDE
+    to.draft.spend(math.prod(filter.dims))
+    return Value(FLOAT32, filter.dims, name=filter.name, data=real_numbers(filter))
+
+
+def _dequantised_at_run(to: Lowerer, filter: Value) -> Value:
+    """What the delegate does with hybrid weights: symmetric 8-bit behind a DEQUANTIZE."""
+    to.require(filter.channel_quant is None and filter.zero_point == 0, "symmetric per-tensor weights", filter.name)
+    stored = replace(filter, type=OperandCode.TENSOR_QUANT8_SYMM)
+    return to.emit(OperationCode.DEQUANTIZE, stored, out=Value(FLOAT32, filter.dims))
+
+
+@CONV_2D.lowering()
+def conv_2d(to: Lowerer) -> None:
+    """CONV_2D with implicit padding."""
+    data = to.input(0)
+    filter = weights(to, 1, data)
+    to.require(filter.rank == 4 and data.rank == 4, "rank 4", [data.rank, filter.rank])
+    units = bias(to, 2, data, filter, filter.dims[0])
+    to.require(data.dims[3] == filter.dims[3], "one group", f"{data.dims[3]} channels, filters of {filter.dims[3]}")
+    tail = dilations(to)
+    to.finish_fused(OperationCode.CONV_2D, data, filter, units, padding(to), *strides(to), *tail, at=6)
+
+
+@CONV_2D.lowering(wide=True)
+def grouped_conv_2d(to: Lowerer) -> None:
+    """GROUPED_CONV_2D, which Android's delegate does not use."""
+    data = to.input(0)
+    filter = weights(to, 1, data)
+    to.require(filter.rank == 4 and data.rank == 4 and filter.dims[3] > 0, "rank 4", [data.rank, filter.rank])
+    groups, rest = divmod(data.dims[3], filter.dims[3])
+    to.require(rest == 0 and groups > 1 and not dilations(to), "undilated groups", groups)
+    units = bias(to, 2, data, filter, filter.dims[0])
+    inputs = (data, filter, units, padding(to), *strides(to), to.scalar(groups), to.flag(False))
+    to.finish_fused(OperationCode.GROUPED_CONV_2D, *inputs, at=7)
+
+
+@DEPTHWISE_CONV_2D.lowering()
+def depthwise_conv_2d(to: Lowerer) -> None:
+    """DEPTHWISE_CONV_2D; the multiplier follows from the channels, as in LiteRT."""
+    data = to.input(0)
+    filter = weights(to, 1, data)
+    to.require(filter.rank == 4 and data.rank == 4 and data.dims[3] > 0, "rank 4", [data.rank, filter.rank])
+    units = bias(to, 2, data, filter, filter.dims[3])
+    multiplier = to.scalar(filter.dims[3] // data.dims[3])
+    tail = dilations(to)
+    to.finish_fused(OperationCode.DEPTHWISE_CONV_2D, data, filter, units, padding(to), *strides(to), multiplier, *tail, at=7)
+
+
+@TRANSPOSE_CONV.lowering()
+def transpose_conv(to: Lowerer) -> None:
+    """TRANSPOSE_CONV_2D: TFLite has the output shape first and the data third."""
+    data = to.input(2)
+    filter = weights(to, 1, data)
+    shape = to.integers(0)
+    to.require(filter.rank == 4 and len(shape) == 4, "rank 4", [filter.rank, len(shape)])
+    units = bias(to, 3, data, filter, filter.dims[0])
+    inputs = (data, filter, units, to.vector(shape), padding(to), *strides(to), to.flag(False))
+    to.finish_fused(OperationCode.TRANSPOSE_CONV_2D, *inputs, at=7)
+    # NNAPI computes dimensions that the data reaches; TFLite's may be larger, such as where strides are larger than filters.
+    to.require(0 in to.out.dims or to.out.dims == tuple(shape), f"an output shape of {list(to.out.dims)}", shape)
+
+
+@CONV_2D.kernel_16_bit
+def conv_2d_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Products over a sliding window; fewer channels in the weights than in the data make groups."""
+    data, weights = inputs[0], centred(inputs[1])
+    units, height, width, depth = weights.shape
+    window = windows(data.dims[1:3], (height, width), options)
+    size = window[0].positions(data.dims[1]), window[1].positions(data.dims[2])
+    groups, wide = data.dims[3] // depth, padded(data, window)
+    sums = np.zeros((data.dims[0], *size, units))
+    share = units // groups
+    for group in range(groups):
+        read, written = slice(group * depth, (group + 1) * depth), slice(group * share, (group + 1) * share)
+        for y in range(height):
+            for x in range(width):
+                sums[..., written] += seen(wide, window, y, x, size)[..., read] @ weights[written, y, x].T
+    return [finished(sums, inputs, (0, 1, 2), outputs[0], options)]
+
+
+@DEPTHWISE_CONV_2D.kernel_16_bit
+def depthwise_conv_2d_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Each channel of the data with weights of its own."""
+    data, weights = inputs[0], centred(inputs[1])
+    _, height, width, units = weights.shape
+    window = windows(data.dims[1:3], (height, width), options)
+    size = window[0].positions(data.dims[1]), window[1].positions(data.dims[2])
+    wide = np.repeat(padded(data, window), units // data.dims[3], axis=3)
+    sums = np.zeros((data.dims[0], *size, units))
+    for y in range(height):
+        for x in range(width):
+            sums += seen(wide, window, y, x, size) * weights[0, y, x]
+    return [finished(sums, inputs, (0, 1, 2), outputs[0], options)]
+
+
+@TRANSPOSE_CONV.kernel_16_bit
+def transpose_conv_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Each input cell spread over a window of the output."""
+    return [finished(_spread(inputs, centred(inputs[1]), centred(inputs[2]), options), inputs, (2, 1, 3), outputs[0], options)]
+
+
+@TRANSPOSE_CONV.host_kernel
+def host_transpose_conv(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """For output shapes that NNAPI's operation cannot have: floats, or 8-bit integers as TFLite's reference kernel computes."""
+    if quantised(inputs[2]):
+        sums = _spread(inputs, centred(inputs[1]), centred(inputs[2]), options)
+        return [finished(sums, inputs, (2, 1, 3), outputs[0], options, mbqm)]
+    sums = _spread(inputs, real(inputs[1]), real(inputs[2]), options)
+    return [stored(activated(_with_bias(sums, inputs, 3), options), outputs[0])]
+
+
+def _spread(inputs: Tensors, weights: Array, data: Array, options: Options) -> Array:
+    """The sums of a transposed convolution, in the dimensions that its first input states."""
+    shape = bounded(integers(inputs[0]))
+    units, height, width, _ = weights.shape
+    rows, columns = windows(shape[1:3], (height, width), options)
+    spread = [(n - 1) * w.stride + w.size for n, w in zip(data.shape[1:3], (rows, columns), strict=True)]
+    sizes = [max(s, w.before + d) for s, w, d in zip(spread, (rows, columns), shape[1:3], strict=True)]
+    whole = np.zeros((data.shape[0], *sizes, units), data.dtype)
+    for y, x in np.ndindex(height, width):
+        whole[:, y : y + spread[0] - height + 1 : rows.stride, x : x + spread[1] - width + 1 : columns.stride] += (
+            data @ weights[:, y, x].T
+        )
+    return whole[:, rows.before : rows.before + shape[1], columns.before : columns.before + shape[2]]
+
+
+# -- three dimensions ----------------------------------------------------------------------------------------------------------
+
+_SAME, _AXES = 0, ("d", "h", "w")
+
+
+def _steps(options: Options) -> tuple[list[int], list[int]]:
+    """Strides and dilations by depth, height, width."""
+    strides = [int(options.get(f"stride_{a}") or 1) for a in _AXES]
+    return strides, [int(options.get(f"dilation_{a}_factor") or 1) for a in _AXES]
+
+
+def _same_before(size: int, window: int, stride: int, dilation: int, out: int) -> int:
+    """Elements that SAME padding puts in front."""
+    return max((out - 1) * stride + (window - 1) * dilation + 1 - size, 0) // 2
+
+
+def _with_bias(total: Array, inputs: Tensors, place: int) -> Array:
+    return total + real(inputs[place]) if len(inputs) > place and inputs[place].data is not None else total
+
+
+def _within(slices: Iterable[slice]) -> tuple[slice, ...]:
+    """Slices of depth, height and width, behind all of the batch."""
+    return (slice(None), *slices)
+
+
+@CONV_3D.host_kernel
+def host_conv_3d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, weights = real(inputs[0]), real(inputs[1])
+    (strides, dilations), window, sizes = _steps(options), weights.shape[:3], data.shape[1:4]
+    reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
+    if options["padding"] == _SAME:
+        outs = [-(-n // s) for n, s in zip(sizes, strides, strict=True)]
+        before = [_same_before(*parts) for parts in zip(sizes, window, strides, dilations, outs, strict=True)]
+    else:
+        outs = [(n - r) // s + 1 for n, r, s in zip(sizes, reach, strides, strict=True)]
+        before = [0, 0, 0]
+    after = [max((o - 1) * s + r - n - b, 0) for o, s, r, n, b in zip(outs, strides, reach, sizes, before, strict=True)]
+    padded = np.pad(data, [(0, 0), *zip(before, after, strict=True), (0, 0)])
+    total = np.zeros((data.shape[0], *outs, weights.shape[4]), data.dtype)
+    for place in np.ndindex(*window):
+        starts = [k * d for k, d in zip(place, dilations, strict=True)]
+        seen = _within(slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, outs, strides, strict=True))
+        total += padded[seen] @ weights[place]
+    return [stored(activated(_with_bias(total, inputs, 2), options), outputs[0])]
+
+
+@CONV_3D_TRANSPOSE.host_kernel
+def host_conv_3d_transpose(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    shape, weights, data = integers(inputs[0]), real(inputs[1]), real(inputs[2])
+    (strides, dilations), window, sizes = _steps(options), weights.shape[:3], data.shape[1:4]
+    same = options["padding"] == _SAME
+    cut = [
+        _same_before(n, k, s, d, o) if same else 0
+        for n, k, s, d, o in zip(shape[1:4], window, strides, dilations, sizes, strict=True)
+    ]
+    spans = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(sizes, strides, window, dilations, strict=True)]
+    whole = [max(span, c + n) for span, c, n in zip(spans, cut, shape[1:4], strict=True)]
+    total = np.zeros((shape[0], *whole, weights.shape[3]), data.dtype)
+    for place in np.ndindex(*window):
+        starts = [k * d for k, d in zip(place, dilations, strict=True)]
+        seen = _within(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, sizes, strides, strict=True))
+        total[seen] += data @ weights[place].T
+    inside = _within(slice(c, c + n) for c, n in zip(cut, shape[1:4], strict=True))
+    return [stored(activated(_with_bias(total[inside], inputs, 3), options), outputs[0])]

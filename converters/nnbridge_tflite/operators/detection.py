@@ -1,0 +1,174 @@
+"""Boxes: non-maximum suppression, and the custom operator of object detectors."""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flatbuffers import flexbuffers
+
+from nnbridge.converters.draft import Draft, Step, Unmappable
+from nnbridge.errors import ConversionError, Reason
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
+from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, first, integers, real
+from nnbridge_tflite.host.running import evaluated
+from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
+
+NON_MAX_SUPPRESSION_V4 = TfliteOperator(
+    "NON_MAX_SUPPRESSION_V4",
+    "Indexes of the boxes that stay, padded with zeros, and how many there are.",
+    inputs("boxes", "scores", "max_output_size", "iou_threshold", "score_threshold"),
+    outputs("indices", "count"),
+)
+NON_MAX_SUPPRESSION_V5 = TfliteOperator(
+    "NON_MAX_SUPPRESSION_V5",
+    "NON_MAX_SUPPRESSION_V4 that lowers the scores of overlapping boxes, and returns the scores.",
+    (*NON_MAX_SUPPRESSION_V4.inputs, *inputs("soft_nms_sigma")),
+    outputs("indices", "scores", "count"),
+)
+DETECTION = TfliteOperator(
+    "TFLite_Detection_PostProcess",
+    "Boxes, classes and scores of an SSD; its options are a flexbuffer.",
+    inputs("deltas", "scores", "anchors"),
+    outputs("boxes", "classes", "scores", "count"),
+    delegate="Android's delegate maps no custom operator",
+    custom=True,
+)
+CUSTOM = TfliteOperator(
+    "CUSTOM",
+    "An operator that its custom code names.",
+    inputs("operands?*"),
+    outputs("results?*"),
+    delegate=DETECTION.delegate,
+    refusal="a custom operator that nnbridge knows",
+)
+
+
+def _overlap(box: Array, others: Array) -> Array:
+    """Intersection over union of one box with others; corners may come in any order."""
+    low, high = np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])
+    lows, highs = np.minimum(others[:, :2], others[:, 2:]), np.maximum(others[:, :2], others[:, 2:])
+    shared = np.clip(np.minimum(high, highs) - np.maximum(low, lows), 0, None).prod(-1)
+    areas = (high - low).prod(), (highs - lows).prod(-1)
+    union = areas[0] + areas[1] - shared
+    return np.where((areas[0] > 0) & (areas[1] > 0), shared / np.where(union > 0, union, 1), 0)
+
+
+def _suppressed(boxes: Array, scores: Array, limit: int, overlap: float, least: float, sigma: float) -> list[tuple[int, float]]:
+    """Greedy choice by score; with a sigma, overlapping boxes lose score instead of being dropped at once."""
+    queue = [(-float(s), i, 0) for i, s in enumerate(scores) if s > least]
+    heapq.heapify(queue)
+    chosen: list[tuple[int, float]] = []
+    while queue and len(chosen) < limit:
+        score, i, seen = heapq.heappop(queue)
+        shared = _overlap(boxes[i], boxes[[c for c, _ in chosen[seen:]]].reshape(-1, 4))[::-1]
+        if (shared >= overlap).any():
+            continue
+        lowered = -score * float(np.exp(-0.5 / sigma * np.square(shared)).prod()) if sigma > 0 else -score
+        if lowered == -score:
+            chosen.append((i, -score))
+        elif lowered > least:
+            heapq.heappush(queue, (-lowered, i, len(chosen)))
+    return chosen
+
+
+@NON_MAX_SUPPRESSION_V4.host_kernel
+@NON_MAX_SUPPRESSION_V5.host_kernel
+def host_non_max_suppression(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Indices of the boxes that stay, padded with zeros, with their scores where they may change, and how many there are."""
+    boxes, scores = real(inputs[0]), real(inputs[1])
+    limit = integers(inputs[2])[0]
+    overlap, least, *sigma = (float(first(t)) for t in inputs[3:])
+    chosen = _suppressed(boxes, scores, limit, overlap, least, sigma[0] if sigma else 0.0)
+    indices, lowered = np.zeros(limit, np.int32), np.zeros(limit, np.float32)
+    for k, (i, score) in enumerate(chosen):
+        indices[k], lowered[k] = i, score
+    count = np.array(len(chosen), np.int32)
+    return [indices, lowered, count] if sigma else [indices, count]
+
+
+_SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
+
+
+def flexbuffer(content: bytes, label: str) -> dict[str, Any]:
+    """A custom operator's options from their flexbuffer; ConversionError if it is not a map."""
+    try:
+        options = flexbuffers.Loads(content)
+    except (ValueError, IndexError, KeyError, TypeError, struct.error, RecursionError, MemoryError, OverflowError) as error:
+        raise ConversionError(Reason("custom options as a flexbuffer", str(error), label)) from error
+    if not isinstance(options, dict):
+        raise ConversionError(Reason("custom options as a map", type(options).__name__, label))
+    return options
+
+
+@DETECTION.lowering()
+def detection_postprocess(to: Lowerer) -> None:
+    """DETECTION_POSTPROCESSING; TFLite returns boxes first, and classes and counts as floats."""
+    options = flexbuffer(to.operator.custom_options, to.label)
+    deltas, scores, anchors = (to.dequantised(to.input(i)) for i in range(3))
+    to.require(scores.rank == 3 and 0 not in scores.dims, "scores of rank 3", scores.dims)
+    classes_scored = int(_number(options, "num_classes")) + 1
+    to.require(scores.dims[2] == classes_scored, f"{classes_scored} scores, the first of the background", scores.dims[2])
+    boxes_out, classes_out, scores_out, count_out = to.outputs
+    classes, count = _results(scores, options)
+    inputs = _operands(to.draft, options, scores, deltas, anchors)
+    to.emit_all(OperationCode.DETECTION_POSTPROCESSING, inputs, [scores_out, boxes_out, classes, count])
+    to.emit(OperationCode.CAST, classes, out=classes_out)
+    to.emit(OperationCode.CAST, count, out=count_out)
+
+
+def _results(scores: Value, options: Mapping[str, Any]) -> tuple[Value, Value]:
+    """Classes and counts."""
+    batch, limit = scores.dims[0], int(_number(options, "max_detections"))
+    return Value(INT32, (batch, limit)), Value(INT32, (batch,))
+
+
+def _operands(draft: Draft, options: Mapping[str, Any], scores: Value, deltas: Value, anchors: Value) -> list[Value]:
+    """The operands of DETECTION_POSTPROCESSING, of floats."""
+    type = OperandCode.FLOAT16 if scores.type == OperandCode.TENSOR_FLOAT16 else OperandCode.FLOAT32
+    flag, number = OperandCode.BOOL, OperandCode.INT32
+    return [
+        scores,
+        deltas,
+        anchors,
+        *(draft.scalar(type, _number(options, name)) for name in _SCALES),
+        draft.scalar(flag, bool(options.get("use_regular_nms", False))),
+        draft.scalar(number, int(_number(options, "max_detections"))),
+        draft.scalar(number, int(_number(options, "max_classes_per_detection"))),
+        draft.scalar(number, int(options.get("detections_per_class", 100))),
+        draft.scalar(type, _number(options, "nms_score_threshold")),
+        draft.scalar(type, _number(options, "nms_iou_threshold")),
+        # Labels do not count the background, which is the first score of each box.
+        draft.scalar(flag, False),
+    ]
+
+
+def _number(options: Mapping[str, Any], name: str) -> float:
+    value = options.get(name)
+    if not isinstance(value, (int, float)):
+        raise Unmappable(Reason(f"a number {name}", str(value), DETECTION.name))
+    return value
+
+
+@DETECTION.host_kernel
+def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Detections by a score threshold below 0, which NNAPI does not have: its kernel gets the ranks of scores instead."""
+    numbers = flexbuffer(bytes.fromhex(options["custom_options"]), DETECTION.name)
+    threshold = _number(numbers, "nms_score_threshold")
+    if threshold >= 0:
+        raise ValueError("a score threshold below 0")
+    deltas, scores, anchors = map(real, inputs)
+    ordered, ranks = np.unique(scores, return_inverse=True)
+    numbers["nms_score_threshold"] = float(np.searchsorted(ordered, threshold)) + 0.5
+    arrays = (ranks.reshape(scores.shape) + 1, deltas, anchors)
+    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in arrays]
+    results = [Value(FLOAT32, outputs[2].dims), Value(FLOAT32, outputs[0].dims), *_results(operands[0], numbers)]
+    draft = Draft(RUNTIME_FEATURE_LEVEL)
+    draft.add(Step(OperationCode.DETECTION_POSTPROCESSING, tuple(_operands(draft, numbers, *operands)), tuple(results)))
+    best, boxes, classes, count = evaluated(draft.steps, results)
+    best = np.where(best > 0, ordered[np.maximum(best.astype(np.int64) - 1, 0)], 0)
+    return [boxes, classes.astype(np.float32), best.astype(np.float32), count.astype(np.float32)]

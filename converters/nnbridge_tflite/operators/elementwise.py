@@ -1,0 +1,112 @@
+"""Element-wise functions of one tensor, and how such operators are declared, lowered and computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.folding import Folding
+from nnbridge.extensions import HostKernel
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import TfliteOperator
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, real, stored
+from nnbridge_tflite.lowerer import FLOATS, Lowerer, through_float
+from nnbridge_tflite.rules import FLOAT, mapped
+
+Function = Callable[[Array], Array]
+
+
+def host_unary(function: Function) -> HostKernel:
+    """A host kernel that applies a function to real numbers."""
+
+    def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        return [stored(function(real(inputs[0])), outputs[0])]
+
+    return run
+
+
+def host_as_stored(function: Callable[..., Array]) -> HostKernel:
+    """A host kernel that applies a function to integers as they are stored."""
+
+    def run(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        return [function(*map(data_of, inputs))]
+
+    return run
+
+
+def unary(name: str, summary: str, function: Function | None, code: OperationCode | None = None, **facts: Any) -> TfliteOperator:
+    """An operator that applies a function to each element; ``code`` is NNAPI's operation of the same meaning."""
+    declared = TfliteOperator(name, summary, folding=Folding(), **facts)
+    if function is not None:
+        declared.host_kernel((host_as_stored if declared.as_stored else host_unary)(function))
+    if code is not None:
+        declared.lowering()(lambda to: to.finish(code, to.input()))
+        through_float(declared)
+    return declared
+
+
+_MATH = mapped(1, 3, FLOAT)
+ABS, EXP, RSQRT, SIN, SQRT = (
+    unary(name, summary, function, OperationCode[name], delegate=_MATH)
+    for name, summary, function in (
+        ("ABS", "|x|", np.abs),
+        ("EXP", "e to the power of x", np.exp),
+        ("RSQRT", "1 / √x", lambda a: 1 / np.sqrt(a)),
+        ("SIN", "sin x", np.sin),
+        ("SQRT", "√x", np.sqrt),
+    )
+)
+FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=mapped(1))
+LOG = unary(
+    "LOG",
+    "Natural logarithm; the lowest quantised number where there is none.",
+    None,
+    OperationCode.LOG,
+    delegate=_MATH,
+    as_stored=True,
+)
+NEG = unary("NEG", "-x", np.negative, OperationCode.NEG, delegate=mapped(2, 3, ("FLOAT32", "INT32")), as_stored=True)
+CEIL, COMPLEX_ABS, COS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
+    unary(name, summary, function)
+    for name, summary, function in (
+        ("CEIL", "⌈x⌉", np.ceil),
+        ("COMPLEX_ABS", "Magnitudes of complex numbers.", np.abs),
+        ("COS", "cos x", np.cos),
+        ("IMAG", "Imaginary parts of complex numbers.", np.imag),
+        ("REAL", "Real parts of complex numbers.", np.real),
+        ("ROUND", "The nearest whole number, halves to even.", np.rint),
+        ("SIGN", "-1, 0 or 1.", np.sign),
+        ("SQUARE", "x²", np.square),
+        ("ZEROS_LIKE", "Zeros of the input's shape and type.", np.zeros_like),
+    )
+)
+
+
+@LOG.host_kernel
+def host_logarithm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Natural logarithms; where there is none, quantised tensors hold the lowest number."""
+    a = real(inputs[0])
+    return [stored(np.where(a > 0, np.log(a), -np.inf) if quantised(outputs[0]) else np.log(a), outputs[0])]
+
+
+@SQUARE.lowering(wide=True)
+def square(to: Lowerer) -> None:
+    """x · x."""
+    to.finish(OperationCode.MUL, to.input(0), to.input(0))
+
+
+@COS.lowering(wide=True)
+def cosine(to: Lowerer) -> None:
+    """sin(x + π/2)."""
+    value = to.input(0)
+    to.require(value.type in FLOATS, "floats", to.declared(0))
+    to.finish(OperationCode.SIN, to.emit(OperationCode.ADD, value, to.fill(math.pi / 2, value)))
+
+
+@CEIL.lowering(wide=True)
+def ceiling(to: Lowerer) -> None:
+    """−⌊−x⌋."""
+    to.finish(OperationCode.NEG, to.emit(OperationCode.FLOOR, to.emit(OperationCode.NEG, to.input(0))))

@@ -1,0 +1,274 @@
+"""Look-ups by index, and their inverse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import Lowering, Option
+from nnbridge.converters.folding import Folding, elements_of_shape
+from nnbridge.operations.farmhash import fingerprint64
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
+from nnbridge_tflite.lowerer import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, Value
+from nnbridge_tflite.rules import NUMBERS_HALF, Condition, Node, first_type, mapped, type_in
+
+_PICKS = Folding(lambda data, indices: data.size * indices.size, moves_only=True)
+
+
+def _is_projection(node: Node) -> bool:
+    return node.option("type") != 1 or (node.level >= 3 and len(node.operator.inputs) == 2)
+
+
+GATHER = TfliteOperator(
+    "GATHER",
+    "Slices by index, with leading dimensions in common where there are batch dimensions.",
+    inputs("params", "indices"),
+    options=(
+        Option("axis", 0, "the dimension of the indexes; counted from the end if negative"),
+        Option("batch_dims", 0, "leading dimensions in common"),
+    ),
+    folding=_PICKS,
+    delegate=mapped(2, 3, NUMBERS_HALF, type_in(1, "INT32")),
+    needs_ranks=True,
+)
+GATHER_ND = TfliteOperator("GATHER_ND", "Slices at tuples of indexes.", inputs("params", "indices"), folding=_PICKS)
+SCATTER_ND = TfliteOperator(
+    "SCATTER_ND", "Slices added at tuples of indexes of a tensor of zeros.", inputs("indices", "updates", "shape!")
+)
+ONE_HOT = TfliteOperator(
+    "ONE_HOT",
+    "Two values, one of them where the index states.",
+    inputs("indices", "depth!", "on_value", "off_value"),
+    options=(Option("axis", -1, "the new dimension; counted from the end if negative"),),
+    folding=Folding(lambda indices, depth, on, off: indices.size * elements_of_shape(depth)),
+    needs_ranks=True,
+)
+SPARSE_TO_DENSE = TfliteOperator(
+    "SPARSE_TO_DENSE",
+    "Values at indexes of an array of one default value.",
+    inputs("indices", "shape!", "values", "default_value"),
+    options=(Option("validate_indices", False, "indexes in order and once each; not checked, as in LiteRT"),),
+)
+EMBEDDING_LOOKUP = TfliteOperator(
+    "EMBEDDING_LOOKUP",
+    "Rows of a table.",
+    inputs("ids", "table"),
+    delegate=mapped(1, 1, None, type_in(1, "FLOAT32")),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.EMBEDDING_LOOKUP, to.input(0), to.input(1)))],
+)
+EMBEDDING_LOOKUP_SPARSE = TfliteOperator(
+    "EMBEDDING_LOOKUP_SPARSE",
+    "Weighted rows of a table, added up by bucket: the leading indexes of a sparse tensor's entries.",
+    inputs("ids", "indices", "shape", "weights", "table"),
+    options=(Option("combiner", 0, "0 sum, 1 mean, 2 sum divided by the root of the sum of squared weights"),),
+)
+HASHTABLE_LOOKUP = TfliteOperator(
+    "HASHTABLE_LOOKUP",
+    "Values by key, and which keys were found.",
+    inputs("lookups", "keys", "values"),
+    outputs("output", "hits"),
+    delegate=mapped(1, 1, None, Condition("a float32 output", lambda node: node.output().type.name == "FLOAT32", first_type)),
+    lowerings=[Lowering(lambda to: to.emit_all(OperationCode.HASHTABLE_LOOKUP, to.inputs(), to.outputs))],
+)
+LSH_PROJECTION = TfliteOperator(
+    "LSH_PROJECTION",
+    "Bits by the sign of the items' weighted fingerprints behind each seed: one by one, or as one number for each hash.",
+    inputs("seeds", "items", "weights?"),
+    options=(Option("type", 0, "1 sparse (one number), 2 dense (bits)"),),
+    delegate=mapped(
+        1, 1, None, Condition("feature level 3 and no weights for sparse projections", _is_projection, lambda node: node.level)
+    ),
+    as_stored=True,
+)
+
+
+@GATHER.lowering()
+def gather(to: Lowerer) -> None:
+    """GATHER along an axis; NNAPI has the axis second."""
+    to.require(to.option("batch_dims") == 0, "no batch dimensions", to.option("batch_dims"))
+    to.require(to.shape(1), "indices of rank 1 or more", "a scalar")
+    axis = to.axis(to.option("axis"), to.input(0).rank)
+    to.finish(OperationCode.GATHER, to.input(0), to.scalar(axis), _indices(to, 1))
+
+
+@GATHER.lowering(wide=True)
+def gather_scalar(to: Lowerer) -> None:
+    """A scalar index: GATHER, then RESHAPE without the axis."""
+    to.require(to.option("batch_dims") == 0 and not to.shape(1), "a scalar index", to.shape(1))
+    data = to.input(0)
+    axis = to.axis(to.option("axis"), data.rank)
+    picked = to.emit(OperationCode.GATHER, data, to.scalar(axis), _indices(to, 1))
+    to.reshaped(picked, data.dims[:axis] + data.dims[axis + 1 :] or (1,), out=to.out)
+
+
+def _indices(to: Lowerer, i: int) -> Value:
+    """Indices as int32; constant int64 ones that fit are converted."""
+    value = to.input(i)
+    if value.type == INT32:
+        return value
+    return to.draft.ints(to.integers(i), value.dims)
+
+
+@GATHER.host_kernel
+def host_gather(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, indices = data_of(inputs[0]), data_of(inputs[1])
+    axis, batch = options["axis"], options["batch_dims"]
+    batch = batch % (indices.ndim + 1) if batch < 0 else batch
+    axis = axis % data.ndim
+    if ((indices < 0) | (indices >= data.shape[axis])).any():
+        raise IndexError(f"indices from 0 to {data.shape[axis] - 1}")
+    if batch == 0:
+        return [np.take(data, indices, axis)]
+    lead = data.shape[:batch]
+    flat = zip(data.reshape(-1, *data.shape[batch:]), indices.reshape(-1, *indices.shape[batch:]), strict=True)
+    picked = np.stack([np.take(d, i, axis - batch) for d, i in flat])
+    return [picked.reshape(*lead, *picked.shape[1:])]
+
+
+@GATHER_ND.lowering(wide=True)
+def gather_nd(to: Lowerer) -> None:
+    """One index from each tuple (a weighted sum), then GATHER from the data seen flat."""
+    data, indices = to.input(0), _indices(to, 1)
+    depth = indices.dims[-1]
+    to.require(0 not in (*data.dims, *indices.dims) and depth <= data.rank, "known dimensions", [data.dims, indices.dims])
+    to.require(data.type in (*FLOATS, *QUANT8, INT32), "floats, 8-bit integers or int32", to.declared(0))
+    weights = [math.prod(data.dims[k + 1 : depth]) for k in range(depth)]
+    count = math.prod(indices.dims[:-1])
+    if indices.data is not None:
+        summed = (indices.data.astype(np.int64) * np.array(weights)).sum(-1).reshape(-1)
+        flat = to.draft.ints([int(v) for v in summed])
+    else:
+        flat = _weighted_sum(to, to.reshaped(indices, (count, depth)), weights)
+    rest = data.dims[depth:]
+    seen = to.reshaped(data, (math.prod(data.dims[:depth]), math.prod(rest)))
+    picked = to.emit(OperationCode.GATHER, seen, to.scalar(0), flat)
+    to.reshaped(picked, (*indices.dims[:-1], *rest), out=to.out)
+
+
+def _weighted_sum(to: Lowerer, tuples: Value, weights: list[int]) -> Value:
+    count = tuples.dims[0]
+    total: Value | None = None
+    for column, weight in zip(to.slices(tuples, 1), weights, strict=True):
+        part = column if weight == 1 else to.emit(OperationCode.MUL, column, to.fill(weight, column))
+        total = part if total is None else to.emit(OperationCode.ADD, total, part)
+    assert total is not None
+    return to.reshaped(total, (count,))
+
+
+@GATHER_ND.host_kernel
+def host_gather_nd(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, indices = data_of(inputs[0]), data_of(inputs[1])
+    limits = np.array(data.shape[: indices.shape[-1]])
+    if ((indices < 0) | (indices >= limits)).any():
+        raise IndexError(f"indices below {limits.tolist()}")
+    return [data[tuple(np.moveaxis(indices, -1, 0))]]
+
+
+@SCATTER_ND.host_kernel
+def host_scatter_nd(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    indices, updates = data_of(inputs[0]), data_of(inputs[1])
+    result = np.zeros(bounded(integers(inputs[2])), updates.dtype)
+    np.add.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
+    return [result]
+
+
+@ONE_HOT.lowering(wide=True)
+def one_hot(to: Lowerer) -> None:
+    """Indices compared with 0, 1, … along a new axis, then SELECT of the two values."""
+    indices = _indices(to, 0)
+    shape, depth = to.shape(0), to.integer(1)
+    axis = to.axis(to.option("axis"), len(shape) + 1)
+    to.require(depth > 0 and to.out.type in (*FLOATS, *QUANT8, INT32), "a type that SELECT supports", to.declared_output())
+    dims = (*shape[:axis], depth, *shape[axis:])
+    to.draft.spend(depth)
+    counted = np.arange(depth, dtype=np.int32).reshape((1,) * axis + (depth,) + (1,) * (len(shape) - axis))
+    grown = to.reshaped(indices, (*shape[:axis], 1, *shape[axis:]))
+    hit = to.emit(OperationCode.EQUAL, grown, to.tensor(counted, indices), out=Value(BOOL8, dims))
+    on, off = (to.broadcast(to.input(i), dims) for i in (2, 3))
+    to.finish(OperationCode.SELECT, hit, on, off)
+
+
+@ONE_HOT.host_kernel
+def host_one_hot(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    indices, depth = data_of(inputs[0]), integers(inputs[1])[0]
+    on, off = (first(t) for t in inputs[2:4])
+    axis = options["axis"]
+    bounded([*indices.shape, depth])
+    hit = indices[..., None] == np.arange(depth)
+    return [np.where(np.moveaxis(hit, -1, axis), on, off)]
+
+
+@SPARSE_TO_DENSE.host_kernel
+def host_sparse_to_dense(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    indices, shape = data_of(inputs[0]), integers(inputs[1])
+    values, default = data_of(inputs[2]), first(inputs[3])
+    result = np.full(shape, default, values.dtype)
+    listed = indices.reshape(-1, len(shape)) if indices.ndim > 1 or len(shape) == 1 else indices.reshape(1, -1)
+    result[tuple(listed.T)] = values
+    return [result]
+
+
+@EMBEDDING_LOOKUP.host_kernel
+def host_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    ids, table = data_of(inputs[0]), inputs[1]
+    if ids.size and not 0 <= ids.min() <= ids.max() < len(data_of(table)):
+        raise ValueError(f"rows below {len(data_of(table))}, found {ids.min()} to {ids.max()}")
+    rows = data_of(table)[ids]
+    if outputs[0].dtype.kind != "f" or rows.dtype.kind == "f":
+        return [rows]
+    return [(rows.astype(np.float32) - table.zero_point) * np.float32(table.scale)]
+
+
+_COMBINED: Mapping[int, Callable[[Array], Array]] = {0: np.ones_like, 1: lambda weights: weights, 2: np.square}
+"""CombinerType (sum, mean, by the root of squares) → what a bucket's divisor gathers of its weights."""
+
+
+@EMBEDDING_LOOKUP_SPARSE.host_kernel
+def host_sparse_lookup(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    ids, indices, weights, table = (data_of(inputs[i]) for i in (0, 1, 3, 4))
+    shape, combiner = integers(inputs[2])[:-1], int(options["combiner"])
+    if ((ids < 0) | (ids >= len(table))).any():
+        raise ValueError(f"rows below {len(table)}, found {ids.min()} to {ids.max()}")
+    result = np.zeros((*shape, *table.shape[1:]), table.dtype)
+    divisor = np.zeros(shape, table.dtype)
+    buckets = tuple(indices[:, :-1].T)
+    np.add.at(result, buckets, table[ids] * weights.reshape(-1, *[1] * (table.ndim - 1)))
+    np.add.at(divisor, buckets, _COMBINED[combiner](weights))
+    if combiner == 0:
+        return [result]
+    whole = np.where(divisor == 0, 1, np.sqrt(divisor) if combiner == 2 else divisor)
+    return [result / whole.reshape(*shape, *[1] * (table.ndim - 1))]
+
+
+@LSH_PROJECTION.lowering()
+def hash_projection(to: Lowerer) -> None:
+    """LSH_PROJECTION: TFLite's sparse projections are NNAPI's of type 3, without weights."""
+    sparse, dense = 1, 2
+    kind = to.option("type")
+    to.require(kind in (sparse, dense), "a sparse or dense projection", kind)
+    to.require(to.has(2) == (kind == dense), "weights for dense projections alone", to.count)
+    weights = to.optional(2, FLOAT32)
+    to.finish(OperationCode.LSH_PROJECTION, to.input(0), to.input(1), weights, to.scalar(3 if kind == sparse else dense))
+
+
+_DENSE = 2
+"""LSHProjectionType of single bits."""
+
+
+@LSH_PROJECTION.host_kernel
+def host_hash_projection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    seeds, items = data_of(inputs[0]), np.ascontiguousarray(data_of(inputs[1]))
+    weights = data_of(inputs[2]).astype(np.float64) if len(inputs) > 2 and inputs[2].data is not None else 1.0
+    raw = items.reshape(len(items), -1).view(np.uint8)
+    prefix = np.ascontiguousarray(seeds.reshape(-1, 1)).view(np.uint8)
+    rows = np.concatenate([np.repeat(prefix, len(raw), axis=0), np.tile(raw, (len(prefix), 1))], axis=1)
+    prints = fingerprint64(rows).view(np.int64).astype(np.float64).reshape(len(prefix), len(raw))
+    bits = ((prints * weights).sum(axis=1) > 0).reshape(seeds.shape).astype(np.int64)
+    if options["type"] == _DENSE:
+        return [bits.reshape(-1)]
+    count = seeds.shape[1]
+    return [bits @ (1 << np.arange(count - 1, -1, -1)) + (np.arange(len(bits)) << count)]

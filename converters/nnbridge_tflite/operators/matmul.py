@@ -1,0 +1,130 @@
+"""Matrix products and transforms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
+from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
+from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
+from nnbridge_tflite.operators.conv import bias, weights
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, from_level, mapped
+
+_ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "how LiteRT quantises floats beside 8-bit weights; not computed here")
+
+FULLY_CONNECTED = TfliteOperator(
+    "FULLY_CONNECTED",
+    "A product with a matrix of weights [units, depth].",
+    inputs("input", "weights", "bias?"),
+    outputs("output", "shuffled_input?"),
+    options=(
+        FUSED,
+        Option("weights_format", 0, "0 as they are, 1 shuffled for a kernel of LiteRT's"),
+        Option("keep_num_dims", False, "leading dimensions stay as they are"),
+        _ASYMMETRIC,
+        Option("quantized_bias_type", 0, "element type of a quantised bias; the bias itself states it"),
+    ),
+    delegate=mapped(
+        5,
+        1,
+        None,
+        NO_OLD_HYBRID,
+        OLD_TYPES,
+        RESTRICTED_SCALES,
+        from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
+        Condition("no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16"),
+    ),
+    rounds_once=True,
+)
+BATCH_MATMUL = TfliteOperator(
+    "BATCH_MATMUL",
+    "Matrix products of stacks.",
+    inputs("left", "right"),
+    options=(Option("adj_x", False, "left is transposed"), Option("adj_y", False, "right is transposed"), _ASYMMETRIC),
+)
+RFFT2D = TfliteOperator(
+    "RFFT2D",
+    "The Fourier transform of real images, cut or padded to a length.",
+    inputs("input", "fft_length!"),
+    kernel=lambda inputs, outputs, options: [np.fft.rfft2(data_of(inputs[0]), s=integers(inputs[1])).astype(np.complex64)],
+)
+
+
+@FULLY_CONNECTED.lowering()
+def fully_connected(to: Lowerer) -> None:
+    """FULLY_CONNECTED; leading dimensions that stay are restored by RESHAPE."""
+    data = to.input(0)
+    filter = weights(to, 1, data)
+    to.require(to.option("weights_format") == 0, "weights in default format", to.option("weights_format"))
+    to.require(filter.rank == 2, "weights of rank 2", filter.rank)
+    # As a 1x1 convolution such sums would be rounded twice, where TFLite rounds them once.
+    to.require(filter.channel_quant is None, "one scale for all weights", "one for each unit")
+    units = bias(to, 2, data, filter, filter.dims[0])
+    fused = to.scalar(to.option("fused_activation_function"))
+    if not to.option("keep_num_dims") or data.rank == 2:
+        to.finish(OperationCode.FULLY_CONNECTED, data, filter, units, fused)
+        return
+    rows = math.prod(data.dims) // max(filter.dims[1], 1)
+    flat = to.emit(OperationCode.FULLY_CONNECTED, data, filter, units, fused, like=to.out, dims=(rows, filter.dims[0]))
+    to.reshaped(flat, (*data.dims[:-1], filter.dims[0]), out=to.out)
+
+
+@FULLY_CONNECTED.kernel_16_bit
+def fully_connected_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """A product with a matrix of weights."""
+    weights = centred(inputs[1])
+    data = centred(inputs[0])
+    sums = data.reshape(-1, weights.shape[1]) @ weights.T
+    result = finished(sums, inputs, (0, 1, 2), outputs[0], options, rescaled_once)
+    return [result.reshape(*data.shape[:-1], -1) if options["keep_num_dims"] else result]
+
+
+@BATCH_MATMUL.lowering(wide=True)
+def batch_matmul(to: Lowerer) -> None:
+    """BATCH_MATMUL of equal ranks; a side with fewer or smaller batches is repeated."""
+
+    left, right = to.inputs()
+    rank = max(left.rank, right.rank)
+    to.require(0 not in (*left.dims, *right.dims), "known dimensions", [left.dims, right.dims])
+    batches = [(1,) * (rank - v.rank) + v.dims[:-2] for v in (left, right)]
+    common = tuple(max(a, b) for a, b in zip(*batches, strict=True))
+    left, right = (to.broadcast(v, (*common, *v.dims[-2:])) for v in (left, right))
+    to.finish(OperationCode.BATCH_MATMUL, left, right, to.flag(to.option("adj_x")), to.flag(to.option("adj_y")))
+
+
+@BATCH_MATMUL.lowering(wide=True)
+def matmul_by_constant(to: Lowerer) -> None:
+    """A product with a constant matrix as FULLY_CONNECTED, for feature levels and types without BATCH_MATMUL."""
+    left, right = to.inputs()
+    to.require_known(right, "a constant matrix on the right")
+    to.require(math.prod(right.dims[:-2]) == 1, "a constant matrix on the right", right.dims)
+    to.require(not to.option("adj_x") and left.type in (*FLOATS, *QUANT8), "floats or 8-bit integers", to.declared(0))
+    assert right.data is not None
+    matrix = right.data.reshape(right.dims[-2:])
+    transposed = right.like(dims=matrix.shape if to.option("adj_y") else matrix.shape[::-1])
+    transposed.data = matrix if to.option("adj_y") else np.ascontiguousarray(matrix.T)
+    units, depth = transposed.dims
+    rows = math.prod(left.dims) // max(depth, 1)
+    flat = to.emit(
+        OperationCode.FULLY_CONNECTED,
+        left if left.rank <= 4 else to.reshaped(left, (rows, depth)),
+        transposed,
+        bias(to, to.count, left, transposed, units),
+        to.scalar(0),
+        out=to.out.like(dims=(rows, units)),
+    )
+    to.reshaped(flat, (*left.dims[:-1], units), out=to.out)
+
+
+@BATCH_MATMUL.host_kernel
+def host_batch_matmul(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    a, b = real(inputs[0]), real(inputs[1])
+    a = np.swapaxes(a, -1, -2) if options["adj_x"] else a
+    b = np.swapaxes(b, -1, -2) if options["adj_y"] else b
+    return [stored(np.matmul(a, b), outputs[0])]

@@ -1,0 +1,43 @@
+"""Normalisation over channels."""
+
+from __future__ import annotations
+
+from nnbridge.converters.declaration import Option
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import FUSED, TfliteOperator
+from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.rules import NUMBERS_HALF, mapped, no_activation
+
+L2_NORMALIZATION = TfliteOperator(
+    "L2_NORMALIZATION",
+    "Divided by the root of the sum of squares over the last dimension.",
+    options=(FUSED,),
+    delegate=mapped(2, 1, None, no_activation(NUMBERS_HALF)),
+)
+LOCAL_RESPONSE_NORMALIZATION = TfliteOperator(
+    "LOCAL_RESPONSE_NORMALIZATION",
+    "Divided by (bias + alpha · sum of squares of near channels) to the power of beta.",
+    options=(
+        Option("radius", 0, "channels on each side"),
+        Option("bias", 0.0, "added to the sum"),
+        Option("alpha", 0.0, "factor of the sum"),
+        Option("beta", 0.0, "exponent"),
+    ),
+    delegate=mapped(1),
+)
+
+
+@L2_NORMALIZATION.lowering()
+def l2_normalization(to: Lowerer) -> None:
+    """L2_NORMALIZATION over the last dimension."""
+    fused = to.option("fused_activation_function")
+    to.require(fused == 0, "no fused activation", fused)
+    to.finish(OperationCode.L2_NORMALIZATION, to.input(0))
+
+
+@LOCAL_RESPONSE_NORMALIZATION.lowering()
+def local_response_normalization(to: Lowerer) -> None:
+    """LOCAL_RESPONSE_NORMALIZATION over the last dimension."""
+    data = to.input(0)
+    reals = (to.float_scalar(to.option(name), data) for name in ("bias", "alpha", "beta"))
+    to.finish(OperationCode.LOCAL_RESPONSE_NORMALIZATION, data, to.scalar(to.option("radius")), *reals)

@@ -1,0 +1,85 @@
+"""Padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import Lowering, Option
+from nnbridge.converters.folding import Folding
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, padding_pairs
+from nnbridge_tflite.lowerer import QUANT8, Lowerer, Value
+from nnbridge_tflite.rules import FLOAT_QUANT8, OLD_FLOATS, mapped
+
+
+def _padded_elements(data: Array, paddings: Array) -> float:
+    widths = paddings.reshape(-1, 2).sum(-1).tolist()
+    return math.prod(d + abs(int(w)) for d, w in zip(data.shape, widths, strict=False))
+
+
+PAD = TfliteOperator(
+    "PAD",
+    "Padded with zeros.",
+    inputs("input", "paddings!"),
+    folding=Folding(_padded_elements, moves_only=True),
+    delegate=mapped(2, 2, FLOAT_QUANT8, OLD_FLOATS),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.PAD, to.input(0), _paddings(to)))],
+)
+PADV2 = TfliteOperator(
+    "PADV2", "Padded with a value.", inputs("input", "paddings!", "value"), delegate=mapped(2, 3, FLOAT_QUANT8)
+)
+MIRROR_PAD = TfliteOperator(
+    "MIRROR_PAD",
+    "Padded with mirror images.",
+    PAD.inputs,
+    options=(Option("mode", 0, "0 REFLECT, without the edge; 1 SYMMETRIC, with it"),),
+    lowerings=[
+        Lowering(
+            lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))), wide=True
+        )
+    ],
+)
+
+
+@PADV2.lowering()
+def pad_v2(to: Lowerer) -> None:
+    """PAD_V2; the value becomes a scalar, of 8-bit tensors the raw number."""
+    data = to.input(0)
+    to.require(to.constant(2).size == 1, "one value", to.constant(2).size)
+    value = to.input(2)
+    if data.type not in QUANT8:
+        assert value.data is not None
+        to.finish(OperationCode.PAD_V2, data, _paddings(to), to.float_scalar(float(value.data.reshape(-1)[0]), data))
+        return
+    to.require((value.scale, value.zero_point) == (data.scale, data.zero_point), "a value in the data's scale", value.scale)
+    assert value.data is not None
+    to.finish(OperationCode.PAD_V2, data, _paddings(to), to.scalar(int(value.data.reshape(-1)[0])))
+
+
+def _paddings(to: Lowerer) -> Value:
+    listed = to.integers(1)
+    to.require(len(listed) % 2 == 0, "pairs of paddings", len(listed))
+    return to.draft.ints(listed, (len(listed) // 2, 2))
+
+
+@PAD.host_kernel
+@PADV2.host_kernel
+def host_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Padded with a value, or with zero."""
+    value = first(inputs[2]) if len(inputs) > 2 else inputs[0].zero_point
+    return [np.pad(data_of(inputs[0]), _widths(inputs), constant_values=value)]
+
+
+@MIRROR_PAD.host_kernel
+def host_mirror_pad(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    return [np.pad(data_of(inputs[0]), _widths(inputs), mode="symmetric" if options["mode"] else "reflect")]
+
+
+def _widths(inputs: Tensors) -> list[tuple[int, int]]:
+    widths = padding_pairs(inputs[1])
+    bounded([d + before + after for d, (before, after) in zip(data_of(inputs[0]).shape, widths, strict=True)])
+    return widths

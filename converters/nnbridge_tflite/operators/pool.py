@@ -1,0 +1,124 @@
+"""Reductions of sliding windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option, lowers
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, integers
+from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.operators.conv import padding, strides
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
+
+
+def _check(node: Node) -> None:
+    node.require_ranks({0: 4})
+
+
+_OPTIONS = (
+    PADDING,
+    *STRIDES,
+    Option("filter_width", 0, "columns of the window", at_least=1),
+    Option("filter_height", 0, "rows of the window", at_least=1),
+    FUSED,
+)
+AVERAGE_POOL_2D = TfliteOperator(
+    "AVERAGE_POOL_2D",
+    "The mean of each window.",
+    options=_OPTIONS,
+    delegate=mapped(
+        2,
+        1,
+        FLOAT_QUANT8,
+        Condition(
+            "a window of at most 256 elements for 8-bit tensors",
+            lambda node: node.type(0) not in QUANT8 or node.option("filter_width") * node.option("filter_height") <= 256,
+            first_type,
+        ),
+    ),
+    check=_check,
+)
+L2_POOL_2D = TfliteOperator(
+    "L2_POOL_2D",
+    "The root of each window's mean of squares.",
+    options=_OPTIONS,
+    delegate=mapped(1, 1, FLOAT, from_level(3, "a fused activation", lambda node: node.option("fused_activation_function") == 0)),
+    check=_check,
+)
+MAX_POOL_2D = TfliteOperator(
+    "MAX_POOL_2D", "The maximum of each window.", options=_OPTIONS, delegate=mapped(2, 1, FLOAT_QUANT8), check=_check
+)
+DILATE = TfliteOperator(
+    "DILATE",
+    "Elements moved apart, a value in between.",
+    inputs("input", "dilations", "padding_value"),
+    kernel=lambda inputs, outputs, options: [dilated(data_of(inputs[0]), integers(inputs[1]), first(inputs[2]))],
+)
+REDUCE_WINDOW = TfliteOperator(
+    "REDUCE_WINDOW",
+    "Windows of a shape, with strides and dilations, by the function that the options name.",
+    inputs("input", "init_value", "window_shape", "window_strides", "window_dilations"),
+    options=(Option("reduce_function", 0, "1 ADD, 2 MUL, 3 MINIMUM, 4 MAXIMUM, 5 ALL, 6 ANY"),),
+)
+
+
+@lowers(AVERAGE_POOL_2D, L2_POOL_2D, MAX_POOL_2D)
+def pool(to: Lowerer) -> None:
+    """The pooling of the same meaning with implicit padding."""
+    window = (to.scalar(to.option("filter_width")), to.scalar(to.option("filter_height")))
+    to.finish_fused(OperationCode[to.name], to.input(), padding(to), *strides(to), *window)
+
+
+def dilated(data: Array, steps: Sequence[int], filler: Any) -> Array:
+    """An array whose elements lie so many positions apart, with a value in between."""
+    sizes = [(n - 1) * s + 1 if n else 0 for n, s in zip(data.shape, steps, strict=True)]
+    made = np.full(sizes, filler, data.dtype)
+    made[tuple(slice(None, None, s) for s in steps)] = data
+    return made
+
+
+WINDOW_FUNCTIONS: Mapping[int, Callable[..., Array]] = {
+    1: np.add,
+    2: np.multiply,
+    3: np.minimum,
+    4: np.maximum,
+    5: np.logical_and,
+    6: np.logical_or,
+}
+"""ReduceWindowFunction → what gathers a window."""
+
+
+def windows_reduced(
+    data: Array,
+    first: Any,
+    function: Callable[..., Array],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Array:
+    """One element for each window that lies inside the array, gathered from a first value on."""
+    reach = [(k - 1) * d + 1 for k, d in zip(shape, dilations, strict=True)]
+    outs = [max((n - r) // s + 1, 0) for n, r, s in zip(data.shape, reach, strides, strict=True)]
+    total = np.full(outs, first, data.dtype)
+    if math.prod(outs) == 0:
+        return total
+    for place in np.ndindex(*shape):
+        starts = [k * d for k, d in zip(place, dilations, strict=True)]
+        seen = tuple(slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, outs, strides, strict=True))
+        total = function(total, data[seen]).astype(data.dtype, copy=False)
+    return total
+
+
+@REDUCE_WINDOW.host_kernel
+def host_reduce_window(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    function = WINDOW_FUNCTIONS.get(options["reduce_function"])
+    if function is None:
+        raise ValueError(f"a reduction of {', '.join(map(str, WINDOW_FUNCTIONS))}, found {options.get('reduce_function')}")
+    shape, strides, dilations = (integers(tensor) for tensor in inputs[2:5])
+    return [windows_reduced(data_of(inputs[0]), first(inputs[1]), function, shape, strides, dilations)]

@@ -1,0 +1,143 @@
+"""Changes of element type and of quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import Lowering, Option
+from nnbridge.converters.folding import Folding
+from nnbridge.operations.arithmetic import saturate
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import TfliteOperator
+from nnbridge_tflite.host.codes import CHANNELS
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, data_of, half_away, real, requantised, stored
+from nnbridge_tflite.host.sixteen_bits import require_integers
+from nnbridge_tflite.lowerer import FLOATS, Lowerer
+from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, QUANT8, Condition, Node, first_type, input_in, mapped, output_in
+
+
+def _symmetric_int8(node: Node) -> bool:
+    data = node.input(0)
+    return data is None or data.type.name != "INT8" or data.quantisation.zero_point == 0
+
+
+CAST = TfliteOperator(
+    "CAST",
+    "A change of element type; quantised numbers are read as they are stored.",
+    options=(
+        Option("in_data_type", 0, "the input's TensorType; the tensor itself states it"),
+        Option("out_data_type", 0, "the output's TensorType; the tensor itself states it"),
+    ),
+    folding=Folding(),
+    delegate=mapped(
+        1,
+        3,
+        NUMBERS,
+        input_in("FLOAT32", "UINT8", "INT32", below=4),
+        output_in(*NUMBERS),
+        output_in("FLOAT32", "UINT8", "INT32", below=4),
+    ),
+    as_stored=True,
+)
+QUANTIZE = TfliteOperator(
+    "QUANTIZE",
+    "Real numbers as quantised ones, or other parameters for the same numbers.",
+    delegate=mapped(
+        2,
+        3,
+        FLOAT_QUANT8,
+        Condition("a uint8 output below feature level 4", lambda node: node.output().type.name == "UINT8", first_type, below=4),
+    ),
+    lowerings=[Lowering(lambda to: to.finish_quantised(to.dequantised(to.input(0))))],
+)
+_PACKED = Folding(moves_only=True, unlimited=True)
+"""What is read is a packed form of weights."""
+DEQUANTIZE = TfliteOperator(
+    "DEQUANTIZE",
+    "Quantised numbers or halves as float32.",
+    folding=_PACKED,
+    delegate=mapped(
+        2,
+        1,
+        (*QUANT8, "FLOAT16"),
+        input_in(*QUANT8, below=4),
+        input_in("UINT8", below=3),
+        Condition("int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, below=4),
+    ),
+)
+DENSIFY = TfliteOperator(
+    "DENSIFY", "Sparse weights as dense ones.", folding=_PACKED, kernel=lambda inputs, outputs, options: [data_of(inputs[0])]
+)
+FAKE_QUANT = TfliteOperator(
+    "FAKE_QUANT",
+    "Numbers that so many bits hold between two limits, which are shifted so that zero is one of them.",
+    options=(
+        Option("min", 0.0, "the lower limit"),
+        Option("max", 0.0, "the upper limit"),
+        Option("num_bits", 0, "bits of a number"),
+        Option("narrow_range", False, "the lowest number is not used"),
+    ),
+)
+BITCAST = TfliteOperator(
+    "BITCAST",
+    "The same bytes as another type.",
+    kernel=lambda inputs, outputs, options: [np.ascontiguousarray(data_of(inputs[0])).view(outputs[0].dtype)],
+)
+
+
+@CAST.lowering()
+def cast(to: Lowerer) -> None:
+    """CAST between types that NNAPI casts."""
+    to.require(to.declared(0).type.name != "INT8" and to.declared_output().type.name != "INT8", "no int8", to.declared(0))
+    to.finish(OperationCode.CAST, to.input(0))
+
+
+@CAST.host_kernel
+def host_cast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, dtype = data_of(inputs[0]), outputs[0].dtype
+    return [(data.real if data.dtype.kind == "c" and dtype.kind != "c" else data).astype(dtype)]
+
+
+@DEQUANTIZE.lowering()
+def dequantize(to: Lowerer) -> None:
+    """DEQUANTIZE; float16 is cast."""
+    half = to.input(0).type in FLOATS
+    to.finish(OperationCode.CAST if half else OperationCode.DEQUANTIZE, to.input(0))
+
+
+@DEQUANTIZE.host_kernel
+@QUANTIZE.host_kernel
+def host_requantise(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """The same numbers with other parameters, or with none."""
+    channels = options.get(CHANNELS, {}).get("0")
+    if channels is None:
+        return [stored(real(inputs[0]), outputs[0])]
+    data = data_of(inputs[0])
+    scales, points = (
+        broadcast_along(channels[name], channels["axis"], data.ndim, np.float32) for name in ("scales", "zero_points")
+    )
+    return [stored((data.astype(np.float32) - points) * scales, outputs[0])]
+
+
+@QUANTIZE.kernel_16_bit
+def requantize_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Quantised numbers with other parameters, and real ones, which are divided in float32."""
+    data, out = inputs[0], outputs[0]
+    if data.dtype.kind == "f":
+        scaled = data_of(data).astype(np.float32) / np.float32(out.scale)
+        return [saturate(half_away(scaled) + out.zero_point, out.dtype)]
+    sums = require_integers(data).astype(np.int64) - data.zero_point
+    return [requantised(sums, float(data.scale) / float(out.scale), out)]
+
+
+@FAKE_QUANT.host_kernel
+def host_fake_quantised(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    low, high = np.float32(options["min"]), np.float32(options["max"])
+    first, last = np.float32(bool(options["narrow_range"])), np.float32((1 << int(options["num_bits"])) - 1)
+    scale = (high - low) / (last - first)
+    point = np.clip(np.floor(first - low / scale + np.float32(0.5)), first, last)
+    nudged, top = (first - point) * scale, (last - point) * scale
+    steps = (np.clip(real(inputs[0]), nudged, top) - nudged) * (np.float32(1) / scale)
+    return [stored(np.trunc(steps + np.float32(0.5)) * scale + nudged, outputs[0])]

@@ -1,0 +1,345 @@
+"""Recurrent operators: RNN, LSTM, SVDF and their sequence forms.
+
+State that TFLite stores in variable tensors becomes an input and an output of the model. Android's delegate leaves the
+state outputs of the sequence operators out, so that each run is the first one there; the wide mapping has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+from nnbridge.types import OperandCode, OperationCode
+from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
+from nnbridge_tflite.host import integer_lstm
+from nnbridge_tflite.host.codes import STATES
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, requantised
+from nnbridge_tflite.lowerer import FLOATS, Lowerer, Value
+from nnbridge_tflite.operators.conv import weights
+from nnbridge_tflite.read.graph import Tensor
+from nnbridge_tflite.rules import NO_HYBRID, NO_OLD_HYBRID, Condition, Node, mapped, type_in
+
+LAYER_NORM = range(20, 24)
+"""Where TFLite's LSTM has the weights of its layer normalisation, if any."""
+BASIC = 1
+"""LSTMKernelType of the cell with one matrix of weights."""
+
+_CLIPS = (
+    Option("cell_clip", 0.0, "limit of the cell state's magnitude; 0 for none"),
+    Option("proj_clip", 0.0, "limit of the projection's magnitude; 0 for none"),
+)
+_ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "how LiteRT quantises floats beside 8-bit weights; not computed here")
+_TIME_MAJOR = Option("time_major", False, "the first dimension is time, not the batch")
+_MERGE = Option("merge_outputs", False, "both directions in one output")
+_GATES = ("input", "forget", "cell", "output")
+_ONE_DIRECTION = (
+    "input",
+    *(f"{gate}_weights?" for gate in _GATES),
+    *(f"{gate}_recurrent_weights?" for gate in _GATES),
+    *(f"{gate}_peephole?" for gate in _GATES if gate != "cell"),
+    *(f"{gate}_bias?" for gate in _GATES),
+    "projection?",
+    "projection_bias?",
+    "output_state?",
+    "cell_state?",
+)
+_LSTM = inputs(*_ONE_DIRECTION, *(f"{gate}_norm?" for gate in _GATES))
+
+
+def _weights_type(node: Node) -> str:
+    weights = node.input(2 if node.option("kernel_type") == BASIC else 4)
+    return weights.type.name if weights is not None else ""
+
+
+def _fixed_parameters(tensor: Tensor | None, scale: float, zero_point: int) -> bool:
+    return tensor is not None and (tensor.quantisation.scale, tensor.quantisation.zero_point) == (scale, zero_point)
+
+
+def _basic(node: Node) -> bool:
+    """The basic kernel is QUANTIZED_16BIT_LSTM: 8-bit weights, constants, fixed parameters."""
+    if node.option("kernel_type") != BASIC:
+        return True
+    fixed = _fixed_parameters(node.input(0), 1 / 128, 128) and _fixed_parameters(node.output(), 1 / 128, 128)
+    return _weights_type(node) == "UINT8" and fixed and node.constant(2) and node.constant(3)
+
+
+def _full(node: Node) -> bool:
+    allowed = ("FLOAT32", "UINT8") if node.level < 4 else ("FLOAT32", "UINT8", "INT8")
+    fits = node.level >= 3 or len(node.operator.inputs) != 24
+    return node.option("kernel_type") == BASIC or (_weights_type(node) in allowed and fits)
+
+
+LSTM = TfliteOperator(
+    "LSTM",
+    "One step of an LSTM: the full kernel, or the basic one with one matrix of weights.",
+    _LSTM,
+    outputs("output", "cell_state?", "concatenated?", "sums?"),
+    options=(ACTIVATION, *_CLIPS, Option("kernel_type", 0, "0 full, 1 basic"), _ASYMMETRIC),
+    delegate=mapped(
+        3,
+        2,
+        None,
+        NO_OLD_HYBRID,
+        Condition("weights of FLOAT32, UINT8 or (feature level 4) INT8; level 3 for 24 inputs", _full, _weights_type),
+        Condition("constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel", _basic, _weights_type),
+    ),
+    least_inputs=5,
+)
+UNIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
+    "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    "An LSTM over a sequence.",
+    _LSTM,
+    options=(
+        ACTIVATION,
+        *_CLIPS,
+        _TIME_MAJOR,
+        _ASYMMETRIC,
+        Option("diagonal_recurrent_tensors", False, "recurrent weights are diagonal matrices"),
+    ),
+    delegate=mapped(2, 3, None, NO_HYBRID),
+    least_inputs=20,
+)
+BIDIRECTIONAL_SEQUENCE_LSTM = TfliteOperator(
+    "BIDIRECTIONAL_SEQUENCE_LSTM",
+    "Two LSTMs over a sequence, from its start and from its end.",
+    inputs(
+        "input",
+        *(f"{way}_{name}" for way in ("forward", "backward") for name in _ONE_DIRECTION[1:18]),
+        *(f"{way}_{name}" for way in ("forward", "backward") for name in _ONE_DIRECTION[18:]),
+        "aux_input?",
+        *(f"{way}_aux_{name}" for way in ("forward", "backward") for name in _ONE_DIRECTION[1:5]),
+    ),
+    outputs("output", "backward_output?"),
+    options=(ACTIVATION, *_CLIPS, _MERGE, replace(_TIME_MAJOR, default=True), _ASYMMETRIC),
+    delegate=mapped(1, 3, None, NO_HYBRID),
+    least_inputs=48,
+)
+_RNN = inputs("input", "weights", "recurrent_weights", "bias", "state")
+RNN = TfliteOperator(
+    "RNN",
+    "One step of a recurrent network.",
+    _RNN,
+    options=(ACTIVATION, _ASYMMETRIC),
+    delegate=mapped(1, 1, None, type_in(1, "FLOAT32")),
+)
+UNIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
+    "UNIDIRECTIONAL_SEQUENCE_RNN",
+    "A recurrent network over a sequence.",
+    _RNN,
+    options=(_TIME_MAJOR, ACTIVATION, _ASYMMETRIC),
+    delegate=mapped(1, 3, None, NO_HYBRID),
+)
+BIDIRECTIONAL_SEQUENCE_RNN = TfliteOperator(
+    "BIDIRECTIONAL_SEQUENCE_RNN",
+    "Two recurrent networks over a sequence, from its start and from its end.",
+    inputs(
+        "input",
+        *(f"{way}_{name}" for way in ("forward", "backward") for name in ("weights", "recurrent_weights", "bias", "state")),
+        "aux_input?",
+        "forward_aux_weights?",
+        "backward_aux_weights?",
+    ),
+    outputs("output", "backward_output?"),
+    options=(_TIME_MAJOR, ACTIVATION, _MERGE, _ASYMMETRIC),
+    least_inputs=12,
+)
+SVDF = TfliteOperator(
+    "SVDF",
+    "One step of a layer whose weights are products of vectors over features and time.",
+    inputs("input", "feature_weights", "time_weights", "bias?", "state"),
+    options=(Option("rank", 0, "vectors of each unit"), ACTIVATION, _ASYMMETRIC),
+    delegate=mapped(1, 2, None, type_in(1, "FLOAT32")),
+)
+
+
+def _floats(to: Lowerer, indexes: Sequence[int]) -> list[Value]:
+    """Inputs as floats: 8-bit weights are folded, omitted ones stay omitted."""
+    data = to.input(0)
+    to.require(data.type in FLOATS, "float activations", to.declared(0))
+    return [weights(to, i, data) if to.has(i) else to.draft.omitted(data.type) for i in indexes]
+
+
+def _state(to: Lowerer, i: int) -> Value:
+    """The new state at input ``i``."""
+    return to.carry(i, to.input(0).like(dims=to.input(i).dims))
+
+
+def _states(to: Lowerer, *indexes: int) -> list[Value]:
+    """New states, as outputs of an operation that need not have them: none if nothing reads them."""
+    if not any(map(to.is_state, indexes)) or (to.mapping == MappingKind.DELEGATE and not to.free):
+        return []
+    to.require(to.mapping != MappingKind.DELEGATE, "no state carried from run to run", to.declared(indexes[0]))
+    return [_state(to, i) for i in indexes]
+
+
+@UNIDIRECTIONAL_SEQUENCE_LSTM.lowering()
+def sequence_lstm(to: Lowerer) -> None:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM: the same 20 inputs, options, then layer normalisation."""
+    data = to.input(0)
+    to.require(not to.option("diagonal_recurrent_tensors"), "full recurrent matrices", "diagonal ones")
+    clips = [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    fused, major = to.scalar(to.option("fused_activation_function")), to.flag(to.option("time_major"))
+    inputs = [data, *_floats(to, range(1, 20)), fused, *clips, major, *_floats(to, LAYER_NORM)]
+    to.emit_all(OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM, inputs, [to.out, *_states(to, 18, 19)])
+
+
+@LSTM.lowering()
+def lstm(to: Lowerer) -> None:
+    """LSTM: one step; scratch and states are outputs that nobody reads."""
+    data = to.input(0)
+    to.require(to.option("kernel_type") == 0 and to.count >= 20, "the full LSTM kernel", to.option("kernel_type"))
+    clips = [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    inputs = [data, *_floats(to, range(1, 20)), to.scalar(to.option("fused_activation_function")), *clips]
+    norms = _floats(to, LAYER_NORM) if to.count == 24 else []
+    batch, cells = to.input(19).dims
+    scratch = data.like(dims=(batch, cells * (4 if to.has(1) else 3)))
+    to.emit_all(OperationCode.LSTM, (*inputs, *norms), [scratch, _state(to, 18), _state(to, 19), to.out])
+
+
+@LSTM.lowering()
+def quantised_lstm(to: Lowerer) -> None:
+    """The 8-bit full kernel as QUANTIZED_LSTM, under the delegate mapping: NNAPI leaves the gates' biases out."""
+    to.require(not to.free, "an 8-bit cell that adds its biases", to.declared(0))
+    to.require(to.option("kernel_type") == 0 and to.count >= 20, "the full LSTM kernel", to.option("kernel_type"))
+    data, lent = to.input(0), [to.values.tensors[i].quantisation for i in to.operator.intermediates if i >= 0]
+    to.require(data.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED and len(lent) == 5, "int8 and 5 intermediates", len(lent))
+    symmetric = dict.fromkeys((*range(1, 9), 16), OperandCode.TENSOR_QUANT8_SYMM)
+    symmetric |= dict.fromkeys((*range(9, 12), *LAYER_NORM), OperandCode.TENSOR_QUANT16_SYMM)
+
+    def operand(i: int) -> Value:
+        type = symmetric.get(i, OperandCode.TENSOR_INT32)
+        if not to.has(i):
+            return to.draft.omitted(type)
+        value = to.input(i)
+        return replace(value, type=type, zero_point=0) if type == OperandCode.TENSOR_QUANT8_SYMM else value
+
+    inputs = [data, *map(operand, range(1, 18)), to.input(18), to.input(19), *map(operand, LAYER_NORM)]
+    clips = [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    scales = [to.float_scalar(quantisation.scale, data) for quantisation in lent]
+    tail = [*scales[:4], to.scalar(lent[4].zero_point), scales[4]]
+    output, cell = to.input(18), to.input(19)
+    states = [to.carry(18, output.like()), to.carry(19, cell.like())]
+    to.emit_all(OperationCode.QUANTIZED_LSTM, (*inputs, *clips, *tail), [*states, to.out])
+
+
+@LSTM.lowering()
+def basic_lstm(to: Lowerer) -> None:
+    """The basic kernel of 8-bit integers as QUANTIZED_16BIT_LSTM; its one matrix has the recurrent weights first."""
+    to.require(to.option("kernel_type") == 1 and to.count == 5, "the basic LSTM kernel", to.option("kernel_type"))
+    data, matrix, sums = to.input(0), to.constant(2), to.constant(3)
+    units = to.input(4).dims[-1]
+    to.require(len(matrix) == 4 * units and matrix.dtype == np.uint8, "uint8 weights of four gates", matrix.shape)
+    to.draft.spend(matrix.size + sums.size)
+    # TFLite's gates are input, cell, forget, output.
+    order = (0, 2, 1, 3)
+    gates, biases = matrix.reshape(4, units, -1), sums.reshape(4, units)
+    direct = [to.tensor(np.ascontiguousarray(gates[k][:, units:]), to.input(2)) for k in order]
+    recurrent = [to.tensor(np.ascontiguousarray(gates[k][:, :units]), to.input(2)) for k in order]
+    offsets = [to.tensor(np.ascontiguousarray(biases[k]), to.input(3), scale=to.declared(3).quantisation.scale) for k in order]
+    out, state = to.outputs[:2]
+    inputs = [data, *direct, *recurrent, *offsets, to.input(4), to.input(1)]
+    to.emit_all(OperationCode.QUANTIZED_16BIT_LSTM, inputs, [state, out])
+    to.carry(1, out)
+    to.carry(4, state)
+
+
+@BIDIRECTIONAL_SEQUENCE_LSTM.lowering()
+def bidirectional_lstm(to: Lowerer) -> None:
+    """BIDIRECTIONAL_SEQUENCE_LSTM: the same 48 inputs, options, no layer normalisation."""
+    data = to.input(0)
+    clips = [to.float_scalar(to.option(name, 0.0), data) for name in ("cell_clip", "proj_clip")]
+    inputs = [data, *_floats(to, range(1, 48)), to.scalar(to.option("fused_activation_function")), *clips]
+    flags = [to.flag(to.option("merge_outputs")), to.flag(to.option("time_major"))]
+    none = [to.draft.omitted(data.type)] * 8
+    to.emit_all(OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM, (*inputs, *flags, *none), [*to.outputs, *_states(to, 35, 36, 37, 38)])
+
+
+@RNN.lowering()
+def rnn(to: Lowerer) -> None:
+    """RNN: one step."""
+    inputs = [to.input(0), *_floats(to, range(1, 5)), to.scalar(to.option("fused_activation_function"))]
+    to.emit_all(OperationCode.RNN, inputs, [_state(to, 4), to.out])
+
+
+@UNIDIRECTIONAL_SEQUENCE_RNN.lowering()
+def sequence_rnn(to: Lowerer) -> None:
+    """UNIDIRECTIONAL_SEQUENCE_RNN; its flag is an INT32."""
+    inputs = [to.input(0), *_floats(to, range(1, 5)), to.scalar(to.option("fused_activation_function"))]
+    flag = to.scalar(bool(to.option("time_major")))
+    to.emit_all(OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN, (*inputs, flag), [to.out, *_states(to, 4)])
+
+
+@BIDIRECTIONAL_SEQUENCE_RNN.lowering(wide=True)
+def bidirectional_rnn(to: Lowerer) -> None:
+    """BIDIRECTIONAL_SEQUENCE_RNN: the same 12 inputs, then options."""
+    inputs = [to.input(0), *_floats(to, range(1, 12)), to.scalar(to.option("fused_activation_function"))]
+    flags = [to.flag(to.option("time_major")), to.flag(to.option("merge_outputs"))]
+    to.emit_all(OperationCode.BIDIRECTIONAL_SEQUENCE_RNN, (*inputs, *flags), [*to.outputs, *_states(to, 4, 8)])
+
+
+@SVDF.lowering()
+def svdf(to: Lowerer) -> None:
+    """SVDF: one step; the new state is an output that nobody reads."""
+    inputs = [
+        to.input(0),
+        *_floats(to, range(1, 5)),
+        to.scalar(to.option("rank")),
+        to.scalar(to.option("fused_activation_function")),
+    ]
+    to.emit_all(OperationCode.SVDF, inputs, [_state(to, 4), to.out])
+
+
+@UNIDIRECTIONAL_SEQUENCE_LSTM.host_kernel
+def host_sequence_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    return integer_lstm.sequence(inputs, outputs, options, time_major=bool(options["time_major"]))
+
+
+@LSTM.host_kernel
+def host_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    if options["kernel_type"] == BASIC:
+        return _host_basic_lstm(inputs, outputs, options)
+    return integer_lstm.step(inputs, outputs, options)
+
+
+def _host_basic_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """The cell with one matrix: the output, the state, and what TFLite shows of its work; then new states."""
+    if inputs[0].dtype.kind != "f":
+        raise ValueError("a basic LSTM of floats")
+    data, previous, weights, biases, state = map(data_of, inputs[:5])
+    joined = np.concatenate([data, previous], axis=-1)
+    sums = joined @ weights.T + biases
+    opened, candidate, forgotten, released = np.split(sums, 4, axis=-1)
+    after = _sigmoid(opened) * np.tanh(candidate) + _sigmoid(forgotten) * state
+    shown = _sigmoid(released) * np.tanh(after)
+    work = [shown, after, joined, sums][: len(outputs) - len(options.get(STATES, ()))]
+    return [*work, shown, after]
+
+
+def _sigmoid(values: Array) -> Array:
+    return 1 / (1 + np.exp(-values))
+
+
+@SVDF.kernel_16_bit
+def host_integer_svdf(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """One step with 8-bit activations and a 16-bit state in TFLite's integers: the output and the new state."""
+    data, features, time, bias, state = inputs
+    if not (quantised(data) and quantised(outputs[0])):
+        raise ValueError("integer activations")
+    scales = [
+        float(np.float32(a.scale) * np.float32(b.scale) / np.float32(c.scale))
+        for a, b, c in ((data, features, state), (state, time, outputs[0]))
+    ]
+    centred = data_of(data).astype(np.int64) - data.zero_point
+    projected = saturate(
+        mbqm(centred @ data_of(features).T.astype(np.int64), *quantize_multiplier(scales[0])), np.dtype(np.int16)
+    )
+    memory = data_of(state).reshape(*projected.shape, -1)
+    memory = np.concatenate([memory[..., 1:], projected[..., None]], axis=-1)
+    sums = (memory.astype(np.int64) * data_of(time)).sum(-1).reshape(len(memory), -1, options["rank"]).sum(-1)
+    sums = sums if bias.data is None else sums + data_of(bias)
+    return [requantised(sums, scales[1], outputs[0]), memory.reshape(data_of(state).shape)]

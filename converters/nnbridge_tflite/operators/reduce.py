@@ -1,0 +1,173 @@
+"""Reductions over axes, sums of prefixes and of segments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option
+from nnbridge.converters.folding import Folding
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+from nnbridge.types import OperandCode, OperationCode
+from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, integers, quantised, real, stored
+from nnbridge_tflite.lowerer import FLOAT32, QUANT8, Lowerer, Value, through_float
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
+
+
+def _reduction(
+    name: str, summary: str, function: Callable[..., Array], code: OperationCode, delegate: DelegateRule | str = NO_MAPPING
+) -> TfliteOperator:
+    declared = TfliteOperator(name, summary, inputs("input", "axes!"), options=(KEEP_DIMS,), folding=Folding(), delegate=delegate)
+
+    @declared.lowering()
+    def same(to: Lowerer) -> None:
+        """The operation of the same meaning; its flag is a BOOL."""
+        to.finish(code, to.input(), to.vector(_axes(to)), to.flag(to.option("keep_dims")))
+
+    if code not in (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY):
+        through_float(declared)
+
+    @declared.host_kernel
+    def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        a = real(inputs[0])
+        reduced = function(a, axis=axes(inputs[1], a.ndim), keepdims=bool(options["keep_dims"]))
+        return [stored(np.asarray(reduced), outputs[0])]
+
+    return declared
+
+
+_EXTREME = mapped(2, 3, FLOAT_QUANT8)
+SUM = _reduction("SUM", "Sums.", np.sum, OperationCode.REDUCE_SUM, mapped(1, 3, FLOAT, NO_SCALAR_OUT))
+REDUCE_PROD = _reduction("REDUCE_PROD", "Products.", np.prod, OperationCode.REDUCE_PROD, mapped(1, 3, FLOAT, NO_SCALAR_OUT))
+REDUCE_MAX = _reduction("REDUCE_MAX", "Maxima.", np.max, OperationCode.REDUCE_MAX, _EXTREME)
+REDUCE_MIN = _reduction("REDUCE_MIN", "Minima.", np.min, OperationCode.REDUCE_MIN, _EXTREME)
+REDUCE_ALL = _reduction("REDUCE_ALL", "Whether all are true.", np.all, OperationCode.REDUCE_ALL)
+REDUCE_ANY = _reduction("REDUCE_ANY", "Whether one is true.", np.any, OperationCode.REDUCE_ANY, mapped(2, 3, None, NO_SCALAR_OUT))
+MEAN = TfliteOperator(
+    "MEAN",
+    "Means; of quantised numbers the sum times a multiplier that the count divides.",
+    inputs("input", "axes!"),
+    options=(KEEP_DIMS,),
+    delegate=mapped(2, 2, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS),
+)
+CUMSUM = TfliteOperator(
+    "CUMSUM",
+    "Sums of prefixes.",
+    inputs("input", "axis"),
+    options=(Option("exclusive", False, "without the element itself"), Option("reverse", False, "from the end")),
+    folding=Folding(),
+)
+SEGMENT_SUM = TfliteOperator(
+    "SEGMENT_SUM", "Sums of the slices with one segment number.", inputs("data", "segment_ids"), data_dependent=True
+)
+
+
+def _segments(name: str, summary: str, function: Any, empty: Callable[[np.dtype[Any]], Any]) -> TfliteOperator:
+    """``function`` gathers a segment's slices; an empty segment is ``empty`` of the element type."""
+    declared = TfliteOperator(name, summary, inputs("data", "segment_ids", "count"))
+
+    @declared.host_kernel
+    def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        data, segments, count = data_of(inputs[0]), data_of(inputs[1]), integers(inputs[2])[0]
+        flat = data.reshape(segments.size, *data.shape[segments.ndim :])
+        result = np.full((count, *flat.shape[1:]), empty(data.dtype), data.dtype)
+        listed = segments.reshape(-1) >= 0
+        function.at(result, segments.reshape(-1)[listed], flat[listed])
+        return [result]
+
+    return declared
+
+
+def _limits(dtype: np.dtype[Any]) -> Any:
+    return np.finfo(str(dtype)) if dtype.kind == "f" else np.iinfo(str(dtype))
+
+
+UNSORTED_SEGMENT_MAX = _segments("UNSORTED_SEGMENT_MAX", "Maxima by segment.", np.maximum, lambda d: _limits(d).min)
+UNSORTED_SEGMENT_MIN = _segments("UNSORTED_SEGMENT_MIN", "Minima by segment.", np.minimum, lambda d: _limits(d).max)
+UNSORTED_SEGMENT_PROD = _segments("UNSORTED_SEGMENT_PROD", "Products by segment.", np.multiply, lambda d: 1)
+UNSORTED_SEGMENT_SUM = _segments("UNSORTED_SEGMENT_SUM", "Sums by segment.", np.add, lambda d: 0)
+
+
+def _axes(to: Lowerer) -> list[int]:
+    return sorted({to.axis(a, to.input(0).rank) for a in to.integers(1)})
+
+
+def _reduced(to: Lowerer, axes: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions that a reduction leaves."""
+    shape = to.shape(0)
+    if to.option("keep_dims"):
+        return tuple(1 if i in axes else d for i, d in enumerate(shape))
+    return tuple(d for i, d in enumerate(shape) if i not in axes)
+
+
+@MEAN.lowering()
+def mean(to: Lowerer) -> None:
+    """MEAN; its flag is an INT32."""
+    data, axes = to.input(0), _axes(to)
+    keep = to.scalar(bool(to.option("keep_dims")))
+    truncates = data.type in QUANT8 and to.mapping != MappingKind.DELEGATE
+    to.require(not truncates, "a float mean (NNAPI's 8-bit mean truncates, TFLite's rounds)", to.declared(0))
+    same = data.type not in QUANT8 or (data.scale, data.zero_point) == (to.out.scale, to.out.zero_point)
+    to.require(same or not to.free, "one scale and zero point for input and output", [data.scale, to.out.scale])
+    if same:
+        to.finish(OperationCode.MEAN, data, to.vector(axes), keep)
+        return
+    # The delegate adds zero to change parameters.
+    result = to.emit(OperationCode.MEAN, data, to.vector(axes), keep, dims=_reduced(to, axes) or (1,))
+    zero = data.like(dims=(1,), scale=1.0, zero_point=0)
+    zero.data = np.zeros(1, np.int8 if data.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED else np.uint8)
+    to.finish(OperationCode.ADD, result, zero)
+
+
+@MEAN.host_kernel
+@MEAN.kernel_16_bit
+def host_mean(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """The mean over axes; of quantised numbers the sum times a multiplier that the count divides."""
+    data, out = inputs[0], outputs[0]
+    keep, over = bool(options["keep_dims"]), axes(inputs[1], len(data.dims))
+    if not (quantised(data) and quantised(out)):
+        return [stored(np.asarray(np.mean(real(data), over, keepdims=keep)), out)]
+    sums = np.asarray((data_of(data).astype(np.int64) - data.zero_point).sum(over, keepdims=keep))
+    count = max(math.prod(data.dims[a] for a in over), 1)
+    multiplier, shift = quantize_multiplier(data.scale / out.scale)
+    extra = max(min(count.bit_length() - 1, 32, 31 + shift), 0)
+    divided = mbqm(sums, (multiplier << extra) // count, shift - extra)
+    return [saturate(divided + out.zero_point, out.dtype)]
+
+
+@CUMSUM.lowering(wide=True)
+def cumulative_sum(to: Lowerer) -> None:
+    """Sums of prefixes along the last dimension as a product with a triangular matrix of ones."""
+    data = to.input(0)
+    to.require(data.type == FLOAT32 and to.axis(to.integer(1), data.rank) == data.rank - 1, "float32, the last axis", data.dims)
+    size = data.dims[-1]
+    to.require(0 < size <= 512, "1 to 512 elements", size)
+    ones = np.tri(size, k=-1 if to.option("exclusive") else 0, dtype=np.float32)
+    matrix = to.tensor(np.ascontiguousarray(ones.T if to.option("reverse") else ones), data)
+    nothing = to.tensor(np.zeros(size, np.float32), data)
+    rows = math.prod(data.dims[:-1])
+    flat = to.emit(OperationCode.FULLY_CONNECTED, data, matrix, nothing, to.scalar(0), out=Value(FLOAT32, (rows, size)))
+    to.reshaped(flat, data.dims, out=to.out)
+
+
+@CUMSUM.host_kernel
+def host_cumulative_sum(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, axis = data_of(inputs[0]), integers(inputs[1])[0]
+    data_in_order = np.flip(data, axis) if options["reverse"] else data
+    sums = np.cumsum(data_in_order, axis, dtype=data.dtype)
+    if options["exclusive"]:
+        sums = sums - data_in_order
+    return [np.flip(sums, axis) if options["reverse"] else sums]
+
+
+@SEGMENT_SUM.host_kernel
+def host_segment_sum(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, segments = data_of(inputs[0]), data_of(inputs[1])
+    result = np.zeros((int(segments.max()) + 1 if segments.size else 0, *data.shape[1:]), data.dtype)
+    np.add.at(result, segments, data)
+    return [result]

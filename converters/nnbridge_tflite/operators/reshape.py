@@ -1,0 +1,462 @@
+"""Operators that move elements or compute shapes: reshaping, joining, cutting, repeating."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import Lowering, Option, lowers
+from nnbridge.converters.folding import Folding, elements_of_shape
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
+from nnbridge_tflite.lowerer import INT32, MAX_SLICES, Lowerer
+from nnbridge_tflite.rules import (
+    FLOAT_QUANT8,
+    NUMBERS,
+    NUMBERS_HALF,
+    RANK_4,
+    Condition,
+    Node,
+    constant,
+    from_level,
+    mapped,
+    no_activation,
+    type_in,
+)
+
+_MOVES = Folding(moves_only=True)
+
+
+def _sizes_above_0(node: Node) -> bool:
+    """Every size of SPLIT_V is above 0, also the one that is left open."""
+    sizes = node.values.constant(node.operator.inputs[1])
+    data, axis = node.input(0), node.values.constant(node.operator.inputs[2])
+    if sizes is None or axis is None or data is None or not -len(data.shape) <= int(axis.reshape(-1)[0]) < len(data.shape):
+        return False
+    listed = [int(size) for size in sizes.reshape(-1)]
+    rest = data.shape[int(axis.reshape(-1)[0])] - sum(size for size in listed if size > 0)
+    return 0 not in listed and (-1 not in listed or rest != 0)
+
+
+RESHAPE = TfliteOperator(
+    "RESHAPE",
+    "The same elements in other dimensions.",
+    inputs("input", "shape?!"),
+    options=(Option("new_shape", (), "the dimensions, in old files without a second input"),),
+    folding=_MOVES,
+    delegate=mapped(
+        1,
+        1,
+        FLOAT_QUANT8,
+        Condition("a constant shape", lambda node: node.input(1) is None or node.constant(1), lambda node: "computed"),
+    ),
+)
+SQUEEZE = TfliteOperator(
+    "SQUEEZE",
+    "Without the named dimensions of size 1, or without all.",
+    options=(Option("squeeze_dims", (), "dimensions to remove; all of size 1 if there are none"),),
+    folding=_MOVES,
+    delegate=mapped(
+        1,
+        2,
+        None,
+        Condition("dimensions to squeeze", lambda node: node.operator.options.get("squeeze_dims"), lambda node: "none", below=3),
+    ),
+)
+EXPAND_DIMS = TfliteOperator(
+    "EXPAND_DIMS",
+    "With a new dimension of size 1.",
+    inputs("input", "axis!"),
+    folding=_MOVES,
+    delegate=mapped(1, 3, NUMBERS_HALF, type_in(1, "INT32"), constant(1, "axis")),
+    lowerings=[
+        Lowering(
+            lambda to: to.finish(OperationCode.EXPAND_DIMS, to.input(0), to.scalar(to.axis(to.integer(1), len(to.shape(0)) + 1)))
+        )
+    ],
+    kernel=lambda inputs, outputs, options: [np.expand_dims(data_of(inputs[0]), integers(inputs[1])[0])],
+)
+TRANSPOSE = TfliteOperator(
+    "TRANSPOSE",
+    "With the dimensions in another order.",
+    inputs("input", "permutation!"),
+    folding=_MOVES,
+    delegate=mapped(2, 2, None, constant(1, "permutation")),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.TRANSPOSE, to.input(0), to.vector(to.integers(1))))],
+    kernel=lambda inputs, outputs, options: [data_of(inputs[0]).transpose(integers(inputs[1]))],
+)
+CONCATENATION = TfliteOperator(
+    "CONCATENATION",
+    "Joined along an axis.",
+    inputs("parts*"),
+    options=(AXIS, FUSED),
+    folding=_MOVES,
+    delegate=mapped(2, 1, ("FLOAT16", *FLOAT_QUANT8), no_activation(NUMBERS_HALF), RANK_4),
+    kernel=lambda inputs, outputs, options: [np.concatenate([data_of(t) for t in inputs], options["axis"])],
+)
+PACK = TfliteOperator(
+    "PACK",
+    "Joined along a new axis.",
+    inputs("parts*"),
+    options=(Option("values_count", 0, "the number of inputs"), AXIS),
+    folding=_MOVES,
+    delegate=mapped(2, 4, ("INT32", "FLOAT32", "INT8")),
+    kernel=lambda inputs, outputs, options: [np.stack([data_of(t) for t in inputs], options["axis"])],
+)
+UNPACK = TfliteOperator(
+    "UNPACK",
+    "Cut into slices, without the axis.",
+    outputs=outputs("parts*"),
+    options=(Option("num", 0, "the number of outputs"), AXIS),
+    folding=_MOVES,
+)
+SPLIT = TfliteOperator(
+    "SPLIT",
+    "Cut into equal parts.",
+    inputs("axis!", "input"),
+    outputs("parts*"),
+    options=(Option("num_splits", 0, "the number of outputs"),),
+    folding=_MOVES,
+    delegate=mapped(
+        3, 3, NUMBERS, type_in(0, "INT32"), constant(0, "axis"), from_level(4, "int8", lambda node: node.type(1) != "INT8"), of=1
+    ),
+    kernel=lambda inputs, outputs, options: np.split(data_of(inputs[1]), len(outputs), integers(inputs[0])[0]),
+)
+SPLIT_V = TfliteOperator(
+    "SPLIT_V",
+    "Cut into parts of stated sizes, one of which may be -1.",
+    inputs("input", "sizes!", "axis!"),
+    outputs("parts*"),
+    options=SPLIT.options,
+    folding=_MOVES,
+    delegate=mapped(
+        2,
+        3,
+        NUMBERS,
+        constant(1, "sizes"),
+        constant(2, "axis"),
+        type_in(1, "INT32"),
+        type_in(2, "INT32"),
+        Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0)),
+    ),
+)
+TILE = TfliteOperator(
+    "TILE",
+    "Repeated along each axis.",
+    inputs("input", "multiples!"),
+    folding=Folding(lambda data, multiples: data.size * elements_of_shape(multiples), moves_only=True),
+    delegate=mapped(1, 3, NUMBERS, type_in(1, "INT32")),
+    lowerings=[Lowering(lambda to: to.finish(OperationCode.TILE, to.input(0), to.vector(to.integers(1))))],
+)
+BROADCAST_TO = TfliteOperator(
+    "BROADCAST_TO",
+    "Repeated where the size is 1.",
+    inputs("input", "shape!"),
+    folding=Folding(lambda data, shape: elements_of_shape(shape), moves_only=True),
+    kernel=lambda inputs, outputs, options: [np.broadcast_to(data_of(inputs[0]), bounded(integers(inputs[1])))],
+)
+BROADCAST_ARGS = TfliteOperator("BROADCAST_ARGS", "The shape that two shapes broadcast to.", inputs("a!", "b!"), folding=_MOVES)
+_SHAPE_TYPE = Option("out_type", 0, "the output's TensorType; the tensor itself states it")
+SHAPE = TfliteOperator(
+    "SHAPE",
+    "The input's dimensions.",
+    options=(_SHAPE_TYPE,),
+    folded_from_shape=lambda shape: shape,
+    kernel=lambda inputs, outputs, options: [np.array(inputs[0].dims, outputs[0].dtype)],
+)
+RANK = TfliteOperator(
+    "RANK",
+    "The input's number of dimensions.",
+    folded_from_shape=len,
+    kernel=lambda inputs, outputs, options: [np.array(len(inputs[0].dims), np.int32)],
+)
+FILL = TfliteOperator(
+    "FILL",
+    "One value everywhere.",
+    inputs("dims!", "value"),
+    folding=Folding(lambda dims, value: elements_of_shape(dims), moves_only=True),
+    delegate=mapped(
+        1,
+        4,
+        ("INT32", "INT64"),
+        constant(0, "dimensions"),
+        Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar"),
+        type_in(1, "FLOAT32", "INT32", "INT64"),
+    ),
+)
+RANGE = TfliteOperator(
+    "RANGE",
+    "Numbers from a start to before a limit in steps.",
+    inputs("start", "limit", "delta"),
+    folding=Folding(lambda start, limit, delta: min(abs((limit - start) / (delta or 1)).max(initial=0.0), 2.0**40)),
+    data_dependent=True,
+)
+REVERSE_V2 = TfliteOperator(
+    "REVERSE_V2",
+    "Backwards along the named axes.",
+    inputs("input", "axes"),
+    folding=_MOVES,
+    kernel=lambda inputs, outputs, options: [np.flip(data_of(inputs[0]), tuple(integers(inputs[1])))],
+)
+REVERSE_SEQUENCE = TfliteOperator(
+    "REVERSE_SEQUENCE",
+    "The first elements of each sequence backwards, as many as its length states.",
+    inputs("input", "lengths"),
+    options=(Option("seq_dim", 0, "the dimension of time"), Option("batch_dim", 0, "the dimension of sequences")),
+)
+MATRIX_DIAG = TfliteOperator("MATRIX_DIAG", "Matrices that are zero but for their diagonals.", inputs("diagonals"))
+MATRIX_SET_DIAG = TfliteOperator("MATRIX_SET_DIAG", "Matrices with other diagonals.", inputs("matrices", "diagonals"))
+
+
+@RESHAPE.lowering()
+def reshape(to: Lowerer) -> None:
+    """RESHAPE; the shape comes from the second input or, in old files, from the options."""
+    if to.has(1) and to.values.constant(to.operator.inputs[1]) is None:
+        to.require(to.mapping != MappingKind.DELEGATE, "a constant shape", "a computed one")
+        to.finish(OperationCode.RESHAPE, to.input(0), to.input(1))
+        return
+    to.reshaped(to.input(0), _new_shape(to), out=to.out)
+
+
+def _new_shape(to: Lowerer) -> tuple[int, ...]:
+    """The shape that a RESHAPE asks for, -1 filled in."""
+    asked = to.integers(1) if to.has(1) else [int(d) for d in to.option("new_shape", ())]
+    if asked == [0]:
+        # How old files say "a scalar".
+        return (1,)
+    elements = math.prod(to.input(0).dims)
+    if asked.count(-1) == 1 and elements:
+        rest = -math.prod(asked)
+        to.require(rest > 0 and elements % rest == 0, f"a shape of {elements} elements", asked)
+        asked[asked.index(-1)] = elements // rest
+    return tuple(asked) or (1,)
+
+
+@RESHAPE.host_kernel
+def host_reshape(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    has_shape = len(inputs) > 1 and inputs[1].data is not None
+    dims = integers(inputs[1]) if has_shape else [int(d) for d in options["new_shape"]]
+    return [data_of(inputs[0]).reshape(dims)]
+
+
+@SQUEEZE.lowering()
+def squeeze(to: Lowerer) -> None:
+    """SQUEEZE of named axes, or of all of size 1."""
+    rank = to.input(0).rank
+    axes = [to.axis(int(a), rank) for a in to.option("squeeze_dims", ())]
+    to.finish(OperationCode.SQUEEZE, to.input(0), to.vector(axes) if axes else to.draft.omitted(INT32))
+
+
+@SQUEEZE.host_kernel
+def host_squeeze(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    axes = tuple(int(a) for a in options["squeeze_dims"])
+    return [np.squeeze(data_of(inputs[0]), axes or None)]
+
+
+@lowers(SQUEEZE, EXPAND_DIMS, wide=True)
+def reshape_instead(to: Lowerer) -> None:
+    """A RESHAPE to the dimensions that the operator computes."""
+    shape = list(to.shape(0))
+    if to.name == "EXPAND_DIMS":
+        shape.insert(to.axis(to.integer(1), len(shape) + 1), 1)
+    else:
+        named = {to.axis(int(a), len(shape)) for a in to.option("squeeze_dims", ())}
+        axes = named or {i for i, d in enumerate(shape) if d == 1}
+        to.require(all(shape[a] == 1 for a in axes), "axes of size 1", shape)
+        shape = [d for i, d in enumerate(shape) if i not in axes]
+    to.reshaped(to.input(0), shape, out=to.out)
+
+
+@CONCATENATION.lowering()
+def concatenation(to: Lowerer) -> None:
+    """CONCATENATION; NNAPI has the axis last and fuses no activation."""
+    fused = to.option("fused_activation_function")
+    to.require(fused == 0, "no fused activation", fused)
+    axis = to.axis(to.option("axis"), to.input(0).rank)
+    to.finish(OperationCode.CONCATENATION, *to.inputs(), to.scalar(axis))
+
+
+@CONCATENATION.lowering(wide=True)
+def concatenation_by_pack(to: Lowerer) -> None:
+    """Int32, which NNAPI packs but does not concatenate: slices of size 1, packed."""
+    values = to.inputs()
+    to.require(all(v.type == INT32 for v in values), "int32", to.declared(0))
+    axis = to.axis(to.option("axis"), values[0].rank)
+    to.require(sum(v.dims[axis] for v in values) <= MAX_SLICES, f"at most {MAX_SLICES} slices", "more")
+    pieces = [piece for value in values for piece in to.slices(value, axis)]
+    rest = values[0].dims[:axis] + values[0].dims[axis + 1 :]
+    if not rest:
+        stacked = to.emit(OperationCode.PACK, to.scalar(0), *pieces, like=pieces[0], dims=(len(pieces), 1))
+        to.reshaped(stacked, (len(pieces),), out=to.out)
+        return
+    to.finish(OperationCode.PACK, to.scalar(axis), *(to.reshaped(piece, rest) for piece in pieces))
+
+
+@PACK.lowering()
+def pack_by_concatenation(to: Lowerer) -> None:
+    """What the delegate does: CONCATENATION along the axis, then RESHAPE."""
+    values = to.inputs()
+    shape = to.shape(0)
+    axis = to.axis(to.option("axis"), len(shape) + 1)
+    to.require(axis < len(shape) and len(values) > 1, "an axis before the last, two tensors or more", axis)
+    to.require(all(v.dims == values[0].dims for v in values), "tensors of one shape", [v.dims for v in values])
+    joined = to.emit(OperationCode.CONCATENATION, *values, to.scalar(axis))
+    to.reshaped(joined, (*shape[:axis], len(values), *shape[axis:]), out=to.out)
+
+
+@PACK.lowering(wide=True)
+def pack(to: Lowerer) -> None:
+    """PACK; NNAPI has the axis first. Scalars are vectors of one element and need a RESHAPE."""
+    shape = to.shape(0)
+    axis = to.axis(to.option("axis"), len(shape) + 1)
+    if shape:
+        to.finish(OperationCode.PACK, to.scalar(axis), *to.inputs())
+        return
+    packed = to.emit(OperationCode.PACK, to.scalar(0), *to.inputs(), like=to.input(0), dims=(to.count, 1))
+    to.reshaped(packed, (to.count,), out=to.out)
+
+
+@PACK.lowering(wide=True)
+def pack_expanded(to: Lowerer) -> None:
+    """A new axis for each tensor, then CONCATENATION."""
+    shape = to.shape(0)
+    axis = to.axis(to.option("axis"), len(shape) + 1)
+    dims = (*shape[:axis], 1, *shape[axis:])
+    grown = [to.reshaped(value, dims) for value in to.inputs()]
+    if len(grown) == 1:
+        to.reshaped(grown[0], dims, out=to.out)
+        return
+    to.finish(OperationCode.CONCATENATION, *grown, to.scalar(axis))
+
+
+@UNPACK.lowering(wide=True)
+def unpack(to: Lowerer) -> None:
+    """SPLIT into slices of size 1, whose axis a RESHAPE removes."""
+    data = to.input(0)
+    axis = to.axis(to.option("axis"), data.rank)
+    pieces = to.slices(data, axis)
+    to.require(len(pieces) == len(to.outputs), f"{len(to.outputs)} slices", len(pieces))
+    for piece, out in zip(pieces, to.outputs, strict=True):
+        to.reshaped(piece, data.dims[:axis] + data.dims[axis + 1 :] or (1,), out=out)
+
+
+@UNPACK.host_kernel
+def host_unpack(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, axis = data_of(inputs[0]), options["axis"]
+    return [np.take(data, i, axis) for i in range(data.shape[axis])]
+
+
+@SPLIT.lowering()
+def split(to: Lowerer) -> None:
+    """SPLIT into equal parts; TFLite has the axis first."""
+    axis = to.axis(to.integer(0), to.input(1).rank)
+    to.emit_all(OperationCode.SPLIT, (to.input(1), to.scalar(axis), to.scalar(len(to.outputs))), to.outputs)
+
+
+@SPLIT_V.lowering()
+def split_v(to: Lowerer) -> None:
+    """Parts of given sizes, one SLICE each."""
+    data, sizes = to.input(0), to.integers(1)
+    axis = to.axis(to.integer(2), data.rank)
+    to.require(len(sizes) == len(to.outputs) and sizes.count(-1) <= 1, f"{len(to.outputs)} sizes", sizes)
+    if -1 in sizes:
+        sizes[sizes.index(-1)] = data.dims[axis] - sum(s for s in sizes if s >= 0)
+    start = 0
+    for size, out in zip(sizes, to.outputs, strict=True):
+        begin, extent = [0] * data.rank, list(data.dims)
+        begin[axis], extent[axis] = start, size
+        to.emit(OperationCode.SLICE, data, to.vector(begin), to.vector(extent), out=out)
+        start += size
+
+
+@SPLIT_V.host_kernel
+def host_split_v(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, sizes, axis = data_of(inputs[0]), integers(inputs[1]), integers(inputs[2])[0]
+    if -1 in sizes:
+        sizes[sizes.index(-1)] = data.shape[axis] - sum(s for s in sizes if s >= 0)
+    return np.split(data, np.cumsum(sizes)[:-1], axis)
+
+
+@TILE.host_kernel
+def host_tile(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, multiples = data_of(inputs[0]), integers(inputs[1])
+    bounded([d * m for d, m in zip(data.shape, multiples, strict=True)])
+    return [np.tile(data, multiples)]
+
+
+@BROADCAST_TO.lowering(wide=True)
+def broadcast_to(to: Lowerer) -> None:
+    """RESHAPE to the new rank, then TILE."""
+    value = to.input(0)
+    dims = tuple(to.integers(1))
+    to.require(dims and value.dims != dims, "dimensions that grow", list(dims))
+    aligned, multiples = to.tiling(value, dims)
+    to.finish(OperationCode.TILE, aligned, to.vector(multiples))
+
+
+@BROADCAST_ARGS.host_kernel
+def host_broadcast_args(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    shapes = np.broadcast_shapes(tuple(integers(inputs[0])), tuple(integers(inputs[1])))
+    return [np.array(shapes, outputs[0].dtype)]
+
+
+@FILL.lowering()
+def fill(to: Lowerer) -> None:
+    """FILL with a constant."""
+    value = to.constant(1).reshape(-1)
+    to.require(value.size == 1, "one value", value.size)
+    number = to.scalar(int(value[0])) if to.out.type == INT32 else to.float_scalar(float(value[0]), to.out)
+    to.finish(OperationCode.FILL, to.vector(to.integers(0)), number)
+
+
+@FILL.host_kernel
+def host_fill(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    value = data_of(inputs[1]).reshape(-1)
+    return [np.full(bounded(integers(inputs[0])), value[0], value.dtype)]
+
+
+@RANGE.host_kernel
+def host_range(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    start, limit, delta = (first(t) for t in inputs)
+    count = max(0, int(np.ceil((limit - start) / delta)))
+    bounded([count])
+    return [(start + np.arange(count) * delta).astype(outputs[0].dtype)]
+
+
+@REVERSE_V2.lowering(wide=True)
+def reverse(to: Lowerer) -> None:
+    """One REVERSE for each axis."""
+    axes = [to.axis(a, to.input(0).rank) for a in to.integers(1)]
+    to.require(axes, "an axis", "none")
+    value = to.input(0)
+    for axis in axes[:-1]:
+        value = to.emit(OperationCode.REVERSE, value, to.vector([axis]))
+    to.finish(OperationCode.REVERSE, value, to.vector([axes[-1]]))
+
+
+@REVERSE_SEQUENCE.host_kernel
+def host_reverse_sequence(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, lengths = data_of(inputs[0]), integers(inputs[1])
+    along, batch = options["seq_dim"], options["batch_dim"]
+    moved = np.moveaxis(data, (batch, along), (0, 1)).copy()
+    for i, length in enumerate(lengths):
+        moved[i, :length] = moved[i, :length][::-1]
+    return [np.moveaxis(moved, (0, 1), (batch, along))]
+
+
+@MATRIX_DIAG.host_kernel
+def host_matrix_diagonal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data = data_of(inputs[0])
+    return [data[..., None] * np.eye(data.shape[-1], dtype=data.dtype)]
+
+
+@MATRIX_SET_DIAG.host_kernel
+def host_matrix_set_diagonal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    result, diagonal = data_of(inputs[0]).copy(), data_of(inputs[1])
+    diagonal_indexes = np.arange(diagonal.shape[-1])
+    result[..., diagonal_indexes, diagonal_indexes] = diagonal
+    return [result]

@@ -1,0 +1,80 @@
+"""Images of another size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import lowers
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import ALIGNMENT, TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, integers
+from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.rules import FLOAT_QUANT8, Condition, constant, from_level, input_in, input_rank, mapped
+
+_CONDITIONS = (
+    constant(1, "size"),
+    from_level(
+        4,
+        "align_corners and half_pixel_centers",
+        lambda node: not node.option("align_corners") and not node.option("half_pixel_centers"),
+    ),
+)
+RESIZE_BILINEAR = TfliteOperator(
+    "RESIZE_BILINEAR",
+    "Images of another size, each pixel from the four nearest.",
+    inputs("images", "size!"),
+    options=ALIGNMENT,
+    delegate=mapped(
+        3,
+        1,
+        FLOAT_QUANT8,
+        *_CONDITIONS,
+        input_rank("an input of rank 4", 4),
+        input_in("FLOAT32", below=3),
+        Condition(
+            "a square output",
+            lambda node: node.output().shape[1:2] == node.output().shape[2:3],
+            lambda node: node.output(),
+            below=3,
+        ),
+    ),
+)
+RESIZE_NEAREST_NEIGHBOR = TfliteOperator(
+    "RESIZE_NEAREST_NEIGHBOR",
+    "Images of another size, of the nearest pixels.",
+    inputs("images", "size!"),
+    options=ALIGNMENT,
+    delegate=mapped(3, 3, FLOAT_QUANT8, *_CONDITIONS),
+)
+
+
+@lowers(RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR)
+def resize(to: Lowerer) -> None:
+    """Resizing to a constant size: NNAPI has the width first."""
+    sizes = to.integers(1)
+    to.require(len(sizes) == 2, "height and width", sizes)
+    height, width = sizes
+    corners, centres = to.option("align_corners"), to.option("half_pixel_centers")
+    # RESIZE_NEAREST_NEIGHBOR always has its layout flag.
+    layout = (to.flag(False),) if corners or centres or to.name == "RESIZE_NEAREST_NEIGHBOR" else ()
+    alignment = (to.flag(corners), to.flag(centres)) if corners or centres else ()
+    to.finish(OperationCode[to.name], to.input(0), to.scalar(width), to.scalar(height), *layout, *alignment)
+
+
+@RESIZE_NEAREST_NEIGHBOR.host_kernel
+def host_resize_nearest(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, sizes = data_of(inputs[0]), integers(inputs[1])
+    bounded([data.shape[0], *sizes, *data.shape[3:]])
+    rows, columns = (_nearest(data.shape[1 + i], size, options) for i, size in enumerate(sizes))
+    return [data[:, rows][:, :, columns]]
+
+
+def _nearest(size: int, out: int, options: Options) -> Array:
+    """Where each of ``out`` pixels comes from."""
+    aligned = bool(options["align_corners"]) and out > 1
+    scale = np.float32(size - 1) / np.float32(out - 1) if aligned else np.float32(size) / np.float32(out)
+    positions = (np.arange(out, dtype=np.float32) + np.float32(0.5 if options["half_pixel_centers"] else 0)) * scale
+    whole = np.floor(positions + np.float32(0.5)) if options["align_corners"] else np.floor(positions)
+    return whole.astype(np.int64).clip(0, size - 1)

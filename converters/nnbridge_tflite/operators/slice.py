@@ -1,0 +1,196 @@
+"""Blocks of tensors: read, or replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option
+from nnbridge.converters.folding import Folding
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import TfliteOperator, inputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
+from nnbridge_tflite.lowerer import Lowerer
+from nnbridge_tflite.rules import NUMBERS, mapped, type_in
+
+SLICE = TfliteOperator(
+    "SLICE",
+    "A block; a size of -1 reaches the end.",
+    inputs("input", "begin!", "size!"),
+    folding=Folding(moves_only=True),
+    delegate=mapped(2, 3, NUMBERS, type_in(1, "INT32"), type_in(2, "INT32")),
+)
+STRIDED_SLICE = TfliteOperator(
+    "STRIDED_SLICE",
+    "Python's slicing, spelled with masks.",
+    inputs("input", "begin!", "end!", "strides!"),
+    options=(
+        Option("begin_mask", 0, "bits of ranges that begin at the front"),
+        Option("end_mask", 0, "bits of ranges that reach the end"),
+        Option("ellipsis_mask", 0, "the bit of the range that stands for all dimensions in between"),
+        Option("new_axis_mask", 0, "bits of ranges that are new dimensions of size 1"),
+        Option("shrink_axis_mask", 0, "bits of ranges that are one index, whose dimension goes"),
+        Option("offset", False, "ends count from the begins"),
+    ),
+    folding=Folding(moves_only=True),
+    delegate=mapped(2, 2),
+)
+DYNAMIC_UPDATE_SLICE = TfliteOperator(
+    "DYNAMIC_UPDATE_SLICE", "A block replaced; the start is shifted so that it fits.", inputs("input", "update", "start")
+)
+
+
+@SLICE.lowering()
+def slice_(to: Lowerer) -> None:
+    """SLICE; a size of -1 means "to the end"."""
+    shape, begin, size = to.shape(0), to.integers(1), to.integers(2)
+    to.require(len(begin) == len(size) == len(shape), f"{len(shape)} begins and sizes", [begin, size])
+    sizes = [d - b if s == -1 else s for d, b, s in zip(shape, begin, size, strict=True)]
+    to.finish(OperationCode.SLICE, to.input(0), to.vector(begin), to.vector(sizes))
+
+
+@SLICE.host_kernel
+def host_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data = data_of(inputs[0])
+    ranges = zip(integers(inputs[1]), integers(inputs[2]), data.shape, strict=True)
+    return [data[tuple(slice(b, d if s == -1 else b + s) for b, s, d in ranges)]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a STRIDED_SLICE reads of one dimension."""
+
+    begin: int
+    size: int
+    stride: int
+
+    @property
+    def end(self) -> int:
+        """The first index that is not read; below 0 where a backward cut reaches the front."""
+        return self.begin + self.size * self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """A STRIDED_SLICE with its masks worked out."""
+
+    cuts: tuple[Cut, ...]
+    shape: tuple[int, ...]
+    """The result's dimensions: dropped axes gone, new ones in place."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """The result's size along each of the input's dimensions."""
+        return [cut.size for cut in self.cuts]
+
+
+def cuts(to: Lowerer) -> Cuts:
+    """The ranges that a STRIDED_SLICE names, by Python's rules, with ellipsis and new axes."""
+    shape = to.shape(0)
+    begins, ends, steps = to.integers(1), to.integers(2), to.integers(3)
+    to.require(len(begins) == len(ends) == len(steps) and 0 not in steps, "begins, ends and strides", [begins, ends, steps])
+    masks = {name: to.option(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    ranges: list[Cut] = []
+    result: list[int] = []
+
+    def marked(mask: str, i: int) -> bool:
+        return bool(masks[mask] >> i & 1)
+
+    named = sum(not marked("new_axis", i) and not marked("ellipsis", i) for i in range(len(begins)))
+    to.require(named <= len(shape), f"at most {len(shape)} ranges", named)
+    skipped = len(shape) - named
+    if not any(marked("ellipsis", i) for i in range(len(begins))):
+        trailing, skipped = skipped, 0
+    else:
+        trailing = 0
+    for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
+        if marked("ellipsis", i):
+            for size in shape[len(ranges) : len(ranges) + skipped]:
+                ranges.append(Cut(0, size, 1))
+                result.append(size)
+            skipped = 0
+            continue
+        if marked("new_axis", i):
+            result.append(1)
+            continue
+        size = shape[len(ranges)]
+        if marked("shrink_axis", i):
+            at = begin + size if begin < 0 else begin
+            to.require(0 <= at < size, f"an index in [{-size}, {size})", begin)
+            ranges.append(Cut(at, 1, 1))
+            continue
+        if to.option("offset"):
+            end += begin
+        picked = range(size)[slice(None if marked("begin", i) else begin, None if marked("end", i) else end, step)]
+        ranges.append(Cut(picked.start, len(picked), step))
+        result.append(len(picked))
+    for size in shape[len(shape) - trailing :] if trailing else ():
+        ranges.append(Cut(0, size, 1))
+        result.append(size)
+    return Cuts(tuple(ranges), tuple(result))
+
+
+@STRIDED_SLICE.lowering()
+def strided_slice(to: Lowerer) -> None:
+    """STRIDED_SLICE with NNAPI's three masks."""
+    for mask in ("ellipsis_mask", "new_axis_mask"):
+        to.require(to.option(mask) == 0, f"no {mask}", to.option(mask))
+    to.require(not to.option("offset"), "ends that do not count from begin", "offset")
+    # NNAPI reads the end of a dropped axis as it stands, which is before the last index where that is -1.
+    from_end = any(begin < 0 and to.option("shrink_axis_mask") >> i & 1 for i, begin in enumerate(to.integers(1)))
+    to.require(not from_end or 0 not in to.input(0).dims, "known dimensions for an index from the end", to.input(0).dims)
+    ranges = [to.vector(to.integers(i)) for i in (1, 2, 3)]
+    masks = [to.scalar(to.option(name)) for name in ("begin_mask", "end_mask", "shrink_axis_mask")]
+    to.finish(OperationCode.STRIDED_SLICE, to.input(0), *ranges, *masks)
+
+
+@STRIDED_SLICE.lowering(wide=True)
+def strided_slice_plain(to: Lowerer) -> None:
+    """Ranges without masks, as SLICE where every stride is 1, then RESHAPE for dropped and new axes."""
+    data, cut = to.input(0), cuts(to)
+    to.require(0 not in cut.sizes, "a slice that is not empty", cut.sizes)
+    if cut.sizes == list(data.dims) and all(c.stride == 1 for c in cut.cuts):
+        to.reshaped(data, cut.shape, out=to.out)
+        return
+    target = to.out if tuple(cut.sizes) == (cut.shape or (1,)) else data.like(dims=tuple(cut.sizes))
+    begins = to.vector([c.begin for c in cut.cuts])
+    if all(c.stride == 1 for c in cut.cuts):
+        to.emit(OperationCode.SLICE, data, begins, to.vector(cut.sizes), out=target)
+    else:
+        open_ends = sum(1 << i for i, c in enumerate(cut.cuts) if c.end < 0)
+        ends, steps = to.vector([c.end for c in cut.cuts]), to.vector([c.stride for c in cut.cuts])
+        none = to.scalar(0)
+        to.emit(OperationCode.STRIDED_SLICE, data, begins, ends, steps, none, to.scalar(open_ends), none, out=target)
+    if target is not to.out:
+        to.reshaped(target, cut.shape, out=to.out)
+
+
+@STRIDED_SLICE.host_kernel
+def host_strided_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    begins, ends, steps = (integers(t) for t in inputs[1:4])
+    masks = {m: options.get(f"{m}_mask") or 0 for m in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    index: list[Any] = []
+    for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
+        bit = 1 << i
+        stop = begin + end if options["offset"] else end
+        if masks["ellipsis"] & bit:
+            index.append(Ellipsis)
+        elif masks["new_axis"] & bit:
+            index.append(None)
+        elif masks["shrink_axis"] & bit:
+            index.append(begin)
+        else:
+            index.append(slice(None if masks["begin"] & bit else begin, None if masks["end"] & bit else stop, step))
+    return [np.asarray(data_of(inputs[0])[tuple(index)])]
+
+
+@DYNAMIC_UPDATE_SLICE.host_kernel
+def host_dynamic_update_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, update = data_of(inputs[0]).copy(), data_of(inputs[1])
+    sizes = zip(integers(inputs[2]), data.shape, update.shape, strict=True)
+    starts = [min(max(s, 0), d - u) for s, d, u in sizes]
+    data[tuple(slice(s, s + u) for s, u in zip(starts, update.shape, strict=True))] = update
+    return [data]

@@ -1,0 +1,92 @@
+"""Where the largest and smallest numbers are, and which numbers there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option, lowers
+from nnbridge.types import OperationCode
+from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
+from nnbridge_tflite.lowerer import FLOATS, Lowerer
+from nnbridge_tflite.rules import NUMBERS, NUMBERS_HALF, Condition, constant, first_type, mapped, type_in
+
+_EXTREME = mapped(
+    2,
+    3,
+    NUMBERS_HALF,
+    type_in(1, "INT32", "INT64"),
+    Condition("an int32 axis or a constant one", lambda node: node.type(1) == "INT32" or node.constant(1), first_type),
+    Condition("an int32 output", lambda node: node.output().type.name == "INT32", lambda node: node.output().type.name),
+)
+_TYPE = (Option("output_type", 0, "the output's TensorType; the tensor itself states it"),)
+ARG_MAX = TfliteOperator(
+    "ARG_MAX", "The index of the largest number along an axis.", inputs("input", "axis!"), options=_TYPE, delegate=_EXTREME
+)
+ARG_MIN = TfliteOperator(
+    "ARG_MIN", "The index of the smallest number along an axis.", inputs("input", "axis!"), options=_TYPE, delegate=_EXTREME
+)
+TOPK_V2 = TfliteOperator(
+    "TOPK_V2",
+    "The largest numbers of the last dimension and their indexes; of equal ones the first.",
+    inputs("input", "k!"),
+    outputs("values", "indices"),
+    delegate=mapped(2, 3, NUMBERS, type_in(1, "INT32"), constant(1, "k")),
+)
+UNIQUE = TfliteOperator(
+    "UNIQUE",
+    "The different numbers in order of first appearance, and for each element which one it is.",
+    outputs=outputs("values", "indices"),
+    options=(Option("idx_out_type", 2, "the indexes' TensorType; the tensor itself states it"),),
+    data_dependent=True,
+)
+BUCKETIZE = TfliteOperator(
+    "BUCKETIZE", "Which of the intervals between boundaries each number lies in.", options=(Option("boundaries", (), "in order"),)
+)
+
+
+@lowers(ARG_MAX, ARG_MIN)
+def arg_extreme(to: Lowerer) -> None:
+    """ARGMAX, ARGMIN; NNAPI answers int32."""
+    code = OperationCode.ARGMAX if to.name == "ARG_MAX" else OperationCode.ARGMIN
+    to.finish(code, to.input(0), to.scalar(to.axis(to.integer(1), to.input(0).rank)))
+
+
+def _host_extreme(function: Callable[..., Array], declared: TfliteOperator) -> None:
+    @declared.host_kernel
+    def kernel(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        return [function(data_of(inputs[0]), axis=integers(inputs[1])[0])]
+
+
+_host_extreme(np.argmax, ARG_MAX)
+_host_extreme(np.argmin, ARG_MIN)
+
+
+@TOPK_V2.lowering()
+def top_k(to: Lowerer) -> None:
+    """TOPK_V2; of equal numbers NNAPI returns the last first, TFLite the first, which shows where there are few numbers."""
+    to.require(to.input(0).type in FLOATS or not to.free, "floats", to.declared(0))
+    to.emit_all(OperationCode.TOPK_V2, (to.input(0), to.scalar(to.integer(1))), to.outputs)
+
+
+@TOPK_V2.host_kernel
+def host_top_k(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, count = data_of(inputs[0]), integers(inputs[1])[0]
+    order = np.argsort(-data.astype(np.float64), axis=-1, kind="stable")[..., :count]
+    return [np.take_along_axis(data, order, -1), order.astype(np.int32)]
+
+
+@UNIQUE.host_kernel
+def host_unique(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    values, first, inverse = np.unique(data_of(inputs[0]).reshape(-1), return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return [values[order], place[inverse.reshape(-1)].astype(outputs[1].dtype)]
+
+
+@BUCKETIZE.host_kernel
+def host_bucketize(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    return [np.searchsorted(np.asarray(options["boundaries"], np.float32), data_of(inputs[0]), "right").astype(np.int32)]

@@ -1,0 +1,83 @@
+"""Output dimensions of host operations: by the operator's lowering, else the kernel is run on zeros."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nnbridge.converters.draft import Value
+from nnbridge.errors import ConversionError, Reason
+from nnbridge_tflite.declaration import TfliteOperator
+from nnbridge_tflite.host.running import element_type, host_tensor, lowered
+from nnbridge_tflite.passes.folding import KERNEL_ERRORS
+from nnbridge_tflite.passes.values import TensorValues
+from nnbridge_tflite.read.graph import Operator
+
+MAX_ELEMENTS = 2**22
+"""Larger inputs are not tried; their outputs' dimensions stay open."""
+
+
+def infer_dims(
+    declared: TfliteOperator | None,
+    operator: Operator,
+    values: TensorValues,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    results: Sequence[Value],
+) -> None:
+    """Set the dimensions of a host operation's outputs; ``results`` are those with new states behind them.
+
+    What the file declares holds where the inputs are as it declares them and no computed number decides dimensions.
+    """
+    found = _lowered_dims(operator, values)
+    if found is not None:
+        for value, dims in zip(outputs, found, strict=True):
+            value.dims = dims
+        return
+    decided = declared is not None and any(
+        i < len(inputs) and inputs[i].data is None and not inputs[i].omitted
+        for i, one in enumerate(declared.inputs)
+        if one.decides_shape
+    )
+    dependent = declared is not None and declared.data_dependent
+    stale = any(i >= 0 and v.dims != (values.tensors[i].shape or (1,)) for i, v in zip(operator.inputs, inputs, strict=False))
+    if not (stale or dependent or decided):
+        return
+    kernel = None if declared is None or dependent else declared.kernel or declared.kernel16
+    too_large = sum(math.prod(v.dims) for v in inputs) > MAX_ELEMENTS
+    if declared is None or kernel is None or too_large or decided or any(0 in v.dims and not v.omitted for v in inputs):
+        for value in results:
+            value.dims = (0,) * len(value.dims)
+        return
+    zeros = [np.zeros(v.dims, element_type(v)) if v.data is None and not v.omitted else v.data for v in inputs]
+    tensors = [host_tensor(value, data) for value, data in zip(inputs, zeros, strict=True)]
+    outs = [host_tensor(value, np.zeros(value.dims, element_type(value))) for value in results]
+    try:
+        computed = kernel(tensors, outs, declared.complete(operator.options))
+    except KERNEL_ERRORS as error:
+        raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
+    for value, result in zip(results, computed, strict=False):
+        value.dims = np.shape(result) or (1,)
+
+
+def _lowered_dims(operator: Operator, values: TensorValues) -> list[tuple[int, ...]] | None:
+    """The output dimensions that follow from what is known of the inputs; None if no lowering of the operator fits them."""
+    operands = (*operator.inputs, *operator.outputs)
+    arrays = {i: values.constant(index) for i, index in enumerate(operator.inputs) if index >= 0}
+    tensors = []
+    for i, index in enumerate(operands):
+        tensor = values.tensors[max(index, 0)]
+        known = tensor.shape if index in operator.outputs or index < 0 else values.value(index).dims
+        tensors.append(replace(tensor, index=i, shape=known if tensor.shape or known != (1,) else ()))
+    local = replace(
+        operator,
+        inputs=tuple(i if index >= 0 else -1 for i, index in enumerate(operator.inputs)),
+        outputs=tuple(range(len(operator.inputs), len(operands))),
+    )
+    try:
+        return [value.dims for value in lowered(local, tensors, {i: a for i, a in arrays.items() if a is not None}).outputs]
+    except ValueError:
+        return None

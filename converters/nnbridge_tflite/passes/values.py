@@ -1,0 +1,234 @@
+"""TFLite tensors as NNAPI values: types, quantisation, constants without copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.converters.draft import Draft, Region, Value
+from nnbridge.model import Array, ChannelQuant
+from nnbridge.types import OperandCode
+from nnbridge_tflite.host.codes import extension_code
+from nnbridge_tflite.passes.states import Variables
+from nnbridge_tflite.read.graph import Tensor
+from nnbridge_tflite.read.reader import TfliteFile
+from nnbridge_tflite.read.sparse import dense
+
+BASE_TYPES = {
+    "FLOAT32": (OperandCode.TENSOR_FLOAT32, 1),
+    "FLOAT16": (OperandCode.TENSOR_FLOAT16, 3),
+    "INT32": (OperandCode.TENSOR_INT32, 1),
+    "UINT8": (OperandCode.TENSOR_QUANT8_ASYMM, 1),
+    "INT8": (OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, 1),
+    "INT4": (OperandCode.TENSOR_QUANT8_ASYMM_SIGNED, 1),
+    "BOOL": (OperandCode.TENSOR_BOOL8, 3),
+}
+"""Element type → operand type and the feature level from which it exists; int8 goes as uint8 below level 4."""
+
+SIGNED_LEVEL = 4
+PER_CHANNEL_LEVEL = 3
+_QUANTISED = ("UINT8", "INT8", "INT4")
+
+
+class TensorValues:
+    """The values of one subgraph's tensors, by tensor index."""
+
+    def __init__(
+        self,
+        file: TfliteFile | None,
+        tensors: Sequence[Tensor],
+        written: frozenset[int],
+        draft: Draft,
+        variables: Variables | None = None,
+        subgraph: int = 0,
+    ) -> None:
+        self.file = file
+        self.tensors = tensors
+        self.draft = draft
+        self._written = written
+        self.variables = Variables() if variables is None else variables
+        self._subgraph = subgraph
+        self._states: frozenset[int] = frozenset()
+        self._inputs: frozenset[int] = frozenset()
+        self._values: dict[int, Value] = {}
+        self._constants: dict[int, Array | None] = {}
+
+    @classmethod
+    def of_arrays(
+        cls, tensors: Sequence[Tensor], arrays: Mapping[int, Array], draft: Draft, states: Iterable[int] = ()
+    ) -> TensorValues:
+        """Tensors without a file: those with an array are constants, the others are written; ``kept`` are states."""
+        values = cls(None, tensors, frozenset(range(len(tensors))) - set(arrays), draft)
+        values._constants.update(arrays)
+        values._states = frozenset(states)
+        return values
+
+    # -- constants --------------------------------------------------------------------------------------------------
+
+    def constant(self, index: int) -> Array | None:
+        """A tensor's constant value, from the file or folded; None for computed tensors. Never written to."""
+        if index not in self._constants:
+            self._constants[index] = self._read(self.tensors[index])
+        return self._constants[index]
+
+    def _read(self, tensor: Tensor) -> Array | None:
+        if tensor.index in self._written or tensor.type.dtype is None:
+            return None
+        if tensor.data is None:
+            return self._without_data(tensor)
+        assert self.file is not None
+        raw = self.file.bytes_at(tensor.data)
+        if tensor.sparsity is not None or tensor.type.name == "INT4":
+            self.draft.spend(tensor.elements)
+        if tensor.sparsity is not None:
+            return dense(tensor, raw, self.file.bytes_at)
+        if tensor.type.name == "INT4":
+            return _nibbles(raw, tensor.shape)
+        return np.frombuffer(raw, tensor.type.dtype).reshape(tensor.shape)
+
+    def _without_data(self, tensor: Tensor) -> Array | None:
+        """A tensor of no elements is constant without a buffer."""
+        return np.zeros(tensor.shape, tensor.type.dtype) if tensor.elements == 0 and tensor.shape else None
+
+    def fold(self, index: int, array: Array) -> None:
+        """Make a computed tensor a constant."""
+        self.draft.spend(array.size)
+        self._constants[index] = array
+        value = self._declared(self.tensors[index])
+        value.dims = array.shape or (1,)
+        value.data = self._in_nnapi(array, value).reshape(value.dims)
+        self._values[index] = value
+
+    def is_state(self, index: int) -> bool:
+        """True for a variable tensor: it starts at zero and holds its value from run to run."""
+        tensor = self.tensors[index]
+        listed = tensor.is_variable and tensor.data is None and tensor.elements > 0 and tensor.type.dtype is not None
+        return index in self._states or (listed and index not in self._written and index not in self._inputs)
+
+    def _state(self, tensor: Tensor) -> Value:
+        """A variable tensor's present value; before the first run it is zero."""
+        key = (self._subgraph, tensor.index)
+        if self.variables.held(key) is None:
+            self.draft.spend(tensor.elements)
+            first = self._declared(tensor)
+            start = tensor.quantisation.zero_point if tensor.type.name == "INT8" else 0
+            first.data = self._in_nnapi(np.full(tensor.shape, start, tensor.type.dtype), first).reshape(first.dims)
+            self.variables.begin(key, first)
+        return self.variables.read(key)
+
+    # -- values -----------------------------------------------------------------------------------------------------
+
+    def value(self, index: int) -> Value:
+        """A tensor's value."""
+        if index not in self._values:
+            self._values[index] = self._made(self.tensors[index])
+        return self._values[index]
+
+    def fresh_output(self, index: int) -> Value:
+        """A value for a tensor that an operator is about to write."""
+        return self._declared(self.tensors[index])
+
+    def commit(self, index: int, value: Value) -> None:
+        """The value that a tensor has from now on."""
+        self._values[index] = value
+
+    def adopt(self, index: int, value: Value, array: Array | None) -> None:
+        """A tensor is what another subgraph has: a value, and what is known of it."""
+        self._values[index] = value
+        self._constants[index] = array
+
+    def carry(self, index: int, value: Value) -> None:
+        """What a variable tensor holds from now on, and in the next run."""
+        value.name = value.name or f"{self.tensors[index].name} (next)"
+        self._values[index] = value
+        self.variables.assign((self._subgraph, index), value)
+
+    def make_inputs(self, indexes: Sequence[int]) -> None:
+        """Tensors that the caller passes, whatever the file holds for them."""
+        self._inputs = frozenset(indexes)
+        for i in indexes:
+            self._constants[i] = None
+            self._values[i] = self._declared(self.tensors[i])
+
+    def shape(self, index: int) -> tuple[int, ...] | None:
+        """A tensor's dimensions as TFLite counts them, or None while one is open."""
+        dims = self.value(index).dims
+        if not self.tensors[index].shape and dims == (1,):
+            return ()
+        return None if 0 in dims and self.constant(index) is None else dims
+
+    def _made(self, tensor: Tensor) -> Value:
+        value = self._declared(tensor)
+        if self.is_state(tensor.index) and tensor.index not in self._states:
+            return self._state(tensor)
+        array = self.constant(tensor.index)
+        if array is None and tensor.type.dtype is None and tensor.data is not None and self.file is not None:
+            # Strings: the bytes as they lie in the file.
+            array = np.frombuffer(self.file.bytes_at(tensor.data), np.uint8)
+            value.dims = array.shape
+        if array is None:
+            return value
+        if array.size == 0:
+            value.omitted = True
+            return value
+        self._make_per_channel(value, tensor)
+        value.data = self._in_nnapi(array, value).reshape(value.dims)
+        in_place = tensor.data is not None and tensor.sparsity is None and tensor.type.name != "INT4"
+        if in_place and tensor.data is not None and self.file is not None and np.shares_memory(value.data, array):
+            value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
+        return value
+
+    def _declared(self, tensor: Tensor) -> Value:
+        """The value that a tensor's declaration describes."""
+        quantisation = tensor.quantisation
+        base, since = BASE_TYPES.get(tensor.type.name, (None, 0))
+        value = Value(extension_code(tensor.type.code), tensor.shape or (1,), name=tensor.name, open_dims=_open_dims(tensor))
+        if tensor.type.name == "INT16" and quantisation.scale > 0 and quantisation.zero_point == 0:
+            base, since = OperandCode.TENSOR_QUANT16_SYMM, 3
+        if base is None or since > self.draft.feature_level or (quantisation.per_channel and tensor.type.name in _QUANTISED):
+            # One scale for each channel is for constants, which get NNAPI's type for it.
+            return value
+        value.type = base
+        if tensor.type.name in _QUANTISED or base is OperandCode.TENSOR_QUANT16_SYMM:
+            # NNAPI has no 8-bit integers without a scale; 1 leaves them as they are.
+            value.scale = quantisation.scale or (quantisation.scales or (1.0,))[0] or 1.0
+            value.zero_point = quantisation.zero_point
+        if base is OperandCode.TENSOR_QUANT8_ASYMM_SIGNED and self.draft.feature_level < SIGNED_LEVEL:
+            value.type = OperandCode.TENSOR_QUANT8_ASYMM
+            value.zero_point += 128
+            value.source_type = "int8"
+        return value
+
+    def _make_per_channel(self, value: Value, tensor: Tensor) -> None:
+        """Constant int8 with a scale for each channel is NNAPI's symmetric per-channel type, also below level 4."""
+        quantisation = tensor.quantisation
+        if tensor.type.name not in ("INT8", "INT4") or not quantisation.per_channel or any(quantisation.zero_points):
+            return
+        if self.draft.feature_level < PER_CHANNEL_LEVEL or min(quantisation.scales) <= 0:
+            return
+        value.type, value.scale, value.zero_point = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, 0.0, 0
+        value.channel_quant = ChannelQuant(quantisation.scales, quantisation.axis)
+
+    def _in_nnapi(self, array: Array, value: Value) -> Array:
+        """A constant's elements as the operand type has them."""
+        if array.dtype == np.int8 and value.type == OperandCode.TENSOR_QUANT8_ASYMM:
+            self.draft.spend(array.size)
+            return array.view(np.uint8) ^ np.uint8(0x80)
+        return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+def _open_dims(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's dimensions with 0 where the file leaves them open; empty if it leaves none open."""
+    if -1 not in tensor.signature or len(tensor.signature) != len(tensor.shape):
+        return ()
+    return tuple(0 if known < 0 else size for known, size in zip(tensor.signature, tensor.shape, strict=True))
+
+
+def _nibbles(raw: memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int8]:
+    """Two 4-bit integers from each byte, the low one first, sign-extended."""
+    packed = np.frombuffer(raw, np.int8)
+    both = np.stack([np.left_shift(packed, 4) >> 4, packed >> 4], axis=-1).reshape(-1)
+    count = int(np.prod(shape, dtype=np.int64))
+    return np.ascontiguousarray(both[:count]).reshape(shape)

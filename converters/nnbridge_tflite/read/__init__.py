@@ -1,0 +1,1 @@
+"""From the bytes of a file to a checked graph: FlatBuffers, the schema, metadata, sparse constants."""

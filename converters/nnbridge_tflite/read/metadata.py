@@ -1,0 +1,150 @@
+"""TFLite metadata: what the metadata flatbuffer and the archive behind the file say of a model's inputs and outputs.
+
+The schema is TensorFlow Lite Support's ``metadata_schema.fbs`` (identifier M001); the tables and fields that are of use are
+written down here, others are passed over.
+"""
+
+from __future__ import annotations
+
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge.errors import ConversionError, Reason
+from nnbridge_tflite.read.flatbuffer import Decoder, Malformed
+from nnbridge_tflite.read.reader import TfliteFile
+from nnbridge_tflite.read.schema import Field, Kind
+
+NAME, IDENTIFIER = "TFLITE_METADATA", b"M001"
+MAX_LABELS_BYTES = 1 << 20
+MAX_VALUES = 100_000
+"""Values in metadata, where a table that is shared counts each time."""
+
+
+def _strings(*names: str) -> list[Field]:
+    return [Field(name, 4 + 2 * i, Kind.STRING) for i, name in enumerate(names) if name]
+
+
+def _tables(slot: int, name: str, target: str) -> Field:
+    return Field(name, 4 + 2 * slot, Kind.TABLES, target=target)
+
+
+FIELDS: Mapping[str, tuple[Field, ...]] = {
+    "ModelMetadata": (
+        *_strings("name", "description", "version", "", "author", "license", "", "min_parser_version"),
+        _tables(3, "subgraph_metadata", "SubGraphMetadata"),
+        _tables(6, "associated_files", "AssociatedFile"),
+    ),
+    "SubGraphMetadata": (
+        *_strings("name", "description"),
+        _tables(2, "input_tensor_metadata", "TensorMetadata"),
+        _tables(3, "output_tensor_metadata", "TensorMetadata"),
+        _tables(4, "associated_files", "AssociatedFile"),
+    ),
+    "TensorMetadata": (
+        *_strings("name", "description"),
+        _tables(4, "process_units", "ProcessUnit"),
+        Field("stats", 14, Kind.TABLE, target="Stats"),
+        _tables(6, "associated_files", "AssociatedFile"),
+    ),
+    "AssociatedFile": (*_strings("name", "description", "", "locale", "version"), Field("type", 8, Kind.SCALAR, "b", 1, 0)),
+    "ProcessUnit": (
+        Field("options_type", 4, Kind.SCALAR, "B", 1, 0),
+        Field("options", 6, Kind.UNION, target="ProcessUnitOptions"),
+    ),
+    "Stats": (Field("max", 4, Kind.SCALARS, "f", 4), Field("min", 6, Kind.SCALARS, "f", 4)),
+    "NormalizationOptions": (Field("mean", 4, Kind.SCALARS, "f", 4), Field("std", 6, Kind.SCALARS, "f", 4)),
+    "ScoreThresholdingOptions": (Field("global_score_threshold", 4, Kind.SCALAR, "f", 4, 0.0),),
+}
+_UNION = {1: "NormalizationOptions", 3: "ScoreThresholdingOptions"}
+_FILE_TYPES = ("unknown", "description", "labels of an axis", "labels of values", "score calibration", "vocabulary", "index")
+
+
+def metadata(file: TfliteFile) -> dict[str, Any]:
+    """The metadata of a file, empty where it has none. ConversionError for metadata that is damaged."""
+    span = file.graph.metadata.get(NAME)
+    found: dict[str, Any] = {}
+    if span is not None and span.length >= 8:
+        data = file.bytes_at(span)
+        try:
+            if bytes(data[4:8]) != IDENTIFIER:
+                raise Malformed(f"the identifier {IDENTIFIER!r}", bytes(data[4:8]))
+            found = _Plain().table(Decoder(data, FIELDS.__getitem__, lambda _: _UNION).root("ModelMetadata"))
+        except Malformed as error:
+            place = f"metadata {error.place}"
+            raise ConversionError(Reason(error.rule, error.found, str(file.path), place)) from error
+    files = associated_files(file.path)
+    if files:
+        found["files"] = files
+    labels = {name: _labels(file.path, name) for name in _label_files(found) if name in files}
+    if labels:
+        found["labels"] = labels
+    return found
+
+
+def associated_files(path: Path) -> dict[str, int]:
+    """Files in the archive behind a model, if there is one: name → bytes. ConversionError for an archive that is damaged."""
+    if not zipfile.is_zipfile(path):
+        return {}
+    with _opened(path, "archive") as archive:
+        return {entry.filename: entry.file_size for entry in archive.infolist()}
+
+
+def _labels(path: Path, name: str) -> list[str]:
+    with _opened(path, f"archive {name}") as archive, archive.open(name) as lines:
+        return lines.read(MAX_LABELS_BYTES).decode("utf-8", "replace").splitlines()
+
+
+# What reading an archive raises: RuntimeError if it is encrypted or, as NotImplementedError, of a version or compression that
+# Python does not know; the last three if a file in it is damaged.
+_UNREADABLE = (zipfile.BadZipFile, RuntimeError, OSError, ValueError, EOFError, zlib.error, lzma.LZMAError)
+
+
+@contextmanager
+def _opened(path: Path, place: str) -> Iterator[zipfile.ZipFile]:
+    """The archive behind a model; ConversionError with the place for what cannot be read of it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except _UNREADABLE as error:
+        raise ConversionError(Reason("an archive that can be read", str(error), str(path), place)) from error
+
+
+def _label_files(found: Mapping[str, Any]) -> list[str]:
+    """Names of all associated files that hold labels."""
+    names = []
+    for subgraph in found.get("subgraph_metadata", ()):
+        for tensor in (*subgraph.get("input_tensor_metadata", ()), *subgraph.get("output_tensor_metadata", ())):
+            names += [f["name"] for f in tensor.get("associated_files", ()) if f.get("type", "").startswith("labels")]
+    return names
+
+
+class _Plain:
+    """Decoded tables as plain values, without what the file does not state."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def table(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        plain = {}
+        for name, value in table.items():
+            if name == "options_type" or value is None or (isinstance(value, (str, Sequence)) and not len(value)):
+                continue
+            plain[name] = _FILE_TYPES[value] if name == "type" and 0 <= value < len(_FILE_TYPES) else self._value(value)
+        return plain
+
+    def _value(self, value: Any) -> Any:
+        self._left -= 1 + (len(value) if isinstance(value, np.ndarray) else 0)
+        if self._left < 0:
+            raise Malformed(f"at most {MAX_VALUES} values", "more")
+        if isinstance(value, Mapping):
+            return self.table(value)
+        if isinstance(value, np.ndarray):
+            return [float(v) for v in value]
+        return [self._value(v) for v in value] if isinstance(value, tuple) else value

@@ -1,0 +1,297 @@
+"""From a path to a checked :class:`~nnbridge_tflite.read.graph.Graph` over the memory-mapped file."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nnbridge.errors import ConversionError, Reason
+from nnbridge.model import Pool
+from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table
+from nnbridge_tflite.read.graph import ELEMENT_TYPES, Graph, Operator, Quantisation, Signature, Subgraph, Tensor
+from nnbridge_tflite.read.schema import builtin_codes, builtin_names
+
+IDENTIFIER = b"TFL3"
+SCHEMA_VERSION = 3
+MAX_RANK = 32
+MAX_TENSOR_BYTES = 2**32 - 1
+MAX_OPERANDS = 100_000
+"""Inputs or outputs of one operator."""
+MAX_EXPANDED = 2_000_000
+"""Numbers that are copied out of vectors, where a table or vector that is shared counts each time."""
+ENTRY = 8
+"""What each tensor and operator counts beside its vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class TfliteFile:
+    """A mapped file and what stands in it."""
+
+    path: Path
+    pool: Pool
+    graph: Graph
+
+    def bytes_at(self, span: Span) -> memoryview:
+        """Bytes of the file, read-only."""
+        return self.pool.data[span.offset : span.offset + span.length]
+
+
+def read(path: Path) -> TfliteFile:
+    """Map and check a file. ConversionError names the file, the place, what was expected and what was found."""
+    pool = _mapped(path)
+    data = pool.data
+    if len(data) < 8 or bytes(data[4:8]) != IDENTIFIER:
+        found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"
+        raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER.decode()} at byte 4)", found, operand=str(path)))
+    try:
+        graph = _Reading(data).graph()
+    except Malformed as error:
+        raise ConversionError(Reason(error.rule, error.found, str(path), error.place)) from error
+    return TfliteFile(path, pool, graph)
+
+
+def _mapped(path: Path) -> Pool:
+    try:
+        with path.open("rb") as file:
+            return Pool.of(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        found = "an empty file" if isinstance(error, ValueError) else str(error)
+        raise ConversionError(Reason("a readable TFLite file", found, operand=str(path))) from error
+
+
+def _refuse(place: str, rule: str, found: object) -> NoReturn:
+    error = Malformed(rule, found)
+    error.path = [place]
+    raise error
+
+
+class _Reading:
+    """Builds the graph from the decoded root table."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._root = Decoder(data).root("Model")
+        self._left = MAX_EXPANDED
+        self._bytes: dict[Span, bytes] = {}
+
+    def graph(self) -> Graph:
+        root = self._root
+        if root["version"] != SCHEMA_VERSION:
+            _refuse("version", f"schema version {SCHEMA_VERSION}", root["version"])
+        if not root["subgraphs"]:
+            _refuse("subgraphs", "at least one subgraph", "none")
+        self._buffers = [self._buffer(i, table) for i, table in enumerate(root["buffers"] or ())]
+        self._codes = [self._operator_code(i, table) for i, table in enumerate(root["operator_codes"] or ())]
+        subgraphs = tuple(self._subgraph(table) for table in root["subgraphs"])
+        return Graph(
+            root["version"],
+            root["description"] or "",
+            subgraphs,
+            tuple(self._signature(table, subgraphs) for table in root["signature_defs"] or ()),
+            {m["name"] or "": self._buffers[m["buffer"]] for m in root["metadata"] or () if m["buffer"] < len(self._buffers)},
+        )
+
+    def _buffer(self, index: int, table: Table) -> Span:
+        """A buffer's place: inside the flatbuffer, or behind it in large files."""
+        span: Span | None = table["data"]
+        if span is not None and span.length > 0:
+            return span
+        # Offsets 0 and 1 are the schema's ways of saying that there is nothing behind the flatbuffer.
+        offset, size = table["offset"], table["size"]
+        if offset <= 1 or size == 0:
+            return Span(0, 0)
+        if offset + size > len(self._data):
+            _refuse(f"buffers[{index}]", f"bytes inside {len(self._data)}", f"{size} at byte {offset}")
+        return Span(offset, size)
+
+    def _operator_code(self, index: int, table: Table) -> tuple[str, int, int, bool]:
+        code = max(table["builtin_code"], table["deprecated_builtin_code"])
+        name = builtin_names().get(code)
+        if name is None:
+            _refuse(f"operator_codes[{index}]", "a known builtin operator code", code)
+        custom = code == builtin_codes()["CUSTOM"]
+        return (table["custom_code"] or "CUSTOM" if custom else name), code, table["version"], custom
+
+    def _subgraph(self, table: Table) -> Subgraph:
+        listed = table["operators"] or ()
+        if len(set(map(id, listed))) < len(listed):
+            # Each operator writes outputs of its own.
+            _refuse("operators", "each operator listed once", len(listed))
+        tensors = tuple(self._tensor(i, t) for i, t in enumerate(table["tensors"] or ()))
+        operators = tuple(self._operator(i, t, len(tensors)) for i, t in enumerate(listed))
+        name = table["name"] or ""
+        inputs = _indexes(table["inputs"], len(tensors), f"inputs of subgraph {name!r}")
+        outputs = _indexes(table["outputs"], len(tensors), f"outputs of subgraph {name!r}")
+        return Subgraph(name, tensors, operators, inputs, outputs)
+
+    def _spend(self, place: str, *vectors: Any) -> None:
+        """Account for what is copied, before it is."""
+        self._left -= ENTRY + sum(len(vector) for vector in vectors if vector is not None)
+        if self._left < 0:
+            _refuse(place, f"at most {MAX_EXPANDED} numbers in tensors and operators", "more")
+
+    def _tensor(self, index: int, table: Table) -> Tensor:
+        place = f"tensor {index} {(table['name'] or '')!r}"
+        quantisation = table["quantization"] or {}
+        self._spend(place, table["shape"], table["shape_signature"], quantisation.get("scale"), quantisation.get("zero_point"))
+        element = ELEMENT_TYPES.get(table["type"])
+        if element is None:
+            _refuse(place, "a known element type", table["type"])
+        shape = _dims(table["shape"], place, 0)
+        if table["buffer"] >= max(len(self._buffers), 1):
+            _refuse(place, f"a buffer below {len(self._buffers)}", table["buffer"])
+        span = self._buffers[table["buffer"]] if self._buffers else Span(0, 0)
+        tensor = Tensor(
+            index,
+            table["name"] or "",
+            element,
+            shape,
+            _dims(table["shape_signature"], place, -1),
+            span if span.length else None,
+            _quantisation(table["quantization"], shape, place),
+            table["is_variable"],
+            table["sparsity"],
+        )
+        _check_size(tensor)
+        _check_zero_points(tensor)
+        return tensor
+
+    def _operator(self, index: int, table: Table, tensors: int) -> Operator:
+        if table["opcode_index"] >= len(self._codes):
+            _refuse(f"operator {index}", f"an operator code below {len(self._codes)}", table["opcode_index"])
+        name, code, version, custom = self._codes[table["opcode_index"]]
+        place = f"operator {index} {name}"
+        self._spend(place, table["inputs"], table["outputs"], table["intermediates"])
+        options = table["builtin_options"] or table["builtin_options2"] or {}
+        return Operator(
+            index,
+            name,
+            code,
+            version,
+            _indexes(table["inputs"], tensors, f"inputs of {place}", optional=True),
+            _indexes(table["outputs"], tensors, f"outputs of {place}"),
+            _indexes(table["intermediates"], tensors, f"intermediates of {place}", optional=True),
+            {key: self._plain(value, place) for key, value in options.items()},
+            custom,
+            self._custom_options(table, place),
+        )
+
+    def _custom_options(self, table: Table, place: str) -> bytes:
+        span: Span | None = table["custom_options"]
+        offset, size = table["large_custom_options_offset"], table["large_custom_options_size"]
+        if offset > 1 and size:
+            if offset + size > len(self._data):
+                _refuse(place, f"custom options inside {len(self._data)} bytes", f"{size} at byte {offset}")
+            span = Span(offset, size)
+        if span is None:
+            return b""
+        if span not in self._bytes:
+            self._spend(place, range(span.length // 64))
+            self._bytes[span] = bytes(self._data[span.offset : span.offset + span.length])
+        return self._bytes[span]
+
+    def _plain(self, value: Any, place: str) -> Any:
+        """An option as plain Python data."""
+        if isinstance(value, Span):
+            value = np.frombuffer(self._data, np.uint8, value.length, value.offset)
+        if isinstance(value, (np.ndarray, tuple, dict)):
+            self._spend(place, value)
+        if isinstance(value, np.ndarray):
+            return value.tolist()
+        if isinstance(value, tuple):
+            return [self._plain(part, place) for part in value]
+        if isinstance(value, dict):
+            return {key: self._plain(part, place) for key, part in value.items()}
+        return value
+
+    def _signature(self, table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
+        key = table["signature_key"] or ""
+        place = f"signature {key!r}"
+        if table["subgraph_index"] >= len(subgraphs):
+            _refuse(place, f"a subgraph below {len(subgraphs)}", table["subgraph_index"])
+        count = len(subgraphs[table["subgraph_index"]].tensors)
+        return Signature(
+            key, table["subgraph_index"], _tensor_map(table["inputs"], count, place), _tensor_map(table["outputs"], count, place)
+        )
+
+
+def _tensor_map(tables: tuple[Table, ...] | None, count: int, place: str) -> Mapping[str, int]:
+    mapped = {}
+    for table in tables or ():
+        if table["tensor_index"] >= count:
+            _refuse(place, f"a tensor below {count}", table["tensor_index"])
+        mapped[table["name"] or ""] = table["tensor_index"]
+    return mapped
+
+
+def _indexes(vector: Any, count: int, place: str, *, optional: bool = False) -> tuple[int, ...]:
+    """Tensor indexes, each of which exists; -1 only where inputs may be omitted."""
+    if vector is None:
+        return ()
+    if len(vector) > MAX_OPERANDS:
+        _refuse(place, f"at most {MAX_OPERANDS} tensors", len(vector))
+    indexes = tuple(vector.tolist())
+    lowest = -1 if optional else 0
+    for i in indexes:
+        if not lowest <= i < count:
+            _refuse(place, f"a tensor index below {count}", i)
+    return indexes
+
+
+def _dims(vector: Any, place: str, lowest: int) -> tuple[int, ...]:
+    if vector is None:
+        return ()
+    if len(vector) > MAX_RANK:
+        _refuse(place, f"at most {MAX_RANK} dimensions", len(vector))
+    dims = tuple(vector.tolist())
+    if any(d < lowest for d in dims):
+        _refuse(place, f"dimensions of at least {lowest}", list(dims))
+    return dims
+
+
+def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Quantisation:
+    """Scales and zero points, as many of them and along such a dimension as LiteRT demands."""
+    if table is None or table["scale"] is None or len(table["scale"]) == 0:
+        return Quantisation()
+    scales, zero_points, axis = table["scale"], table["zero_point"], table["quantized_dimension"]
+    if zero_points is None or len(zero_points) not in (1, len(scales)):
+        found = "none" if zero_points is None else len(zero_points)
+        _refuse(place, f"as many zero points as scales ({len(scales)})", found)
+    if axis < 0 or (shape and axis >= len(shape)):
+        _refuse(place, f"a quantized_dimension from 0 to {max(len(shape) - 1, 0)}", axis)
+    if len(scales) > 1 and (not shape or len(scales) != shape[axis]):
+        expected = shape[axis] if shape else 1
+        _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
+    if not np.isfinite(scales).all() or (scales < 0).any():
+        _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
+    return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
+
+
+_LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}
+
+
+def _check_zero_points(tensor: Tensor) -> None:
+    """Zero points of 8-bit integers are numbers of their type."""
+    points = tensor.quantisation.zero_points
+    if not points or tensor.type.name not in _LIMITS:
+        return
+    low, high = _LIMITS[tensor.type.name]
+    if min(points) < low or max(points) > high:
+        _refuse(tensor.label, f"a zero point from {low} to {high}", next(p for p in points if not low <= p <= high))
+
+
+def _check_size(tensor: Tensor) -> None:
+    """A constant has the bytes that its shape and type need; no tensor is larger than NNAPI can say."""
+    needed = tensor.bytes_needed
+    if needed is None:
+        return
+    if math.prod(tensor.shape) > MAX_TENSOR_BYTES or needed > MAX_TENSOR_BYTES:
+        _refuse(tensor.label, f"a tensor of at most {MAX_TENSOR_BYTES} bytes", str(tensor))
+    if tensor.data is not None and tensor.sparsity is None and tensor.data.length != needed:
+        _refuse(tensor.label, f"a buffer of {needed} bytes for {tensor}", f"{tensor.data.length} bytes")

@@ -1,0 +1,154 @@
+"""The TFLite schema, worked out from the ``tflite`` package's accessor classes.
+
+Each accessor is called once on a recording table: its calls state the field's slot, kind, element type,
+default and, for sub-tables, their class. Nothing of the schema is written down here but which enumeration names the members
+of a union, so a newer ``tflite`` package brings newer fields and options along.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import tflite
+from flatbuffers import number_types
+
+UNION_ENUMS = {
+    "builtin_options": "BuiltinOptions",
+    "builtin_options2": "BuiltinOptions2",
+    "details": "QuantizationDetails",
+    "array_segments": "SparseIndexVector",
+    "array_indices": "SparseIndexVector",
+}
+"""Union field → the enumeration whose members are table names."""
+
+_NOT_FIELDS = re.compile(r"Init|GetRootAs.*|.*BufferHasIdentifier|.+(AsNumpy|Length|IsNone)")
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+class Kind(Enum):
+    """What a field holds."""
+
+    SCALAR = "scalar"
+    STRING = "string"
+    TABLE = "table"
+    UNION = "union"
+    SCALARS = "scalars"
+    STRINGS = "strings"
+    TABLES = "tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a table."""
+
+    name: str
+    slot: int
+    """Offset in the vtable, in bytes."""
+    kind: Kind
+    format: str = ""
+    """NumPy's and struct's letter of a scalar or of the elements of a vector of scalars."""
+    size: int = 4
+    """Bytes of one element as it lies in the table or vector; offsets have 4."""
+    default: Any = None
+    target: str = ""
+    """Table class of sub-tables, enumeration of a union."""
+
+
+class _Recorder:
+    """Stands in for a FlatBuffers table; remembers what an accessor asks of it first.
+
+    First, because an accessor may fall back on another field: ``builtin_code`` does, on its deprecated predecessor.
+    """
+
+    Pos = 0
+
+    def __init__(self, present: bool) -> None:
+        self.Bytes = bytearray(64)
+        self.present = present
+        self.slot = 0
+        self.flags: Any = None
+        self.string = self.vector = self.union = False
+
+    def Offset(self, slot: int) -> int:
+        self.slot = self.slot or slot
+        return slot if self.present else 0
+
+    def Get(self, flags: Any, _at: int) -> int:
+        self.flags = self.flags or flags
+        return 0
+
+    def String(self, _at: int) -> bytes:
+        self.string = True
+        return b""
+
+    def Vector(self, _at: int) -> int:
+        self.vector = True
+        return 0
+
+    def Indirect(self, at: int) -> int:
+        return at
+
+    def Union(self, _table: Any, _at: int) -> None:
+        self.union = True
+
+
+@cache
+def fields(table: str) -> tuple[Field, ...]:
+    """The fields of a table class of the ``tflite`` package, in order of their slots."""
+    cls = getattr(tflite, table)
+    accessors = [name for name, member in vars(cls).items() if isinstance(member, FunctionType)]
+    found = [_field(cls, name) for name in accessors if not _NOT_FIELDS.fullmatch(name)]
+    return tuple(sorted(found, key=lambda field: field.slot))
+
+
+def _field(cls: type, accessor: str) -> Field:
+    indexed = getattr(cls, accessor).__code__.co_argcount == 2
+    record, accessed = _ask(cls, accessor, indexed, present=True)
+    name = _snake(accessor)
+    if record.union:
+        return Field(name, record.slot, Kind.UNION, target=UNION_ENUMS[name])
+    if record.string:
+        return Field(name, record.slot, Kind.STRINGS if record.vector else Kind.STRING)
+    if record.flags is None:
+        return Field(name, record.slot, Kind.TABLES if record.vector else Kind.TABLE, target=type(accessed).__name__)
+    flags = record.flags
+    letter = "?" if flags is number_types.BoolFlags else flags.packer_type.format.lstrip("<")
+    if record.vector:
+        return Field(name, record.slot, Kind.SCALARS, letter, flags.bytewidth)
+    _, default = _ask(cls, accessor, indexed, present=False)
+    return Field(name, record.slot, Kind.SCALAR, letter, flags.bytewidth, default)
+
+
+def _ask(cls: type, accessor: str, indexed: bool, *, present: bool) -> tuple[_Recorder, Any]:
+    table: Any = cls()
+    table._tab = record = _Recorder(present)
+    return record, getattr(table, accessor)(*([0] if indexed else []))
+
+
+def _snake(name: str) -> str:
+    return _WORD.sub("_", name).lower()
+
+
+@cache
+def enum_names(enum: str) -> dict[int, str]:
+    """Value → name of an enumeration of the ``tflite`` package."""
+    members = vars(getattr(import_module(f"tflite.{enum}"), enum))
+    return {value: name for name, value in members.items() if isinstance(value, int)}
+
+
+@cache
+def builtin_names() -> dict[int, str]:
+    """BuiltinOperator code → name."""
+    return enum_names("BuiltinOperator")
+
+
+@cache
+def builtin_codes() -> dict[str, int]:
+    """BuiltinOperator name → code."""
+    return {name: code for code, name in builtin_names().items()}

@@ -1,0 +1,182 @@
+"""When Android's TFLite delegate hands an operator to NNAPI: versions, feature levels, types and conditions, as data.
+
+The rules stand in the operators' declarations; they state what the NNAPI delegate of TFLite checks before it accepts a node.
+What NNAPI itself does not accept is not repeated there; NNAPI's own declarations have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from nnbridge.converters.rules import Condition as SharedCondition
+from nnbridge.converters.rules import first_refusal
+from nnbridge.errors import ConversionError, Reason
+from nnbridge_tflite.read.graph import Operator, Tensor
+
+if TYPE_CHECKING:
+    from nnbridge_tflite.passes.values import TensorValues
+
+FLOAT = ("FLOAT32",)
+QUANT8 = ("UINT8", "INT8")
+FLOAT_QUANT8 = (*FLOAT, *QUANT8)
+NUMBERS = (*FLOAT_QUANT8, "INT32")
+NUMBERS_HALF = (*NUMBERS, "FLOAT16")
+
+Shape: TypeAlias = "tuple[int, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator with its tensors, as conditions and checks see it."""
+
+    operator: Operator
+    values: TensorValues
+    level: int = 0
+
+    def input(self, i: int) -> Tensor | None:
+        """Input ``i``, or None if it is omitted."""
+        inputs = self.operator.inputs
+        return self.values.tensors[inputs[i]] if i < len(inputs) and inputs[i] >= 0 else None
+
+    def constant(self, i: int) -> bool:
+        """True if input ``i`` is a constant."""
+        tensor = self.input(i)
+        return tensor is not None and self.values.constant(tensor.index) is not None
+
+    def output(self, i: int = 0) -> Tensor:
+        """An output."""
+        return self.values.tensors[self.operator.outputs[i]]
+
+    def type(self, i: int) -> str:
+        """The element type of input ``i``, empty if it is omitted."""
+        tensor = self.input(i)
+        return tensor.type.name if tensor is not None else ""
+
+    def option(self, name: str) -> int:
+        """A builtin option as a number."""
+        return int(self.operator.options.get(name) or 0)
+
+    def refuse(self, rule: str, found: object) -> NoReturn:
+        """The file is wrong."""
+        raise ConversionError(Reason(rule, str(found), self.operator.label))
+
+    def require_ranks(self, ranks: Mapping[int, int]) -> None:
+        """Ranks of inputs, as computed."""
+        for i, rank in ranks.items():
+            tensor = self.values.tensors[self.operator.inputs[i]]
+            if len(self.values.value(tensor.index).dims) != rank:
+                self.refuse(f"an input {i} of rank {rank}", f"{tensor.label} {tensor}")
+
+
+Condition: TypeAlias = SharedCondition[Node]
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateRule:
+    """When the delegate accepts an operator."""
+
+    version: int
+    """Highest version of the operator."""
+    level: int = 1
+    """First feature level."""
+    types: tuple[str, ...] | None = None
+    """Element types of input ``of``."""
+    of: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+def mapped(
+    version: int, level: int = 1, types: tuple[str, ...] | None = None, *conditions: Condition, of: int = 0
+) -> DelegateRule:
+    """The rule of an operator that the delegate maps."""
+    return DelegateRule(version, level, types, of, conditions)
+
+
+def refusal(rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int) -> Reason | None:
+    """Why the delegate leaves an operator to TFLite; None if it accepts it."""
+    if not isinstance(rule, DelegateRule):
+        return Reason("an operator that Android's delegate maps", operator.name, operator.label)
+    node = Node(operator, values, level)
+    if operator.version > rule.version:
+        return Reason(f"operator version {rule.version} at most", str(operator.version), operator.label)
+    if level < rule.level:
+        return Reason(f"feature level {rule.level}", str(level), operator.label)
+    if rule.types is not None and node.type(rule.of) not in rule.types:
+        return Reason(f"an input {rule.of} of {' or '.join(rule.types)}", node.type(rule.of), operator.label)
+    return first_refusal(rule.conditions, node, level, operator.label)
+
+
+# -- conditions ----------------------------------------------------------------------------------------------------------------
+
+
+def first_type(node: Node) -> str:
+    """The element type of the first input, which most conditions report as found."""
+    return node.type(0)
+
+
+def no_activation(types: tuple[str, ...]) -> Condition:
+    return Condition(
+        f"no fused activation for {' or '.join(types)}",
+        lambda node: node.type(0) not in types or node.option("fused_activation_function") == 0,
+        lambda node: node.option("fused_activation_function"),
+    )
+
+
+def constant(i: int, what: str) -> Condition:
+    return Condition(f"a constant {what}", lambda node: node.constant(i), lambda node: "computed")
+
+
+def type_in(i: int, *types: str) -> Condition:
+    return Condition(f"an input {i} of {' or '.join(types)}", lambda node: node.type(i) in types, lambda node: node.type(i))
+
+
+def input_in(*types: str, below: int) -> Condition:
+    rule = f"an input of {' or '.join(types)} below feature level {below}"
+    return Condition(rule, lambda node: node.type(0) in types, first_type, below=below)
+
+
+def output_in(*types: str, below: int = 99) -> Condition:
+    rule = f"an output of {' or '.join(types)}"
+    return Condition(rule, lambda node: node.output().type.name in types, lambda node: node.output().type.name, below)
+
+
+def input_rank(rule: str, *ranks: int, below: int = 99) -> Condition:
+    def holds(node: Node) -> bool:
+        tensor = node.input(0)
+        return tensor is None or len(tensor.shape) in ranks
+
+    return Condition(rule, holds, lambda node: str(node.input(0)), below)
+
+
+def from_level(level: int, rule: str, exempt: Callable[[Node], object]) -> Condition:
+    return Condition(f"feature level {level} for {rule}", exempt, lambda node: node.level, below=level)
+
+
+def _hybrid(node: Node) -> bool:
+    # An LSTM's first weights may be omitted.
+    weights = node.input(2 if "LSTM" in node.operator.name else 1)
+    return node.type(0) == "FLOAT32" and weights is not None and weights.type.name in QUANT8
+
+
+def _scales_restricted(node: Node) -> bool:
+    data, filter, out = node.input(0), node.input(1), node.output()
+    if node.type(0) != "UINT8" or data is None or filter is None:
+        return True
+    return data.quantisation.scale * filter.quantisation.scale < out.quantisation.scale
+
+
+NO_HYBRID = Condition("float weights for float activations", lambda node: not _hybrid(node), lambda node: "8-bit weights")
+NO_OLD_HYBRID = from_level(3, "8-bit weights of float activations", lambda node: not _hybrid(node))
+RESTRICTED_SCALES = Condition("input scale x filter scale below the output's", _scales_restricted, first_type, below=3)
+OLD_TYPES = Condition(
+    "float32 or uint8 below feature level 3", lambda node: node.type(0) in ("FLOAT32", "UINT8"), first_type, below=3
+)
+OLD_FLOATS = Condition("float32 below feature level 3", lambda node: node.type(0) == "FLOAT32", first_type, below=3)
+NO_SCALAR_OUT = Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar")
+RANK_4 = Condition(
+    "inputs of rank 4 at most",
+    lambda node: all(len(t.shape) <= 4 for i in (0, 1) if (t := node.input(i)) is not None),
+    first_type,
+)

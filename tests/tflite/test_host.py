@@ -1,0 +1,116 @@
+"""What the host computes beside LiteRT: rounding, integer kernels, shapes that NNAPI's operations cannot have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flatbuffers import flexbuffers
+
+from nnbridge import devices
+from nnbridge.compare import seeded_inputs
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge_tflite.lowerer import Lowerer
+from tests.tflite.agreement import converted, differences
+from tests.tflite.files import TfliteBuilder
+
+
+@pytest.mark.parametrize("fused", [2, 3])
+def test_bounds_of_16_bit_activations_are_rounded_half_away_from_zero(fused: int, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((4, 8), "int16", scale=0.001), builder.tensor((4, 5), "int16", scale={2: 2.0, 3: 12.0}[fused])
+    weights = builder.constant(np.random.default_rng(0).integers(-127, 128, (5, 8)), "int8", scale=0.1)
+    builder.operator("FULLY_CONNECTED", [data, weights], [out], {"fused_activation_function": fused}, 7)
+    assert differences(builder.write(tmp_path / "m.tflite", [data], [out]))[0] == [0]
+
+
+def test_fully_connected_with_a_scale_for_each_unit_and_a_product_of_scales_above_2_to_14(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data = builder.tensor((2, 3), "int8", scale=1.0, zero_point=127)
+    out = builder.tensor((2, 3), "int8", scale=1 / 4096, zero_point=-128)
+    scales = np.array([0.5, 8.0, 0.25])
+    weights = builder.constant([[1, 0, -1], [2, -3, 1], [0, 0, 1]], "int8", scale=scales, axis=0)
+    bias = builder.constant([127, -5, 100], "int32", scale=scales)
+    builder.operator("FULLY_CONNECTED", [data, weights, bias], [out], {}, 5)
+    assert differences(builder.write(tmp_path / "m.tflite", [data], [out]))[0] == [0]
+
+
+@pytest.mark.parametrize("type", ["float32", "uint8", "int8"])
+def test_transposed_convolutions_with_filters_smaller_than_strides_have_the_files_shape(type: str, tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    rng, quantised = np.random.default_rng(1), type != "float32"
+    parameters = {"scale": 0.05, "zero_point": 3} if quantised else {}
+    data, out = builder.tensor((1, 4, 3, 2), type, **parameters), builder.tensor((1, 12, 9, 5), type, **parameters)
+    shape = builder.constant([1, 12, 9, 5], "int32")
+    values = rng.integers(1, 127, (5, 1, 2, 2)) if quantised else rng.standard_normal((5, 1, 2, 2))
+    weights = builder.constant(values, type, **({"scale": 0.02, "zero_point": 0} if quantised else {}))
+    biases = rng.integers(-99, 99, 5) if quantised else rng.standard_normal(5)
+    bias = builder.constant(biases, "int32" if quantised else type, **({"scale": 0.05 * 0.02} if quantised else {}))
+    options = {"padding": 1, "stride_w": 3, "stride_h": 3}
+    builder.operator("TRANSPOSE_CONV", [shape, weights, data, bias], [out], options, 3)
+    found, placements = differences(builder.write(tmp_path / "m.tflite", [data], [out]))
+    assert found[0] <= (0 if quantised else 1e-6)
+    assert placements[0].mapping == "host"
+
+
+def test_16_bit_numbers_are_quantised_to_32_bits(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((3, 7), "int16", scale=0.01), builder.tensor((3, 7), "int32", scale=0.0003)
+    builder.operator("QUANTIZE", [data], [out], {}, 2)
+    assert differences(builder.write(tmp_path / "m.tflite", [data], [out]))[0] == [0]
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+@pytest.mark.parametrize("bias", [False, True])
+def test_svdf_of_8_bit_activations_and_a_16_bit_state(bias: bool, calls: int, tmp_path: Path) -> None:
+    builder, rng = TfliteBuilder(), np.random.default_rng(2)
+    units, rank, memory, size, batch = 4, 2, 3, 5, 2
+    data = builder.tensor((batch, size), "int8", scale=0.04, zero_point=-7)
+    features = builder.constant(rng.integers(-127, 128, (units * rank, size)), "int8", scale=0.02)
+    time = builder.constant(rng.integers(-32000, 32001, (units * rank, memory)), "int16", scale=0.00003)
+    added = builder.constant(rng.integers(-9000, 9000, units), "int32", scale=0.005 * 0.00003) if bias else -1
+    state = builder.tensor((batch, memory * units * rank), "int16", is_variable=True, scale=0.005)
+    out = builder.tensor((batch, units), "int8", scale=0.05, zero_point=-128)
+    options = {"rank": rank, "fused_activation_function": 1}
+    builder.operator("SVDF", [data, features, time, added, state], [out], options, 3)
+    assert differences(builder.write(tmp_path / "m.tflite", [data], [out]), calls=calls)[0] == [0]
+
+
+@pytest.mark.parametrize(("threshold", "regular"), [(-20.0, False), (-0.5, True), (0.1, False)])
+def test_detections_by_a_negative_score_threshold(threshold: float, regular: bool, tmp_path: Path) -> None:
+    builder, rng = TfliteBuilder(), np.random.default_rng(4)
+    boxes = 12
+    inputs = [builder.tensor((1, boxes, 4)), builder.tensor((1, boxes, 3))]
+    centres = rng.uniform(0.2, 0.8, (boxes, 4)).astype(np.float32)
+    outputs = [builder.tensor(dims) for dims in ((1, 6, 4), (1, 6), (1, 6), (1,))]
+    numbers = {"y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0, "nms_iou_threshold": 0.6}
+    numbers |= {"max_detections": 6, "max_classes_per_detection": 1, "num_classes": 2, "detections_per_class": 100}
+    options = bytes(flexbuffers.Dumps(numbers | {"nms_score_threshold": threshold, "use_regular_nms": regular}))
+    builder.operator("TFLite_Detection_PostProcess", [*inputs, builder.constant(centres)], outputs, custom=options)
+    found, placements = differences(builder.write(tmp_path / "m.tflite", inputs, outputs))
+    assert max(found) < 1e-5
+    assert placements[0].mapping == ("host" if threshold < 0 else "wide")
+
+
+@pytest.mark.parametrize("name", ["CONV_2D", "RESHAPE"])
+def test_the_host_lowers_an_operator_when_it_is_prepared_and_never_when_it_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((1, 4, 4, 2), "int8", scale=0.1), builder.tensor((1, 4, 4, 2), "int8", scale=0.1)
+    more = [builder.constant(np.ones((2, 1, 1, 2)), "int8", scale=0.1)] if name == "CONV_2D" else []
+    more = more or [builder.constant([1, 4, 4, 2], "int32")]
+    options = {"padding": 1, "stride_w": 1, "stride_h": 1} if name == "CONV_2D" else {}
+    # A version that the delegate does not know.
+    builder.operator(name, [data, *more], [out], options, 60)
+    model, placements = converted(builder.write(tmp_path / "m.tflite", [data], [out]), mapping="delegate")
+    assert placements[0].mapping == "host"
+    compilation = Compilation.create_for_devices(model, [devices.cpu()])
+    compilation.finish()
+    lowered = []
+    monkeypatch.setattr(Lowerer, "__init__", lambda self, *args, **more: lowered.append(self))
+    for seed in range(3):
+        Execution(compilation).run(seeded_inputs(model, seed))
+    assert not lowered
