@@ -14,11 +14,12 @@ import numpy as np
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import Reason
 from nnbridge.model import Array, Source
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import FuseCode, OperandCode, OperationCode
 
 FLOATS = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
 QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
 _INT32 = range(-(2**31), 2**31)
+_ARITHMETIC = (OperationCode.ADD, OperationCode.SUB, OperationCode.MUL, OperationCode.DIV)
 _DTYPES = {
     OperandCode.TENSOR_FLOAT32: np.float32,
     OperandCode.TENSOR_FLOAT16: np.float16,
@@ -151,7 +152,9 @@ class LowererBase(ABC):
         return self.emit_all(code, inputs, [self.temporary(like or inputs[0], **changes) if out is None else out])[0]
 
     def emit_all(self, code: OperationCode, inputs: Sequence[Value], outputs: Sequence[Value]) -> Sequence[Value]:
-        """Emit an operation with these outputs and return them."""
+        """Emit an operation with these outputs and return them. ADD, SUB, MUL and DIV of two inputs get no activation."""
+        if code in _ARITHMETIC and len(inputs) == 2:
+            inputs = (*inputs, self.scalar(FuseCode.NONE))
         self.draft.add(Step(code, tuple(inputs), tuple(outputs), self.title, self.mapping, self.source))
         return outputs
 
