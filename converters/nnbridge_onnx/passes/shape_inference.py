@@ -1,0 +1,117 @@
+"""Shape inference, in turns with folding and inlining, until none of them finds more.
+
+Inference is the ``onnx`` package's. Weights have no part in it: it sees their types alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nnbridge.model import Array
+from nnbridge_onnx.passes.folding import Known, fold
+from nnbridge_onnx.passes.inline import inline
+from nnbridge_onnx.read.graph import INT32, INT64, Graph
+
+ROUNDS = 8
+SMALL = 4096
+"""Constants of more elements are weights, which decide no shapes."""
+MAX_PROPAGATED = 1 << 16
+MAX_RANK = 64
+
+
+def infer_shapes(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]], Graph], *, loops: bool = True) -> Graph:
+    """A ``ModelProto`` as data, by ``read``, which is called with a model without weights and the weights by name.
+
+    ``loops`` are written out where their iterations are known and few.
+    """
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    bare = _without_weights(onnx, model)
+    known: dict[str, Array] = {}
+    for _ in range(ROUNDS):
+        _infer(onnx, bare, weights, known)
+        graph = read(bare, weights)
+        folded = _folded(graph)
+        found = {name: array for name, array in folded.constants.items() if name not in weights and array.size <= SMALL}
+        inlined = inline(onnx, bare, folded, weights, loops=loops)
+        if not inlined and (found.keys() == known.keys() or _complete(graph)):
+            break
+        known = found
+    return graph
+
+
+def _without_weights(onnx: Any, model: Any) -> Any:
+    graph = model.graph
+    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    bare.graph.name = graph.name
+    constants = {tensor.name for tensor in graph.initializer}
+    bare.graph.input.extend(value for value in graph.input if value.name not in constants)
+    for part in ("node", "output", "value_info", "sparse_initializer"):
+        getattr(bare.graph, part).extend(getattr(graph, part))
+    return bare
+
+
+def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
+    """Describe all values of a model as far as its small constants and those that are known decide."""
+    helper, graph = onnx.helper, bare.graph
+    seen = onnx.ModelProto()
+    seen.CopyFrom(bare)
+    outputs = {value.name for value in graph.output}
+    for tensor in weights.values():
+        if np.prod(tensor.dims, dtype=np.float64) <= SMALL and not tensor.external_data:
+            seen.graph.initializer.append(tensor)
+        else:
+            seen.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    replaced = {name: array for name, array in known.items() if name not in outputs}
+    seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
+    left = [node for node in seen.graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
+    del seen.graph.node[:]
+    seen.graph.node.extend(left)
+    for node in seen.graph.node:
+        if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
+            # The operator's default, which inference takes for 0.
+            node.attribute.append(helper.make_attribute("onesided", 1))
+    inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=_propagates(seen.graph, {})).graph
+    described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
+    for name, array in replaced.items():
+        described[name] = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    for part, values in (("value_info", described.values()), ("output", inferred.output)):
+        del getattr(graph, part)[:]
+        getattr(graph, part).extend(values)
+
+
+def _propagates(graph: Any, sizes: dict[str, int]) -> bool:
+    """False if inference would follow values that inputs or Concats make too large; it has no limit of its own.
+
+    ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
+    """
+    sizes = sizes | {tensor.name: int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer}
+    for value in graph.input:
+        type = value.type.tensor_type
+        if type.elem_type in (INT32, INT64) and len(type.shape.dim) == 1:
+            sizes[value.name] = int(type.shape.dim[0].dim_value)
+    for node in graph.node:
+        given = [sizes.get(name, MAX_RANK) for name in node.input]
+        size = sum(given) if node.op_type == "Concat" else max(given, default=MAX_RANK)
+        if size > MAX_PROPAGATED or not all(_propagates(a.g, sizes) for a in node.attribute if a.HasField("g")):
+            return False
+        sizes.update(dict.fromkeys(node.output, size))
+    return True
+
+
+def _folded(graph: Graph) -> Known:
+    """What is known with the results of folding small constants."""
+    known = Known(graph)
+    for node in graph.nodes:
+        if all(known.constants[name].size <= SMALL for name in node.inputs if name in known.constants):
+            fold(node, known)
+    return known
+
+
+def _complete(graph: Graph) -> bool:
+    """True if inference cannot find more: the shape of every tensor is known."""
+    names = [name for node in graph.nodes for name in node.outputs if name]
+    shapes = [graph.tensors[name].shape if name in graph.tensors else None for name in names]
+    return all(shape is not None and min(shape, default=0) >= 0 for shape in shapes)
