@@ -19,7 +19,7 @@ import onnx
 from onnx.backend.test import loader
 
 from nnbridge.errors import NnbridgeError
-from nnbridge_onnx.convert import convert_proto
+from nnbridge_onnx.passes.conversion import convert_proto
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "onnx-operators.md"
 PLACES = {"wide": "NNAPI", "host": "host", "folded": "folded", "dead": "unused"}

@@ -30,7 +30,7 @@ from nnbridge_onnx.read.graph import Dims, Node
 from nnbridge_onnx.rules import Provider
 
 if TYPE_CHECKING:
-    from nnbridge_onnx.operators.contrib import Expansion
+    from nnbridge_onnx.passes.contrib import Expansion
     from nnbridge_onnx.passes.folding import Known
 
 CONTRIB = "com.microsoft"

@@ -10,8 +10,9 @@ import pytest
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from nnbridge_onnx import host  # noqa: E402
-from nnbridge_onnx.kernels import KERNELS  # noqa: E402
+from nnbridge_onnx.declaration import REGISTRY  # noqa: E402
+from nnbridge_onnx.host.evaluator import HostCall, HostNode  # noqa: E402
+from nnbridge_onnx.host.extension import encoded  # noqa: E402
 
 helper = onnx.helper
 RNG = np.random.default_rng(0)
@@ -108,8 +109,10 @@ def test_kernels_agree_with_onnx_runtime(
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = dict(zip(names, inputs, strict=True))
     wanted = session.run(None, feeds)
-    call = {"op": operator, "domain": "", "opset": opset, "node": host.encoded(node), "types": {}}
-    answers = host.by_kernel(operator, call, feeds)
+    prepared = HostNode({"op": operator, "domain": "", "opset": opset, "node": encoded(node), "types": {}})
+    kernel = REGISTRY[operator].kernel
+    assert kernel is not None
+    answers = kernel(HostCall(prepared, feeds))
     assert answers is not None
     for got, want in zip(answers, wanted, strict=True):
         assert got.dtype == want.dtype
@@ -117,4 +120,6 @@ def test_kernels_agree_with_onnx_runtime(
 
 
 def test_every_kernel_is_tested() -> None:
-    assert {case[0] for case in CASES} == set(KERNELS)
+    # Casts, loops and scans are the evaluator's, brought into a form that it computes rightly: the backend suite tests them.
+    evaluated = {"Cast", "Loop", "Scan"}
+    assert {case[0] for case in CASES} == {definition.name for definition in REGISTRY if definition.kernel} - evaluated

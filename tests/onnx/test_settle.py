@@ -12,7 +12,7 @@ from nnbridge.types import OperationCode
 onnx = pytest.importorskip("onnx")
 
 from nnbridge_onnx import backend  # noqa: E402
-from nnbridge_onnx.convert import convert_proto  # noqa: E402
+from nnbridge_onnx.passes.conversion import convert_proto  # noqa: E402
 
 helper, FLOAT, INT64, BOOL = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 C = OperationCode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +77,7 @@ def _attention(to: Lowerer) -> None:
     to.require(max(windows) < 0, "no local windows", windows)
     queries = _heads(to, 0, "q_num_heads")
     keys, values = (_repeated(to, _heads(to, i, "kv_num_heads"), queries.dims[1]) for i in (1, 2))
-    scale = to.option("scale")
+    scale = to.option("scale", 1 / math.sqrt(queries.dims[3]))
     x = queries.value
     scaled = to.emit(C.MUL, x, to.float_tensor([scale], x))
     scores = to.emit(C.BATCH_MATMUL, scaled, keys.value, to.flag(False), to.flag(True), like=x)

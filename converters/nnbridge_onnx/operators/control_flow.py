@@ -84,8 +84,8 @@ class _Body:
             self.constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
-    def model(self, label: str) -> Value:
-        """The finished model, as an operand."""
+    def model(self, label: str, number: int) -> Value:
+        """The finished model, as an operand; the bodies of a node are numbered from 1."""
         helper, onnx = self._onnx.helper, self._onnx
         graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
         bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.to.node.version)])
@@ -94,7 +94,7 @@ class _Body:
             if not value.type.tensor_type.HasField("shape"):
                 self.to.refuse("a body whose results have known ranks", value.name)
         try:
-            return Value(OperandCode.MODEL, model=self.to.body(made))
+            return Value(OperandCode.MODEL, model=self.to.body(made, number))
         except ConversionError as error:
             self.to.refuse("a body that can be converted", str(error))
 
@@ -129,14 +129,14 @@ def _if(to: Lowerer) -> None:
     """IF; both branches take what either of them reads."""
     condition, operands = to.input(0), [to.named(name) for name in _outer(to)]
     to.require(condition.type == OperandCode.TENSOR_BOOL8 and condition.dims == (1,), "one boolean", list(condition.dims))
-    models = []
+    models: list[Value] = []
     for name in ("then_branch", "else_branch"):
         branch, body = _subgraph(to, name), _Body(to)
         _capture(to, body)
         body.graph(branch)
         for value, output in zip(branch.output, to.node.outputs, strict=True):
             body.leave(value.name, to.operands.tensor(output).type)
-        models.append(body.model(name))
+        models.append(body.model(name, len(models) + 1))
     outputs = [to.output(i) for i in range(len(to.node.outputs))]
     for i, value in enumerate(outputs):
         first, second = (_dims(model.model, i) for model in models)
@@ -166,7 +166,7 @@ def _loop(to: Lowerer) -> None:
     _iteration(parts[1], body, names, tensors)
     outer = [to.named(name) for name in _outer(to)]
     first = [to.vector([0]), _going(to), *(to.named(name) for name in states)]
-    models = [part.model(what) for part, what in zip(parts, ("condition", "body"), strict=True)]
+    models = [part.model(what, i) for i, (part, what) in enumerate(zip(parts, ("condition", "body"), strict=True), 1)]
     outputs = [first[0].like(), first[1].like(), *(to.output(i) for i in range(len(states)))]
     for i, value in enumerate(outputs):
         value.dims = _dims(models[1].model, i)

@@ -30,7 +30,9 @@ GATHER = operator(
         conditions=(
             RANK_4,
             condition(
-                "constant indexes, or int32 ones", lambda u: u.type(1) == "INT32" or u.constant(1) is not None, lambda u: u.type(1)
+                "constant indexes, or int32 ones",
+                lambda u: u.type(1) == "INT32" or u.constant(1) is not None,
+                lambda u: u.type(1),
             ),
         ),
     ),
@@ -159,7 +161,7 @@ def _gather_elements(to: Lowerer) -> None:
 
 def _found(to: Lowerer, shape: Dims, indexes: Array) -> Array:
     if to.node.type.endswith("ND"):
-        return _of_tuples(to, indexes, shape, to.option("batch_dims"))
+        return _of_tuples(to, indexes, shape, to.option("batch_dims", 0))
     return _of_elements(to, indexes, shape, to.axis(to.option("axis"), len(shape)))
 
 

@@ -87,7 +87,8 @@ MATMUL = operator(
 )  # fmt: skip
 operator(
     "QLinearMatMul", 125, "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point -> y", "MatMul of 8-bit values.",
-    quantised_io=QuantisedIo(((0, 1, 2), (3, 4, 5)), (6, 7), computes="MatMul"), provider=Provider(types=None, conditions=_PRODUCT),
+    quantised_io=QuantisedIo(((0, 1, 2), (3, 4, 5)), (6, 7), computes="MatMul"),
+    provider=Provider(types=None, conditions=_PRODUCT),
 )  # fmt: skip
 
 

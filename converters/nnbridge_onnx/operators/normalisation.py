@@ -91,7 +91,7 @@ def _scaled(to: Lowerer, x: Value, scale: Value, bias: Value | None) -> None:
 
 _FIRST_AXIS = Option("axis", -1, "the first axis to normalise")
 LAYER_NORMALIZATION = operator(
-    "LayerNormalization", 87, "X Scale B? -> Y Mean? InvStdDev?", "Rows minus their mean, divided by their deviation, and scaled.",
+    "LayerNormalization", 87, "X Scale B? -> Y Mean? InvStdDev?", "Rows minus their mean, divided by their deviation, scaled.",
     options=(_FIRST_AXIS, EPSILON), folding=MOVED,
 )  # fmt: skip
 RMS_NORMALIZATION = operator(

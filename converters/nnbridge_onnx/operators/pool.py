@@ -13,7 +13,7 @@ from nnbridge_onnx.declaration import WINDOW, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
-from nnbridge_onnx.operators.windows import Window, Windows, plane, window, windows
+from nnbridge_onnx.operators.windows import Window, Windows, padding, plane, window, windows
 from nnbridge_onnx.rules import (
     FLOAT_OR_UINT8,
     NCHW,
@@ -55,7 +55,7 @@ LP_POOL = operator("LpPool", 96, "X -> Y", "Norms of windows.", options=(_CEIL, 
 
 @lowers(MAX_POOL, AVERAGE_POOL, LP_POOL)
 def _pool(to: Lowerer) -> None:
-    to.require(len([n for n in to.node.outputs if n]) == 1, "no indexes", "a second output")
+    to.require(len(to.node.results) == 1, "no indexes", "a second output")
     image = plane(to)
     kernel, shape, x = image.pair(to.option("kernel_shape", [])), image.shape, image.x
     found = window(to, image, kernel)
@@ -67,11 +67,7 @@ def _pool(to: Lowerer) -> None:
     if counted:
         # Averages over padding count zeros: they are put there first.
         to.require(pads == found.pads and to.is_float(x), "no ceil_mode with count_include_pad", "both")
-        left, right, top, bottom = pads
-        spatial = [top, bottom, left, right]
-        numbers = [0, 0, *spatial, 0, 0] if to.channels_last else [0, 0, 0, 0, *spatial]
-        x = to.emit(C.PAD, x, to.draft.ints(numbers, (4, 2)))
-        pads = [0, 0, 0, 0]
+        x, pads = padding(to, x, pads), [0, 0, 0, 0]
     window_inputs = [to.scalar(v) for v in (*pads, *found.strides, kernel[1], kernel[0])]
     if to.node.type == "LpPool":
         # NNAPI takes the root of the mean of squares, ONNX that of their sum.
@@ -80,7 +76,8 @@ def _pool(to: Lowerer) -> None:
         root = to.float_tensor([math.sqrt(kernel[0] * kernel[1])], x)
         image.finish(to, to.emit(C.MUL, means, root, to.activation(), out=image.output(to)))
         return
-    image.finish(to, to.emit(_POOLS[to.node.type], x, *window_inputs, to.activation(), *to.layout(), out=image.output(to)))
+    code = C.MAX_POOL_2D if to.node.type == "MaxPool" else C.AVERAGE_POOL_2D
+    image.finish(to, to.emit(code, x, *window_inputs, to.activation(), *to.layout(), out=image.output(to)))
 
 
 def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:

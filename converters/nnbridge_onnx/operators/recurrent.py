@@ -60,7 +60,7 @@ class Recurrence:
 
     def activations(self, defaults: Sequence[str]) -> list[str]:
         """The activations of one direction, which both directions must share."""
-        given = list(self.to.option("activations"))
+        given = list(self.to.option("activations", [*defaults] * len(self.backwards)))
         count = len(defaults)
         to = self.to
         to.require(len(given) == count * len(self.backwards), f"{count} activations for each direction", given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.types import OperationCode
-from nnbridge_onnx.declaration import MOVED, OnnxOperator, operator
+from nnbridge_onnx.declaration import MOVED, NO_BUILDER, OnnxOperator, operator
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
 from nnbridge_onnx.rules import RANK_4, Provider, constant_input
@@ -16,9 +16,8 @@ _OPTIONS = (
 )
 
 
-def _reduction(name: str, number: int, summary: str, provider: Provider | None = None) -> OnnxOperator:
-    facts = {} if provider is None else {"provider": provider}
-    return operator(name, number, "data axes? -> reduced", summary, options=_OPTIONS, folding=MOVED, **facts)
+def _reduction(name: str, number: int, summary: str, provider: Provider | str = NO_BUILDER) -> OnnxOperator:
+    return operator(name, number, "data axes? -> reduced", summary, options=_OPTIONS, folding=MOVED, provider=provider)
 
 
 REDUCE_SUM = _reduction("ReduceSum", 143, "Sums along axes.")
@@ -70,18 +69,14 @@ def _reduce(to: Lowerer) -> None:
         to.name(0),
     )
     axes, keep = _axes(to, rank), bool(to.option("keepdims"))
-    flag = to.scalar(int(keep)) if code is C.MEAN else to.flag(keep)
-    if to.is_image:
-        left = [a for a in LAST[rank] if a not in axes]
-        if keep or left == sorted(left):
-            x = to.image()
-            to.require_float(x)
-            finish = to.finish_image if keep else to.finish
-            finish(code, [x, to.vector(sorted(LAST[rank].index(a) for a in axes)), flag])
-            return
-    x = to.input()
+    left = [a for a in LAST.get(rank, ()) if a not in axes]
+    images = to.is_image and (keep or left == sorted(left))
+    if images:
+        axes = sorted(LAST[rank].index(a) for a in axes)
+    x = to.image_if(images)
     to.require_float(x)
-    to.finish(code, x, to.vector(axes), flag)
+    flag = to.scalar(int(keep)) if code is C.MEAN else to.flag(keep)
+    to.finish(code, x, to.vector(axes), flag, images=images and keep)
 
 
 _COMPOSED: dict[str, tuple[OperationCode | None, OperationCode | None]] = {

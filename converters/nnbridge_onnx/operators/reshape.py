@@ -64,8 +64,8 @@ UNSQUEEZE = operator(
 
 @lowers(FLATTEN, RESHAPE, SQUEEZE, UNSQUEEZE)
 def _reshape(to: Lowerer) -> None:
-    """RESHAPE to the output's shape, which inference has found or a folded shape tells."""
-    shape = _requested_shape(to) if to.node.type == "Reshape" and to.has(1) in to.operands.constants else to.out_shape()
+    """RESHAPE to the output's shape, which inference has found or a folded shape states."""
+    shape = _requested_shape(to) if to.node.type == "Reshape" and to.known(1) is not None else to.out_shape()
     to.require(0 not in shape, "an output with elements", list(shape))
     image = to.operands.shape(to.name(0)) if to.is_image else None
     if image is not None and shape == (image[0], math.prod(image[1:])):

@@ -71,7 +71,7 @@ RESIZE = operator(
 )  # fmt: skip
 UPSAMPLE = operator(
     "Upsample", 201, "X scales? -> Y", "Resize before opset 10: asymmetric positions, rounded down.",
-    options=(Option("mode", "nearest", "how pixels are interpolated"), Option("scales", None, "scales of all axes, before opset 9")),
+    options=(Option("mode", "nearest", "how pixels are interpolated"), Option("scales", None, "the scales, before opset 9")),
 )  # fmt: skip
 
 
@@ -98,8 +98,8 @@ def _resize(to: Lowerer) -> None:
     (rule, nearest), mode = _positions(to), to.option("mode")
     to.require(not to.option("antialias") and not to.option("axes"), "no antialias, all axes", "others")
     # NNAPI knows only sizes: scales must say the same.
-    for size, target, scale in zip(shape, out, _stated_scales(to), strict=False):
-        to.require(math.isclose(size * scale, target, rel_tol=1e-6), "scales that give whole sizes", scale)
+    for extent, target, scale in zip(shape, out, _stated_scales(to), strict=False):
+        to.require(math.isclose(extent * scale, target, rel_tol=1e-6), "scales that give whole sizes", scale)
     x = to.image()
     to.require_float(x)
     size = [to.scalar(out[3]), to.scalar(out[2])]

@@ -118,7 +118,7 @@ def _roi_align(call: HostCall) -> Sequence[Array] | None:
     data, regions, images = call.input(0), call.input(1), call.input(2)
     if call.option("mode") != "avg" or data.dtype.kind != "f":
         return None
-    rows, columns = (int(call.attributes.get(f"output_{side}", 1)) for side in ("height", "width"))
+    rows, columns = (int(call.option(f"output_{side}")) for side in ("height", "width"))
     usual = "half_pixel" if call.version >= _NO_HALF_PIXELS else "output_half_pixel"
     centred = call.option("coordinate_transformation_mode", usual) == "half_pixel"
     scaled = regions * np.float32(call.option("spatial_scale")) - (0.5 if centred else 0.0)
