@@ -267,7 +267,7 @@ def _conv_integer(to: Lowerer) -> None:
 
 DEFORM_CONV = operator(
     "DeformConv", 45, "X W offset B? mask? -> Y", "Convolution whose windows' pixels are moved by offsets and weighed by a mask.",
-    options=(GROUP, Option("offset_group", 1, "groups of channels that are moved together"), *WINDOW),
+    options=(GROUP, Option("offset_group", 1, "groups of channels that are moved together"), *WINDOW[1:]),
 )  # fmt: skip
 
 

@@ -99,12 +99,7 @@ SCATTER_ELEMENTS = operator(
     options=(_AXIS, _REDUCTION), folding=MOVED,
 )  # fmt: skip
 SCATTER = operator(
-    "Scatter",
-    155,
-    "data indices updates -> output",
-    "ScatterElements before opset 11.",
-    options=(_AXIS, _REDUCTION),
-    folding=MOVED,
+    "Scatter", 160, "data indices updates -> output", "ScatterElements before opset 11.", options=(_AXIS,), folding=MOVED
 )
 SCATTER_ND = operator(
     "ScatterND", 157, "data indices updates -> output", "Data with slices replaced at tuples of indexes.", options=(_REDUCTION,),
@@ -168,7 +163,7 @@ def _found(to: Lowerer, shape: Dims, indexes: Array) -> Array:
 @lowers(SCATTER_ELEMENTS, SCATTER, SCATTER_ND)
 def _scatter(to: Lowerer) -> None:
     """GATHER from the data and the updates side by side."""
-    to.require(to.option("reduction") == "none", "no reduction", to.option("reduction"))
+    to.require(to.option("reduction", "none") == "none", "no reduction", to.option("reduction", "none"))
     shape = to.shape()
     targets = np.ravel(_found(to, shape, to.constant(1)))
     places = np.ravel(_positions(to, shape)).copy()
