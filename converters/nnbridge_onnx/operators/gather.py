@@ -99,7 +99,7 @@ SCATTER_ELEMENTS = operator(
     options=(_AXIS, _REDUCTION), folding=MOVED,
 )  # fmt: skip
 SCATTER = operator(
-    "Scatter", 160, "data indices updates -> output", "ScatterElements before opset 11.", options=(_AXIS,), folding=MOVED
+    "Scatter", 155, "data indices updates -> output", "ScatterElements before opset 11.", options=(_AXIS,), folding=MOVED
 )
 SCATTER_ND = operator(
     "ScatterND", 157, "data indices updates -> output", "Data with slices replaced at tuples of indexes.", options=(_REDUCTION,),
