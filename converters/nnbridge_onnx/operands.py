@@ -266,8 +266,8 @@ class Operands(Known):
         return type_code(type if type in ELEMENT_TYPES else UNSUPPORTED), None
 
     def constant(self, array: Array, type: int, name: str = "") -> Value:
-        """A constant as the file has it; one without elements is an omitted operand."""
-        if array.size == 0:
+        """A constant as the file has it; one without elements, or of strings, is an omitted operand."""
+        if array.size == 0 or array.dtype.kind in "OUS":
             return Value(self._type(type, name)[0], (0,), name=name, omitted=True)
         code, quantisation = self._type(type, name)
         stored = np.ascontiguousarray(array)

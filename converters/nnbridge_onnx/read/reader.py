@@ -105,7 +105,8 @@ class _Reader:
         if graph.sparse_initializer:
             self._fail("dense constants", f"{len(graph.sparse_initializer)} sparse ones")
         tensors = {v.name: self._tensor(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
-        tensors.update({name: Tensor(self._type_of(array), array.shape) for name, array in constants.items()})
+        for name, array in constants.items():
+            tensors[name] = Tensor(self._type_of(array), array.shape, "strings" if array.dtype.kind in "OUS" else "")
         inputs = tuple(value.name for value in graph.input if value.name not in constants)
         nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
         outputs = tuple(value.name for value in graph.output)
