@@ -43,6 +43,9 @@ LIMITS = [np.array([5]), np.array([0.3], np.float32), np.array([0.2], np.float32
 CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
     ("GatherElements", [real(5, 6), RNG.integers(-6, 6, (5, 9))], {"axis": 1}, 1, 17),
     ("GatherElements", [real(5, 6, 2), RNG.integers(-5, 5, (3, 6, 2))], {}, 1, 17),
+    ("OneHot", [np.array([[0, -1], [2, 7]], np.int64), np.float32([4]), np.array([2, 5], np.int32)], {}, 1, 17),
+    ("OneHot", [np.float32([0, 3, -4, -5]), np.float32([4]), np.float32([0, 1])], {"axis": 0}, 1, 17),
+    ("OneHot", [np.array([[0, 1]], np.int32), np.array([3], np.int32), np.float32([-1, 1])], {"axis": 1}, 1, 11),
     ("TopK", [ties(3, 20), np.array([7])], {}, 2, 17),
     ("TopK", [ties(20, 3), np.array([7])], {"axis": 0, "largest": 0}, 2, 17),
     ("TopK", [RNG.integers(0, 9, (4, 9)), np.array([3])], {}, 2, 17),

@@ -216,6 +216,17 @@ def _one_hot(to: Lowerer) -> None:
     to.result(to.emit(C.SELECT, holds, on, off, out=result))
 
 
+@ONE_HOT.host_kernel
+def _compute_one_hot(call: HostCall) -> Sequence[Array]:
+    """Indexes, depth and values may have three element types; indexes out of range leave their row off."""
+    depth, values = int(np.ravel(call.input(1))[0]), call.input(2)
+    indexes = call.input(0).astype(np.int64)
+    axis = call.option("axis") % (indexes.ndim + 1)
+    indexes = np.expand_dims(np.where(indexes < 0, indexes + depth, indexes), axis)
+    holds = indexes == np.arange(depth).reshape(-1, *[1] * (indexes.ndim - 1 - axis))
+    return [np.where(holds, values[1], values[0])]
+
+
 @TRILU.lowering()
 def _triangle(to: Lowerer) -> None:
     """SELECT by a constant mask."""
