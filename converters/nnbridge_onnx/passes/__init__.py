@@ -19,6 +19,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.float64 import apply_float64
 from nnbridge_onnx.passes.folding import fold_constants
+from nnbridge_onnx.passes.inline import check_functions
 from nnbridge_onnx.passes.provider import refusals
 from nnbridge_onnx.passes.qdq import Group, Quantisation, find_groups, find_quantisation
 from nnbridge_onnx.read.graph import Graph
@@ -81,7 +82,10 @@ def _expand(model: Any, file: FileContext) -> Any:
 
 
 def _inline_functions(model: Any, file: FileContext) -> Any:
-    return file.onnx.inliner.inline_local_functions(model) if model.functions else model
+    if not model.functions:
+        return model
+    check_functions(model, file.source)
+    return file.onnx.inliner.inline_local_functions(model)
 
 
 def _float64(model: Any, file: FileContext) -> Any:

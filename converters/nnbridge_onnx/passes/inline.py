@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Array
 from nnbridge_onnx.passes.folding import Known
 
 MAX_NODES = 4096
 """How many nodes a graph may have once loops are written out."""
+MAX_INLINED = 100_000
+"""How many nodes a file may have once its functions are inlined."""
+MAX_CALLS = 100
+"""How deep functions may call each other."""
 MAX_DEPTH = 32
 """How deep subgraphs may lie in each other."""
 _FIRST_PLAIN_SCAN = 9
@@ -23,6 +28,33 @@ _AXES_AS_INPUT = 13
 def subgraphs(attribute: Any) -> list[Any]:
     """The graphs that an attribute holds."""
     return [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+
+
+def check_functions(model: Any, source: str) -> None:
+    """ConversionError where inlining the model's functions, which may call each other, would not end or give too many nodes."""
+    bodies = {(f.domain, f.name, f.overload): f.node for f in model.functions}
+    sizes: dict[tuple[str, str, str], int] = {}
+
+    def size(nodes: Iterable[Any], callers: tuple[tuple[str, str, str], ...]) -> int:
+        return sum(size_of(node, callers) for node in nodes)
+
+    def size_of(node: Any, callers: tuple[tuple[str, str, str], ...]) -> int:
+        total, key = 1, (node.domain, node.op_type, node.overload)
+        if key in callers or len(callers) > MAX_CALLS:
+            rule = f"functions that do not call themselves, {MAX_CALLS} calls deep at most"
+            raise ConversionError(Reason(rule, node.op_type, source))
+        if key in bodies:
+            if key not in sizes:
+                sizes[key] = size(bodies[key], (*callers, key))
+            total = sizes[key]
+        for attribute in node.attribute:
+            total += sum(size(graph.node, callers) for graph in subgraphs(attribute))
+        if total > MAX_INLINED:
+            raise ConversionError(Reason(f"at most {MAX_INLINED} nodes once functions are inlined", "more", source))
+        return total
+
+    if size(model.graph.node, ()) > MAX_INLINED:
+        raise ConversionError(Reason(f"at most {MAX_INLINED} nodes once functions are inlined", "more", source))
 
 
 def replace_nodes(onnx: Any, graph: Any, nodes: Sequence[Any]) -> None:
