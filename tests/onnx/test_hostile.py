@@ -126,7 +126,7 @@ def test_functions_that_call_themselves_are_refused(tmp_path: Path) -> None:
     made.functions[0].node[0].CopyFrom(helper.make_node("f1", ["a"], ["b"], domain="own"))
     path = tmp_path / "model.onnx"
     path.write_bytes(made.SerializeToString())
-    with pytest.raises(ConversionError, match="do not call themselves|must not be recursive"):
+    with pytest.raises(ConversionError, match=r"do not call themselves|must not be recursive"):
         load(path)
 
 
@@ -134,3 +134,17 @@ def test_a_few_functions_are_inlined(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(doubling(3).SerializeToString())
     assert len(load(path).main.operations) == 8
+
+
+def test_a_range_of_constants_is_not_followed_by_inference(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Range", ["a", "n", "b"], ["c"]),
+        helper.make_node("Cast", ["c"], ["f"], to=FLOAT),
+        helper.make_node("ReduceSum", ["f"], ["r"], keepdims=0),
+        helper.make_node("Add", ["x", "r"], ["y"]),
+    ]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(nodes, {"a": np.array(0), "n": np.array(1 << 30), "b": np.array(1)}).SerializeToString())
+    verdict = judge(path, ConversionOptions())
+    assert verdict.outcome == "model"
+    assert verdict.good

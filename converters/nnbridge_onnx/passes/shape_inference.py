@@ -68,7 +68,8 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
     seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
     left = [node for node in seen.graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
     del seen.graph.node[:]
-    seen.graph.node.extend(left)
+    for node in left:
+        seen.graph.node.extend(_without_values(onnx, node, seen.graph))
     for node in seen.graph.node:
         if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
             # The operator's default, which inference takes for 0.
@@ -82,8 +83,36 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
         getattr(graph, part).extend(values)
 
 
-def _propagates(graph: Any, sizes: dict[str, int]) -> bool:
-    """False if inference would follow values that inputs or Concats make too large; it has no limit of its own.
+def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any]:
+    """A node as inference sees it: the numbers of a Range would be followed, however many they are.
+
+    It becomes a vector of the same type and, where the bounds are constants, of the same size.
+    """
+    if node.op_type != "Range" or node.domain not in ("", "ai.onnx"):
+        return [node]
+    size = _range_size(onnx, node, graph)
+    if size is not None and size <= MAX_PROPAGATED:
+        return [node]
+    none, vector = f"{node.output[0]} values", f"{node.output[0]} size"
+    dims = np.array([-1 if size is None or size >= 2**63 else size], np.int64)
+    graph.initializer.append(onnx.numpy_helper.from_array(dims, vector))
+    return [
+        onnx.helper.make_node("Compress", [node.input[0], vector], [none]),
+        onnx.helper.make_node("Reshape", [none, vector], [node.output[0]]),
+    ]
+
+
+def _range_size(onnx: Any, node: Any, graph: Any) -> float | None:
+    """How many numbers a Range of constants has, None if its bounds are computed."""
+    tensors = [next((t for t in graph.initializer if t.name == name), None) for name in node.input]
+    if len(tensors) != 3 or any(t is None or t.external_data for t in tensors):
+        return None
+    start, limit, delta = (float(np.ravel(onnx.numpy_helper.to_array(t))[0]) for t in tensors)
+    return max(np.ceil((limit - start) / delta), 0.0) if delta else None
+
+
+def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bool:
+    """False if inference would follow values that inputs, Concats or a body's Ranges make too large; it has no limit itself.
 
     ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
     """
@@ -95,7 +124,12 @@ def _propagates(graph: Any, sizes: dict[str, int]) -> bool:
     for node in graph.node:
         given = [sizes.get(name, MAX_RANK) for name in node.input]
         size = sum(given) if node.op_type == "Concat" else max(given, default=MAX_RANK)
-        if size > MAX_PROPAGATED or not all(_propagates(a.g, sizes) for a in node.attribute if a.HasField("g")):
+        ranges = node.op_type == "Range" and inner
+        if (
+            ranges
+            or size > MAX_PROPAGATED
+            or not all(_propagates(a.g, sizes, inner=True) for a in node.attribute if a.HasField("g"))
+        ):
             return False
         sizes.update(dict.fromkeys(node.output, size))
     return True
