@@ -163,7 +163,8 @@ REGISTRY: Registry[OnnxOperator] = Registry("nnbridge_onnx.operators")
 def operator(name: str, number: int, signature: str, summary: str, *, domain: str = "", **facts: Any) -> OnnxOperator:
     """Declare an operator.
 
-    ``signature`` lists inputs and outputs, ``X W B? -> Y``: ``?`` marks optional ones, ``*`` any number, ``+`` at least one.
+    ``signature`` lists inputs and outputs, ``X W B? -> Y``: ``?`` marks optional ones, ``*`` any number, ``+`` at least one,
+    ``!`` before that inputs whose values decide dimensions of the outputs.
     """
     inputs, _, outputs = signature.partition("->")
     return REGISTRY.add(
@@ -173,15 +174,16 @@ def operator(name: str, number: int, signature: str, summary: str, *, domain: st
             number=number,
             domain=domain,
             summary=summary,
-            inputs=tuple(Input(n, optional=mark in ("?", "*"), repeat=mark in ("*", "+")) for n, mark in _parsed(inputs)),
-            outputs=tuple(Output(n, optional=mark in ("?", "*"), repeat=mark in ("*", "+")) for n, mark in _parsed(outputs)),
+            inputs=tuple(
+                Input(word.rstrip("!?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+", decides_shape="!" in word)
+                for word in inputs.split()
+            ),
+            outputs=tuple(
+                Output(word.rstrip("?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+") for word in outputs.split()
+            ),
             **facts,
         )
     )
-
-
-def _parsed(text: str) -> list[tuple[str, str]]:
-    return [(word.rstrip("?*+"), word[-1] if word[-1] in "?*+" else "") for word in text.split()]
 
 
 def declared(node: Node) -> OnnxOperator | None:

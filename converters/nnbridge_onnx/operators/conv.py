@@ -311,4 +311,4 @@ def _deform_conv(call: HostCall) -> Sequence[Array] | None:
 operator(
     "CausalConvWithState", 26, "input weight bias? past_state? -> output present_state", "Convolution over what came before."
 )
-operator("Col2Im", 31, "input image_shape block_shape -> output", "Windows of an image, added up where they overlap.")
+operator("Col2Im", 31, "input image_shape! block_shape! -> output", "Windows of an image, added up where they overlap.")

@@ -187,7 +187,7 @@ def _compute(call: HostCall) -> Sequence[Array]:
 # -- one-hot rows and triangles ----------------------------------------------------------------------------------------------
 
 ONE_HOT = operator(
-    "OneHot", 116, "indices depth values -> output", "For each index a row of one value, with another one at the index.",
+    "OneHot", 116, "indices depth! values -> output", "For each index a row of one value, with another one at the index.",
     options=(Option("axis", -1, "the axis of the rows"),),
     folding=Folding(lambda indices, depth, values: indices.size * float(np.ravel(depth)[0])),
 )  # fmt: skip
@@ -244,7 +244,7 @@ def _triangle(to: Lowerer) -> None:
 
 # -- the host's --------------------------------------------------------------------------------------------------------------
 
-operator("Compress", 32, "input condition -> output", "Elements along an axis where a condition holds.", folding=MOVED)
+operator("Compress", 32, "input condition! -> output", "Elements along an axis where a condition holds.", folding=MOVED)
 operator(
     "TensorScatter", 192, "past_cache update write_indices? -> present_cache", "A cache with rows replaced from an index on."
 )

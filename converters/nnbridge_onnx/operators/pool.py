@@ -168,4 +168,4 @@ def _lp_pool(call: HostCall) -> Sequence[Array] | None:
 
 operator("GlobalLpPool", 68, "X -> Y", "Norm of each channel.")
 operator("MaxRoiPool", 101, "X rois -> Y", "Largest numbers of parts of regions.")
-operator("MaxUnpool", 102, "X I output_shape? -> output", "Numbers back at the places that MaxPool found them.")
+operator("MaxUnpool", 102, "X I output_shape!? -> output", "Numbers back at the places that MaxPool found them.")

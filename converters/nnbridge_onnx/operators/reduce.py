@@ -17,7 +17,7 @@ _OPTIONS = (
 
 
 def _reduction(name: str, number: int, summary: str, provider: Provider | str = NO_BUILDER) -> OnnxOperator:
-    return operator(name, number, "data axes? -> reduced", summary, options=_OPTIONS, folding=MOVED, provider=provider)
+    return operator(name, number, "data axes!? -> reduced", summary, options=_OPTIONS, folding=MOVED, provider=provider)
 
 
 REDUCE_SUM = _reduction("ReduceSum", 143, "Sums along axes.")

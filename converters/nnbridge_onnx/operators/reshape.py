@@ -39,7 +39,7 @@ FLATTEN = operator(
     keeps_quantisation=True, provider=Provider(conditions=(RANK_4,), copies=True),
 )  # fmt: skip
 RESHAPE = operator(
-    "Reshape", 147, "data shape -> reshaped", "The same elements in another shape.", folding=MOVED, quantised=_MOVES,
+    "Reshape", 147, "data shape! -> reshaped", "The same elements in another shape.", folding=MOVED, quantised=_MOVES,
     keeps_quantisation=True, options=(Option("allowzero", 0, "1 if a size of 0 means 0"),),
     provider=Provider(
         conditions=(
@@ -53,11 +53,12 @@ RESHAPE = operator(
     ),
 )  # fmt: skip
 SQUEEZE = operator(
-    "Squeeze", 182, "data axes? -> squeezed", "Without axes of size 1.", folding=MOVED, quantised=_MOVES, keeps_quantisation=True,
+    "Squeeze", 182, "data axes!? -> squeezed", "Without axes of size 1.", folding=MOVED, quantised=_MOVES,
+    keeps_quantisation=True,
     provider=Provider(2, conditions=_AXES),
 )  # fmt: skip
 UNSQUEEZE = operator(
-    "Unsqueeze", 200, "data axes? -> expanded", "With further axes of size 1.", folding=MOVED, quantised=_MOVES,
+    "Unsqueeze", 200, "data axes!? -> expanded", "With further axes of size 1.", folding=MOVED, quantised=_MOVES,
     keeps_quantisation=True, provider=Provider(conditions=_AXES),
 )  # fmt: skip
 
@@ -155,10 +156,22 @@ def regrouped(to: Lowerer, x: Value, dims: Sequence[int]) -> Value:
 # -- repetition --------------------------------------------------------------------------------------------------------------
 
 TILE = operator(
-    "Tile", 195, "input repeats -> output", "Repeated along axes.", folding=_FROM_ARRAY, quantised=_MOVES, keeps_quantisation=True
+    "Tile",
+    195,
+    "input repeats! -> output",
+    "Repeated along axes.",
+    folding=_FROM_ARRAY,
+    quantised=_MOVES,
+    keeps_quantisation=True,
 )
 EXPAND = operator(
-    "Expand", 57, "input shape -> output", "Broadcast to a shape.", folding=_FROM_ARRAY, quantised=_MOVES, keeps_quantisation=True
+    "Expand",
+    57,
+    "input shape! -> output",
+    "Broadcast to a shape.",
+    folding=_FROM_ARRAY,
+    quantised=_MOVES,
+    keeps_quantisation=True,
 )
 
 

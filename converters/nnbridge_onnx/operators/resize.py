@@ -35,7 +35,7 @@ def _resize_positions(unit: Unit) -> bool:
 
 
 RESIZE = operator(
-    "Resize", 148, "X roi? scales? sizes? -> Y", "Images of another size.", quantised=Quantised(),
+    "Resize", 148, "X roi? scales!? sizes!? -> Y", "Images of another size.", quantised=Quantised(),
     options=(
         Option("antialias", 0, "1 to smooth where images get smaller"),
         Option("axes", None, "the axes that scales and sizes are for"),
@@ -70,7 +70,7 @@ RESIZE = operator(
     ),
 )  # fmt: skip
 UPSAMPLE = operator(
-    "Upsample", 201, "X scales? -> Y", "Resize before opset 10: asymmetric positions, rounded down.",
+    "Upsample", 201, "X scales!? -> Y", "Resize before opset 10: asymmetric positions, rounded down.",
     options=(Option("mode", "nearest", "how pixels are interpolated"), Option("scales", None, "the scales, before opset 9")),
 )  # fmt: skip
 

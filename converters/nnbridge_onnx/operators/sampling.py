@@ -42,7 +42,7 @@ def between(data: Array, places: Sequence[Array], read: Callable[[Sequence[Array
     return made
 
 
-operator("AffineGrid", 5, "theta size -> grid", "Where an affine map moves the pixels of an image.")
+operator("AffineGrid", 5, "theta size! -> grid", "Where an affine map moves the pixels of an image.")
 GRID_SAMPLE = operator(
     "GridSample", 72, "X grid -> Y", "Pixels at places of a grid.",
     options=(

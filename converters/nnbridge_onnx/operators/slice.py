@@ -45,7 +45,7 @@ def _even_split(unit: Unit) -> bool:
 
 
 SPLIT = operator(
-    "Split", 179, "input split? -> outputs+", "Parts of a tensor along an axis.", folding=MOVED,
+    "Split", 179, "input split!? -> outputs+", "Parts of a tensor along an axis.", folding=MOVED,
     options=(Option("axis", 0, "the axis to split"), Option("split", None, "sizes of the parts, before opset 13")),
     provider=Provider(
         3,
@@ -78,7 +78,7 @@ def _split(to: Lowerer) -> None:
 
 
 SLICE = operator(
-    "Slice", 173, "data starts? ends? axes? steps? -> output", "Elements from starts to ends along axes.", folding=MOVED,
+    "Slice", 173, "data starts!? ends!? axes!? steps!? -> output", "Elements from starts to ends along axes.", folding=MOVED,
     quantised=Quantised(moves=True), keeps_quantisation=True,
     options=tuple(Option(name, None, f"the {name}, before opset 10") for name in ("starts", "ends", "axes")),
     provider=Provider(
@@ -124,7 +124,7 @@ def _slice(to: Lowerer) -> None:
 
 
 PAD = operator(
-    "Pad", 122, "data pads? constant_value? axes? -> output", "Padding before and behind axes.",
+    "Pad", 122, "data pads!? constant_value? axes!? -> output", "Padding before and behind axes.",
     options=(
         Option("mode", "constant", "what the padding holds"),
         Option("pads", None, "the paddings, before opset 11"),
@@ -195,4 +195,4 @@ operator(
     "Sequences of a batch backwards, each up to its own length.",
     folding=MOVED,
 )
-operator("CenterCropPad", 29, "input_data shape -> output_data", "Cropped or padded at both ends to a shape.")
+operator("CenterCropPad", 29, "input_data shape! -> output_data", "Cropped or padded at both ends to a shape.")

@@ -41,7 +41,7 @@ def _extreme(to: Lowerer) -> None:
 
 
 TOP_K = operator(
-    "TopK", 196, "X K? -> Values Indices", "The largest or smallest numbers along an axis, and their indexes.", folding=MOVED,
+    "TopK", 196, "X K!? -> Values Indices", "The largest or smallest numbers along an axis, and their indexes.", folding=MOVED,
     options=(
         Option("axis", -1, "the axis to search"),
         Option("k", 0, "how many, before opset 10"),
@@ -144,5 +144,5 @@ def _corners(call: HostCall) -> Array:
     return np.concatenate([np.minimum(one, other), np.maximum(one, other)], axis=-1)
 
 
-operator("NonZero", 114, "X -> Y", "Indexes of the numbers other than 0.", folding=MOVED)
-operator("Unique", 199, "X -> Y indices? inverse_indices? counts?", "Every number once.", folding=MOVED)
+operator("NonZero", 114, "X! -> Y", "Indexes of the numbers other than 0.", folding=MOVED)
+operator("Unique", 199, "X! -> Y indices? inverse_indices? counts?", "Every number once.", folding=MOVED)

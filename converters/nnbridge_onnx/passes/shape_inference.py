@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.model import Array
+from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
 from nnbridge_onnx.read.graph import INT32, INT64, Graph
@@ -28,10 +29,11 @@ def infer_shapes(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]],
     ``loops`` are written out where their iterations are known and few.
     """
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
     bare = _without_weights(onnx, model)
     known: dict[str, Array] = {}
     for _ in range(ROUNDS):
-        _infer(onnx, bare, weights, known)
+        _describe(onnx, bare, weights, known, declared)
         graph = read(bare, weights)
         folded = _folded(graph)
         found = {name: array for name, array in folded.constants.items() if name not in weights and array.size <= SMALL}
@@ -48,9 +50,79 @@ def _without_weights(onnx: Any, model: Any) -> Any:
     bare.graph.name = graph.name
     constants = {tensor.name for tensor in graph.initializer}
     bare.graph.input.extend(value for value in graph.input if value.name not in constants)
-    for part in ("node", "output", "value_info", "sparse_initializer"):
+    for part in ("node", "output", "sparse_initializer"):
         getattr(bare.graph, part).extend(getattr(graph, part))
     return bare
+
+
+def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array], declared: Mapping[str, Any]) -> None:
+    """Describe all values of a model: as inference finds, and what it leaves open as the file declares.
+
+    Declarations never overrule what is computed, nor do they count where computed values decide the dimensions.
+    """
+    graph = bare.graph
+    del graph.value_info[:]
+    for value in graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    _infer(onnx, bare, weights, known)
+    found = {value.name: value for value in (*graph.value_info, *graph.output)}
+    open_names = _decided_by_values(graph, found, {*weights, *known})
+    completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
+    added = [value for value in completed if value is not None]
+    outputs = {value.name: value for value in graph.output}
+    for value in added:
+        if value.name in outputs:
+            outputs[value.name].CopyFrom(value)
+    others = [value for value in added if value.name not in outputs]
+    if others:
+        # What follows from them is inferred as well.
+        names = {value.name for value in others}
+        kept = [value for value in graph.value_info if value.name not in names]
+        del graph.value_info[:]
+        graph.value_info.extend([*kept, *others])
+        _infer(onnx, bare, weights, known)
+
+
+def _decided_by_values(graph: Any, found: Mapping[str, Any], constants: set[str]) -> set[str]:
+    """Values with open dimensions that computed numbers decide, such as the shape of a Reshape, and what follows from them."""
+    decided: set[str] = set()
+    for node in graph.node:
+        definition = REGISTRY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        deciding = () if definition is None else zip(definition.inputs, node.input, strict=False)
+        computed = any(declared.decides_shape and name and name not in constants for declared, name in deciding)
+        if computed or not decided.isdisjoint(node.input):
+            decided.update(name for name in node.output if name not in found or not _is_known(found[name]))
+    return decided
+
+
+def _is_known(value: Any) -> bool:
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+
+
+def _completed(found: Any, declared: Any, open: bool) -> Any:
+    """A declaration with what inference has found in it; None where inference leaves nothing open, or it adds nothing."""
+    if not declared.type.HasField("tensor_type"):
+        return declared if found is None else None
+    stated = declared.type.tensor_type
+    if found is not None and not found.type.HasField("tensor_type"):
+        return None
+    kind = None if found is None else found.type.tensor_type
+    value = type(declared)()
+    value.CopyFrom(declared)
+    tensor = value.type.tensor_type
+    if kind is not None and kind.elem_type:
+        tensor.elem_type = kind.elem_type
+    computed = kind.shape.dim if kind is not None and kind.HasField("shape") else None
+    if computed is not None and (not stated.HasField("shape") or len(computed) != len(stated.shape.dim)):
+        return None
+    for i, dimension in enumerate(tensor.shape.dim):
+        if computed is not None and computed[i].HasField("dim_value"):
+            dimension.dim_value = computed[i].dim_value
+        elif open:
+            dimension.Clear()
+    return None if kind is not None and value.type == found.type else value
 
 
 def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
@@ -93,12 +165,15 @@ def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any]:
     size = _range_size(onnx, node, graph)
     if size is not None and size <= MAX_PROPAGATED:
         return [node]
-    none, vector = f"{node.output[0]} values", f"{node.output[0]} size"
-    dims = np.array([-1 if size is None or size >= 2**63 else size], np.int64)
-    graph.initializer.append(onnx.numpy_helper.from_array(dims, vector))
+    one, count = f"{node.output[0]} start", f"{node.output[0]} size"
+    graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.int64), f"{one} shape"))
+    if size is None or size >= 2**62:
+        graph.input.append(onnx.helper.make_tensor_value_info(count, INT64, [1]))
+    else:
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array([size], np.int64), count))
     return [
-        onnx.helper.make_node("Compress", [node.input[0], vector], [none]),
-        onnx.helper.make_node("Reshape", [none, vector], [node.output[0]]),
+        onnx.helper.make_node("Reshape", [node.input[0], f"{one} shape"], [one]),
+        onnx.helper.make_node("Tile", [one, count], [node.output[0]]),
     ]
 
 
