@@ -139,3 +139,29 @@ def test_a_spectrum_has_one_side_by_default() -> None:
     del made.graph.output[0].type.tensor_type.shape.dim[:]
     made.graph.output[0].type.tensor_type.shape.dim.extend([onnx.TensorShapeProto.Dimension() for _ in range(4)])
     assert backend.run_model(made, [np.ones((1, 32, 1), np.float32)])[0].shape == (1, 7, 5, 2)
+
+
+def test_a_declaration_that_inference_contradicts_does_not_count() -> None:
+    made = model([helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Erf", ["h"], ["y"])], [2, 3], {})
+    made.graph.value_info.append(helper.make_tensor_value_info("h", FLOAT, [5, 5]))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, [7, 2, 3]))
+    assert backend.run_model(made, [np.ones((2, 3), np.float32)])[0].shape == (2, 3)
+
+
+def test_values_decide_over_declared_dimensions() -> None:
+    # The file says [2, 3]; what the shape's numbers say at execution counts, and what follows from it as well.
+    nodes = [helper.make_node("Expand", ["x", "shape"], ["wide"]), helper.make_node("Neg", ["wide"], ["y"])]
+    made = model(nodes, [1], {})
+    made.graph.input.append(helper.make_tensor_value_info("shape", INT64, [2]))
+    made.graph.value_info.append(helper.make_tensor_value_info("wide", FLOAT, [2, 3]))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, [2, 3]))
+    assert backend.run_model(made, [np.float32([3]), np.array([4, 2])])[0].tolist() == [[-3.0, -3.0]] * 4
+
+
+def test_declarations_complete_what_inference_leaves_open() -> None:
+    nodes = [helper.make_node("Foo", ["x"], ["h"], domain="my.domain"), helper.make_node("Relu", ["h"], ["y"])]
+    made = model(nodes, [2], {})
+    made.opset_import.append(helper.make_opsetid("my.domain", 1))
+    made.graph.value_info.append(helper.make_tensor_value_info("h", FLOAT, [3, 4]))
+    converted = convert_proto(made)[0]
+    assert converted.main.operands[converted.main.outputs[0]].dims == (3, 4)

@@ -156,34 +156,28 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
 
 
 def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any]:
-    """A node as inference sees it: the numbers of a Range would be followed, however many they are.
+    """A node as inference sees it: it would follow the numbers of a Range, or of what reads one, however many they are.
 
-    It becomes a vector of the same type and, where the bounds are constants, of the same size.
+    A Range of computed or of many numbers becomes a vector of the same type and of any size.
     """
-    if node.op_type != "Range" or node.domain not in ("", "ai.onnx"):
-        return [node]
-    size = _range_size(onnx, node, graph)
-    if size is not None and size <= MAX_PROPAGATED:
+    if node.op_type != "Range" or node.domain not in ("", "ai.onnx") or _range_size(onnx, node, graph) <= MAX_PROPAGATED:
         return [node]
     one, count = f"{node.output[0]} start", f"{node.output[0]} size"
     graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.int64), f"{one} shape"))
-    if size is None or size >= 2**62:
-        graph.input.append(onnx.helper.make_tensor_value_info(count, INT64, [1]))
-    else:
-        graph.initializer.append(onnx.numpy_helper.from_array(np.array([size], np.int64), count))
+    graph.input.append(onnx.helper.make_tensor_value_info(count, INT64, [1]))
     return [
         onnx.helper.make_node("Reshape", [node.input[0], f"{one} shape"], [one]),
         onnx.helper.make_node("Tile", [one, count], [node.output[0]]),
     ]
 
 
-def _range_size(onnx: Any, node: Any, graph: Any) -> float | None:
-    """How many numbers a Range of constants has, None if its bounds are computed."""
+def _range_size(onnx: Any, node: Any, graph: Any) -> float:
+    """How many numbers a Range has; infinite if its bounds are computed."""
     tensors = [next((t for t in graph.initializer if t.name == name), None) for name in node.input]
     if len(tensors) != 3 or any(t is None or t.external_data for t in tensors):
-        return None
+        return np.inf
     start, limit, delta = (float(np.ravel(onnx.numpy_helper.to_array(t))[0]) for t in tensors)
-    return max(np.ceil((limit - start) / delta), 0.0) if delta else None
+    return (limit - start) / delta if delta else np.inf
 
 
 def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bool:
