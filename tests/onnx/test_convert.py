@@ -398,3 +398,20 @@ def test_constants_of_strings_can_be_planned_and_are_refused_when_run() -> None:
     prepared = backend.prepare(helper.make_model(graph, opset_imports=opsets, ir_version=8))
     with pytest.raises(OpFailedError, match=r"my\.domain\.Foo: expected tensors of numbers.*found 'k', strings"):
         prepared.run([np.ones(2, np.float32)])
+
+
+def test_nodes_out_of_order_are_sorted_and_types_of_outputs_are_inferred() -> None:
+    nodes = [helper.make_node("Neg", ["h"], ["y"]), helper.make_node("Abs", ["x"], ["h"])]
+    inputs = [helper.make_tensor_value_info("x", FLOAT, [2])]
+    untyped = [helper.ValueInfoProto(name="y")]
+    graph = helper.make_graph(nodes, "graph", inputs, untyped, value_info=[helper.ValueInfoProto(name="h")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert backend.run_model(made, [np.float32([1, -2])])[0].tolist() == [-1.0, -2.0]
+
+
+def test_nodes_that_read_each_other_are_refused() -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Neg", ["a"], ["b"])]
+    ends = [helper.make_tensor_value_info(name, FLOAT, [2]) for name in "xb"]
+    made = helper.make_model(helper.make_graph(nodes, "graph", ends[:1], ends[1:]), ir_version=8)
+    with pytest.raises(ConversionError, match="valid ONNX model"):
+        backend.prepare(made)

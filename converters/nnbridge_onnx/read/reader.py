@@ -9,6 +9,7 @@ import math
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,8 +52,10 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
     onnx = _onnx(source)
     _check_versions(onnx, model, source)
     try:
+        mended = _mended(onnx, model)
         # By its path where there is one: the checker looks for external data beside the file.
-        onnx.checker.check_model(model if folder is None else source)
+        onnx.checker.check_model(source if mended is model and folder is not None else mended)
+        model = mended
         file = FileContext(onnx, options, source)
         for step in FILE_PASSES:
             model = step.run(model, file)
@@ -83,6 +86,49 @@ def _check_versions(onnx: Any, model: Any, source: str) -> None:
     opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
     if opset is not None and opset > newest:
         raise ConversionError(Reason(f"an opset of {newest} at most", str(opset), source))
+
+
+def _mended(onnx: Any, model: Any) -> Any:
+    """The model with its nodes in run order, and outputs that have no type with the type that inference finds.
+
+    ONNX Runtime accepts such files, the checker does not.
+    """
+    untyped = [value for value in (*model.graph.output, *model.graph.value_info) if not value.type.WhichOneof("value")]
+    order = _run_order(model.graph)
+    if not untyped and order == list(range(len(order))):
+        return model
+    mended = onnx.ModelProto()
+    mended.CopyFrom(model)
+    graph = mended.graph
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend(model.graph.node[i] for i in order)
+    graph.value_info.extend(value for value in model.graph.value_info if value.type.WhichOneof("value"))
+    if untyped:
+        inferred = onnx.shape_inference.infer_shapes(mended).graph
+        found = {value.name: value.type for value in (*inferred.value_info, *inferred.output, *inferred.input)}
+        for value in graph.output:
+            if not value.type.WhichOneof("value") and value.name in found:
+                value.type.CopyFrom(found[value.name])
+    return mended
+
+
+def _run_order(graph: Any) -> list[int]:
+    """Indexes of the nodes, each behind those whose outputs it reads; nodes of a cycle stay where they are."""
+    producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    reads = [
+        {
+            producers[name]
+            for name in (*node.input, *(n for a in node.attribute for g in subgraphs(a) for n in _free_names(g)))
+            if name in producers
+        }
+        for node in graph.node
+    ]
+    if all(source < i for i, sources in enumerate(reads) for source in sources):
+        return list(range(len(reads)))
+    try:
+        return list(TopologicalSorter(dict(enumerate(reads))).static_order())
+    except CycleError:
+        return list(range(len(reads)))
 
 
 class _Reader:
