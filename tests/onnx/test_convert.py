@@ -400,10 +400,10 @@ def test_constants_of_strings_can_be_planned_and_are_refused_when_run() -> None:
         prepared.run([np.ones(2, np.float32)])
 
 
-def test_nodes_out_of_order_are_sorted_and_types_of_outputs_are_inferred() -> None:
+@pytest.mark.parametrize("untyped", [[helper.ValueInfoProto(name="y")], [helper.make_tensor_value_info("y", FLOAT, None)]])
+def test_nodes_out_of_order_are_sorted_and_types_of_outputs_are_inferred(untyped: list[Any]) -> None:
     nodes = [helper.make_node("Neg", ["h"], ["y"]), helper.make_node("Abs", ["x"], ["h"])]
     inputs = [helper.make_tensor_value_info("x", FLOAT, [2])]
-    untyped = [helper.ValueInfoProto(name="y")]
     graph = helper.make_graph(nodes, "graph", inputs, untyped, value_info=[helper.ValueInfoProto(name="h")])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert backend.run_model(made, [np.float32([1, -2])])[0].tolist() == [-1.0, -2.0]

@@ -89,11 +89,11 @@ def _check_versions(onnx: Any, model: Any, source: str) -> None:
 
 
 def _mended(onnx: Any, model: Any) -> Any:
-    """The model with its nodes in run order, and outputs that have no type with the type that inference finds.
+    """The model with its nodes in run order, and outputs that have no type or shape with those that inference finds.
 
     ONNX Runtime accepts such files, the checker does not.
     """
-    untyped = [value for value in (*model.graph.output, *model.graph.value_info) if not value.type.WhichOneof("value")]
+    untyped = [v for v in model.graph.output if not _has_shape(v)] or [v for v in model.graph.value_info if not _has_type(v)]
     order = _run_order(model.graph)
     if not untyped and order == list(range(len(order))):
         return model
@@ -102,14 +102,23 @@ def _mended(onnx: Any, model: Any) -> Any:
     graph = mended.graph
     del graph.node[:], graph.value_info[:]
     graph.node.extend(model.graph.node[i] for i in order)
-    graph.value_info.extend(value for value in model.graph.value_info if value.type.WhichOneof("value"))
+    graph.value_info.extend(value for value in model.graph.value_info if _has_type(value))
     if untyped:
         inferred = onnx.shape_inference.infer_shapes(mended).graph
         found = {value.name: value.type for value in (*inferred.value_info, *inferred.output, *inferred.input)}
         for value in graph.output:
-            if not value.type.WhichOneof("value") and value.name in found:
+            if not _has_shape(value) and value.name in found:
                 value.type.CopyFrom(found[value.name])
     return mended
+
+
+def _has_type(value: Any) -> bool:
+    return value.type.WhichOneof("value") is not None
+
+
+def _has_shape(value: Any) -> bool:
+    """True for a value with a type and, if it is a tensor, a shape."""
+    return _has_type(value) and (not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape"))
 
 
 def _run_order(graph: Any) -> list[int]:
