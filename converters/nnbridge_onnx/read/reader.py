@@ -189,7 +189,10 @@ class _Reader:
             instead, element = type_name(element).replace("STRING", "strings"), 0
         if not kind.HasField("shape"):
             return Tensor(element, None, instead)
-        return Tensor(element, tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim), instead)
+        dims = tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim)
+        if min(dims, default=0) < -1:
+            self._fail("dimensions of at least 0, or -1 for open ones", list(dims))
+        return Tensor(element, dims, instead)
 
     def _type_of(self, array: Array) -> int:
         known = int(self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
