@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 def _convert(path: Path, options: ConversionOptions) -> Model:
     # The onnx package is loaded when the first file is read, not when converters are listed.
-    from nnbridge_onnx.convert import convert
+    from nnbridge_onnx.passes.conversion import convert
 
     return convert(path, options)
 
 
 def _explain(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
-    from nnbridge_onnx.convert import convert_with_report
+    from nnbridge_onnx.passes.conversion import convert_with_report
 
     return convert_with_report(path, options)
 
 
 def _inspect(path: Path, options: ConversionOptions) -> Inspection:
-    from nnbridge_onnx.inspecting import inspect
+    from nnbridge_onnx.inspection import inspect
 
     return inspect(path, options)
 
@@ -41,4 +41,4 @@ CONVERTER = Converter(
     mappings=("wide", "provider"),
     options=("feature_level", "mapping", "layout", "shapes", "float64"),
 )
-"""Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark; its suffix tells."""
+"""Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark but its suffix."""

@@ -16,12 +16,12 @@ from onnx.numpy_helper import to_array
 
 from nnbridge.devices import device as find_device
 from nnbridge.errors import InputError, Reason
-from nnbridge.model import Model
+from nnbridge.model import Array, Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge_onnx.convert import convert_proto
-from nnbridge_onnx.extension import HELD
-from nnbridge_onnx.graph import Array, Graph, dtype_of
+from nnbridge_onnx.host.extension import HELD
+from nnbridge_onnx.passes.conversion import convert_proto
+from nnbridge_onnx.read.graph import Graph, dtype_of
 
 _CPU = "CPU"
 
@@ -102,7 +102,7 @@ def _listed(inputs: Any) -> Sequence[Any]:
 
 
 def _as_nnapi(array: Any) -> Array:
-    """A scalar is a vector of one element in NNAPI. A ``TensorProto`` is taken as the array that it stands for."""
+    """A scalar is a vector of one element in NNAPI. A ``TensorProto`` means the array that it stands for."""
     array = np.asarray(to_array(array) if isinstance(array, TensorProto) else array)
     return array.reshape(1) if array.ndim == 0 else array
 

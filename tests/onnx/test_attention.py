@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx")
 
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-from nnbridge_onnx.convert import convert_proto  # noqa: E402
+from nnbridge_onnx.passes.conversion import convert_proto  # noqa: E402
 
 helper = onnx.helper
 RNG = np.random.default_rng(6)

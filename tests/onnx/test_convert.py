@@ -13,7 +13,7 @@ from nnbridge.compare.references import OnnxRuntime
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import count_transposes
 from nnbridge.devices import device
-from nnbridge.errors import ConversionError
+from nnbridge.errors import ConversionError, OpFailedError
 from nnbridge.loading import load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -22,6 +22,9 @@ from tests.conftest import MODELS
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+
+from nnbridge_onnx import backend  # noqa: E402
+
 helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
 
 
@@ -381,3 +384,34 @@ def test_lines_of_channels_are_images_too(layout: str, tmp_path: Path) -> None:
     compilation = Compilation.create(converted, [])
     compilation.finish()
     assert compare(compilation, "onnxruntime", seeded_samples(converted, OnnxRuntime(path), [0, 1])).passed
+
+
+def test_constants_of_strings_can_be_planned_and_are_refused_when_run() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Foo", ["x", "k"], ["y"], domain="my.domain")],
+        "graph",
+        [helper.make_tensor_value_info("x", FLOAT, [2])],
+        [helper.make_tensor_value_info("y", FLOAT, [2])],
+        [helper.make_tensor("k", onnx.TensorProto.STRING, [2], [b"a", b"b"])],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.domain", 1)]
+    prepared = backend.prepare(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    with pytest.raises(OpFailedError, match=r"my\.domain\.Foo: expected tensors of numbers.*found 'k', strings"):
+        prepared.run([np.ones(2, np.float32)])
+
+
+@pytest.mark.parametrize("untyped", [[helper.ValueInfoProto(name="y")], [helper.make_tensor_value_info("y", FLOAT, None)]])
+def test_nodes_out_of_order_are_sorted_and_types_of_outputs_are_inferred(untyped: list[Any]) -> None:
+    nodes = [helper.make_node("Neg", ["h"], ["y"]), helper.make_node("Abs", ["x"], ["h"])]
+    inputs = [helper.make_tensor_value_info("x", FLOAT, [2])]
+    graph = helper.make_graph(nodes, "graph", inputs, untyped, value_info=[helper.ValueInfoProto(name="h")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert backend.run_model(made, [np.float32([1, -2])])[0].tolist() == [-1.0, -2.0]
+
+
+def test_nodes_that_read_each_other_are_refused() -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Neg", ["a"], ["b"])]
+    ends = [helper.make_tensor_value_info(name, FLOAT, [2]) for name in "xb"]
+    made = helper.make_model(helper.make_graph(nodes, "graph", ends[:1], ends[1:]), ir_version=8)
+    with pytest.raises(ConversionError, match="valid ONNX model"):
+        backend.prepare(made)

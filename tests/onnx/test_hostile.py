@@ -93,3 +93,58 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path.write_bytes(content.replace(b"angle", b"ang\xc7e"))
     with pytest.raises(ConversionError, match="names in UTF-8"):
         load(path)
+
+
+def doubling(count: int) -> Any:
+    """Functions each of which calls the one before it twice."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+
+    def body(i: int) -> list[Any]:
+        if not i:
+            return [helper.make_node("Relu", ["a"], ["b"])]
+        calls = zip(("a", "t"), ("t", "b"), strict=True)
+        return [helper.make_node(f"f{i - 1}", [x], [y], domain="own") for x, y in calls]
+
+    functions = [helper.make_function("own", f"f{i}", ["a"], ["b"], body(i), opsets) for i in range(count + 1)]
+    made = model([helper.make_node(f"f{count}", ["x"], ["y"], domain="own")], {})
+    made.functions.extend(functions)
+    made.opset_import.append(opsets[1])
+    return made
+
+
+@pytest.mark.parametrize("count", [20, 60])
+def test_functions_that_would_become_too_many_nodes_are_refused_at_once(count: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(doubling(count).SerializeToString())
+    verdict = judge(path, ConversionOptions())
+    assert verdict.good
+    assert "at most 100000 nodes once functions are inlined" in verdict.message
+
+
+def test_functions_that_call_themselves_are_refused(tmp_path: Path) -> None:
+    made = doubling(1)
+    made.functions[0].node[0].CopyFrom(helper.make_node("f1", ["a"], ["b"], domain="own"))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(ConversionError, match=r"do not call themselves|must not be recursive"):
+        load(path)
+
+
+def test_a_few_functions_are_inlined(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(doubling(3).SerializeToString())
+    assert len(load(path).main.operations) == 8
+
+
+def test_a_range_of_constants_is_not_followed_by_inference(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Range", ["a", "n", "b"], ["c"]),
+        helper.make_node("Cast", ["c"], ["f"], to=FLOAT),
+        helper.make_node("ReduceSum", ["f"], ["r"], keepdims=0),
+        helper.make_node("Add", ["x", "r"], ["y"]),
+    ]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(nodes, {"a": np.array(0), "n": np.array(1 << 30), "b": np.array(1)}).SerializeToString())
+    verdict = judge(path, ConversionOptions())
+    assert verdict.outcome == "model"
+    assert verdict.good

@@ -10,8 +10,9 @@ import pytest
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from nnbridge_onnx import host  # noqa: E402
-from nnbridge_onnx.kernels import KERNELS  # noqa: E402
+from nnbridge_onnx.declaration import REGISTRY  # noqa: E402
+from nnbridge_onnx.host.evaluator import HostCall, HostNode  # noqa: E402
+from nnbridge_onnx.host.extension import encoded  # noqa: E402
 
 helper = onnx.helper
 RNG = np.random.default_rng(0)
@@ -42,6 +43,9 @@ LIMITS = [np.array([5]), np.array([0.3], np.float32), np.array([0.2], np.float32
 CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
     ("GatherElements", [real(5, 6), RNG.integers(-6, 6, (5, 9))], {"axis": 1}, 1, 17),
     ("GatherElements", [real(5, 6, 2), RNG.integers(-5, 5, (3, 6, 2))], {}, 1, 17),
+    ("OneHot", [np.array([[0, -1], [2, 7]], np.int64), np.float32([4]), np.array([2, 5], np.int32)], {}, 1, 17),
+    ("OneHot", [np.float32([0, 3, -4, -5]), np.float32([4]), np.float32([0, 1])], {"axis": 0}, 1, 17),
+    ("OneHot", [np.array([[0, 1]], np.int32), np.array([3], np.int32), np.float32([-1, 1])], {"axis": 1}, 1, 11),
     ("TopK", [ties(3, 20), np.array([7])], {}, 2, 17),
     ("TopK", [ties(20, 3), np.array([7])], {"axis": 0, "largest": 0}, 2, 17),
     ("TopK", [RNG.integers(0, 9, (4, 9)), np.array([3])], {}, 2, 17),
@@ -108,8 +112,10 @@ def test_kernels_agree_with_onnx_runtime(
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = dict(zip(names, inputs, strict=True))
     wanted = session.run(None, feeds)
-    call = {"op": operator, "domain": "", "opset": opset, "node": host.encoded(node), "types": {}}
-    answers = host.by_kernel(operator, call, feeds)
+    prepared = HostNode({"op": operator, "domain": "", "opset": opset, "node": encoded(node), "types": {}})
+    kernel = REGISTRY[operator].kernel
+    assert kernel is not None
+    answers = kernel(HostCall(prepared, feeds))
     assert answers is not None
     for got, want in zip(answers, wanted, strict=True):
         assert got.dtype == want.dtype
@@ -117,4 +123,6 @@ def test_kernels_agree_with_onnx_runtime(
 
 
 def test_every_kernel_is_tested() -> None:
-    assert {case[0] for case in CASES} == set(KERNELS)
+    # Casts, loops and scans are the evaluator's, brought into a form that it computes rightly: the backend suite tests them.
+    evaluated = {"Cast", "Loop", "Scan"}
+    assert {case[0] for case in CASES} == {definition.name for definition in REGISTRY if definition.kernel} - evaluated

@@ -1,0 +1,239 @@
+"""What runs the operations of ``ai.onnx``: host kernels of our own, and the ``onnx`` package's reference evaluator.
+
+The options of an operation hold its ``NodeProto``, the opset that defines its meaning, and what NNAPI's operands do not
+state: which of them are scalars, empty, or of ONNX's boolean type. A node is prepared once; preparing and running are apart.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.errors import OpFailedError, Reason
+from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostOperation, HostTensor
+from nnbridge.model import Array
+from nnbridge_onnx.declaration import REGISTRY
+from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
+from nnbridge_onnx.read.graph import ELEMENT_TYPES, Node, dtype_of
+
+Options: TypeAlias = Mapping[str, Any]
+_CACHED_NODES = 4096
+_FIRST_QUANTISED = 19
+"""The oldest opset of QuantizeLinear and DequantizeLinear that the evaluator knows."""
+
+
+class HostNode:
+    """A node that is prepared to run: its ``NodeProto``, attributes, and the evaluator of a graph that holds it alone."""
+
+    def __init__(self, options: Options) -> None:
+        import onnx
+
+        self.domain, self.version = str(options["domain"]), int(options["opset"])
+        self.label = f"{self.domain or EXTENSION}.{options['op']}"
+        self.types: dict[str, int] = dict(options["types"])
+        self.checked = bool(options.get("checked"))
+        """True if numbers that do not fit are refused (casts that the conversion inserts)."""
+        self.proto = onnx.NodeProto.FromString(base64.b64decode(options["node"]))
+        self.definition = REGISTRY.get(f"{self.domain}.{options['op']}" if self.domain else options["op"])
+        self.attributes = {a.name: _decoded(onnx.helper.get_attribute_value(a)) for a in self.proto.attribute}
+        self._prepared: dict[Any, Any] = {}
+
+    def prepared(self, key: object, prepare: Callable[[], Any]) -> Any:
+        """What a kernel needs at each run, prepared once for each key."""
+        if key not in self._prepared:
+            self._prepared[key] = prepare()
+        return self._prepared[key]
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
+        """The outputs, by a kernel of our own where there is one for this form, else by the evaluator."""
+        with _guarded(self.label):
+            kernel = None if self.definition is None or self.domain else self.definition.kernel
+            results = None if kernel is None else kernel(HostCall(self, feeds))
+            return self.evaluate(feeds) if results is None else results
+
+    def evaluate(self, feeds: Mapping[str, Array]) -> Sequence[Any]:
+        """The outputs by the evaluator."""
+        prepared = self.prepared("evaluator", lambda: evaluator(self.proto, self.domain, self.version, self.types))
+        results: Sequence[Any] = prepared.run(None, dict(feeds))
+        return results
+
+    def body(self, outer: Sequence[str]) -> Any:
+        """The evaluator of the node's body; values from outside are further inputs."""
+        return self.prepared(("body", *outer), lambda: self._body(outer))
+
+    def _body(self, outer: Sequence[str]) -> Any:
+        import onnx
+        from onnx import helper
+        from onnx.reference import ReferenceEvaluator
+
+        body = onnx.GraphProto()
+        body.CopyFrom(self.attributes["body"])
+        body.input.extend(onnx.ValueInfoProto(name=name) for name in outer)
+        model = helper.make_model(body, opset_imports=[helper.make_opsetid("", self.version)])
+        return ReferenceEvaluator(model, new_ops=_older_operators() if self.version < _FIRST_QUANTISED else None)
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """One run of a node, as a host kernel sees it.
+
+    A kernel returns the outputs, or None for a form that it does not know; then the evaluator runs. It may raise what NumPy
+    raises: the host reports that the operands do not fit.
+    """
+
+    node: HostNode
+    feeds: Mapping[str, Array]
+    """Every value that the node or its subgraphs read, by name."""
+
+    @property
+    def version(self) -> int:
+        """The opset."""
+        return self.node.version
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs are listed."""
+        return len(self.node.proto.output)
+
+    def input(self, i: int) -> Array:
+        """An input that must be there."""
+        found = self.optional(i)
+        if found is None:
+            raise ValueError(f"input {i} is missing")
+        return found
+
+    def optional(self, i: int) -> Array | None:
+        """An input, None where it is omitted."""
+        names = self.node.proto.input
+        return self.feeds[names[i]] if i < len(names) and names[i] else None
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """An attribute: the file's value, else the declared default, else ``default``."""
+        assert self.node.definition is not None
+        return self.node.definition.value(self.node.attributes, name, default)
+
+
+def _decoded(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+@contextmanager
+def _guarded(label: str) -> Iterator[None]:
+    """The evaluator raises whatever its operators do; each of these means that the operator cannot be computed so."""
+    try:
+        yield
+    except OpFailedError:
+        raise
+    except ImportError as error:
+        raise OpFailedError(Reason("an installed package", str(error), label)) from error
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise OpFailedError(Reason("operands that fit the operator", f"{type(error).__name__}: {first}", label)) from error
+
+
+def evaluator(proto: Any, domain: str, opset: int, types: Mapping[str, int]) -> Any:
+    """The ``onnx`` package's evaluator of a graph that holds one node alone, and reads values of these types."""
+    import onnx
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    node = onnx.NodeProto()
+    node.CopyFrom(proto)
+    if node.op_type == "Scatter":
+        # The older name; the evaluator knows the newer one alone.
+        node.op_type, opset = "ScatterElements", max(opset, 11)
+    if node.op_type == "BatchNormalization":
+        # Inference is the same since opset 7; the evaluator's older ones train or do not run.
+        opset = max(opset, 14)
+    inputs = [helper.make_tensor_value_info(name, type, None) for name, type in types.items()]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = helper.make_graph([node], node.op_type, inputs, outputs)
+    opsets = [helper.make_opsetid(domain, opset)]
+    if domain:
+        opsets.append(helper.make_opsetid("", onnx.defs.onnx_opset_version()))
+    older = _older_operators() if not domain and opset < _FIRST_QUANTISED else None
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets), new_ops=older)
+
+
+@lru_cache(1)
+def _older_operators() -> list[Any]:
+    """Quantisation as it was before opset 19, which later versions only added to and the evaluator knows no more."""
+    from onnx.reference.ops import op_dequantize_linear, op_quantize_linear
+
+    found = []
+    for module, name in ((op_quantize_linear, "QuantizeLinear"), (op_dequantize_linear, "DequantizeLinear")):
+        newest = max((n for n in vars(module) if n.startswith(f"{name}_")), key=lambda n: int(n.rsplit("_", 1)[1]))
+        found.append(type(name, (getattr(module, newest),), {"op_domain": ""}))
+    return found
+
+
+# -- operations of the extension -------------------------------------------------------------------------------------------
+
+
+@lru_cache(_CACHED_NODES)
+def _node(op: str, domain: str, opset: int, node: str, types: tuple[tuple[str, int], ...], checked: bool) -> HostNode:
+    return HostNode({"op": op, "domain": domain, "opset": opset, "node": node, "types": types, "checked": checked})
+
+
+def _node_of(options: Options) -> HostNode:
+    types, checked = tuple(options["types"].items()), bool(options.get("checked"))
+    with _guarded(f"{options['domain'] or EXTENSION}.{options['op']}"):
+        return _node(options["op"], options["domain"], options["opset"], options["node"], types, checked)
+
+
+def run_node(node: Node, arrays: Mapping[str, Array], types: Mapping[str, int]) -> Sequence[Array]:
+    """Run a node on what its inputs are called; OP_FAILED if it cannot be computed."""
+    return [np.asarray(result) for result in _node_of(options_of(node, types)).run(arrays)]
+
+
+def prepare(options: Options) -> Callable[[Sequence[Array | None]], Sequence[Array]]:
+    """The function that runs one operation on its operands, captured values among them."""
+    label = f"{options['domain'] or EXTENSION}.{options['op']}"
+    if "refused" in options:
+        raise OpFailedError(Reason(HELD, options["refused"], label))
+    node, names = _node_of(options), options["inputs"]
+    dtypes = [dtype_of(options["types"][name]) if name else None for name in names]
+    empty = {int(i): np.zeros(shape, dtypes[int(i)]) for i, shape in options["empty"].items()}
+
+    def operand(i: int, data: Array | None) -> Array:
+        """An operand as ONNX has it."""
+        if i in empty:
+            return empty[i]
+        if data is None:
+            raise OpFailedError(Reason("a value", "none", options["op"], names[i]))
+        data = data.view(np.bool_) if dtypes[i] == np.bool_ and data.dtype == np.uint8 else data
+        return data.reshape(()) if i in options["scalars"] else data
+
+    def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
+        feeds = {name: operand(i, data) for i, (name, data) in enumerate(zip(names, arrays, strict=True)) if name}
+        return [_result(result, label) for result in node.run(feeds)]
+
+    return run
+
+
+def _run(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Options) -> Sequence[Array]:
+    return prepare(options)([tensor.data for tensor in inputs])
+
+
+def _result(result: Any, label: str) -> Array:
+    """A result as NNAPI has it: a scalar is a vector of one element."""
+    if isinstance(result, (list, dict)) or result is None:
+        raise OpFailedError(Reason("a tensor as a result", type(result).__name__, label))
+    array = np.asarray(result)
+    if array.dtype.kind in "OUS":
+        raise OpFailedError(Reason("a tensor of numbers as a result", str(array.dtype), label))
+    return array.reshape(1) if array.ndim == 0 else array
+
+
+def host_extension() -> HostExtension:
+    """The extension with all declared operators."""
+    types = [ExtensionOperandType(number, True, size, name, dtype) for number, (name, size, dtype) in ELEMENT_TYPES.items()]
+    types += [ExtensionOperandType(UNSUPPORTED, True, 1, "UNSUPPORTED", None), OPTIONS_TYPE]
+    operations = {definition.number: HostOperation(definition.name, _run) for definition in REGISTRY if definition.number}
+    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", _run), **operations})

@@ -1,0 +1,54 @@
+"""``nnbridge inspect`` for ONNX files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from nnbridge.converters import ConversionOptions
+from nnbridge.converters.inspection import Inspection, Mapped, TensorInfo, count_transposes, histogram
+from nnbridge.errors import ConversionError
+from nnbridge_onnx.passes.conversion import convert_with_report
+from nnbridge_onnx.passes.qdq import find_quantisation
+from nnbridge_onnx.read.graph import ELEMENT_TYPES, Graph, Tensor
+from nnbridge_onnx.read.reader import read
+
+
+def inspect(path: Path, options: ConversionOptions) -> Inspection:
+    """Look into a file. ConversionError if it cannot be read; a note states what cannot be converted."""
+    graph = read(path, options)
+    quantised = find_quantisation(graph)
+    mappings: dict[str, tuple[Mapped, ...]] = {}
+    transposes = {}
+    notes = []
+    for mapping in ("provider", "wide"):
+        try:
+            model, mappings[mapping] = convert_with_report(path, replace(options, mapping=mapping))
+            transposes[mapping] = count_transposes(model)
+        except ConversionError as error:
+            notes.append(f"not converted under the {mapping} mapping: {error}")
+    opsets = {name or "ai.onnx": version for name, version in graph.opsets.items()}
+    return Inspection(
+        str(path),
+        "onnx",
+        path.stat().st_size,
+        sum(array.nbytes for array in graph.constants.values()),
+        tuple(_info(name, graph) for name in graph.inputs),
+        tuple(_info(name, graph) for name in graph.outputs),
+        histogram([node.operator for node in graph.nodes]),
+        histogram([_type(tensor) for tensor in graph.tensors.values()]),
+        len(quantised),
+        mappings=mappings,
+        transposes=transposes,
+        metadata={"opsets": opsets},
+        notes=tuple(notes),
+    )
+
+
+def _info(name: str, graph: Graph) -> TensorInfo:
+    tensor = graph.tensors[name]
+    return TensorInfo(name, _type(tensor), tensor.shape)
+
+
+def _type(tensor: Tensor) -> str:
+    return ELEMENT_TYPES[tensor.type][0] if tensor.type in ELEMENT_TYPES else "other"

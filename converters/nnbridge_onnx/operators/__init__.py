@@ -1,0 +1,1 @@
+"""ONNX's operators, one definition each, in modules by family; :data:`nnbridge_onnx.declaration.REGISTRY` imports them."""

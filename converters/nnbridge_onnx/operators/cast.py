@@ -1,0 +1,84 @@
+"""Conversions between element types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nnbridge.converters.declaration import Option, lowers
+from nnbridge.converters.lowerer import QUANT8
+from nnbridge.errors import OpFailedError, Reason
+from nnbridge.types import OperandCode
+from nnbridge_onnx.declaration import MOVED, operator
+from nnbridge_onnx.host.evaluator import HostCall
+from nnbridge_onnx.lowerer import C, Lowerer
+from nnbridge_onnx.operators.elementwise import constant_like, filled
+from nnbridge_onnx.passes.folding import Known
+from nnbridge_onnx.read.graph import FLOAT, INT32, INT64, Node, dtype_of
+from nnbridge_onnx.rules import Provider, condition
+
+_NUMBERS = (OperandCode.TENSOR_FLOAT16, OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_INT32)
+
+CAST = operator(
+    "Cast", 24, "input -> output", "Values in another element type.", options=(Option("to", None, "the element type"),),
+    folding=MOVED,
+    provider=Provider(
+        3,
+        conditions=(
+            condition(
+                "a cast to float or int32", lambda u: u.attribute("to", 0) in (FLOAT, INT32), lambda u: u.attribute("to", 0)
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+
+def _fold_like(node: Node, known: Known) -> bool:
+    """A constant in the type of another value, of which nothing else needs to be known."""
+    array, target = known.constants.get(node.name_of(0)), known.tensor(node.outputs[0]).type
+    dtype = dtype_of(target)
+    if array is None or dtype is None or array.dtype.kind not in "fiub" or dtype.kind not in "fiub":
+        return False
+    known.fold(node.outputs[0], array.astype(dtype), target)
+    return True
+
+
+CAST_LIKE = operator(
+    "CastLike", 25, "input target_type -> output", "Values in the element type of another value.", fold=_fold_like
+)
+operator("BitCast", 17, "input -> output", "The same bits as another element type.")
+
+
+@lowers(CAST, CAST_LIKE)
+def _cast(to: Lowerer) -> None:
+    """CAST between the types that NNAPI has, bytes as numbers; booleans go by comparison and selection."""
+    (x,), images = to.aligned(0)
+    out, target = to.output(), to.operands.tensor(to.node.outputs[0]).type
+    if to.operands.tensor(to.name(0)).type == target:
+        to.operands.alias(to.node.outputs[0], to.name(0))
+        return
+    if x.type == out.type == OperandCode.TENSOR_INT32:
+        to.result(x)
+        return
+    to.require(target != INT64 or not to.is_float(x), "whole numbers for int64", OperandCode(x.type).name)
+    if out.type == OperandCode.TENSOR_BOOL8:
+        to.require(x.type in _NUMBERS, "numbers to compare with 0", OperandCode(x.type).name)
+        to.finish(C.NOT_EQUAL, x, constant_like(to, x, 0), images=images)
+        return
+    to.require(out.type in _NUMBERS, "float16, float32 or int32", OperandCode(out.type).name)
+    if x.type == OperandCode.TENSOR_BOOL8:
+        to.require_shape(x)
+        to.finish(C.SELECT, x, *(filled(to, out, x.dims, number) for number in (1, 0)), images=images)
+        return
+    to.require(x.type in (*_NUMBERS, *QUANT8), "numbers", OperandCode(x.type).name)
+    to.finish(C.CAST, x, images=images)
+
+
+@CAST.host_kernel
+def _compute(call: HostCall) -> Sequence[Any] | None:
+    """The evaluator's; casts that the conversion inserts refuse numbers that do not fit."""
+    for name, array in call.feeds.items() if call.node.checked else ():
+        bad = array[(array < -(2**31)) | (array >= 2**31)]
+        if bad.size:
+            raise OpFailedError(Reason("values that fit into 32 bits", str(bad[0]), call.node.label, name))
+    return None

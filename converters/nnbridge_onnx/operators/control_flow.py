@@ -1,0 +1,301 @@
+"""If and Loop as NNAPI's IF and WHILE, whose bodies are models of their own; Loop and Scan on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.draft import Value
+from nnbridge.errors import ConversionError
+from nnbridge.model import Array, Model
+from nnbridge.types import OperandCode
+from nnbridge_onnx.declaration import operator
+from nnbridge_onnx.host.evaluator import HostCall, HostNode, evaluator
+from nnbridge_onnx.lowerer import C, Lowerer
+from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of
+
+_COUNT, _GOING, _MORE, _TRUE, _ONE = (f"nnbridge {what}" for what in ("count", "going", "more", "true", "one"))
+_FIRST_PLAIN_SCAN = 9
+"""The oldest opset whose Scan has no batches."""
+IF = operator("If", 80, "cond -> outputs+", "One of two branches.")
+LOOP = operator("Loop", 94, "M? cond? v_initial* -> v_final_and_scan_outputs+", "A body that is run again and again.")
+SCAN = operator(
+    "Scan",
+    154,
+    "initial_state_and_scan_inputs+ -> final_state_and_scan_outputs+",
+    "A body that is run for each row of its inputs.",
+)
+
+
+@dataclass
+class _Body:
+    """A model that control flow refers to, as an ONNX graph being made. INT64 values come and go as INT32."""
+
+    to: Lowerer
+    inputs: list[Any] = field(default_factory=list)
+    nodes: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        import onnx
+
+        self._onnx = onnx
+
+    def take(self, name: str, tensor: Tensor) -> None:
+        """An input under the name that the graph's nodes read."""
+        helper = self._onnx.helper
+        shape = None if tensor.shape is None else [None if d < 0 else d for d in tensor.shape]
+        self.to.require(tensor.type != 0, "a tensor", tensor.instead, name)
+        if tensor.type != INT64:
+            self.inputs.append(helper.make_tensor_value_info(name, tensor.type, shape))
+            return
+        self.inputs.append(helper.make_tensor_value_info(f"{name} int32", INT32, shape))
+        self.add("Cast", [f"{name} int32"], name, to=INT64)
+
+    def leave(self, name: str, type: int) -> None:
+        """An output."""
+        made = f"{name} out {len(self.outputs)}"
+        if type == INT64:
+            self.add("Cast", [name], made, to=INT32)
+        elif type == BOOL:
+            # NNAPI's RESHAPE does not copy booleans.
+            self.add("And", [name, self.constant(_TRUE, True)], made)
+        else:
+            self.add("Identity", [name], made)
+        self.outputs.append(self._onnx.helper.make_tensor_value_info(made, INT32 if type == INT64 else type, None))
+
+    def add(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
+        """A node."""
+        self.nodes.append(self._onnx.helper.make_node(kind, list(inputs), [output], **attributes))
+
+    def graph(self, graph: Any) -> None:
+        """All nodes and constants of a subgraph."""
+        self.nodes.extend(graph.node)
+        self.constants.extend(graph.initializer)
+
+    def constant(self, name: str, value: Any) -> str:
+        """A constant; those that the file has, and others once."""
+        if all(tensor.name != name for tensor in self.constants):
+            array = np.asarray(value, np.int32) if type(value) is int else np.asarray(value)
+            self.constants.append(self._onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def model(self, label: str, number: int) -> Value:
+        """The finished model, as an operand; the bodies of a node are numbered from 1."""
+        helper, onnx = self._onnx.helper, self._onnx
+        graph = helper.make_graph(self.nodes, label, self.inputs, self.outputs, self.constants)
+        bare = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.to.node.version)])
+        made = onnx.shape_inference.infer_shapes(bare)
+        for value in made.graph.output:
+            if not value.type.tensor_type.HasField("shape"):
+                self.to.refuse("a body whose results have known ranks", value.name)
+        try:
+            return Value(OperandCode.MODEL, model=self.to.body(made, number))
+        except ConversionError as error:
+            self.to.refuse("a body that can be converted", str(error))
+
+
+def _outer(to: Lowerer) -> list[str]:
+    """What the bodies read from outside and is computed there."""
+    return [name for name in to.node.captured if name not in to.operands.constants]
+
+
+def _capture(to: Lowerer, body: _Body) -> None:
+    """What the bodies read from outside."""
+    for name in to.node.captured:
+        if name in to.operands.constants:
+            body.constant(name, to.operands.constants[name])
+        else:
+            body.take(name, to.operands.tensor(name))
+
+
+def _subgraph(to: Lowerer, name: str) -> Any:
+    found = next((a.g for a in to.node.proto.attribute if a.name == name), None)
+    to.require(found is not None, f"a {name}", "none")
+    return found
+
+
+def _dims(model: Model | None, place: int) -> Dims:
+    assert model is not None
+    return tuple(model.main.operands[model.main.outputs[place]].dims)
+
+
+@IF.lowering()
+def _if(to: Lowerer) -> None:
+    """IF; both branches take what either of them reads."""
+    condition, operands = to.input(0), [to.named(name) for name in _outer(to)]
+    to.require(condition.type == OperandCode.TENSOR_BOOL8 and condition.dims == (1,), "one boolean", list(condition.dims))
+    models: list[Value] = []
+    for name in ("then_branch", "else_branch"):
+        branch, body = _subgraph(to, name), _Body(to)
+        _capture(to, body)
+        body.graph(branch)
+        for value, output in zip(branch.output, to.node.outputs, strict=True):
+            body.leave(value.name, to.operands.tensor(output).type)
+        models.append(body.model(name, len(models) + 1))
+    outputs = [to.output(i) for i in range(len(to.node.outputs))]
+    for i, value in enumerate(outputs):
+        first, second = (_dims(model.model, i) for model in models)
+        to.require(len(first) == len(second), "branches whose results have one rank", [first, second], value.name)
+        value.dims = tuple(a if a == b else 0 for a, b in zip(first, second, strict=True))
+    to.emit_all(C.IF, [condition, *models, *operands], outputs)
+    for i, value in enumerate(outputs):
+        to.result(value, i)
+
+
+@LOOP.lowering()
+def _loop(to: Lowerer) -> None:
+    """WHILE over a number, the condition and the states; results of single iterations are not kept."""
+    body, states = _subgraph(to, "body"), list(to.node.inputs[2:])
+    to.require(len(to.node.outputs) == len(states), "states alone", f"{len(to.node.outputs) - len(states)} stacked results")
+    tensors = [to.operands.tensor(name) for name in states]
+    names = [value.name for value in body.input]
+    parts = []
+    for part in (_Body(to), _Body(to)):
+        part.take(_COUNT, Tensor(INT32, ()))
+        part.take(_GOING, Tensor(BOOL, ()))
+        for name, tensor in zip(names[2:], tensors, strict=True):
+            part.take(name, tensor)
+        _capture(to, part)
+        parts.append(part)
+    _condition(to, parts[0])
+    _iteration(parts[1], body, names, tensors)
+    outer = [to.named(name) for name in _outer(to)]
+    first = [to.vector([0]), _going(to), *(to.named(name) for name in states)]
+    models = [part.model(what, i) for i, (part, what) in enumerate(zip(parts, ("condition", "body"), strict=True), 1)]
+    outputs = [first[0].like(), first[1].like(), *(to.output(i) for i in range(len(states)))]
+    for i, value in enumerate(outputs):
+        value.dims = _dims(models[1].model, i)
+    to.emit_all(C.WHILE, [*models, *first, *outer], outputs)
+    for i, value in enumerate(outputs[2:]):
+        to.result(value, i)
+
+
+def _condition(to: Lowerer, part: _Body) -> None:
+    """Whether there is another iteration."""
+    trips = to.constant(0) if to.has(0) else None
+    if trips is None:
+        part.leave(_GOING, BOOL)
+        return
+    limit = part.constant(f"{_MORE} than", to.whole(trips)[0])
+    part.add("Less", [_COUNT, limit], f"{_MORE} left")
+    part.add("And", [f"{_MORE} left", _GOING], _MORE)
+    part.leave(_MORE, BOOL)
+
+
+def _iteration(part: _Body, body: Any, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
+    """One iteration, and the number of the next one."""
+    part.add("Cast", [_COUNT], names[0], to=INT64)
+    part.add("And", [_GOING, part.constant(_TRUE, True)], names[1])
+    part.graph(body)
+    part.add("Add", [_COUNT, part.constant(_ONE, 1)], f"{_COUNT} behind")
+    part.leave(f"{_COUNT} behind", INT32)
+    part.leave(body.output[0].name, BOOL)
+    for value, tensor in zip(body.output[1:], tensors, strict=True):
+        part.leave(value.name, tensor.type)
+
+
+def _going(to: Lowerer) -> Value:
+    """The condition before the first iteration."""
+    if to.has(1):
+        return to.input(1)
+    return Value(OperandCode.TENSOR_BOOL8, (1,), data=np.ones(1, np.uint8))
+
+
+# -- the host's --------------------------------------------------------------------------------------------------------------
+
+
+@LOOP.host_kernel
+def _run_loop(call: HostCall) -> Sequence[Any]:
+    """Iteration by iteration; the evaluator's own makes columns of stacked scalars."""
+    body, names = call.option("body"), call.node.proto.input
+    own = [value.name for value in body.input]
+    count, condition = call.optional(0), call.optional(1)
+    outer = {name: array for name, array in call.feeds.items() if name not in own}
+    evaluate = call.node.body(list(outer))
+    states: list[Any] = [call.feeds[name] for name in names[2:]]
+    going = condition is None or bool(np.ravel(condition)[0])
+    stacked: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(states))]
+    iteration, last = 0, None if count is None else int(np.ravel(count)[0])
+    while going and (last is None or iteration < last):
+        known = dict(zip(own, [np.array(iteration, np.int64), np.array(going), *states], strict=True))
+        results = evaluate.run(None, {**outer, **known})
+        going, states = bool(np.ravel(results[0])[0]), results[1 : 1 + len(states)]
+        for group, value in zip(stacked, results[1 + len(states) :], strict=True):
+            group.append(value)
+        iteration += 1
+    kinds = [value.type.tensor_type for value in body.output[1 + len(states) :]]
+    return [*states, *(np.stack(group) if group else _nothing(kind) for group, kind in zip(stacked, kinds, strict=True))]
+
+
+def _nothing(kind: Any) -> Array:
+    """What a loop without iterations stacks."""
+    return np.zeros((0, *(max(int(d.dim_value), 0) for d in kind.shape.dim)), dtype_of(int(kind.elem_type)))
+
+
+@SCAN.host_kernel
+def _run_scan(call: HostCall) -> Sequence[Any]:
+    """The evaluator scans along axis 0 and forwards alone: inputs are brought into that order, and results back from it."""
+    if call.version < _FIRST_PLAIN_SCAN:
+        return _scan_batches(call)
+    node, count = call.node, call.option("num_scan_inputs")
+    states = len(node.proto.input) - count
+    ordered = dict(call.feeds)
+    for name, axis, backwards in zip(node.proto.input[states:], *_orders(call, "input", count), strict=True):
+        moved = np.moveaxis(call.feeds[name], axis, 0)
+        ordered[name] = np.ascontiguousarray(moved[::-1] if backwards else moved)
+    results = list(node.prepared("scan", lambda: _plain_scan(node)).run(None, ordered))
+    orders = zip(*_orders(call, "output", len(results) - states), strict=True)
+    for i, (axis, backwards) in enumerate(orders, states):
+        stacked = results[i][::-1] if backwards else results[i]
+        results[i] = np.moveaxis(stacked, 0, axis)
+    return results
+
+
+def _plain_scan(node: HostNode) -> Any:
+    """The evaluator of a Scan along axis 0, forwards."""
+    import onnx
+
+    plain = onnx.NodeProto()
+    plain.CopyFrom(node.proto)
+    for a in [a for a in plain.attribute if a.name.startswith("scan_")]:
+        plain.attribute.remove(a)
+    return evaluator(plain, node.domain, node.version, node.types)
+
+
+def _scan_batches(call: HostCall) -> Sequence[Any]:
+    """Scan of opset 8: axis 0 of every input and output is that of batches, each of which has a length of its own."""
+    node, body, feeds = call.node.proto, call.option("body"), call.feeds
+    names, count = list(node.input[1:]), call.option("num_scan_inputs")
+    first = len(names) - count
+    backwards = call.option("directions") or [0] * count
+    outer = {name: array for name, array in feeds.items() if name not in names and name != node.input[0]}
+    evaluate = call.node.body(list(outer))
+    scanned = [feeds[name] for name in names[first:]]
+    batches, longest = scanned[0].shape[:2]
+    lengths = feeds[node.input[0]] if node.input[0] else np.full(batches, longest)
+    kinds, made = [value.type.tensor_type for value in body.output[first:]], []
+    for batch in range(batches):
+        states = [feeds[name][batch] for name in names[:first]]
+        rows: list[Sequence[Any]] = []
+        for step in range(int(lengths[batch])):
+            indexes = [int(lengths[batch]) - 1 - step if back else step for back in backwards]
+            elements = [array[batch, index] for array, index in zip(scanned, indexes, strict=True)]
+            known = dict(zip((value.name for value in body.input), [*states, *elements], strict=True))
+            results = evaluate.run(None, {**outer, **known})
+            states, rows = results[:first], [*rows, results[first:]]
+        # What lies behind a batch's own length is zero.
+        stacked = [np.stack(group) for group in zip(*rows, strict=True)] or [_nothing(kind) for kind in kinds]
+        padded = [np.pad(a, [(0, longest - len(a))] + [(0, 0)] * (a.ndim - 1)) for a in stacked]
+        made.append([*states, *padded])
+    return [np.stack(group) for group in zip(*made, strict=True)]
+
+
+def _orders(call: HostCall, side: str, count: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Axis and direction of each scanned input or output."""
+    axes, directions = (call.option(f"scan_{side}_{what}") or [0] * count for what in ("axes", "directions"))
+    return list(axes), list(directions)

@@ -1,0 +1,162 @@
+"""Resizing of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option, lowers
+from nnbridge.model import Array
+from nnbridge_onnx.declaration import Quantised, operator
+from nnbridge_onnx.lowerer import C, Lowerer
+from nnbridge_onnx.operators.gather import gather_along
+from nnbridge_onnx.rules import FLOAT_OR_UINT8, Provider, Unit, condition, one_of, ranks, uint8_parameters
+
+
+def _image_sizes(unit: Unit) -> bool:
+    """Resize changes height and width alone, and makes images smaller by whole factors only."""
+    shape = unit.shape()
+    if unit.has(2) and (scales := unit.constant(2)) is not None and scales.size == 4:
+        found = [float(s) for s in np.ravel(scales)]
+        first = found[1] == 1
+        spatial = list(zip(shape[2:] if first else shape[1:3], found[2:] if first else found[1:3], strict=True))
+        return found[0] == 1 and (first or found[3] == 1) and all(s >= 1 or (n * s).is_integer() for n, s in spatial)
+    sizes = unit.constant(3)
+    return sizes is not None and sizes.size == 4 and int(sizes[0]) == shape[0] and shape[1] in (int(sizes[1]), int(sizes[3]))
+
+
+def _resize_positions(unit: Unit) -> bool:
+    rule = unit.attribute("coordinate_transformation_mode", "half_pixel")
+    if unit.attribute("mode", "nearest") == "linear":
+        return rule == "asymmetric" or (rule in ("half_pixel", "align_corners") and unit.level >= 4)
+    return rule == "asymmetric" and unit.attribute("nearest_mode", "round_prefer_floor") == "floor"
+
+
+RESIZE = operator(
+    "Resize", 148, "X roi? scales!? sizes!? -> Y", "Images of another size.", quantised=Quantised(),
+    options=(
+        Option("antialias", 0, "1 to smooth where images get smaller"),
+        Option("axes", None, "the axes that scales and sizes are for"),
+        Option("coordinate_transformation_mode", "half_pixel", "where a pixel of the output lies in the input"),
+        Option("keep_aspect_ratio_policy", "stretch", "how sizes are meant"),
+        Option("mode", "nearest", "how pixels are interpolated"),
+        Option("nearest_mode", "round_prefer_floor", "how positions are rounded"),
+    ),
+    provider=Provider(
+        2,
+        FLOAT_OR_UINT8,
+        (
+            condition("feature level 3 for float images", lambda u: u.type() == "UINT8", lambda u: u.level, below=3),
+            uint8_parameters(),
+            ranks(4, 4),
+            one_of("mode", "nearest", "linear"),
+            one_of("exclude_outside", 0),
+            condition(
+                "linear at half_pixel or align_corners (feature level 4) or asymmetric, nearest at asymmetric rounded down",
+                _resize_positions,
+                lambda u: u.attribute("coordinate_transformation_mode", "half_pixel"),
+            ),
+            one_of("antialias", 0),
+            condition("no axes", lambda u: not u.attribute("axes", []), lambda u: u.attribute("axes", [])),
+            one_of("keep_aspect_ratio_policy", "stretch"),
+            condition("constant scales or sizes", lambda u: u.constant(2) is not None or u.constant(3) is not None),
+            condition("new heights and widths, smaller ones by whole factors", _image_sizes, lambda u: "others"),
+        ),
+        opset=11,
+        grouped=True,
+        follows=True,
+    ),
+)  # fmt: skip
+UPSAMPLE = operator(
+    "Upsample", 201, "X scales!? -> Y", "Resize before opset 10: asymmetric positions, rounded down.",
+    options=(Option("mode", "nearest", "how pixels are interpolated"), Option("scales", None, "the scales, before opset 9")),
+)  # fmt: skip
+
+
+def _positions(to: Lowerer) -> tuple[str, str]:
+    """The rules for positions in the input and for rounding them."""
+    if to.node.version < 11:
+        return "asymmetric", "floor"
+    return to.option("coordinate_transformation_mode"), to.option("nearest_mode")
+
+
+def _stated_scales(to: Lowerer) -> list[float]:
+    """The scales that the node states, none where it states sizes."""
+    found = to.option("scales") if to.node.version < 9 else None
+    if found is None:
+        found = to.optional(1 if to.node.type == "Upsample" or to.node.version < 11 else 2)
+    return [] if found is None else [float(s) for s in np.ravel(found)]
+
+
+@lowers(RESIZE, UPSAMPLE)
+def _resize(to: Lowerer) -> None:
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR where ONNX's rule for positions is one of NNAPI's."""
+    shape, out = to.shape(), to.out_shape()
+    to.require(len(shape) == 4 and shape[:2] == out[:2], "images whose height and width change", [list(shape), list(out)])
+    (rule, nearest), mode = _positions(to), to.option("mode")
+    to.require(not to.option("antialias") and not to.option("axes"), "no antialias, all axes", "others")
+    # NNAPI knows only sizes: scales must say the same.
+    for extent, target, scale in zip(shape, out, _stated_scales(to), strict=False):
+        to.require(math.isclose(extent * scale, target, rel_tol=1e-6), "scales that give whole sizes", scale)
+    x = to.image()
+    to.require_float(x)
+    size = [to.scalar(out[3]), to.scalar(out[2])]
+    if mode == "linear":
+        rules = {"asymmetric": (False, False), "align_corners": (True, False), "half_pixel": (False, True)}
+        if rule == "pytorch_half_pixel" and min(out[2:]) > 1:
+            rule = "half_pixel"
+        to.require(rule in rules, ", ".join(rules), rule)
+        aligned, half = rules[rule]
+        flags = [to.flag(aligned), to.flag(half)] if aligned or half else []
+        to.finish(C.RESIZE_BILINEAR, x, *size, *to.layout(needed=bool(flags)), *flags, images=True)
+        return
+    to.require(mode == "nearest", "mode linear or nearest", mode)
+    same = rule == "asymmetric" and nearest == "floor"
+    if rule in ("half_pixel", "pytorch_half_pixel") and all(w % s == 0 for s, w in zip(shape[2:], out[2:], strict=True)):
+        # For whole factors these rules find the same pixels.
+        same = nearest in ("round_prefer_floor", "round_prefer_ceil")
+    to.require(same, "asymmetric positions rounded down, or whole factors", f"{rule}, {nearest}")
+    to.finish(C.RESIZE_NEAREST_NEIGHBOR, x, *size, *to.layout(), images=True)
+
+
+_SOURCES: Mapping[str, Callable[[Array, float, int, int], Array]] = {
+    "half_pixel": lambda i, s, n, m: (i + 0.5) / s - 0.5,
+    "half_pixel_symmetric": lambda i, s, n, m: n / 2 * (1 - m / (s * n)) + (i + 0.5) / s - 0.5,
+    "pytorch_half_pixel": lambda i, s, n, m: (i + 0.5) / s - 0.5 if m > 1 else i * 0.0,
+    "align_corners": lambda i, s, n, m: i * (n - 1) / (m - 1) if m > 1 else i * 0.0,
+    "asymmetric": lambda i, s, n, m: i / s,
+    "tf_half_pixel_for_nn": lambda i, s, n, m: (i + 0.5) / s,
+}
+"""Rule → where an output's index i lies in the input, for a scale s from n to m elements."""
+
+_ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+@lowers(RESIZE, UPSAMPLE)
+def _nearest(to: Lowerer) -> None:
+    """GATHER of nearest neighbours by any of ONNX's rules."""
+    shape, out_shape = to.shape(), to.out_shape()
+    rule, rounding = _positions(to)
+    to.require(to.option("mode") == "nearest", "mode nearest", to.option("mode"))
+    to.require(rule in _SOURCES and rounding in _ROUNDINGS, "positions inside the input", [rule, rounding])
+    to.require(to.option("keep_aspect_ratio_policy", "stretch") == "stretch", "no ratio to keep", "another policy")
+    scales = [out / size if size else 1.0 for size, out in zip(shape, out_shape, strict=True)]
+    stated, axes = _stated_scales(to), [a % len(shape) for a in to.option("axes", range(len(shape)))]
+    to.require(not stated or len(stated) == len(axes), "a scale for each axis", stated)
+    for axis, number in zip(axes, stated, strict=False):
+        to.require(number > 0 and math.isfinite(number), "scales above 0", number)
+        scales[axis] = number
+    chosen = {}
+    for axis, (size, out, scale) in enumerate(zip(shape, out_shape, scales, strict=True)):
+        if size != out or not math.isclose(scale, 1):
+            to.draft.spend(out)
+            found = _ROUNDINGS[rounding](_SOURCES[rule](np.arange(out, dtype=np.float64), scale, size, out))
+            chosen[axis] = np.clip(found, 0, size - 1).astype(int).tolist()
+    gather_along(to, chosen)

@@ -1,0 +1,198 @@
+"""Parts of tensors, tensors side by side, and padding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnbridge.converters.declaration import Option
+from nnbridge_onnx.declaration import MOVED, Quantised, operator
+from nnbridge_onnx.lowerer import C, Lowerer
+from nnbridge_onnx.operands import LAST
+from nnbridge_onnx.operators.gather import gather_along
+from nnbridge_onnx.operators.reshape import MAX_RANK
+from nnbridge_onnx.rules import (
+    FLOAT_OR_UINT8,
+    RANK_4,
+    Provider,
+    Unit,
+    condition,
+    constant_input,
+    one_of,
+    ranks,
+    uint8_parameters,
+)  # fmt: skip
+
+CONCAT = operator(
+    "Concat", 33, "inputs+ -> concat_result", "Tensors side by side along an axis.", folding=MOVED,
+    options=(Option("axis", 1, "the axis to join along"),), quantised=Quantised(0, moves=True),
+    provider=Provider(types=FLOAT_OR_UINT8, conditions=(uint8_parameters(all_inputs=True), RANK_4), grouped=True, follows=True),
+)  # fmt: skip
+
+
+@CONCAT.lowering()
+def _concat(to: Lowerer) -> None:
+    """CONCATENATION of what has elements."""
+    positions = [i for i, name in enumerate(to.node.inputs) if 0 not in (to.operands.shape(name) or (1,))]
+    inputs, images = to.aligned(*positions)
+    axis = to.axis(to.option("axis"), to.rank(positions[0]))
+    to.finish(C.CONCATENATION, *inputs, to.scalar(LAST[inputs[0].rank].index(axis) if images else axis), images=images)
+
+
+def _even_split(unit: Unit) -> bool:
+    shape, outputs = unit.shape(), len(unit.node.outputs)
+    size, sizes = shape[int(unit.attribute("axis", 0))], unit.constant(1)
+    return size % outputs == 0 if sizes is None else len({int(s) for s in np.ravel(sizes)}) == 1 and int(sizes.sum()) == size
+
+
+SPLIT = operator(
+    "Split", 179, "input split!? -> outputs+", "Parts of a tensor along an axis.", folding=MOVED,
+    options=(Option("axis", 0, "the axis to split"), Option("split", None, "sizes of the parts, before opset 13")),
+    provider=Provider(
+        3,
+        conditions=(constant_input(1, "list of sizes"), condition("parts of one size", _even_split, lambda u: list(u.shape()))),
+        opset=13,
+    ),
+)  # fmt: skip
+
+
+@SPLIT.lowering()
+def _split(to: Lowerer) -> None:
+    """SPLIT into equal parts, else one SLICE for each."""
+    shape = to.shape()
+    axis = to.axis(to.option("axis"), len(shape))
+    count = len(to.node.outputs)
+    if "split" in to.node.attributes:
+        sizes = to.option("split", [])
+    else:
+        given = to.optional(1)
+        each = -(-shape[axis] // count)
+        sizes = [min(each, shape[axis] - i * each) for i in range(count)] if given is None else to.whole(given)
+    to.require(len(sizes) == count and sum(sizes) == shape[axis] and min(sizes) > 0, f"sizes that sum to {shape[axis]}", sizes)
+    x = to.input()
+    begin = 0
+    for position, size in enumerate(sizes):
+        starts, extents = [0] * len(shape), list(shape)
+        starts[axis], extents[axis] = begin, size
+        to.finish(C.SLICE, x, to.vector(starts), to.vector(extents), position=position)
+        begin += size
+
+
+SLICE = operator(
+    "Slice", 173, "data starts!? ends!? axes!? steps!? -> output", "Elements from starts to ends along axes.", folding=MOVED,
+    quantised=Quantised(moves=True), keeps_quantisation=True,
+    options=tuple(Option(name, None, f"the {name}, before opset 10") for name in ("starts", "ends", "axes")),
+    provider=Provider(
+        2,
+        conditions=(
+            ranks(0, MAX_RANK),
+            *(constant_input(i, f"list of {what}") for i, what in enumerate(("starts", "ends", "axes", "steps"), 1)),
+        ),
+        opset=10,
+    ),
+)  # fmt: skip
+
+
+@SLICE.lowering()
+def _slice(to: Lowerer) -> None:
+    """SLICE, or STRIDED_SLICE for steps."""
+    shape = to.shape()
+    rank = len(shape)
+    if to.node.version < 10:
+        starts, ends = to.option("starts", []), to.option("ends", [])
+        axes, steps = to.option("axes", range(len(starts))), [1] * len(starts)
+    else:
+        starts, ends = ([int(v) for v in np.ravel(to.constant(i))] for i in (1, 2))
+        given, stepped = to.optional(3), to.optional(4)
+        axes = list(range(len(starts))) if given is None else [int(v) for v in np.ravel(given)]
+        steps = [1] * len(starts) if stepped is None else [int(v) for v in np.ravel(stepped)]
+    begin, end, step = [0] * rank, list(shape), [1] * rank
+    for axis, start, stop, by in zip(axes, starts, ends, steps, strict=True):
+        to.require(-rank <= axis < rank and by != 0, "axes and steps of the input", [axis, by])
+        begin[axis], end[axis], step[axis] = slice(start, stop, by).indices(shape[axis])
+    sizes = [len(range(b, e, s)) for b, e, s in zip(begin, end, step, strict=True)]
+    to.require(min(sizes, default=1) > 0 and rank > 0, "a slice with elements", sizes)
+    x = to.input()
+    if all(s == 1 for s in step):
+        to.finish(C.SLICE, x, to.vector(begin), to.vector(sizes))
+        return
+    to.require(rank <= MAX_RANK, f"rank {MAX_RANK} at most", rank)
+    # An end before the first element cannot be given as a number; the mask says "to the end".
+    open_ends = sum(1 << i for i, (e, s) in enumerate(zip(end, step, strict=True)) if s < 0 and e < 0)
+    ends_given = [e if e >= 0 else 0 for e in end]
+    masks = [to.scalar(0), to.scalar(open_ends), to.scalar(0)]
+    to.finish(C.STRIDED_SLICE, x, to.vector(begin), to.vector(ends_given), to.vector(step), *masks)
+
+
+PAD = operator(
+    "Pad", 122, "data pads!? constant_value? axes!? -> output", "Padding before and behind axes.",
+    options=(
+        Option("mode", "constant", "what the padding holds"),
+        Option("pads", None, "the paddings, before opset 11"),
+        Option("value", 0.0, "the fill, before opset 11"),
+    ),
+    provider=Provider(
+        3,
+        conditions=(
+            RANK_4,
+            condition("an input with elements", lambda u: 0 not in u.shape(), lambda u: list(u.shape())),
+            one_of("mode", "constant"),
+            condition("constant paddings of at least 0", lambda u: (p := u.constant(1)) is not None and p.size and p.min() >= 0),
+            constant_input(2, "fill"),
+        ),
+        opset=11,
+    ),
+)  # fmt: skip
+
+
+def _pads(to: Lowerer, rank: int) -> list[tuple[int, int]]:
+    """The paddings before and behind each axis."""
+    pads = to.option("pads", []) if to.node.version < 11 else to.whole(to.constant(1))
+    chosen = to.optional(3) if to.node.version >= 18 else None
+    axes = list(range(rank)) if chosen is None else [int(a) % rank for a in np.ravel(chosen)]
+    to.require(len(pads) == 2 * len(axes) and min(pads, default=0) >= 0, "two paddings of at least 0 for each axis", pads)
+    pairs = [(0, 0)] * rank
+    for i, axis in enumerate(axes):
+        pairs[axis] = (pads[i], pads[i + len(axes)])
+    return pairs
+
+
+@PAD.lowering()
+def _pad(to: Lowerer) -> None:
+    """PAD_V2 with a constant, MIRROR_PAD for reflection."""
+    rank = len(to.shape())
+    pairs = _pads(to, rank)
+    images = to.is_image
+    x = to.image_if(images)
+    ordered = [pairs[i] for i in LAST[rank]] if images else pairs
+    numbers = to.draft.ints([n for pair in ordered for n in pair], (rank, 2))
+    mode = to.option("mode")
+    if mode == "reflect":
+        to.finish(C.MIRROR_PAD, x, numbers, to.scalar(0), images=images)
+        return
+    to.require(mode == "constant" and to.is_float(x) and rank <= MAX_RANK, "a constant mode of floating values", mode)
+    given = None if to.node.version < 11 else to.optional(2)
+    fill = float(to.option("value")) if given is None else float(given.item())
+    to.finish(C.PAD_V2, x, numbers, to.float_scalar(fill, x), images=images)
+
+
+@PAD.lowering()
+def _pad_by_gathering(to: Lowerer) -> None:
+    """GATHER for paddings with edges, reflections and repetitions."""
+    shape, mode = to.shape(), to.option("mode")
+    to.require(mode in ("edge", "wrap", "reflect"), "mode edge, wrap or reflect", mode)
+    chosen = {}
+    for axis, (size, pair) in enumerate(zip(shape, _pads(to, len(shape)), strict=True)):
+        to.draft.spend(size + sum(pair))
+        if any(pair):
+            chosen[axis] = np.pad(np.arange(size), pair, mode).tolist()
+    gather_along(to, chosen)
+
+
+operator(
+    "ReverseSequence",
+    149,
+    "input sequence_lens -> Y",
+    "Sequences of a batch backwards, each up to its own length.",
+    folding=MOVED,
+)
+operator("CenterCropPad", 29, "input_data shape! -> output_data", "Cropped or padded at both ends to a shape.")

@@ -1,0 +1,148 @@
+"""Windows that slide over lines and planes: how NNAPI lists them, and how the host's kernels see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnbridge.converters.draft import Value
+from nnbridge.model import Array
+from nnbridge_onnx.host.evaluator import HostCall
+from nnbridge_onnx.lowerer import C, Lowerer
+from nnbridge_onnx.operands import LAST
+from nnbridge_onnx.read.graph import Dims
+
+# -- in NNAPI's operations ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """Padding as NNAPI lists it (left, right, top, bottom), strides and dilations (width, height)."""
+
+    pads: list[int]
+    strides: list[int]
+    dilations: list[int]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """An image of rank 4, which a line of rank 3 becomes with a height of 1."""
+
+    x: Value
+    shape: Dims
+    """Batch, channels, height, width."""
+    line: bool
+
+    def pair(self, values: Sequence[int], one: int = 1) -> list[int]:
+        """Numbers for height and width."""
+        return [one, *values] if self.line else list(values)
+
+    def output(self, to: Lowerer) -> Value:
+        """What the operation on the plane makes."""
+        declared = to.output(images=True)
+        return declared.like() if self.line else declared
+
+    def finish(self, to: Lowerer, made: Value) -> None:
+        """The node's output: the plane, or the line that it was."""
+        if self.line:
+            dims = (made.dims[0], made.dims[2], made.dims[3]) if to.channels_last else (*made.dims[:2], made.dims[3])
+            made = to.emit(C.RESHAPE, made, to.vector(dims), out=to.output(images=True))
+        to.result(made, images=True)
+
+
+def plane(to: Lowerer) -> Plane:
+    """The first input as an image of rank 4."""
+    shape, x = to.shape(), to.image()
+    to.require(len(shape) in LAST and 0 not in shape, "an image of rank 3 or 4 with elements", list(shape))
+    if len(shape) == 4:
+        return Plane(x, shape, False)
+    batch, channels, length = shape
+    dims = (batch, 1, length, channels) if to.channels_last else (batch, channels, 1, length)
+    return Plane(to.emit(C.RESHAPE, x, to.vector(dims)), (batch, channels, 1, length), True)
+
+
+def window(to: Lowerer, image: Plane, kernel: Sequence[int]) -> Window:
+    """The sliding window over an image."""
+    to.require(len(kernel) == 2, "one or two spatial axes", len(kernel))
+    sizes, one = image.shape[2:], [1] * (1 if image.line else 2)
+    strides, dilations = (image.pair(to.option(name, one)) for name in ("strides", "dilations"))
+    to.require(len(strides) == len(dilations) == 2, "strides and dilations for each axis", [strides, dilations])
+    to.require(min(*strides, *dilations) > 0, "strides and dilations above 0", [strides, dilations])
+    auto = to.option("auto_pad")
+    if auto in ("NOTSET", "VALID"):
+        given = to.option("pads", [0] * 2 * len(one)) if auto == "NOTSET" else [0] * 2 * len(one)
+        top, left, bottom, right = [*image.pair(given[: len(one)], 0), *image.pair(given[len(one) :], 0)]
+    else:
+        pads = []
+        for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
+            total = max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size)
+            small, large = total // 2, total - total // 2
+            pads.append((large, small) if auto == "SAME_LOWER" else (small, large))
+        (top, bottom), (left, right) = pads
+    to.require(min(top, left, bottom, right) >= 0, "paddings of at least 0", [top, left, bottom, right])
+    return Window([left, right, top, bottom], strides[::-1], dilations[::-1])
+
+
+def padding(to: Lowerer, x: Value, pads: Sequence[int]) -> Value:
+    """A PAD of a plane; ``pads`` are left, right, top and bottom."""
+    left, right, top, bottom = pads
+    spatial = [top, bottom, left, right]
+    numbers = [0, 0, *spatial, 0, 0] if to.channels_last else [0, 0, 0, 0, *spatial]
+    return to.emit(C.PAD, x, to.draft.ints(numbers, (4, 2)))
+
+
+# -- in kernels of the host --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Where the windows of a convolution or pooling lie, for each spatial axis."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    """Padding, as the node says."""
+    extra: tuple[int, ...]
+    """What windows that are rounded up reach beyond that."""
+
+    def of(self, data: Array, fill: float) -> Array:
+        """The windows of [batch, channels, ...]: [batch, channels, places ..., kernel ...]."""
+        pairs = [(0, 0), (0, 0), *((b, e + x) for b, e, x in zip(self.begin, self.end, self.extra, strict=True))]
+        padded = np.pad(data, pairs, constant_values=fill)
+        reach = tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+        axes = tuple(range(2, data.ndim))
+        seen = np.lib.stride_tricks.sliding_window_view(padded, reach, axes)
+        places = tuple(slice(None, None, s) for s in self.strides)
+        inside = tuple(slice(None, None, d) for d in self.dilations)
+        at = (slice(None), slice(None), *places, *inside)
+        return seen[at]
+
+
+def windows(call: HostCall, shape: Sequence[int], size: Sequence[int]) -> Windows | None:
+    """The windows of ``size`` that a node's attributes describe; None if there is none of them."""
+    rank = len(shape)
+    strides, dilations = (tuple(call.option(name) or (1,) * rank) for name in ("strides", "dilations"))
+    reach = [(k - 1) * d + 1 for k, d in zip(size, dilations, strict=True)]
+    automatic = call.option("auto_pad")
+    if automatic in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [max((-(-n // s) - 1) * s + r - n, 0) for n, s, r in zip(shape, strides, reach, strict=True)]
+        halves = [t // 2 for t in totals]
+        rest = [t - h for t, h in zip(totals, halves, strict=True)]
+        begin, end = (halves, rest) if automatic == "SAME_UPPER" else (rest, halves)
+    else:
+        pads = (call.option("pads") if automatic == "NOTSET" else None) or (0,) * 2 * rank
+        begin, end = list(pads[:rank]), list(pads[rank:])
+    free = [n + b + e - r for n, b, e, r in zip(shape, begin, end, reach, strict=True)]
+    if min(free, default=0) < 0 or min(*begin, *end, *(d - 1 for d in dilations), *(s - 1 for s in strides)) < 0:
+        return None
+    extra = [0] * rank
+    if call.option("ceil_mode"):
+        for i, (n, s, room) in enumerate(zip(shape, strides, free, strict=True)):
+            # A window that would start behind the input and its first padding is left out.
+            last = -(-room // s) if -(-room // s) * s < n + begin[i] else room // s
+            extra[i] = max(last * s - room, 0)
+    return Windows(tuple(size), strides, dilations, tuple(begin), tuple(end), tuple(extra))

@@ -1,0 +1,248 @@
+"""The whole way from an ONNX file to a :class:`~nnbridge.model.Model`: passes, then lowering node by node, then assembly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters import ConversionOptions
+from nnbridge.converters.assembly import Assembly, in_file, live_steps, own_outputs
+from nnbridge.converters.declaration import Lower
+from nnbridge.converters.draft import Draft, Step, Unmappable, Value
+from nnbridge.converters.inspection import Mapped
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import ConversionError, NnapiError, Reason
+from nnbridge.extensions import TYPES
+from nnbridge.model import Array, Model, Source
+from nnbridge.types import FuseCode, OperationCode
+from nnbridge_onnx.declaration import REGISTRY, declared
+from nnbridge_onnx.host import HOST
+from nnbridge_onnx.host.extension import operation_code, options_of, options_value
+from nnbridge_onnx.lowerer import Lowerer
+from nnbridge_onnx.operands import Operands
+from nnbridge_onnx.passes import GRAPH_PASSES, Facts
+from nnbridge_onnx.passes.folding import fold
+from nnbridge_onnx.passes.fusion import ChainFinder
+from nnbridge_onnx.passes.qdq import Group, linear_group
+from nnbridge_onnx.read.graph import FLOAT, FLOAT16, Graph, Node
+from nnbridge_onnx.read.reader import graph_of, read
+
+_BUDGET = 1 << 28
+
+
+def convert(path: Path, options: ConversionOptions) -> Model:
+    """Convert a file. ConversionError names the file and what is wrong in it."""
+    return convert_with_report(path, options)[0]
+
+
+def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+    """Convert a file, and report the outcome of each node."""
+    return convert_graph(read(path, options), options, str(path))
+
+
+def convert_proto(
+    model: Any, options: ConversionOptions | None = None, caller: Source | None = None
+) -> tuple[Model, Graph, tuple[Mapped, ...]]:
+    """Convert a ``ModelProto``: the model, the graph as it was read, and the outcome of each node.
+
+    ``caller`` is the operator whose body the model is.
+    """
+    options = options or ConversionOptions()
+    graph = graph_of(model, options, model.graph.name or "model")
+    converted, outcomes = convert_graph(graph, options, graph.name, caller)
+    return converted, graph, outcomes
+
+
+def convert_graph(
+    graph: Graph, options: ConversionOptions, source: str, caller: Source | None = None
+) -> tuple[Model, tuple[Mapped, ...]]:
+    """Convert a graph that was read, and report the outcome of each node."""
+    try:
+        return _Conversion(graph, options, caller).run()
+    except (NnapiError, ConversionError, Unmappable) as error:
+        raise ConversionError(in_file(error.reason, source)) from error
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A node as it may be lowered."""
+
+    node: Node
+    lowerings: tuple[Lower, ...]
+    fused: tuple[int, ...] = ()
+    """Indexes of the nodes behind it that the form stands for."""
+    activation: FuseCode = FuseCode.NONE
+    group: Group | None = None
+    """The group on 8-bit values that it is."""
+
+
+class _Conversion:
+    """One conversion of a main graph."""
+
+    def __init__(self, graph: Graph, options: ConversionOptions, caller: Source | None) -> None:
+        TYPES.register(HOST)
+        facts = Facts(graph)
+        for step in GRAPH_PASSES:
+            facts = step.run(facts, options)
+        self._facts = facts
+        self._options = options
+        self._draft = Draft(options.feature_level, _BUDGET)
+        self._operands = Operands(facts.graph, self._draft, MappingKind(options.mapping), facts.quantised, caller)
+        self._chains = ChainFinder(facts.graph, self._operands)
+        self._fused: set[int] = set()
+
+    def run(self) -> tuple[Model, tuple[Mapped, ...]]:
+        graph = self._facts.graph
+        inputs = [self._operands.value(name) for name in graph.inputs]
+        outcomes = []
+        for node in graph.nodes:
+            self._operands.begin(node)
+            with np.errstate(all="ignore"):
+                outcomes.append(self._place(node))
+        outputs = self._outputs(inputs)
+        return Assembly(graph.name).build(inputs, outputs, live_steps(self._draft.steps, outputs)), tuple(outcomes)
+
+    # -- one node -----------------------------------------------------------------------------------------------------------
+
+    def _place(self, node: Node) -> Mapped:
+        """Fold, lower in the first way that works, or hand to the host."""
+        facts, mapping = self._facts, self._operands.mapping
+        if node.index not in facts.live:
+            return Mapped(node.index, node.type, MappingKind.DEAD)
+        if node.index in self._fused:
+            return Mapped(node.index, node.type, mapping)
+        # Some shapes are known only once NNAPI has computed them: folding is tried again.
+        if node.index in facts.folded or fold(node, self._operands):
+            return Mapped(node.index, node.type, MappingKind.FOLDED)
+        reasons: list[Reason] = []
+        if node.index in facts.refused:
+            reasons.append(facts.refused[node.index])
+        else:
+            for form in self._forms(node):
+                for lower in form.lowerings:
+                    refused = self._try(form, lower)
+                    if refused is None:
+                        self._fused.update(form.fused)
+                        return Mapped(node.index, node.type, mapping, tuple(reasons))
+                    reasons.append(refused)
+        self._host(node)
+        reasons = reasons or [Reason("an operator that NNAPI can express", node.type)]
+        return Mapped(node.index, node.type, MappingKind.HOST, tuple(reasons))
+
+    def _forms(self, node: Node) -> Iterator[_Form]:
+        """The node as a quantised group, with what follows it, and alone."""
+        operands = self._operands
+        group, linear = self._facts.groups.get(node.index), linear_group(node, operands.constants, operands.quantised)
+        if linear is not None:
+            group, added = linear
+            self._add_constants(added)
+        if group is not None:
+            yield _Form(group.node, (_lower_group,), group.fused, group.activation, group)
+        definition = declared(node)
+        lowerings = () if definition is None else tuple(one.lower for one in definition.lowerings)
+        chain = self._chains.chain(node) if lowerings else None
+        if chain is not None and chain.fused[-1] not in self._facts.refused:
+            self._add_constants(chain.constants)
+            yield _Form(chain.node, lowerings, chain.fused, chain.activation)
+        yield _Form(node, lowerings)
+
+    def _add_constants(self, added: Mapping[str, Array]) -> None:
+        for name, array in added.items():
+            self._operands.fold(name, array, FLOAT16 if array.dtype == np.float16 else FLOAT)
+
+    def _try(self, form: _Form, lower: Lower) -> Reason | None:
+        """Lower a node: None, or why it does not work, with nothing left behind."""
+        mark = self._operands.mark()
+        try:
+            to = Lowerer(form.node, self._operands, self._options.layout, self._body, form.activation, form.group)
+            lower(to)
+            to.require(to.activated, "an operation that takes an activation", form.activation.name)
+        except Unmappable as error:
+            reason = error.reason
+        except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
+            # Attributes may hold anything; what a lowering cannot make sense of is the file's fault.
+            reason = Reason("operands and attributes that fit the operator", f"{type(error).__name__}: {error}", form.node.label)
+        else:
+            return None
+        self._operands.restore(mark)
+        return reason
+
+    def _body(self, model: Any, caller: Source | None) -> Model:
+        """The model that control flow refers to."""
+        return convert_proto(model, replace(self._options, shapes={}), caller)[0]
+
+    def _host(self, node: Node) -> None:
+        """Emit the node as an operation of the host extension."""
+        operands = self._operands
+        names = list(node.inputs) + [name for name in node.captured if name not in node.inputs]
+        inputs = [operands.value(name) if name else self._draft.omitted(0) for name in names]
+        outputs = [operands.declared(name) for name in node.results]
+        if not outputs:
+            raise ConversionError(Reason("a node with outputs", "none", node.label))
+        types = {name: operands.tensor(name).type for name in names if name}
+        constants = {i: operands.constants[name] for i, name in enumerate(names) if name in operands.constants}
+        options = {
+            **options_of(node, types),
+            "inputs": names,
+            "scalars": [i for i, name in enumerate(names) if name and operands.tensor(name).shape == ()],
+            "empty": {str(i): list(array.shape) for i, array in constants.items() if array.size == 0},
+        }
+        unknown = next((name for name in (*types, *node.results) if operands.tensor(name).type == 0), None)
+        if unknown is not None:
+            options["refused"] = f"'{unknown}', {operands.tensor(unknown).instead}"
+        code, step_inputs = operation_code(node.type, node.domain), (*inputs, options_value(options))
+        self._draft.add(Step(code, step_inputs, tuple(outputs), node.title, MappingKind.HOST, operands.source))
+        for name, value in zip(node.results, outputs, strict=True):
+            operands.set(name, value)
+
+    # -- the interface ------------------------------------------------------------------------------------------------------
+
+    def _outputs(self, inputs: list[Value]) -> list[Value]:
+        """One written value for each output, under its name."""
+        outputs: list[Value] = []
+        for name in self._facts.graph.outputs:
+            self._operands.begin(self._operands.producer(name))
+            value = self._operands.value(name)
+            # Layouts of an output may be drafted first, so that outputs are copied one by one.
+            [own] = own_outputs([value], [*inputs, *outputs], partial(self._copy, name=name))
+            own.name = name
+            outputs.append(own)
+        return outputs
+
+    def _copy(self, value: Value, name: str) -> Value:
+        copy = value.like(name=name)
+        if value.dims and 0 not in value.dims and not value.extension:
+            try:
+                inputs, source = (value, self._draft.ints(value.dims)), self._operands.source
+                self._draft.add(Step(OperationCode.RESHAPE, inputs, (copy,), f"copy {name}", MappingKind.WIDE, source))
+                return copy
+            except Unmappable:
+                pass
+        self._host(self._identity(name))
+        return self._operands.value(f"{name} copy")
+
+    def _identity(self, name: str) -> Node:
+        """A node that copies a value."""
+        from onnx import helper
+
+        graph, copied = self._facts.graph, f"{name} copy"
+        self._operands.describe(copied, self._operands.tensor(name))
+        proto = helper.make_node("Identity", [name], [copied])
+        return Node(len(graph.nodes), "Identity", "", "", graph.opsets.get("", 13), (name,), (copied,), {}, proto)
+
+
+def _lower_group(to: Lowerer) -> None:
+    """A group as one operation on 8-bit values; Unmappable where NNAPI cannot express it."""
+    group, definition = to.group, REGISTRY[to.node.type]
+    assert group is not None
+    if definition.lower_quantised is not None:
+        definition.lower_quantised(to)
+        return
+    repeated = definition.inputs[0].repeat
+    to.require(not group.constants or repeated, "computed inputs", "constants")
+    definition.lowerings[0].lower(to)

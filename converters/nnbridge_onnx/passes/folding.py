@@ -1,0 +1,77 @@
+"""Constant folding: what is known without running the model is computed once, at conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nnbridge.errors import OpFailedError
+from nnbridge.model import Array
+from nnbridge_onnx.declaration import declared
+from nnbridge_onnx.host.evaluator import run_node
+from nnbridge_onnx.read.graph import Dims, Graph, Node, Tensor, dtype_of
+
+MAX_ELEMENTS = 1 << 22
+"""Constants larger than this are not created at conversion; the operator runs instead."""
+
+
+class Known:
+    """What is known of a graph's values: types, shapes and constants."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.constants: dict[str, Array] = dict(graph.constants)
+        self._tensors: dict[str, Tensor] = dict(graph.tensors)
+
+    def tensor(self, name: str) -> Tensor:
+        """Type and shape; neither known for a name that inference does not describe."""
+        return self._tensors.get(name, Tensor(0, instead="a value of a type that inference does not tell"))
+
+    def shape(self, name: str) -> Dims | None:
+        """The shape, None while a dimension is open."""
+        shape = self.tensor(name).shape
+        return None if shape is None or any(d < 0 for d in shape) else shape
+
+    def fold(self, name: str, array: Array, type: int) -> None:
+        """A node's result is known now."""
+        self.constants[name] = array
+        self._tensors[name] = Tensor(type, array.shape)
+
+    def describe(self, name: str, tensor: Tensor) -> None:
+        """Type and shape of a value that the file does not have."""
+        self._tensors[name] = tensor
+
+
+def fold_constants(graph: Graph, live: frozenset[int]) -> tuple[Graph, frozenset[int]]:
+    """The graph with the results of live nodes whose inputs are known, and the indexes of these nodes."""
+    known = Known(graph)
+    folded = frozenset(node.index for node in graph.nodes if node.index in live and fold(node, known))
+    return replace(graph, constants=known.constants, tensors=known._tensors), folded
+
+
+def fold(node: Node, known: Known) -> bool:
+    """Compute a node if that needs no computed value; True if it is done."""
+    definition = declared(node)
+    if definition is None or node.domain or not node.outputs:
+        return False
+    if definition.fold is not None and definition.fold(node, known):
+        return True
+    names = [name for name in (*node.inputs, *node.captured) if name]
+    if definition.folding is None or any(name not in known.constants for name in names):
+        return False
+    if any(known.tensor(name).type == 0 for name in node.results):
+        return False
+    arrays = [known.constants[name] for name in node.inputs if name]
+    if any(a.size > MAX_ELEMENTS for a in arrays) or not definition.folding.fits(arrays, MAX_ELEMENTS):
+        return False
+    try:
+        results: Sequence[Array] = run_node(
+            node, {name: known.constants[name] for name in names}, {name: known.tensor(name).type for name in names}
+        )
+    except OpFailedError:
+        return False
+    for name, result in zip(node.results, results, strict=True):
+        type = known.tensor(name).type
+        known.fold(name, np.asarray(result).astype(dtype_of(type), copy=False), type)
+    return True

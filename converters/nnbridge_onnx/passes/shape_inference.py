@@ -1,0 +1,220 @@
+"""Shape inference, in turns with folding and inlining, until none of them finds more.
+
+Inference is the ``onnx`` package's. Weights have no part in it: it sees their types alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nnbridge.model import Array
+from nnbridge_onnx.declaration import REGISTRY
+from nnbridge_onnx.passes.folding import Known, fold
+from nnbridge_onnx.passes.inline import inline
+from nnbridge_onnx.read.graph import INT32, INT64, Graph
+
+ROUNDS = 8
+SMALL = 4096
+"""Constants of more elements are weights, which decide no shapes."""
+MAX_PROPAGATED = 1 << 16
+MAX_RANK = 64
+
+
+def infer_shapes(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]], Graph], *, loops: bool = True) -> Graph:
+    """A ``ModelProto`` as data, by ``read``, which is called with a model without weights and the weights by name.
+
+    ``loops`` are written out where their iterations are known and few.
+    """
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    bare = _without_weights(onnx, model)
+    known: dict[str, Array] = {}
+    for _ in range(ROUNDS):
+        _describe(onnx, bare, weights, known, declared)
+        graph = read(bare, weights)
+        folded = _folded(graph)
+        found = {name: array for name, array in folded.constants.items() if name not in weights and array.size <= SMALL}
+        inlined = inline(onnx, bare, folded, weights, loops=loops)
+        if not inlined and (found.keys() == known.keys() or _complete(graph)):
+            break
+        known = found
+    return graph
+
+
+def _without_weights(onnx: Any, model: Any) -> Any:
+    graph = model.graph
+    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    bare.graph.name = graph.name
+    constants = {tensor.name for tensor in graph.initializer}
+    bare.graph.input.extend(value for value in graph.input if value.name not in constants)
+    for part in ("node", "output", "sparse_initializer"):
+        getattr(bare.graph, part).extend(getattr(graph, part))
+    return bare
+
+
+def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array], declared: Mapping[str, Any]) -> None:
+    """Describe all values of a model: as inference finds, and what it leaves open as the file declares.
+
+    Declarations never overrule what is computed, nor do they count where computed values decide the dimensions.
+    """
+    graph = bare.graph
+    del graph.value_info[:]
+    for value in graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    _infer(onnx, bare, weights, known)
+    found = {value.name: value for value in (*graph.value_info, *graph.output)}
+    open_names = _decided_by_values(graph, found, {*weights, *known})
+    completed = (_completed(found.get(name), value, name in open_names) for name, value in declared.items())
+    added = [value for value in completed if value is not None]
+    outputs = {value.name: value for value in graph.output}
+    for value in added:
+        if value.name in outputs:
+            outputs[value.name].CopyFrom(value)
+    others = [value for value in added if value.name not in outputs]
+    if others:
+        # What follows from them is inferred as well.
+        names = {value.name for value in others}
+        kept = [value for value in graph.value_info if value.name not in names]
+        del graph.value_info[:]
+        graph.value_info.extend([*kept, *others])
+        _infer(onnx, bare, weights, known)
+
+
+def _decided_by_values(graph: Any, found: Mapping[str, Any], constants: set[str]) -> set[str]:
+    """Values with open dimensions that computed numbers decide, such as the shape of a Reshape, and what follows from them."""
+    decided: set[str] = set()
+    for node in graph.node:
+        definition = REGISTRY.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        deciding = () if definition is None else zip(definition.inputs, node.input, strict=False)
+        computed = any(declared.decides_shape and name and name not in constants for declared, name in deciding)
+        if computed or not decided.isdisjoint(node.input):
+            decided.update(name for name in node.output if name not in found or not _is_known(found[name]))
+    return decided
+
+
+def _is_known(value: Any) -> bool:
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+
+
+def _completed(found: Any, declared: Any, open: bool) -> Any:
+    """A declaration with what inference has found in it; None where inference leaves nothing open, or it adds nothing."""
+    if not declared.type.HasField("tensor_type"):
+        return declared if found is None else None
+    stated = declared.type.tensor_type
+    if found is not None and not found.type.HasField("tensor_type"):
+        return None
+    kind = None if found is None else found.type.tensor_type
+    value = type(declared)()
+    value.CopyFrom(declared)
+    tensor = value.type.tensor_type
+    if kind is not None and kind.elem_type:
+        tensor.elem_type = kind.elem_type
+    computed = kind.shape.dim if kind is not None and kind.HasField("shape") else None
+    if computed is not None and (not stated.HasField("shape") or len(computed) != len(stated.shape.dim)):
+        return None
+    for i, dimension in enumerate(tensor.shape.dim):
+        if computed is not None and computed[i].HasField("dim_value"):
+            dimension.dim_value = computed[i].dim_value
+        elif open:
+            dimension.Clear()
+    return None if kind is not None and value.type == found.type else value
+
+
+def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str, Array]) -> None:
+    """Describe all values of a model as far as its small constants and those that are known decide."""
+    helper, graph = onnx.helper, bare.graph
+    seen = onnx.ModelProto()
+    seen.CopyFrom(bare)
+    outputs = {value.name for value in graph.output}
+    for tensor in weights.values():
+        if np.prod(tensor.dims, dtype=np.float64) <= SMALL and not tensor.external_data:
+            seen.graph.initializer.append(tensor)
+        else:
+            seen.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    replaced = {name: array for name, array in known.items() if name not in outputs}
+    seen.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in replaced.items())
+    left = [node for node in seen.graph.node if not (node.output and set(filter(None, node.output)) <= replaced.keys())]
+    del seen.graph.node[:]
+    for node in left:
+        seen.graph.node.extend(_without_values(onnx, node, seen.graph))
+    for node in seen.graph.node:
+        if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
+            # The operator's default, which inference takes for 0.
+            node.attribute.append(helper.make_attribute("onesided", 1))
+    inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=_propagates(seen.graph, {})).graph
+    described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
+    for name, array in replaced.items():
+        described[name] = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    for part, values in (("value_info", described.values()), ("output", inferred.output)):
+        del getattr(graph, part)[:]
+        getattr(graph, part).extend(values)
+
+
+def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any]:
+    """A node as inference sees it: it would follow the numbers of a Range, or of what reads one, however many they are.
+
+    A Range of computed or of many numbers becomes a vector of the same type and of any size.
+    """
+    if node.op_type != "Range" or node.domain not in ("", "ai.onnx") or _range_size(onnx, node, graph) <= MAX_PROPAGATED:
+        return [node]
+    one, count = f"{node.output[0]} start", f"{node.output[0]} size"
+    graph.initializer.append(onnx.numpy_helper.from_array(np.ones(1, np.int64), f"{one} shape"))
+    graph.input.append(onnx.helper.make_tensor_value_info(count, INT64, [1]))
+    return [
+        onnx.helper.make_node("Reshape", [node.input[0], f"{one} shape"], [one]),
+        onnx.helper.make_node("Tile", [one, count], [node.output[0]]),
+    ]
+
+
+def _range_size(onnx: Any, node: Any, graph: Any) -> float:
+    """How many numbers a Range has; infinite if its bounds are computed."""
+    tensors = [next((t for t in graph.initializer if t.name == name), None) for name in node.input]
+    if len(tensors) != 3 or any(t is None or t.external_data for t in tensors):
+        return np.inf
+    start, limit, delta = (float(np.ravel(onnx.numpy_helper.to_array(t))[0]) for t in tensors)
+    return (limit - start) / delta if delta else np.inf
+
+
+def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bool:
+    """False if inference would follow values that inputs, Concats or a body's Ranges make too large; it has no limit itself.
+
+    ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
+    """
+    sizes = sizes | {tensor.name: int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer}
+    for value in graph.input:
+        type = value.type.tensor_type
+        if type.elem_type in (INT32, INT64) and len(type.shape.dim) == 1:
+            sizes[value.name] = int(type.shape.dim[0].dim_value)
+    for node in graph.node:
+        given = [sizes.get(name, MAX_RANK) for name in node.input]
+        size = sum(given) if node.op_type == "Concat" else max(given, default=MAX_RANK)
+        ranges = node.op_type == "Range" and inner
+        if (
+            ranges
+            or size > MAX_PROPAGATED
+            or not all(_propagates(a.g, sizes, inner=True) for a in node.attribute if a.HasField("g"))
+        ):
+            return False
+        sizes.update(dict.fromkeys(node.output, size))
+    return True
+
+
+def _folded(graph: Graph) -> Known:
+    """What is known with the results of folding small constants."""
+    known = Known(graph)
+    for node in graph.nodes:
+        if all(known.constants[name].size <= SMALL for name in node.inputs if name in known.constants):
+            fold(node, known)
+    return known
+
+
+def _complete(graph: Graph) -> bool:
+    """True if inference cannot find more: the shape of every tensor is known."""
+    names = [name for node in graph.nodes for name in node.outputs if name]
+    shapes = [graph.tensors[name].shape if name in graph.tensors else None for name in names]
+    return all(shape is not None and min(shape, default=0) >= 0 for shape in shapes)

@@ -1,0 +1,133 @@
+"""An ONNX model as plain, frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nnbridge.extensions import numpy_type
+from nnbridge.model import Array
+
+Dims = tuple[int, ...]
+
+ELEMENT_TYPES: dict[int, tuple[str, int, str | None]] = {
+    1: ("FLOAT", 4, "float32"),
+    2: ("UINT8", 1, "uint8"),
+    3: ("INT8", 1, "int8"),
+    4: ("UINT16", 2, "uint16"),
+    5: ("INT16", 2, "int16"),
+    6: ("INT32", 4, "int32"),
+    7: ("INT64", 8, "int64"),
+    8: ("STRING", 1, None),
+    9: ("BOOL", 1, "bool"),
+    10: ("FLOAT16", 2, "float16"),
+    11: ("DOUBLE", 8, "float64"),
+    12: ("UINT32", 4, "uint32"),
+    13: ("UINT64", 8, "uint64"),
+    14: ("COMPLEX64", 8, "complex64"),
+    15: ("COMPLEX128", 16, "complex128"),
+    16: ("BFLOAT16", 2, "bfloat16"),
+    17: ("FLOAT8E4M3FN", 1, "float8_e4m3fn"),
+    18: ("FLOAT8E4M3FNUZ", 1, "float8_e4m3fnuz"),
+    19: ("FLOAT8E5M2", 1, "float8_e5m2"),
+    20: ("FLOAT8E5M2FNUZ", 1, "float8_e5m2fnuz"),
+    21: ("UINT4", 1, "uint4"),
+    22: ("INT4", 1, "int4"),
+    23: ("FLOAT4E2M1", 1, "float4_e2m1fn"),
+    24: ("FLOAT8E8M0", 1, "float8_e8m0fnu"),
+    25: ("UINT2", 1, "uint2"),
+    26: ("INT2", 1, "int2"),
+}
+"""``TensorProto.DataType`` → name, bytes of an element (small ones take a byte each), NumPy's or ml_dtypes' type.
+
+The host extension's operand types have the same numbers."""
+
+FLOAT, UINT8, INT8, INT32, INT64, BOOL, FLOAT16 = 1, 2, 3, 6, 7, 9, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What is known of a value: its ``TensorProto.DataType`` (0 = none that nnbridge can hold) and its shape.
+
+    Dimensions that are not known are -1; a shape of None has no known rank.
+    """
+
+    type: int
+    shape: Dims | None = None
+    instead: str = ""
+    """What it holds, where that is nothing that nnbridge can hold: strings, a sequence, ..."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One node with its attributes as Python values."""
+
+    index: int
+    type: str
+    name: str
+    domain: str
+    version: int
+    """The opset version of the node's domain."""
+    inputs: tuple[str, ...]
+    """Names of the inputs; empty for an omitted one."""
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    proto: Any = field(repr=False)
+    """The ``NodeProto``."""
+    captured: tuple[str, ...] = ()
+    """Outer values that the node's subgraphs read."""
+
+    def name_of(self, i: int) -> str:
+        """The name of input ``i``, empty where it is omitted."""
+        return self.inputs[i] if i < len(self.inputs) else ""
+
+    @property
+    def operator(self) -> str:
+        """The operator with its domain, unless that is ONNX's own."""
+        return f"{self.domain}.{self.type}" if self.domain else self.type
+
+    @property
+    def results(self) -> list[str]:
+        """The names of the outputs that are not omitted."""
+        return [name for name in self.outputs if name]
+
+    @property
+    def label(self) -> str:
+        """How messages call the node."""
+        return f"node {self.index} {self.type}" + (f" '{self.name}'" if self.name else "")
+
+    @property
+    def title(self) -> str:
+        """The name of the operations that it becomes, in reports."""
+        return f"{self.index}: {self.type} {self.outputs[0] if self.outputs else ''}".rstrip()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model's main graph."""
+
+    name: str
+    opsets: Mapping[str, int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+    tensors: Mapping[str, Tensor]
+    external: frozenset[str] = frozenset()
+    """Names of constants that lie in other files."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Output of what an operator of com.microsoft was expanded into → that operator."""
+
+
+def type_name(type: int) -> str:
+    """The name of a ``TensorProto.DataType``."""
+    return ELEMENT_TYPES[type][0] if type in ELEMENT_TYPES else ("unknown" if type == 0 else f"elements of type {type}")
+
+
+def dtype_of(type: int) -> np.dtype[Any] | None:
+    """NumPy's element type of a ``TensorProto.DataType``, None for what nnbridge cannot hold."""
+    name = ELEMENT_TYPES[type][2] if type in ELEMENT_TYPES else None
+    return None if name is None else numpy_type(name)

@@ -1,0 +1,291 @@
+"""Reading an ONNX file through the ``onnx`` package: nodes, constants and inferred shapes as plain data.
+
+Nothing of the model is run. External data is mapped, and may only lie in the model's own folder.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason
+from nnbridge.model import Array
+from nnbridge_onnx.passes import FILE_PASSES, FileContext, first_line, opset_of
+from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
+from nnbridge_onnx.passes.shape_inference import infer_shapes
+from nnbridge_onnx.read.graph import Graph, Node, Tensor, dtype_of, type_name
+
+OLDEST_IR = 3
+_OTHERS = {
+    "sequence_type": "a sequence",
+    "optional_type": "an optional",
+    "map_type": "a map",
+    "sparse_tensor_type": "a sparse tensor",
+}
+"""Kinds of values that are no tensors."""
+
+
+def read(path: Path, options: ConversionOptions) -> Graph:
+    """The file as data; ConversionError for whatever is wrong with it."""
+    onnx = _onnx(path)
+    try:
+        content = path.read_bytes()
+        model = onnx.load_model_from_string(content)
+    except OSError as error:
+        raise ConversionError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:
+        # protobuf's own errors: DecodeError, and RecursionError for messages within messages.
+        raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
+    return graph_of(model, options, str(path), path.parent)
+
+
+def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path | None = None) -> Graph:
+    """A ``ModelProto`` as data. ``folder`` is where external data lies."""
+    onnx = _onnx(source)
+    _check_versions(onnx, model, source)
+    try:
+        mended = _mended(onnx, model)
+        # By its path where there is one: the checker looks for external data beside the file.
+        onnx.checker.check_model(source if mended is model and folder is not None else mended)
+        model = mended
+        file = FileContext(onnx, options, source)
+        for step in FILE_PASSES:
+            model = step.run(model, file)
+        graph = infer_shapes(onnx, model, _Reader(onnx, source, folder).graph, loops=options.mapping == "wide")
+        return replace(graph, origins=file.origins)
+    except NnbridgeError:
+        raise
+    except (
+        ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError, RuntimeError,
+        onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
+    ) as error:  # fmt: skip
+        raise ConversionError(Reason("a valid ONNX model", first_line(error), source)) from error
+
+
+def _onnx(source: object) -> Any:
+    try:
+        import onnx
+        import onnx.inliner
+        import onnx.version_converter
+    except ImportError as error:
+        raise InputError(Reason("the onnx package (pip install onnx)", str(error), operand=str(source))) from error
+    return onnx
+
+
+def _check_versions(onnx: Any, model: Any, source: str) -> None:
+    if not OLDEST_IR <= model.ir_version <= onnx.IR_VERSION:
+        raise ConversionError(Reason(f"an IR version from {OLDEST_IR} to {onnx.IR_VERSION}", str(model.ir_version), source))
+    opset, newest = opset_of(model), onnx.defs.onnx_opset_version()
+    if opset is not None and opset > newest:
+        raise ConversionError(Reason(f"an opset of {newest} at most", str(opset), source))
+
+
+def _mended(onnx: Any, model: Any) -> Any:
+    """The model with its nodes in run order, and outputs that have no type or shape with those that inference finds.
+
+    ONNX Runtime accepts such files, the checker does not.
+    """
+    untyped = [v for v in model.graph.output if not _has_shape(v)] or [v for v in model.graph.value_info if not _has_type(v)]
+    order = _run_order(model.graph)
+    if not untyped and order == list(range(len(order))):
+        return model
+    mended = onnx.ModelProto()
+    mended.CopyFrom(model)
+    graph = mended.graph
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend(model.graph.node[i] for i in order)
+    graph.value_info.extend(value for value in model.graph.value_info if _has_type(value))
+    if untyped:
+        inferred = onnx.shape_inference.infer_shapes(mended).graph
+        found = {value.name: value.type for value in (*inferred.value_info, *inferred.output, *inferred.input)}
+        for value in graph.output:
+            if not _has_shape(value) and value.name in found:
+                value.type.CopyFrom(found[value.name])
+    return mended
+
+
+def _has_type(value: Any) -> bool:
+    return value.type.WhichOneof("value") is not None
+
+
+def _has_shape(value: Any) -> bool:
+    """True for a value with a type and, if it is a tensor, a shape."""
+    return _has_type(value) and (not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape"))
+
+
+def _run_order(graph: Any) -> list[int]:
+    """Indexes of the nodes, each behind those whose outputs it reads; nodes of a cycle stay where they are."""
+    producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    reads = [
+        {
+            producers[name]
+            for name in (*node.input, *(n for a in node.attribute for g in subgraphs(a) for n in _free_names(g)))
+            if name in producers
+        }
+        for node in graph.node
+    ]
+    if all(source < i for i, sources in enumerate(reads) for source in sources):
+        return list(range(len(reads)))
+    try:
+        return list(TopologicalSorter(dict(enumerate(reads))).static_order())
+    except CycleError:
+        return list(range(len(reads)))
+
+
+class _Reader:
+    """One model being read."""
+
+    def __init__(self, onnx: Any, source: str, folder: Path | None) -> None:
+        self._onnx = onnx
+        self._source = source
+        self._folder = folder
+        self._mapped: dict[Path, Array] = {}
+        self._read: dict[str, Array] = {}
+        self._opsets: dict[str, int] = {}
+
+    def graph(self, model: Any, weights: Mapping[str, Any]) -> Graph:
+        """The model, whose constants are ``weights``, as data."""
+        self._opsets = {("" if e.domain == "ai.onnx" else e.domain): int(e.version) for e in model.opset_import}
+        graph = model.graph
+        self._read.update({name: self._array(tensor) for name, tensor in weights.items() if name not in self._read})
+        constants = dict(self._read)
+        if graph.sparse_initializer:
+            self._fail("dense constants", f"{len(graph.sparse_initializer)} sparse ones")
+        tensors = {v.name: self._tensor(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
+        for name, array in constants.items():
+            tensors[name] = Tensor(self._type_of(array), array.shape, "strings" if array.dtype.kind in "OUS" else "")
+        inputs = tuple(value.name for value in graph.input if value.name not in constants)
+        nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
+        outputs = tuple(value.name for value in graph.output)
+        self._check_names((*tensors, *inputs, *outputs, *(name for node in nodes for name in _names_of(node))))
+        name = graph.name if self._folder is None else Path(self._source).stem
+        elsewhere = self._onnx.TensorProto.EXTERNAL
+        external = frozenset(name for name, tensor in weights.items() if tensor.data_location == elsewhere)
+        return Graph(name, self._opsets, inputs, outputs, nodes, constants, tensors, external)
+
+    def _check_names(self, names: Iterable[object]) -> None:
+        """The onnx package returns bytes for what is no UTF-8."""
+        wrong = next((name for name in names if not isinstance(name, str)), None)
+        if wrong is not None:
+            self._fail("names in UTF-8", repr(wrong)[:80])
+
+    def _fail(self, rule: str, found: object, place: str = "") -> NoReturn:
+        raise ConversionError(Reason(rule, str(found), self._source, place))
+
+    def _tensor(self, type: Any) -> Tensor:
+        if not type.HasField("tensor_type"):
+            return Tensor(0, instead=_OTHERS.get(type.WhichOneof("value"), "a value of no type"))
+        kind = type.tensor_type
+        element, instead = int(kind.elem_type), ""
+        if dtype_of(element) is None:
+            instead, element = type_name(element).replace("STRING", "strings"), 0
+        if not kind.HasField("shape"):
+            return Tensor(element, None, instead)
+        dims = tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim)
+        if min(dims, default=0) < -1:
+            self._fail("dimensions of at least 0, or -1 for open ones", list(dims))
+        return Tensor(element, dims, instead)
+
+    def _type_of(self, array: Array) -> int:
+        known = int(self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
+        return known if dtype_of(known) is not None else 0
+
+    def _node(self, index: int, proto: Any) -> Node:
+        helper, constants = self._onnx.helper, self._onnx.AttributeProto
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        attributes = {}
+        captured: dict[str, None] = {}
+        for attribute in proto.attribute:
+            if attribute.type in (constants.GRAPH, constants.GRAPHS):
+                for graph in subgraphs(attribute):
+                    captured.update(dict.fromkeys(_free_names(graph)))
+            else:
+                attributes[attribute.name] = self._attribute(helper.get_attribute_value(attribute))
+        return Node(
+            index, proto.op_type, proto.name, domain, self._opsets.get(domain, 1), tuple(proto.input), tuple(proto.output),
+            attributes, proto, tuple(captured),
+        )  # fmt: skip
+
+    def _attribute(self, value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if isinstance(value, self._onnx.TensorProto):
+            return self._array(value)
+        listed = isinstance(value, (list, tuple)) or hasattr(value, "append")
+        return [self._attribute(v) if isinstance(v, bytes) else v for v in value] if listed else value
+
+    def _array(self, tensor: Any) -> Array:
+        if any(d < 0 for d in tensor.dims):
+            self._fail("dimensions of at least 0", list(tensor.dims), tensor.name)
+        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
+            return self._external(tensor)
+        try:
+            return np.asarray(self._onnx.numpy_helper.to_array(tensor))
+        except (ValueError, TypeError, KeyError) as error:
+            self._fail("a constant that NumPy can hold", first_line(error), tensor.name)
+
+    def _external(self, tensor: Any) -> Array:
+        """A constant in another file of the model's folder, seen through a mapping of that file."""
+        entries: Mapping[str, str] = {entry.key: entry.value for entry in tensor.external_data}
+        place = f"constant '{tensor.name}'"
+        if self._folder is None:
+            self._fail("constants inside the model", "external data", place)
+        folder = self._folder.resolve()
+        try:
+            path = (folder / entries.get("location", "")).resolve()
+            inside = folder in path.parents and path.is_file()
+        except (ValueError, OSError, RuntimeError):  # a name that no file can have
+            inside = False
+        if not inside:
+            self._fail("external data in a file of the model's folder", entries.get("location", ""), place)
+        dtype = dtype_of(int(tensor.data_type))
+        if dtype is None:
+            self._fail("external data of a number type", tensor.data_type, place)
+        try:
+            offset = int(entries.get("offset", 0))
+            count = math.prod(int(d) for d in tensor.dims)
+            length = int(entries.get("length", count * dtype.itemsize))
+        except ValueError as error:
+            self._fail("whole numbers as offset and length", first_line(error), place)
+        if path not in self._mapped:
+            with path.open("rb") as file:
+                size = path.stat().st_size
+                self._mapped[path] = np.frombuffer(
+                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"", np.uint8
+                )
+        data = self._mapped[path]
+        if offset < 0 or length != count * dtype.itemsize or offset + length > len(data):
+            self._fail(f"{count * dtype.itemsize} bytes inside the file's {len(data)}", f"{offset}+{length}", place)
+        return data[offset : offset + length].view(dtype).reshape(tuple(tensor.dims))
+
+
+def _names_of(node: Node) -> tuple[str, ...]:
+    return (node.type, node.name, node.domain, *node.inputs, *node.outputs, *node.captured, *node.attributes)
+
+
+def _free_names(graph: Any, depth: int = 0) -> Iterator[str]:
+    """Names that a subgraph reads and does not write."""
+    if depth > MAX_DEPTH:
+        raise ConversionError(Reason(f"subgraphs of a depth of at most {MAX_DEPTH}", "more"))
+    known = (
+        {v.name for v in graph.input} | {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    )
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                yield name
+        for attribute in node.attribute:
+            for subgraph in subgraphs(attribute):
+                yield from (name for name in _free_names(subgraph, depth + 1) if name not in known)
+        known.update(node.output)
+    for value in graph.output:
+        if value.name not in known:
+            yield value.name

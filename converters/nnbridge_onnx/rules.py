@@ -1,0 +1,203 @@
+"""When ONNX Runtime's NNAPI execution provider hands an operator to NNAPI: node units, and conditions on them as data.
+
+The provider looks at node units: a node alone, or a group of DequantizeLinear nodes, the node that reads them and the
+QuantizeLinear behind it. What the provider's fused activations and ONNX Runtime's own optimiser do before that (batch
+normalisation into convolutions) is what :mod:`nnbridge_onnx.passes.fusion` does here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.converters.rules import Condition
+from nnbridge.model import Array
+from nnbridge_onnx.read import graph as graphs
+from nnbridge_onnx.read.graph import Dims, Graph, Node
+
+FLOAT, UINT8 = ("FLOAT",), ("UINT8",)
+FLOAT_OR_UINT8 = (*FLOAT, *UINT8)
+MAX_RANK = 4
+_STEP_256 = 1 / 256
+
+
+@dataclass(frozen=True, slots=True)
+class Io:
+    """An input or output of a unit; names of its scale and zero point where it is quantised."""
+
+    name: str
+    scale: str = ""
+    point: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A node, or a group around it, as a condition sees it."""
+
+    node: Node
+    graph: Graph
+    inputs: tuple[Io, ...]
+    outputs: tuple[Io, ...]
+    grouped: bool
+    """True for a group with DequantizeLinear and QuantizeLinear."""
+    level: int
+    nchw: bool
+    kind: str = ""
+    """The operator of com.microsoft that the provider sees, where the node is part of what it was expanded into."""
+
+    @property
+    def operator(self) -> str:
+        """The operator that the provider looks up."""
+        return self.kind or self.node.type
+
+    @property
+    def quantised(self) -> bool:
+        """True if the unit computes on 8-bit values."""
+        return bool(self.inputs and self.inputs[0].scale) or (not self.grouped and bool(self.outputs and self.outputs[0].scale))
+
+    def type(self, i: int = 0) -> str:
+        """The element type of input ``i``, empty if there is none."""
+        return type_name(self.graph, self.inputs[i].name) if i < len(self.inputs) else ""
+
+    def has(self, i: int) -> bool:
+        """True if input ``i`` is not omitted."""
+        return i < len(self.inputs) and bool(self.inputs[i].name)
+
+    def constant(self, i: int) -> Array | None:
+        """Input ``i`` if it is a constant."""
+        return self.graph.constants.get(self.inputs[i].name) if i < len(self.inputs) else None
+
+    def shape(self, i: int = 0) -> Dims:
+        """The shape of input ``i``, which is known when conditions are checked."""
+        return self.graph.tensors[self.inputs[i].name].shape or ()
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """An attribute's value."""
+        return self.node.attributes.get(name, default)
+
+
+def type_name(graph: Graph, name: str) -> str:
+    """The element type of a value."""
+    tensor = graph.tensors.get(name)
+    return graphs.type_name(tensor.type if tensor is not None else 0)
+
+
+UnitCondition: TypeAlias = Condition[Unit]
+
+
+def condition(
+    rule: str, holds: Callable[[Unit], object], found: Callable[[Unit], object] = lambda unit: unit.type(), below: int = 99
+) -> UnitCondition:
+    """What must hold; the element type is what was found, unless ``found`` returns something else."""
+    return Condition(rule, holds, found, below)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """When the provider accepts an operator."""
+
+    level: int = 1
+    """First feature level."""
+    types: tuple[str, ...] | None = FLOAT
+    """Element types of input 0 of a unit that is not quantised; None for any."""
+    conditions: tuple[UnitCondition, ...] = ()
+    opset: int = 7
+    """First opset."""
+    grouped: bool = False
+    """True if groups are handed over as quantised operations."""
+    copies: bool = False
+    """True if it only copies: the provider does not accept one of them by itself."""
+    follows: bool = False
+    """True if it has no parameters of its own for UINT8 values: these come from a node that is accepted too."""
+
+
+# -- conditions that several operators share -----------------------------------------------------------------------------
+
+
+def ranks(low: int, high: int, *positions: int) -> UnitCondition:
+    """Ranks of inputs, the first one unless others are named."""
+    rule = f"rank {low}" if low == high else f"a rank from {low} to {high}"
+    places = positions or (0,)
+    return condition(
+        rule,
+        lambda unit: all(low <= len(unit.shape(i)) <= high for i in places),
+        lambda unit: ", ".join(str(len(unit.shape(i))) for i in places),
+    )
+
+
+def constant_input(i: int, what: str) -> UnitCondition:
+    """A constant input ``i``, if there is one."""
+    return condition(f"a constant {what}", lambda u: not u.has(i) or u.constant(i) is not None, lambda u: "a computed one")
+
+
+def one_of(name: str, *allowed: Any) -> UnitCondition:
+    """An attribute that has one of these values; the first one is the default."""
+    rule = f"{name} of {' or '.join(map(str, allowed))}"
+    return condition(rule, lambda u: u.attribute(name, allowed[0]) in allowed, lambda u: u.attribute(name, allowed[0]))
+
+
+NCHW = condition("feature level 3 for the NCHW layout", lambda unit: not unit.nchw, lambda unit: unit.level, below=3)
+CONSTANT_WEIGHTS = condition("constant weights", lambda unit: unit.constant(1) is not None, lambda unit: "computed ones")
+RANK_4 = ranks(1, MAX_RANK)
+
+
+def _wrong_parameters(io: Io, unit: Unit, *, weights: bool = False, per_channel: bool = False) -> str:
+    """The violation in type, scale or zero point of a quantised input or output; empty if there is none."""
+    type, constants = type_name(unit.graph, io.name), unit.graph.constants
+    signed = weights and type == "INT8"
+    if type != "UINT8" and not signed:
+        return type
+    scale, point = constants.get(io.scale), constants.get(io.point)
+    if scale is None or (io.point and point is None):
+        return "computed parameters"
+    if scale.size != 1 and (not signed or unit.level < 3 or not per_channel):
+        return f"{scale.size} scales"
+    if point is not None and signed and point.any():
+        return "weights with a zero point other than 0"
+    return "several zero points" if point is not None and point.size != 1 and not signed else ""
+
+
+def uint8_parameters(*weights: int, per_channel: bool = False, all_inputs: bool = False) -> UnitCondition:
+    """Parameters that the provider accepts; ``weights`` are inputs that may be signed (with a scale ``per_channel``)."""
+
+    def wrong(unit: Unit) -> str:
+        data = unit.inputs if all_inputs else unit.inputs[: max((0, *weights)) + 1]
+        found = [
+            _wrong_parameters(io, unit, weights=i in weights, per_channel=per_channel) for i, io in enumerate(data) if io.scale
+        ]
+        found += [_wrong_parameters(io, unit) for io in unit.outputs if io.scale]
+        return next(filter(None, found), "")
+
+    rule = "UINT8 values with one constant scale and zero point each (signed weights may have one for each channel)"
+    return condition(rule, lambda unit: not unit.quantised or not wrong(unit), wrong)
+
+
+def parameters_of(unit: Unit, io: Io) -> tuple[float, int]:
+    """Scale and zero point."""
+    scale, point = unit.graph.constants.get(io.scale), unit.graph.constants.get(io.point)
+    return (
+        float(np.ravel(scale)[0]) if scale is not None and scale.size else 0.0,
+        int(np.ravel(point)[0]) if point is not None and point.size else 0,
+    )
+
+
+UINT8_PAIR = condition(
+    "two UINT8 operands",
+    lambda u: not u.quantised or (u.type(0), u.type(1)) == ("UINT8", "UINT8"),
+    lambda u: (u.type(0), u.type(1)),
+)
+SCALE_256 = condition(
+    "an output of scale 1/256 and zero point 0",
+    lambda u: not u.quantised or parameters_of(u, u.outputs[0]) == (_STEP_256, 0),
+    lambda u: parameters_of(u, u.outputs[0]),
+)
+SAME_PARAMETERS = condition(
+    "one scale and zero point for input and output",
+    lambda u: not u.quantised or parameters_of(u, u.inputs[0]) == parameters_of(u, u.outputs[0]),
+    lambda u: (parameters_of(u, u.inputs[0]), parameters_of(u, u.outputs[0])),
+)
+BINARY = (UINT8_PAIR, uint8_parameters(1), ranks(0, MAX_RANK, 0, 1))
+SINCE_3 = Provider(3)
