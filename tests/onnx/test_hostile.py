@@ -116,7 +116,7 @@ def doubling(count: int) -> Any:
 def test_functions_that_would_become_too_many_nodes_are_refused_at_once(count: int, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(doubling(count).SerializeToString())
-    verdict = judge(path, ConversionOptions())
+    verdict = check_conversion(path, ConversionOptions())
     assert verdict.good
     assert "at most 100000 nodes once functions are inlined" in verdict.message
 
@@ -145,6 +145,6 @@ def test_a_range_of_constants_is_not_followed_by_inference(tmp_path: Path) -> No
     ]
     path = tmp_path / "model.onnx"
     path.write_bytes(model(nodes, {"a": np.array(0), "n": np.array(1 << 30), "b": np.array(1)}).SerializeToString())
-    verdict = judge(path, ConversionOptions())
+    verdict = check_conversion(path, ConversionOptions())
     assert verdict.outcome == "model"
     assert verdict.good
