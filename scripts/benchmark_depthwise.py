@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from script_support import argument_parser
 
 from nnbridge.operations import convolution
 from nnbridge.operations.shapes import Window
@@ -23,6 +24,7 @@ SIDES = (4, 7, 14, 28, 56, 112)
 
 def main() -> None:
     """Print one table for each stride."""
+    argument_parser().parse_args()
     for stride in (1, 2):
         print(f"stride {stride}", *(f"{side:>7}" for side in SIDES))
         for depth in DEPTHS:

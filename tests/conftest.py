@@ -10,6 +10,7 @@ from hypothesis import settings
 
 settings.register_profile("nnbridge", deadline=None)  # no failures on a busy machine
 settings.load_profile("nnbridge")
+os.environ.pop("COLUMNS", None)  # a terminal's width, by which reports would be laid out
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MODELS = REPOSITORY / "models"

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnbridge import Compilation, Execution, operations
+from nnbridge import Compilation, Execution, builder, operations
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.arena import Lease, plan_arena
 from nnbridge.cpu.executor import Executor
@@ -231,6 +231,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OperationC
     monkeypatch.setitem(OperationCode._member_map_, "TWICE", member)
     monkeypatch.setitem(OperationCode._value2member_map_, 999, member)
     type.__setattr__(OperationCode, "TWICE", member)
+    monkeypatch.setattr(builder, "_OPERATIONS", builder._OPERATIONS | {member})
     (tmp_path / "toy_twice.py").write_text(TWICE)
     monkeypatch.setattr(operations, "__path__", [*operations.__path__, str(tmp_path)])
     definitions.cache_clear()
