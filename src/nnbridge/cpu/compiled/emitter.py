@@ -223,6 +223,11 @@ class Emitter:
             function = ir.Function(module, ir.FunctionType(result, [a.type for a in arguments]), name)
         return Value(self, self.builder.call(function, [a.raw for a in arguments]))
 
+    def invoke(self, address: Value, *arguments: Value) -> None:
+        """A function without a result, of 64-bit integers, by its address."""
+        kind = ir.FunctionType(VOID, [a.type for a in arguments])
+        self.builder.call(self.builder.inttoptr(address.raw, kind.as_pointer()), [a.raw for a in arguments])
+
     def _intrinsic(self, name: str, *arguments: Value) -> Value:
         return self.call(f"llvm.{name}.{_mangled(arguments[0].type)}", arguments[0].type, *arguments)
 

@@ -76,6 +76,11 @@ class Rescaling:
         arrays = (np.broadcast_to(a, count) for a in (self.multiplier, self.left, self.constant, self.correction, self.shift))
         return Rescaling(*arrays, self.zero_point, self.form)
 
+    def part(self, first: int, last: int) -> Rescaling:
+        """Parameters of some of the channels."""
+        arrays = (a[first:last] for a in (self.multiplier, self.left, self.constant, self.correction, self.shift))
+        return Rescaling(*arrays, self.zero_point, self.form)
+
     def packed(self, bias: Array, order: Array, lanes: int) -> Array:
         """Parameter blocks of vectors of ``lanes``; ``order`` names the channel of each lane, -1 for none."""
         inside = order >= 0

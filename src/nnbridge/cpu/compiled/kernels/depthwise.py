@@ -65,6 +65,7 @@ def depthwise(
         def strip(number: Value) -> None:
             entry = f.strips + number * (8 * STRIP_FIELDS)
             width, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
+            weights, parameters = f.strips + weights, f.strips + parameters
             sources = [e.select(at.below(f.height), base + at * f.row + column, f.outside) for at in rows]
             target = f.out + index * f.out_width * f.out_pixel + column
 

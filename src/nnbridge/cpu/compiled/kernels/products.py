@@ -19,7 +19,8 @@ from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order,
 from nnbridge.model import Array
 
 STRIP_FIELDS = 5
-"""Fields of a strip's entry in the table: width (vectors, or columns), weights, parameters, first column in bytes, columns."""
+"""Fields of a strip's entry in the table: width (vectors, or columns), offsets of its weights and parameters from the table,
+first column in bytes of output, columns."""
 
 _LEAST_ROWS = 12
 """Parts start at multiples of these rows, which most tiles divide."""
@@ -50,6 +51,7 @@ def product(
     def strip(index: Value) -> None:
         entry = f.strips + index * (8 * STRIP_FIELDS)
         across, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
+        weights, parameters = f.strips + weights, f.strips + parameters
 
         def tiles(vectors: int, rows: int) -> None:
             def tile(at: Value) -> None:
@@ -200,6 +202,20 @@ class Strips:
     width: list[int]
     first: list[int]
     columns: list[int]
+
+    def block(self, element: int) -> Array:
+        """One constant: the table, then weights and parameters at multiples of 64 bytes. ``element``: bytes of an output."""
+        table = np.zeros((len(self.width), STRIP_FIELDS), np.int64)
+        pieces: list[Array] = [table]
+        at = table.nbytes
+        for k, arrays in enumerate(zip(self.weights, self.parameters, strict=True)):
+            table[k] = self.width[k], 0, 0, self.first[k] * element, self.columns[k]
+            for field_, array in enumerate(arrays, 1):
+                gap = -at % 64
+                table[k, field_] = at + gap
+                pieces += [np.zeros(gap, np.uint8), array]
+                at += gap + array.nbytes
+        return np.concatenate([piece.reshape(-1).view(np.uint8) for piece in pieces])
 
 
 def pack_strips(

@@ -1,0 +1,463 @@
+"""Programs: runs of operations as steps over one arena, run by one compiled loop.
+
+:func:`plan` binds each operation that it can (see :mod:`nnbridge.cpu.compiled.bindings`) and groups neighbours into
+:class:`Program` objects. A program is immutable; what a run writes to (arena, argument blocks) belongs to an instance, of which
+there are as many as runs at a time. Bytes of signed 8-bit operands are unsigned inside a program, offset by 128.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
+from nnbridge.cpu.compiled.library import KERNELS, Variant, function, library
+from nnbridge.errors import NnapiError
+from nnbridge.model import Array
+from nnbridge.operations.call import Arg, Call
+from nnbridge.types import OperandCode
+
+ALIGNMENT = 64
+SLACK = 256
+"""Bytes behind the arena and behind constants that kernels may read."""
+
+_CHUNK_US, _MOST_CHUNKS = 8.0, 16
+
+
+class Unsupported(Exception):
+    """An operation, or a form of it, that no compiled kernel computes; the text says what would be required."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scratch:
+    """A buffer that one operation works in."""
+
+    size: int
+
+
+Buffer: TypeAlias = "int | Scratch"
+"""An operand's buffer, by the operand's index, or a scratch buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address inside the arena."""
+
+    buffer: Buffer
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The address of the place that holds the address of a caller's array."""
+
+    number: int
+
+
+Argument: TypeAlias = "int | float | Place | Slot | Array"
+"""What an argument block's field holds: a number (real ones as float32), an address in the arena or that of a constant."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a kernel."""
+
+    variant: Variant
+    arguments: Mapping[str, Argument]
+    chunks: int
+    operation: int
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand that is part of another's buffer."""
+
+    operand: int
+    of: int
+    offset: int
+    operation: int
+
+
+@dataclass(frozen=True)
+class Join:
+    """Operands that lie one behind the other in another operand's buffer: written there at once where that is possible."""
+
+    parts: tuple[tuple[int, int, int], ...]
+    """Operand, offset in the whole, size."""
+    whole: int
+    operation: int
+
+
+Bound: TypeAlias = "Step | View | Join"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An operation with its call: constants, resolved outputs; ``inputs`` and ``outputs`` are operand indexes."""
+
+    index: int
+    call: Call
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def is_signed(arg: Arg) -> bool:
+    """True for signed 8-bit operands, whose bytes are offset inside a program."""
+    return arg.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
+
+
+def size_of(arg: Arg) -> int:
+    """Bytes of an operand's value."""
+    return math.prod(arg.dims) * arg.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What became of each operation: programs in run order, and why the others are left to the reference tier."""
+
+    programs: tuple[Program, ...]
+    left: Mapping[int, str]
+    """Operation index → the reason."""
+
+    @property
+    def covered(self) -> tuple[int, ...]:
+        """The operations that programs compute."""
+        return tuple(i for program in self.programs for i in program.operations)
+
+
+def plan(candidates: Sequence[Candidate | str], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
+    """Bind operations in run order; a text in place of a candidate is the reason why it cannot be one.
+
+    ``outputs`` are the operands that the caller reads. Operations that are not covered read operands of programs too.
+    """
+    from nnbridge.cpu.compiled.bindings import bind
+
+    form = instructions or chosen()
+    known = [c for c in candidates if isinstance(c, Candidate)]
+    producers = {o: c for c in known for o in c.outputs}
+    groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
+    left: dict[int, str] = {}
+    for index, candidate in enumerate(candidates):
+        if isinstance(candidate, str):
+            left[index] = candidate
+        else:
+            try:
+                groups[-1].append((candidate, bind(candidate, producers, form)))
+                continue
+            except Unsupported as reason:
+                left[index] = str(reason)
+            except NnapiError as error:
+                # The reference kernel reports it when the operation runs.
+                left[index] = str(error)
+        groups.append([])
+    programs = []
+    for group in groups:
+        if not any(isinstance(step, Step | Join) for _, bound in group for step in bound):
+            left.update((c.index, "a neighbour that is compiled: nothing is computed here") for c, _ in group)
+            continue
+        inside = {c.index for c, _ in group}
+        read_outside = {i for c in known if c.index not in inside for i in c.inputs} | set(outputs)
+        programs.append(_program(group, read_outside, form))
+    return Plan(tuple(programs), left)
+
+
+def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int], form: InstructionSet) -> Program:
+    """A program of operations that are bound one after the other."""
+    args: dict[int, Arg] = {}
+    produced: list[int] = []
+    for candidate, _ in group:
+        args.update(zip(candidate.inputs, candidate.call.args, strict=True))
+        args.update(zip(candidate.outputs, candidate.call.outs, strict=True))
+        produced += candidate.outputs
+    outputs = tuple(i for i in produced if i in read_outside)
+    bound = [step for _, steps in group for step in steps]
+    homes = _homes(bound, args, set(produced), outputs)
+    steps: list[Step] = []
+    for item in bound:
+        if isinstance(item, Step):
+            steps.append(item)
+        elif isinstance(item, Join):
+            steps += _copies(item, homes)
+    steps = _needed(steps, homes, outputs)
+    read = {homes.root(i)[0] for step in steps for i in step.reads} | {homes.root(i)[0] for i in outputs}
+    first_read = dict.fromkeys(i for c, _ in group for i in c.inputs)
+    inputs = tuple(i for i in first_read if i not in produced and not args[i].constant and i in read)
+    return Program(form, tuple(c.index for c, _ in group), inputs, outputs, args, steps, homes)
+
+
+class _Homes:
+    """Where operands lie: their root's buffer and an offset in it."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, tuple[int, int]] = {}
+
+    def root(self, buffer: Buffer) -> tuple[Buffer, int]:
+        """The buffer that another is part of, and the offset in bytes."""
+        offset = 0
+        while isinstance(buffer, int) and buffer in self.of:
+            buffer, more = self.of[buffer]
+            offset += more
+        return buffer, offset
+
+
+def _homes(bound: Sequence[Bound], args: Mapping[int, Arg], produced: set[int], outputs: Sequence[int]) -> _Homes:
+    homes = _Homes()
+    for item in bound:
+        if isinstance(item, View):
+            homes.of[item.operand] = (item.of, item.offset)
+    for item in bound:
+        if isinstance(item, Join):
+            for operand, offset, size in item.parts:
+                root, at = homes.root(operand)
+                # Whole buffers of operations of this program, each of which can lie in one place only.
+                own = isinstance(root, int) and root in produced and root != homes.root(item.whole)[0]
+                if isinstance(root, int) and own and at == 0 and size_of(args[root]) == size:
+                    homes.of[root] = (item.whole, offset)
+    return homes
+
+
+def _copies(join: Join, homes: _Homes) -> list[Step]:
+    """The parts of a join that do not lie in their place."""
+    steps = []
+    whole, base = homes.root(join.whole)
+    for operand, offset, size in join.parts:
+        if homes.root(operand) != (whole, base + offset):
+            arguments: dict[str, Argument] = {
+                "source": Place(operand),
+                "target": Place(join.whole, offset),
+                "size": size,
+                "count": 1,
+                "sources": np.zeros(1, np.int32),
+                "targets": 0,
+            }
+            variant = Variant("move", (("piece", 0), ("scattered", False)))
+            steps.append(Step(variant, arguments, 1, join.operation, (operand,), (join.whole,)))
+    return steps
+
+
+def _needed(steps: Sequence[Step], homes: _Homes, outputs: Sequence[int]) -> list[Step]:
+    """The steps whose results are read."""
+    read = {homes.root(i)[0] for i in outputs}
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if any(homes.root(i)[0] in read for i in step.writes):
+            kept.append(step)
+            read.update(homes.root(i)[0] for i in step.reads)
+    return kept[::-1]
+
+
+@dataclass(frozen=True)
+class _Lease:
+    """A buffer of the arena: its size, and the first and last step that need it."""
+
+    buffer: Buffer
+    size: int
+    first: int
+    last: int
+
+
+def _offsets(leases: Sequence[_Lease]) -> tuple[dict[Buffer, int], int]:
+    """Offsets of buffers, and the bytes that they take: largest first, each into the lowest gap that is free in its time."""
+    placed: list[tuple[int, int, _Lease]] = []
+    offsets: dict[Buffer, int] = {}
+    for lease in sorted(leases, key=lambda item: (-item.size, item.first)):
+        size = -(-lease.size // ALIGNMENT) * ALIGNMENT
+        at = 0
+        for start, end, other in placed:
+            if other.first <= lease.last and lease.first <= other.last and start < at + size and at < end:
+                at = end
+        placed.append((at, at + size, lease))
+        placed.sort(key=lambda item: item[0])
+        offsets[lease.buffer] = at
+    return offsets, max((end for _, end, _ in placed), default=0)
+
+
+@dataclass
+class Instance:
+    """What one run writes to."""
+
+    memory: Array
+    """Slots for the caller's addresses, then the arena."""
+    slots: Array
+    blocks: Array
+    table: Array
+    loop_block: Array
+    loop_address: int = 0
+    held: Any = field(default=None, repr=False)
+    """The arrays whose addresses are in the slots."""
+
+
+def _aligned(size: int) -> Array:
+    """Bytes at an aligned address, with slack behind them."""
+    raw = np.empty(size + ALIGNMENT + SLACK, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size + SLACK]
+
+
+class Program:
+    """Compiled operations; ``run`` may be called from several threads at once."""
+
+    def __init__(
+        self,
+        form: InstructionSet,
+        operations: tuple[int, ...],
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        args: Mapping[int, Arg],
+        steps: Sequence[Step],
+        homes: _Homes,
+    ) -> None:
+        self.instructions = form
+        self.operations = operations
+        """Indexes of the operations that it computes."""
+        self.inputs = inputs
+        """Operands that ``run`` reads, in order."""
+        self.outputs = outputs
+        """Operands that ``run`` writes, in order."""
+        self.shapes = [(args[i].dims, args[i].dtype) for i in outputs]
+        slots = len(inputs) + len(outputs)
+        every = [
+            *(self._transfer(args[i], i, k, inwards=True) for k, i in enumerate(inputs)),
+            *steps,
+            *(self._transfer(args[i], i, len(inputs) + k, inwards=False) for k, i in enumerate(outputs)),
+        ]
+        self.steps = tuple(every)
+        first_byte = -(-8 * slots // ALIGNMENT) * ALIGNMENT
+        offsets, size = _offsets(self._leases(every, args, homes))
+        self.arena_size = size
+        self._size = first_byte + size
+        self._slots = slots
+        self._constants: dict[bytes | int, Array] = {}
+        blocks: list[int] = []
+        relocated: list[int] = []
+        entries = []
+        code = library(form)
+        for step in every:
+            block = len(blocks)
+            for name in KERNELS[step.variant.kernel].fields:
+                value = step.arguments[name]
+                if isinstance(value, Place):
+                    relocated.append(len(blocks))
+                    root, more = homes.root(value.buffer)
+                    blocks.append(first_byte + offsets[root] + more + value.offset)
+                elif isinstance(value, Slot):
+                    relocated.append(len(blocks))
+                    blocks.append(8 * value.number)
+                else:
+                    blocks.append(self._number(value))
+            entries.append((code.address(step.variant), 8 * block, step.chunks))
+        self._blocks = np.array(blocks, np.int64)
+        self._relocated = np.array(relocated, np.int64)
+        self._table = np.array(entries, np.int64).reshape(-1, 3)
+        self._loop = function(code.address(Variant("run_steps")))
+        self._idle: list[Instance] = []
+
+    @staticmethod
+    def _transfer(arg: Arg, operand: int, slot: int, *, inwards: bool) -> Step:
+        outer, inner = Slot(slot), Place(operand)
+        arguments: dict[str, Argument] = {
+            "source": outer if inwards else inner,
+            "target": inner if inwards else outer,
+            "size": size_of(arg),
+        }
+        variant = Variant("transfer", (("flip", is_signed(arg)), ("inwards", inwards)))
+        reads, writes = ((), (operand,)) if inwards else ((operand,), ())
+        return Step(variant, arguments, 1, -1, reads, writes)
+
+    @staticmethod
+    def _leases(steps: Sequence[Step], args: Mapping[int, Arg], homes: _Homes) -> list[_Lease]:
+        spans: dict[Buffer, list[int]] = {}
+        for number, step in enumerate(steps):
+            for value in step.arguments.values():
+                if isinstance(value, Place):
+                    spans.setdefault(homes.root(value.buffer)[0], []).append(number)
+        return [
+            _Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
+            for root, at in spans.items()
+        ]
+
+    def _number(self, value: int | float | Array) -> int:
+        if isinstance(value, np.ndarray):
+            return self._constant(value)
+        if isinstance(value, float):
+            return int(np.float32(value).view(np.int32))
+        return int(value)
+
+    def _constant(self, value: Array) -> int:
+        """The address of a constant; equal small ones are held once."""
+        key = value.tobytes() if value.nbytes <= 1 << 20 else id(value)
+        held = self._constants.get(key)
+        if held is None:
+            held = _aligned(value.nbytes)
+            held[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            held[value.nbytes :] = 0
+            self._constants[key] = held
+        return int(held.ctypes.data)
+
+    def _instance(self) -> Instance:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        memory = _aligned(self._size)
+        # Kernels read bytes that nothing wrote, whose products are left out: they must not slow floats down.
+        memory[:] = 0
+        base = memory.ctypes.data
+        blocks = self._blocks.copy()
+        blocks[self._relocated] += base
+        table = self._table.copy()
+        table[:, 1] += blocks.ctypes.data
+        loop_block = np.array([table.ctypes.data, len(table)], np.int64)
+        slots = memory[: 8 * self._slots].view(np.int64)
+        return Instance(memory, slots, blocks, table, loop_block, int(loop_block.ctypes.data))
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Compute: contiguous arrays of the operands' shapes and types in, others written. Releases the interpreter lock."""
+        instance = self._instance()
+        try:
+            slots = instance.slots
+            for k, array in enumerate((*inputs, *outputs)):
+                slots[k] = array.__array_interface__["data"][0]
+            self._loop(instance.loop_address, 0, 1)
+        finally:
+            self._idle.append(instance)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundProgram:
+        """The program for fixed arrays, which are read and written at each call."""
+        return BoundProgram(self, inputs, outputs)
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20) -> list[tuple[Step, float]]:
+        """The least time of each step in microseconds, for looking at; each is run alone."""
+        import time
+
+        bound = self.bind(inputs, outputs)
+        bound()
+        best = [math.inf] * len(self.steps)
+        for _ in range(rounds):
+            for i in range(len(self.steps)):
+                block = np.array([bound.instance.table.ctypes.data + 24 * i, 1], np.int64)
+                start = time.perf_counter()
+                self._loop(block.ctypes.data, 0, 1)
+                best[i] = min(best[i], (time.perf_counter() - start) * 1e6)
+        return list(zip(self.steps, best, strict=True))
+
+
+class BoundProgram:
+    """A program with its own instance and fixed arrays: a call is nothing but the compiled loop. For one thread at a time."""
+
+    def __init__(self, program: Program, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        self.instance = program._instance()
+        for k, array in enumerate((*inputs, *outputs)):
+            self.instance.slots[k] = array.ctypes.data
+        self.instance.held = (*inputs, *outputs)
+        self._loop = program._loop
+        self._address = self.instance.loop_address
+
+    def __call__(self) -> None:
+        self._loop(self._address, 0, 1)
