@@ -45,7 +45,7 @@ from nnbridge.operations.arithmetic import (
 from nnbridge.operations.activations import _softmax_tables as softmax_tables
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.convolution import multipliers
-from nnbridge.operations.evaluate import run_directly
+from nnbridge.operations.evaluate import run_kernel
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
@@ -662,18 +662,32 @@ def map_values(b: Binding) -> None:
 
 def _every_byte(call: Call, x: Arg, out: Arg) -> Array:
     """The reference kernel's results for all bytes, in the order and the form of bytes inside programs."""
-    every = np.arange(256, dtype=np.uint8)
-    values = every ^ np.uint8(0x80) if is_signed(x) else every
-    results = _reference(call, {x.name: values.view(x.dtype)}, [(256,)])[0].view(np.uint8)
-    return results ^ np.uint8(0x80) if is_signed(out) else results
+    return _as_inside(_reference(call, _every_value(x))[0], out)
 
 
-def _reference(call: Call, data: Mapping[str, Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """The reference kernel on other data of the call's types, with outputs of other shapes."""
-    args = [arg.replace(value=data[arg.name], dims=data[arg.name].shape) if arg.name in data else arg for arg in call.args]
-    outs = [out.replace(dims=dims) for out, dims in zip(call.outs, shapes, strict=True)]
+def _every_value(x: Arg) -> Array:
+    """All 256 values of an 8-bit operand, in the order of their bytes inside programs."""
+    return (np.arange(256, dtype=np.uint8) ^ np.uint8(offset_of(x))).view(x.dtype)
+
+
+def _as_inside(values: Array, arg: Arg) -> Array:
+    """8-bit values as bytes inside programs."""
+    return values.view(np.uint8) ^ np.uint8(offset_of(arg))
+
+
+def _reference(call: Call, data: Array, kind: OperandCode | None = None) -> list[Array]:
+    """The reference kernel on other data for the first argument; of one dimension, or with all operands of a type ``kind``."""
+    first, *others = call.args
+    outs = [out.replace() for out in call.outs]
+    if kind is None:
+        first, outs = first.replace(value=data, dims=data.shape), [out.replace(dims=data.shape) for out in outs]
+    else:
+        plain = {"type": kind, "scale": 0.0, "zero_point": 0}
+        first, outs = first.replace(value=data, **plain), [out.replace(**plain) for out in outs]
+    made = Call(call.definition, call.signature, (first, *(arg.replace() for arg in others)), tuple(outs))
     with np.errstate(all="ignore"):
-        return run_directly(Call(call.definition, call.signature, [arg.replace() for arg in args], outs))
+        results: Sequence[Any] = run_kernel(made)
+    return [result.data if isinstance(result, Arg) else result for result in results]
 
 
 @binds(OperationCode.QUANTIZE)
@@ -712,11 +726,8 @@ def quantise(b: Binding) -> None:
 
 def _through_real(first: Call, second: Call, x: Arg, out: Arg) -> Array:
     """All bytes dequantised and quantised again."""
-    every = np.arange(256, dtype=np.uint8)
-    values = (every ^ np.uint8(0x80) if is_signed(x) else every).view(x.dtype)
-    real = _reference(first, {x.name: values}, [(256,)])[0]
-    results = _reference(second, {second.args[0].name: real}, [(256,)])[0].view(np.uint8)
-    return results ^ np.uint8(0x80) if is_signed(out) else results
+    real = _reference(first, _every_value(x))[0]
+    return _as_inside(_reference(second, real)[0], out)
 
 
 @binds(OperationCode.DEQUANTIZE)
@@ -890,8 +901,7 @@ def move(b: Binding) -> None:
     require(count * element < 2**31, "operands below 2 GiB")
     # Counted from 1: what the operation adds of its own is 0.
     indexes = np.arange(1, count + 1, dtype=np.int32).reshape(x.dims)
-    found = _moved(call, indexes)
-    for k, index in enumerate(found):
+    for k, index in enumerate(_reference(call, indexes, OperandCode.TENSOR_INT32)):
         flat = index.reshape(-1).astype(np.int64) - 1
         if flat[0] >= 0 and (np.diff(flat) == 1).all():
             b.view(b.candidate.outputs[k], b.operand(x), int(flat[0]) * element)
@@ -903,14 +913,6 @@ def move(b: Binding) -> None:
 def is_zero_fill(x: Arg) -> bool:
     """True if what an operation fills with is made of zero bytes."""
     return not is_quant8(x.type)
-
-
-def _moved(call: Call, indexes: Array) -> list[Array]:
-    """The reference kernel's results for indexes in place of the data, as INT32 of no zero point."""
-    kind = OperandCode.TENSOR_INT32
-    args = [call.args[0].replace(value=indexes, type=kind, zero_point=0, scale=0.0), *(arg.replace() for arg in call.args[1:])]
-    outs = [out.replace(type=kind, zero_point=0, scale=0.0) for out in call.outs]
-    return run_directly(Call(call.definition, call.signature, args, outs))
 
 
 @binds(OperationCode.PAD, OperationCode.PAD_V2)
