@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
@@ -337,6 +338,36 @@ class Emitter:
         function = self.builder.module.declare_intrinsic("llvm.memset", [I8.as_pointer(), I64])
         self.builder.call(function, [self._pointer(target, I8), byte.truncated(I8).raw, size.raw, ir.Constant(I1, 0)])
 
+    # -- atomic memory -----------------------------------------------------------------------------------------------
+
+    def load_atomic(self, address: Value) -> Value:
+        """A 64-bit integer that other threads write."""
+        return Value(self, self.builder.load_atomic(self._pointer(address, I64), "seq_cst", 8))
+
+    def store_atomic(self, value: Value, address: Value) -> None:
+        """Write a 64-bit integer that other threads read."""
+        self.builder.store_atomic(value.raw, self._pointer(address, I64), "seq_cst", 8)
+
+    def add_atomic(self, address: Value, value: Value) -> Value:
+        """Add to a 64-bit integer; returns what it was before."""
+        return Value(self, self.builder.atomic_rmw("add", self._pointer(address, I64), value.raw, "seq_cst"))
+
+    def exchange(self, address: Value, old: int, new: int) -> Value:
+        """Replace a 64-bit integer if it is ``old``; returns whether it was."""
+        before, after = self.number(old), self.number(new)
+        result = self.builder.cmpxchg(self._pointer(address, I64), before.raw, after.raw, "seq_cst", "seq_cst")
+        return Value(self, self.builder.extract_value(result, 1))
+
+    @property
+    def is_x86(self) -> bool:
+        """True for code of x86 processors."""
+        return str(self.builder.module.triple).startswith(("x86_64", "i386", "i686"))
+
+    def offer_processor(self) -> None:
+        """Let other threads run, where the system has a function for it."""
+        if llvm.address_of_symbol("sched_yield") is not None:
+            self.call("sched_yield", I32)
+
     # -- control flow ------------------------------------------------------------------------------------------------
 
     def loop(
@@ -379,6 +410,33 @@ class Emitter:
         b.cbranch(again.raw, inside, after)
         b.position_at_end(after)
         return results
+
+    def while_(
+        self, condition: Callable[..., Value], body: Callable[..., Sequence[Value]], carried: Sequence[Value]
+    ) -> list[Value]:
+        """``while condition(*carried): carried = body(*carried)``."""
+        b = self.builder
+        before = b.block
+        head, inside, after = (b.append_basic_block() for _ in range(3))
+        b.branch(head)
+        b.position_at_end(head)
+        _, values = self._phis(self.number(0), carried, before)
+        b.cbranch(condition(*values).raw, inside, after)
+        b.position_at_end(inside)
+        results = body(*values)
+        self._feed(_, _, values, results)
+        b.branch(head)
+        b.position_at_end(after)
+        return values
+
+    def until(self, condition: Callable[[], Value], body: Callable[[Value], object]) -> None:
+        """``while not condition(): body(round)``."""
+
+        def once(round_: Value) -> list[Value]:
+            body(round_)
+            return [round_ + 1]
+
+        self.while_(lambda _: condition().is_(0), once, [self.number(0)])
 
     def _phis(self, first: Value, carried: Sequence[Value], before: Any) -> tuple[Value, list[Value]]:
         made = []

@@ -7,15 +7,19 @@ there are as many as runs at a time. Bytes of signed 8-bit operands are unsigned
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
+from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.library import KERNELS, Variant, function, library
+from nnbridge.cpu.compiled.threads import pool
 from nnbridge.errors import NnapiError
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
@@ -24,8 +28,6 @@ from nnbridge.types import OperandCode
 ALIGNMENT = 64
 SLACK = 256
 """Bytes behind the arena and behind constants that kernels may read."""
-
-_CHUNK_US, _MOST_CHUNKS = 8.0, 16
 
 
 class Unsupported(Exception):
@@ -278,19 +280,43 @@ def _offsets(leases: Sequence[_Lease]) -> tuple[dict[Buffer, int], int]:
     return offsets, max((end for _, end, _ in placed), default=0)
 
 
-@dataclass
 class Instance:
-    """What one run writes to."""
+    """What one run writes to: the arena, argument blocks, and what threads share."""
 
-    memory: Array
-    """Slots for the caller's addresses, then the arena."""
-    slots: Array
-    blocks: Array
-    table: Array
-    loop_block: Array
-    loop_address: int = 0
-    held: Any = field(default=None, repr=False)
-    """The arrays whose addresses are in the slots."""
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        # Kernels read bytes that nothing wrote, whose products are left out: they must not slow floats down.
+        self._memory = _aligned(program.memory_size)
+        self._memory[:] = 0
+        base = self._memory.ctypes.data
+        self._blocks = program.blocks.copy()
+        self._blocks[program.relocated] += base
+        self.table = program.table.copy()
+        self.table[:, 1] += self._blocks.ctypes.data
+        self.slots = self._memory[: 8 * program.slots].view(np.int64)
+        """Addresses of the caller's arrays."""
+        self.held: Any = None
+        """Those arrays, where they stay bound."""
+        self._counters = np.zeros((len(self.table), 2), np.int64)
+        self._inside = np.zeros(16, np.int64)
+        self._job = np.array(
+            [self.table.ctypes.data, len(self.table), self._counters.ctypes.data, self._inside.ctypes.data], np.int64
+        )
+        self._address = int(self._job.ctypes.data)
+        self._request = np.zeros(5, np.int64)
+        self._request_address = int(self._request.ctypes.data)
+        self._request[1:4] = self._address, self._inside.ctypes.data, self._request_address + 32
+
+    def run(self, threads: int = 1) -> None:
+        """All steps. Helpers that have not left the run before are not waited for: the caller then works alone."""
+        program = self._program
+        if threads <= 1 or self._inside[0]:
+            program.run_alone(self._address, 0, 1)
+            return
+        self._counters[:] = 0
+        for helper in pool(program.instructions).helpers(threads - 1):
+            helper.recruit(self, self._request, self._request_address)
+        program.run_shared(self._address, 0, 1)
 
 
 def _aligned(size: int) -> Array:
@@ -331,8 +357,8 @@ class Program:
         first_byte = -(-8 * slots // ALIGNMENT) * ALIGNMENT
         offsets, size = _offsets(self._leases(every, args, homes))
         self.arena_size = size
-        self._size = first_byte + size
-        self._slots = slots
+        self.memory_size = first_byte + size
+        self.slots = slots
         self._constants: dict[bytes | int, Array] = {}
         blocks: list[int] = []
         relocated: list[int] = []
@@ -352,10 +378,15 @@ class Program:
                 else:
                     blocks.append(self._number(value))
             entries.append((code.address(step.variant), 8 * block, step.chunks))
-        self._blocks = np.array(blocks, np.int64)
-        self._relocated = np.array(relocated, np.int64)
-        self._table = np.array(entries, np.int64).reshape(-1, 3)
-        self._loop = function(code.address(Variant("run_steps")))
+        self.blocks = np.array(blocks, np.int64)
+        """Argument blocks, with offsets in an instance's memory at the positions ``relocated``."""
+        self.relocated = np.array(relocated, np.int64)
+        self.table = np.array(entries, np.int64).reshape(-1, ENTRY_FIELDS)
+        """For each step its kernel, the offset of its argument block, and its chunks."""
+        self.shared = any(step.chunks > 1 for step in every)
+        """True if there is work for several threads."""
+        self.run_alone = function(code.address(Variant("run_steps")))
+        self.run_shared = function(code.address(Variant("run_shared")))
         self._idle: list[Instance] = []
 
     @staticmethod
@@ -400,64 +431,39 @@ class Program:
             self._constants[key] = held
         return int(held.ctypes.data)
 
-    def _instance(self) -> Instance:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        memory = _aligned(self._size)
-        # Kernels read bytes that nothing wrote, whose products are left out: they must not slow floats down.
-        memory[:] = 0
-        base = memory.ctypes.data
-        blocks = self._blocks.copy()
-        blocks[self._relocated] += base
-        table = self._table.copy()
-        table[:, 1] += blocks.ctypes.data
-        loop_block = np.array([table.ctypes.data, len(table)], np.int64)
-        slots = memory[: 8 * self._slots].view(np.int64)
-        return Instance(memory, slots, blocks, table, loop_block, int(loop_block.ctypes.data))
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1) -> None:
         """Compute: contiguous arrays of the operands' shapes and types in, others written. Releases the interpreter lock."""
-        instance = self._instance()
         try:
-            slots = instance.slots
+            instance = self._idle.pop()
+        except IndexError:
+            instance = Instance(self)
+        try:
             for k, array in enumerate((*inputs, *outputs)):
-                slots[k] = array.__array_interface__["data"][0]
-            self._loop(instance.loop_address, 0, 1)
+                instance.slots[k] = array.__array_interface__["data"][0]
+            instance.run(threads if self.shared else 1)
         finally:
             self._idle.append(instance)
 
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundProgram:
-        """The program for fixed arrays, which are read and written at each call."""
-        return BoundProgram(self, inputs, outputs)
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1) -> Callable[[], None]:
+        """A function that runs on these arrays each time, for one thread at a time."""
+        instance = Instance(self)
+        for k, array in enumerate((*inputs, *outputs)):
+            instance.slots[k] = array.ctypes.data
+        instance.held = (*inputs, *outputs)
+        return functools.partial(instance.run, threads if self.shared else 1)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20) -> list[tuple[Step, float]]:
         """The least time of each step in microseconds, for looking at; each is run alone."""
-        import time
-
-        bound = self.bind(inputs, outputs)
-        bound()
+        instance = Instance(self)
+        instance.held = (*inputs, *outputs)
+        for k, array in enumerate(instance.held):
+            instance.slots[k] = array.ctypes.data
+        instance.run()
         best = [math.inf] * len(self.steps)
         for _ in range(rounds):
             for i in range(len(self.steps)):
-                block = np.array([bound.instance.table.ctypes.data + 24 * i, 1], np.int64)
+                block = np.array([instance.table.ctypes.data + 24 * i, 1, 0, 0], np.int64)
                 start = time.perf_counter()
-                self._loop(block.ctypes.data, 0, 1)
+                self.run_alone(block.ctypes.data, 0, 1)
                 best[i] = min(best[i], (time.perf_counter() - start) * 1e6)
         return list(zip(self.steps, best, strict=True))
-
-
-class BoundProgram:
-    """A program with its own instance and fixed arrays: a call is nothing but the compiled loop. For one thread at a time."""
-
-    def __init__(self, program: Program, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        self.instance = program._instance()
-        for k, array in enumerate((*inputs, *outputs)):
-            self.instance.slots[k] = array.ctypes.data
-        self.instance.held = (*inputs, *outputs)
-        self._loop = program._loop
-        self._address = self.instance.loop_address
-
-    def __call__(self) -> None:
-        self._loop(self._address, 0, 1)
