@@ -685,8 +685,12 @@ def _reference(call: Call, data: Array, kind: OperandCode | None = None) -> list
         plain = {"type": kind, "scale": 0.0, "zero_point": 0}
         first, outs = first.replace(value=data, **plain), [out.replace(**plain) for out in outs]
     made = Call(call.definition, call.signature, (first, *(arg.replace() for arg in others)), tuple(outs))
+    return _run_reference(made)
+
+
+def _run_reference(call: Call) -> list[Array]:
     with np.errstate(all="ignore"):
-        results: Sequence[Any] = run_kernel(made)
+        results: Sequence[Any] = run_kernel(call)
     return [result.data if isinstance(result, Arg) else result for result in results]
 
 
@@ -937,26 +941,30 @@ def pad(b: Binding) -> None:
 
 @binds(OperationCode.CONCATENATION)
 def concatenation(b: Binding) -> None:
-    """CONCATENATION of tensors with the output's parameters: each part is written where it belongs if it lies in one piece."""
+    """CONCATENATION. Parts that lie in one piece are written where they belong; bytes of other parameters go through tables."""
     call, out = b.call, b.out
     parts, axis = call.repeated("inputs"), int(call.scalar("axis"))
     require(all(part.dtype == out.dtype for part in parts), "operands of one type")
-    if is_quant8(out.type):
-        same = all((part.scale, part.zero_point) == (out.scale, out.zero_point) for part in parts)
-        require(same, "inputs quantised like the output")
     element = out.dtype.itemsize
     outer = math.prod(out.dims[:axis])
     sizes = [math.prod(part.dims[axis:]) * element for part in parts]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
-    if outer == 1 and not any(part.constant for part in parts):
+    tables = _joined_tables(b, parts)
+    if outer == 1 and not tables and not any(part.constant for part in parts):
         joined = tuple((b.operand(part), at, size) for part, at, size in zip(parts, starts, sizes, strict=True))
         if len({operand for operand, _, _ in joined}) == len(joined):
             b.bound.append(Join(joined, b.candidate.outputs[0], b.candidate.index))
             return
     whole = sum(sizes)
-    for part, at, size in zip(parts, starts, sizes, strict=True):
+    for k, (part, at, size) in enumerate(zip(parts, starts, sizes, strict=True)):
+        source: Place | Array = b.source(part)
+        if tables and (tables[k] != np.arange(256)).any():
+            rescaled = b.scratch(outer * size)
+            looked: dict[str, Argument] = {"source": source, "target": rescaled, "count": outer * size, "table": tables[k]}
+            b.step("look_up", outer * size / 1_000, looked)
+            source = rescaled
         arguments: dict[str, Argument] = {
-            "source": b.source(part),
+            "source": source,
             "target": b.target(),
             "size": size,
             "count": outer,
@@ -965,3 +973,16 @@ def concatenation(b: Binding) -> None:
         }
         us = outer * (0.002 + size / 20_000)
         b.step("move", us, arguments, piece=size if size in (1, 2, 4, 8) else 0, scattered=True)
+
+
+def _joined_tables(b: Binding, parts: Sequence[Arg]) -> list[Array]:
+    """What becomes of each part's bytes; nothing where all have the output's parameters."""
+    call, out = b.call, b.out
+    if not is_quant8(out.type) or all((p.scale, p.zero_point) == (out.scale, out.zero_point) for p in parts):
+        return []
+    args = []
+    for arg in call.args:
+        part = any(arg is one for one in parts)
+        args.append(arg.replace(value=_every_value(arg), dims=(256,)) if part else arg.replace(value=np.zeros((), np.int32)))
+    made = Call(call.definition, call.signature, tuple(args), (out.replace(dims=(256 * len(parts),)),))
+    return list(_as_inside(_run_reference(made)[0], out).reshape(-1, 256))

@@ -51,7 +51,7 @@ def depthwise(
 ) -> None:
     """``out[y, x, c] = epilogue(sum of input[y * stride + i * dilation - top, ..., c] * weights[i, j, c])``.
 
-    ``sets``: 8-bit weights of 9 bits come as the sum of two sets.
+    ``sets``: 8-bit weights less their zero point may have 9 bits and come as a sum of bytes, one set for each.
     """
     shapes = strip_shapes(e.instructions, form)
     first, last = e.share(f.images * f.out_height, part, parts)
@@ -227,9 +227,11 @@ def pack_depthwise(
     elif not instructions.quads:
         sets = [weights.astype(np.int16)]
     else:
-        first = np.clip(weights, -128, 127)
-        rest = weights - first
-        sets = [part.astype(np.int8) for part in ((first, rest) if rest.any() else (first,))]
+        sets, rest = [], weights
+        # Differences of bytes: one set of bytes, two, or three where one is 255.
+        while not sets or rest.any():
+            sets.append(np.clip(rest, -128, 127).astype(np.int8))
+            rest = rest - sets[-1]
     together = 1 if rescaling is None else instructions.step_elements
     groups = -(-height // together)
     shapes = strip_shapes(instructions, form)

@@ -101,7 +101,7 @@ def clamp_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 def exponential(e: Emitter, x: Value) -> Value:
     """e to the power of x within 2 units in the last place; 0 below the smallest normal result's logarithm."""
     kind = x.type
-    high = e.constant(kind, 88.3762626647949)
+    high = e.constant(kind, 88.7228394)
     low = e.constant(kind, -87.3365447505531)
     inside = e.clamp_real(x, low, high)
     whole = e.floor(inside * 1.44269504088896341 + 0.5)
@@ -112,10 +112,14 @@ def exponential(e: Emitter, x: Value) -> Value:
     for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
         series = e.fma(series, rest, e.constant(kind, coefficient))
     power = e.fma(series, rest * rest, rest + 1.0)
-    scale = ((whole.integer() + 127) << 23).bits(kind)
-    result = e.select(x < low, 0.0, power * scale)
+    # The power of 2 in two factors: the largest one by itself is no number.
+    exponent = whole.integer()
+    half = exponent >> 1
+    for part in (half, exponent - half):
+        power = power * ((part + 127) << 23).bits(kind)
+    result = e.select(x < low, 0.0, power)
     # Beyond the largest result infinity, and NaN of NaN.
-    result = e.select(x > 88.7228394, float("inf"), result)
+    result = e.select(x > high, float("inf"), result)
     return e.select(x.compare("==", x), result, x)
 
 
