@@ -33,6 +33,10 @@ def candidates(model: Model) -> list[Candidate | str]:
         given = [arg.replace() for arg in inputs if arg is not None]
         if declared is None or declared.control_flow or len(given) < len(inputs):
             found.append("an operation whose dimensions are known before a run")
+            for i in operation.outputs if declared is None or declared.control_flow else ():
+                # Operations of extensions and control flow leave what their outputs declare.
+                operand = subgraph.operands[i]
+                args[i] = Arg.of(operand) if not operand.is_tensor or known(operand.dims) else None
             continue
         call = make_call(declared, given, [Arg.of(subgraph.operands[i]) for i in operation.outputs])
         try:

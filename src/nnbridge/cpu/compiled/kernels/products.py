@@ -62,6 +62,9 @@ def product(
 
         def widest(shapes: Sequence[tuple[int, int]]) -> None:
             vectors, rows = shapes[0]
+            if row_sums == "inner":
+                # Registers for the sums too.
+                rows = {6: 5, 12: 8}.get(rows, rows) if vectors > 1 else rows
             rows = 1 if single else rows
             if len(shapes) == 1:
                 tiles(vectors, rows)
