@@ -123,16 +123,13 @@ class Binding:
         """A buffer for this operation alone."""
         return Place(Scratch(size))
 
-    def step(
-        self, kernel: str, us: float = 0.0, arguments: Mapping[str, Argument] | None = None, /, **parameters: Any
-    ) -> None:
+    def step(self, kernel: str, us: float, arguments: Mapping[str, Argument], /, **parameters: Any) -> None:
         """A call of a kernel that takes about ``us`` microseconds."""
         chunks = min(max(round(us / _CHUNK_US), 1), _MOST_CHUNKS)
         variant = Variant(kernel, tuple(sorted(parameters.items())))
-        reads = tuple(self.operand(arg) for arg in self.call.args if not arg.constant)
-        self.bound.append(
-            Step(variant, dict(arguments or {}), chunks, self.candidate.index, reads, self.candidate.outputs)
-        )
+        places = [value.buffer for value in arguments.values() if isinstance(value, Place)]
+        reads = tuple({buffer for buffer in places if isinstance(buffer, int)}.difference(self.candidate.outputs))
+        self.bound.append(Step(variant, arguments, chunks, self.candidate.index, reads, self.candidate.outputs))
 
     def view(self, output: int, of: int, offset: int = 0) -> None:
         """The output is part of another operand's buffer."""
@@ -190,20 +187,60 @@ class _Left:
         self.source, self.rows, self.segments, self.length = source, rows, segments, length
 
 
-def _padded(b: Binding, x: Arg, rows: Window, columns: Window, *, widen: bool) -> tuple[Place | Array, int, int]:
-    """Images with their border, in 16 bits if asked for; and the height and width that they have then."""
-    batch, height, width, depth = x.dims
+class _Images:
+    """The images that windows slide over: where they lie, their size without padding, and the windows with all of it."""
+
+    def __init__(self, b: Binding, size: tuple[int, int]) -> None:
+        x = b.call["input"]
+        self.arg = x
+        self.source: Place | Array = b.source(x)
+        self.batch, self.height, self.width, self.depth = x.dims
+        self.rows, self.columns = windows(b.call, self.height, self.width, *size)
+        producer = None if x.constant else b.producers.get(b.operand(x))
+        border = None if producer is None else _border_of(producer.call)
+        if producer is not None and border is not None:
+            # A PAD before the windows is padding like theirs.
+            (top, bottom), (left, right) = border
+            self.source = Place(producer.inputs[0])
+            _, self.height, self.width, _ = producer.call.args[0].dims
+            self.rows, self.columns = _with_border(self.rows, top, bottom), _with_border(self.columns, left, right)
+
+    @property
+    def padded(self) -> bool:
+        """True if windows reach over the images' borders."""
+        return any((self.rows.before, self.rows.after, self.columns.before, self.columns.after))
+
+
+def _with_border(window: Window, before: int, after: int) -> Window:
+    return Window(window.size, window.stride, window.dilation, window.before + before, window.after + after)
+
+
+def _border_of(call: Call) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Rows and columns that a PAD puts around images, with what windows pad with; None for other operations."""
+    x, pads = call.args[0], call.get("paddings")
+    if call.definition.code not in (OperationCode.PAD, OperationCode.PAD_V2) or x.constant or x.rank != 4:
+        return None
+    if pads is None or not pads.constant or not (_is_real(x) or is_quant8(x.type)):
+        return None
+    value = call.get("value")
+    if value is not None and not (value.constant and float(value.data.reshape(())) == x.zero_point):
+        return None
+    batch, rows, columns, depth = ((int(before), int(after)) for before, after in pads.data)
+    return None if any((*batch, *depth)) else (rows, columns)
+
+
+def _border(
+    b: Binding, x: Arg, images: Sequence[int], source: Place | Array, pads: Sequence[int], target: Place, *, widen: bool
+) -> None:
+    """Images [batch, height, width, depth] with rows and columns around them (``pads``: top, bottom, left, right) to ``target``."""
+    batch, height, width, depth = images
+    top, bottom, left, right = pads
     real = _is_real(x)
-    before, after = (rows.before, columns.before), (rows.after, columns.after)
-    if not any((*before, *after)) and (real or not widen):
-        return b.source(x), height, width
-    element = 4 if real else 2 if widen else 1
-    full_h, full_w = height + before[0] + after[0], width + before[1] + after[1]
-    target_row = full_w * depth * element
-    target = b.scratch(batch * full_h * target_row)
-    row = width * depth * (4 if real else 1)
+    inner, element = (4, 4) if real else (1, 2 if widen else 1)
+    full_h, target_row = top + height + bottom, (left + width + right) * depth * element
+    row = width * depth * inner
     arguments: dict[str, Argument] = {
-        "source": b.source(x),
+        "source": source,
         "image": height * row,
         "row": row,
         "rows": height,
@@ -212,22 +249,29 @@ def _padded(b: Binding, x: Arg, rows: Window, columns: Window, *, widen: bool) -
         "target_row": target_row,
         "target_rows": full_h,
         "images": batch,
-        "top": before[0],
-        "before": before[1] * depth * element,
+        "top": top,
+        "before": left * depth * element,
         "value": 0 if real else zero_of(x),
     }
     b.step("border", batch * full_h * target_row / 10_000, arguments, widen=widen and not real)
-    return target, full_h, full_w
 
 
-def _windowed(b: Binding, x: Arg, size: tuple[int, int], channels: slice) -> _Left:
+def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> _Left:
     """The left matrix of a convolution with filters of this size over some of the channels."""
-    rows, columns = windows(b.call, x.dims[1], x.dims[2], *size)
+    images = _Images(b, size)
+    x, rows, columns = images.arg, images.rows, images.columns
     real, pairs = _is_real(x), not _is_real(x) and not b.instructions.quads
-    source, height, width = _padded(b, x, rows, columns, widen=pairs)
-    batch, depth = x.dims[0], x.dims[3]
+    batch, depth = images.batch, images.depth
     element = 4 if real else 2 if pairs else 1
-    out_h, out_w = rows.positions(x.dims[1]), columns.positions(x.dims[2])
+    height, width = images.height, images.width
+    source = images.source
+    if images.padded or pairs:
+        pads = (rows.before, rows.after, columns.before, columns.after)
+        height, width = height + rows.before + rows.after, width + columns.before + columns.after
+        target = b.scratch(batch * height * width * depth * element)
+        _border(b, x, (batch, images.height, images.width, depth), source, pads, target, widen=pairs)
+        source = target
+    out_h, out_w = rows.positions(images.height), columns.positions(images.width)
     image, y, k = np.ogrid[:batch, :out_h, :out_w]
     pixels = (image * height + y * rows.stride) * width + k * columns.stride
     picked = channels.stop - channels.start
@@ -367,7 +411,7 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
     depth, each = x.dims[3] // groups, len(weights) // groups
     element = 4 if real else 1
     for g in range(groups):
-        left = _windowed(b, x, (weights.shape[1], weights.shape[2]), slice(g * depth, (g + 1) * depth))
+        left = _windowed(b, (weights.shape[1], weights.shape[2]), slice(g * depth, (g + 1) * depth))
         part, part_bias = weights[g * each : (g + 1) * each], bias[g * each : (g + 1) * each]
         shaped = part.reshape(each, len(left.segments), left.length)
         target = Place(b.target().buffer, g * each * element)
@@ -411,15 +455,16 @@ def depthwise_conv_2d(b: Binding) -> None:
         _convolve(b, np.ascontiguousarray(weights.transpose(2, 0, 1)[..., None]), bias)
         return
     real = _require_types(call, x, out)
-    batch, height, width, depth = x.dims
+    images = _Images(b, (weights.shape[0], weights.shape[1]))
+    batch, height, width, depth = images.batch, images.height, images.width, images.depth
     repeats = out.dims[3] // depth
-    rows, columns = windows(call, height, width, *weights.shape[:2])
+    rows, columns = images.rows, images.columns
     require(weights.shape[0] * weights.shape[1] <= LARGEST, f"a filter of at most {LARGEST} taps")
     channels, element = out.dims[3], 4 if real else 1
-    source = b.source(x)
+    source = images.source
     if repeats > 1:
         # Each input channel as often as there are filters for it.
-        index = np.arange(math.prod(x.dims)).repeat(repeats)
+        index = np.arange(batch * height * width * depth).repeat(repeats)
         repeated = b.scratch(len(index) * element)
         _move_pieces(b, source, repeated, index, element)
         source = repeated
@@ -479,11 +524,9 @@ def fully_connected(b: Binding) -> None:
     source: Place | Array = b.source(x)
     element = 4 if real else 1
     if not real and not b.instructions.quads:
-        source = b.scratch(2 * count * size)
-        row: dict[str, Argument] = {"image": 0, "row": size, "rows": count, "target_image": 0, "target_row": 2 * size}
-        row.update(source=b.source(x), target=source, target_rows=count, images=1, top=0, before=0, value=0)
-        b.step("border", 0.0, row, widen=True)
-        element = 2
+        wide = b.scratch(2 * count * size)
+        _border(b, x, (1, count, size, 1), source, (0, 0, 0, 0), wide, widen=True)
+        source, element = wide, 2
     left = _Left(source, (np.arange(count) * size * element).astype(np.int32), np.zeros(1, np.int32), size)
     if real:
         _multiply(b, left, shaped, bias, b.target(), units * 4)
@@ -829,7 +872,11 @@ def softmax(b: Binding) -> None:
     arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "rows": rows, "length": length}
     if _require_types(call, x, out):
         arguments["beta"] = float(call.scalar("beta"))
-        b.step("softmax_real", rows * length / 1_500, arguments)
+        lanes = b.instructions.lanes
+        # Several rows to a vector, where one divides the other.
+        together = length if 1 < length < lanes and lanes % length == 0 else 0
+        us = rows * length / (4_000 if together else 1_500) + rows * (0.0 if together else 0.01)
+        b.step("softmax_real", us, arguments, together=together)
         return
     require(length < 8192, "rows of fewer than 8192 values, whose sums 32 bits hold")
     exponentials, counted, terms = softmax_tables(call)
@@ -933,6 +980,10 @@ def pad(b: Binding) -> None:
         fill = zero_of(x) if call.get("value") is None else (int(value) + offset_of(x)) & 0xFF
     else:
         require(value == 0 and not np.signbit(value), "zeros to fill with")
+    border = _border_of(call)
+    if border is not None:
+        _border(b, x, x.dims, b.source(x), (*border[0], *border[1]), b.target(), widen=False)
+        return
     index = np.arange(math.prod(x.dims), dtype=np.int64).reshape(x.dims)
     pairs = [(int(before), int(after)) for before, after in _data(call["paddings"])]
     padded = np.pad(index, pairs, constant_values=-1)

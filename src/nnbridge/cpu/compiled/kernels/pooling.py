@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nnbridge.cpu.compiled.emitter import F32, F64, I1, I8, I32, I64, Emitter, Value, vector
 from nnbridge.cpu.compiled.kernels.elementwise import exponential
 from nnbridge.cpu.compiled.library import Fields, kernel
@@ -169,10 +171,13 @@ def softmax_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 
 @kernel("source target rows length beta")
-def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
-    """``exp((x - maximum) * beta)`` over its sum along rows."""
+def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: int = 0) -> None:
+    """``exp((x - maximum) * beta)`` over its sum along rows. ``together``: the rows' length, of which lanes are a multiple."""
     lanes = e.instructions.lanes
     kind = vector(F32, lanes)
+    if together:
+        _softmax_groups(e, f, part, parts, together)
+        return
     number = e.constant(vector(I32, lanes), list(range(lanes)))
     beta = e.splat(f.beta.truncated(I32).bits(F32), lanes)
     first, last = e.share(f.rows, part, parts)
@@ -210,3 +215,27 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
         e.loop(0, f.length, divide, step=lanes)
 
     e.loop(first, last, row)
+
+
+def _softmax_groups(e: Emitter, f: Fields, part: Value, parts: Value, length: int) -> None:
+    """Rows of a power of 2, several in a vector: every lane gets its row's maximum and sum by exchanges between lanes."""
+    lanes = e.instructions.lanes
+    kind = vector(F32, lanes)
+    beta = e.splat(f.beta.truncated(I32).bits(F32), lanes)
+    count = f.rows * length
+    first, last = e.share((count + (lanes - 1)) // lanes, part, parts)
+
+    def over_rows(x: Value, combine: Callable[[Value, Value], Value]) -> Value:
+        distance = 1
+        while distance < length:
+            x = combine(x, e.shuffle(x, [i ^ distance for i in range(lanes)]))
+            distance *= 2
+        return x
+
+    def several(block: Value) -> None:
+        at = block * (4 * lanes)
+        x = e.load(f.source + at, kind)
+        power = exponential(e, (x - over_rows(x, lambda a, b: e.select(a > b, a, b))) * beta)
+        e.store_first(power / over_rows(power, lambda a, b: a + b), f.target + at, count - block * lanes)
+
+    e.loop(first, last, several)
