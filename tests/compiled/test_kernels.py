@@ -276,3 +276,22 @@ def test_dequantise(form: InstructionSet, kind: OperandCode) -> None:
     rng = np.random.default_rng(12)
     x = quantised(rng, kind, (3, 50), 0.013)
     check(model_of(OperationCode.DEQUANTIZE, [x], [Tensor(F32, (3, 50))]), form, rng)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("size", [(10, 14), (3, 4), (9, 7), (5, 7)], ids=str)
+@pytest.mark.parametrize(("corners", "half"), [(False, False), (True, False), (False, True)])
+def test_resize_bilinear(form: InstructionSet, kind: OperandCode, size: tuple[int, int], corners: bool, half: bool) -> None:
+    rng = np.random.default_rng(13)
+    x = quantised(rng, kind, (2, 5, 7, 21), 0.1)
+    y = Tensor(kind, (2, *size, 21), x.scale, x.zero_point)
+    check(model_of(OperationCode.RESIZE_BILINEAR, [x, size[1], size[0], False, corners, half], [y]), form, rng)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_pack(form: InstructionSet, kind: OperandCode, axis: int) -> None:
+    rng = np.random.default_rng(14)
+    x = [Tensor(kind, (3, 4), 0.0 if kind == F32 else 0.1, 0 if kind == F32 else 3) for _ in range(3)]
+    dims = {0: (3, 3, 4), 1: (3, 3, 4), -1: (3, 4, 3)}[axis]
+    check(model_of(OperationCode.PACK, [axis, *x], [Tensor(kind, dims, x[0].scale, x[0].zero_point)]), form, rng)

@@ -18,6 +18,7 @@ from nnbridge.cpu.compiled import kernels as _kernels  # noqa: F401 - declares t
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
 from nnbridge.cpu.compiled.kernels.products import pack_strips
+from nnbridge.cpu.compiled.kernels.resizing import POSITION_FIELDS
 from nnbridge.cpu.compiled.library import Variant
 from nnbridge.cpu.compiled.program import (
     Argument,
@@ -46,6 +47,8 @@ from nnbridge.operations.activations import _softmax_tables as softmax_tables
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.convolution import multipliers
 from nnbridge.operations.evaluate import run_kernel
+from nnbridge.operations.resizing import _neighbours as neighbours
+from nnbridge.operations.resizing import _neighbours_fixed as neighbours_fixed
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
@@ -885,6 +888,40 @@ def softmax(b: Binding) -> None:
     b.step("softmax_bytes", rows * length / 500, arguments)
 
 
+@binds(OperationCode.RESIZE_BILINEAR)
+def resize_bilinear(b: Binding) -> None:
+    """RESIZE_BILINEAR."""
+    call, x, out = b.call, b.call["input"], b.out
+    _require_nhwc(call)
+    require(all(arg.constant for arg in call.args[1:]), "constant sizes")
+    real = _require_types(call, x, out)
+    element = 4 if real else 1
+    batch, height, width, depth = x.dims
+    require(math.prod(x.dims[1:]) * element < 2**31, "images below 2 GiB")
+    find = neighbours_fixed if is_signed(x) else neighbours
+    tables = []
+    for axis, step in ((1, width * depth * element), (2, depth * element)):
+        lower, upper, share = find(call, x.dims[axis], out.dims[axis])
+        table = np.empty((len(lower), POSITION_FIELDS), np.int32)
+        table[:, 0], table[:, 1] = lower * step, upper * step
+        table[:, 2] = share.astype(np.int32 if is_signed(x) else np.float32).view(np.int32)
+        tables.append(table)
+    arguments: dict[str, Argument] = {
+        "source": b.source(x),
+        "image": height * width * depth * element,
+        "target": b.target(),
+        "images": batch,
+        "out_height": out.dims[1],
+        "out_width": out.dims[2],
+        "out_pixel": depth * element,
+        "channels": depth,
+        "rows": tables[0],
+        "columns": tables[1],
+    }
+    kind = "real" if real else "signed" if is_signed(x) else "unsigned"
+    b.step("resize_bilinear", math.prod(out.dims) / 4_000, arguments, kind=kind)
+
+
 # -- moving data -----------------------------------------------------------------------------------------------------
 
 
@@ -990,17 +1027,29 @@ def pad(b: Binding) -> None:
     _move_pieces(b, b.source(x), b.target(), padded, x.dtype.itemsize, fill)
 
 
+@binds(OperationCode.PACK)
+def pack(b: Binding) -> None:
+    """PACK: parts in turn along the new axis."""
+    call = b.call
+    parts, axis = call.repeated("inputs"), call.axis("axis", len(b.out.dims))
+    outer = math.prod(b.out.dims[:axis])
+    _join(b, parts, outer, [math.prod(part.dims[axis:]) * part.dtype.itemsize for part in parts], [])
+
+
 @binds(OperationCode.CONCATENATION)
 def concatenation(b: Binding) -> None:
     """CONCATENATION. Parts that lie in one piece are written where they belong; bytes of other parameters go through tables."""
     call, out = b.call, b.out
     parts, axis = call.repeated("inputs"), int(call.scalar("axis"))
     require(all(part.dtype == out.dtype for part in parts), "operands of one type")
-    element = out.dtype.itemsize
     outer = math.prod(out.dims[:axis])
-    sizes = [math.prod(part.dims[axis:]) * element for part in parts]
+    sizes = [math.prod(part.dims[axis:]) * out.dtype.itemsize for part in parts]
+    _join(b, parts, outer, sizes, _joined_tables(b, parts))
+
+
+def _join(b: Binding, parts: Sequence[Arg], outer: int, sizes: Sequence[int], tables: Sequence[Array]) -> None:
+    """``outer`` times a piece of each part in turn, of these sizes in bytes, which go through tables if there are any."""
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
-    tables = _joined_tables(b, parts)
     if outer == 1 and not tables and not any(part.constant for part in parts):
         joined = tuple((b.operand(part), at, size) for part, at, size in zip(parts, starts, sizes, strict=True))
         if len({operand for operand, _, _ in joined}) == len(joined):

@@ -11,7 +11,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -190,7 +190,43 @@ def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int],
     read = {homes.root(i)[0] for step in steps for i in step.reads} | {homes.root(i)[0] for i in outputs}
     first_read = dict.fromkeys(i for c, _ in group for i in c.inputs)
     inputs = tuple(i for i in first_read if i not in produced and not args[i].constant and i in read)
-    return Program(form, tuple(c.index for c, _ in group), inputs, outputs, args, steps, homes)
+    direct = _read_directly(inputs, args, steps, homes, outputs)
+    steps = [_from_slot(step, inputs, direct, homes) for step in steps]
+    return Program(form, tuple(c.index for c, _ in group), inputs, outputs, args, steps, homes, direct)
+
+
+_DIRECT = ("border", "move")
+"""Kernels that can read the caller's array itself: they read nothing behind it."""
+
+
+def _read_directly(
+    inputs: Sequence[int], args: Mapping[int, Arg], steps: Sequence[Step], homes: _Homes, outputs: Sequence[int]
+) -> set[int]:
+    """Inputs that need no copy in the arena."""
+    direct = {i for i in inputs if not is_signed(args[i])}
+    direct -= {root for i in outputs if isinstance(root := homes.root(i)[0], int)}
+    for step in steps:
+        for name, value in step.arguments.items():
+            if isinstance(value, Place) and not (step.variant.kernel in _DIRECT and name == "source" and value.offset == 0):
+                root, _ = homes.root(value.buffer)
+                direct -= {root} if isinstance(root, int) else set()
+            elif isinstance(value, Place) and isinstance(value.buffer, int):
+                root, offset = homes.root(value.buffer)
+                # A view that starts later is not read so.
+                direct -= {root} if isinstance(root, int) and offset else set()
+    return direct
+
+
+def _from_slot(step: Step, inputs: Sequence[int], direct: set[int], homes: _Homes) -> Step:
+    """A step that reads the caller's array where it can."""
+    source = step.arguments.get("source")
+    if not isinstance(source, Place) or step.variant.kernel not in _DIRECT:
+        return step
+    root, _ = homes.root(source.buffer)
+    if not isinstance(root, int) or root not in direct:
+        return step
+    variant = Variant(step.variant.kernel, tuple(sorted({**dict(step.variant.parameters), "outer": True}.items())))
+    return replace(step, variant=variant, arguments={**step.arguments, "source": Slot(inputs.index(root))})
 
 
 class _Homes:
@@ -338,6 +374,7 @@ class Program:
         args: Mapping[int, Arg],
         steps: Sequence[Step],
         homes: _Homes,
+        direct: set[int],
     ) -> None:
         self.instructions = form
         self.operations = operations
@@ -349,7 +386,7 @@ class Program:
         self.shapes = [(args[i].dims, args[i].dtype) for i in outputs]
         slots = len(inputs) + len(outputs)
         every = [
-            *(self._transfer(args[i], i, k, inwards=True) for k, i in enumerate(inputs)),
+            *(self._transfer(args[i], i, k, inwards=True) for k, i in enumerate(inputs) if i not in direct),
             *steps,
             *(self._transfer(args[i], i, len(inputs) + k, inwards=False) for k, i in enumerate(outputs)),
         ]

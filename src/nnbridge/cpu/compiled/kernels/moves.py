@@ -33,17 +33,18 @@ def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, flip: bool, in
 
 @kernel("source target size count sources targets")
 def move(
-    e: Emitter, f: Fields, part: Value, parts: Value, *, piece: int = 0, scattered: bool = False
+    e: Emitter, f: Fields, part: Value, parts: Value, *, piece: int = 0, scattered: bool = False, outer: bool = False
 ) -> None:
     """Copy ``count`` pieces of ``size`` bytes from offsets in a table to one behind the other, or to offsets as well.
 
-    ``piece``: the size where it is 1, 2, 4 or 8 bytes; 0 otherwise.
+    ``piece``: the size where it is 1, 2, 4 or 8 bytes; 0 otherwise. ``outer``: the address of the source lies at ``source``.
     """
+    base = e.load(f.source) if outer else f.source
     first, last = e.share(f.count, part, parts)
     element = {1: I8, 2: I16, 4: I32, 8: I64}.get(piece)
 
     def one(i: Value) -> None:
-        source = f.source + e.load(f.sources + i * 4, I32).signed(I64)
+        source = base + e.load(f.sources + i * 4, I32).signed(I64)
         offset = e.load(f.targets + i * 4, I32).signed(I64) if scattered else i * (piece or f.size)
         if element is None:
             e.copy(f.target + offset, source, f.size)
@@ -61,11 +62,13 @@ def fill(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 
 @kernel("source image row rows target target_image target_row target_rows images top before value")
-def border(e: Emitter, f: Fields, part: Value, parts: Value, *, widen: bool = False) -> None:
+def border(e: Emitter, f: Fields, part: Value, parts: Value, *, widen: bool = False, outer: bool = False) -> None:
     """Images [rows, row bytes] with a border of one byte's value around them.
 
-    ``top`` rows and ``before`` bytes come first; ``widen`` turns bytes into 16-bit numbers, whose sizes the target's fields give.
+    ``top`` rows and ``before`` bytes come first; ``widen`` turns bytes into 16-bit numbers, whose sizes the target's fields give;
+    ``outer``: the address of the source lies at ``source``.
     """
+    base = e.load(f.source) if outer else f.source
     first, last = e.share(f.images * f.target_rows, part, parts)
     scale = 2 if widen else 1
 
@@ -81,7 +84,7 @@ def border(e: Emitter, f: Fields, part: Value, parts: Value, *, widen: bool = Fa
         y = index - image * f.target_rows
         at = f.target + image * f.target_image + y * f.target_row
         source_y = y - f.top
-        source = f.source + image * f.image + source_y * f.row
+        source = base + image * f.image + source_y * f.row
 
         def inside() -> None:
             size = f.row * scale

@@ -241,8 +241,7 @@ def pack_strips(
     first = 0
     while first < count:
         left = -(-(count - first) // lanes)
-        # The narrowest strip that takes what is left, unless more than half of the widest is.
-        across = min((w for w in widths if w >= left), default=widths[0])
+        across = max(w for w in widths if w <= left)
         order = (np.arange(across * lanes) if rescaling is None else column_order(across, lanes)) + first
         order = np.where(order < count, order, -1)
         block = np.where((order >= 0)[:, None, None], padded[np.maximum(order, 0)], 0).astype(weights.dtype)
