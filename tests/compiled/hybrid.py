@@ -19,11 +19,11 @@ class Hybrid:
 
     def __init__(self, model: Model, instructions: InstructionSet | None = None) -> None:
         self.model = model
-        found = candidates(model)
-        if any(isinstance(item, str) for item in found):
-            raise ValueError(next(item for item in found if isinstance(item, str)))
-        self.calls: list[Candidate] = [item for item in found if isinstance(item, Candidate)]
-        self.plan: Plan = plan(found, model.main.outputs, instructions)
+        self.calls = candidates(model)
+        for candidate in self.calls:
+            if candidate.resolved is None:
+                raise ValueError(candidate.reason)
+        self.plan: Plan = plan(self.calls, model.main.outputs, instructions)
 
     def run(self, inputs: list[Any]) -> list[Any]:
         """The outputs."""

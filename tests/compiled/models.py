@@ -37,7 +37,13 @@ def model_of(code: OperationCode, inputs: Sequence[Tensor | int | float | bool],
     operands, free = [], []
     for given in inputs:
         if not isinstance(given, Tensor):
-            kind = OperandCode.BOOL if isinstance(given, bool) else OperandCode.INT32 if isinstance(given, int) else OperandCode.FLOAT32
+            kind = (
+                OperandCode.BOOL
+                if isinstance(given, bool)
+                else OperandCode.INT32
+                if isinstance(given, int)
+                else OperandCode.FLOAT32
+            )
             operands.append(builder.add_operand(kind))
             builder.set_operand_value(operands[-1], given)
             continue
@@ -66,7 +72,9 @@ def check(model: Model, form: InstructionSet, rng: np.random.Generator, rounds: 
     hybrid = Hybrid(model, form)
     assert not hybrid.plan.left, hybrid.plan.left
     for _ in range(rounds):
-        inputs = [random_data(rng, OperandCode(model.main.operands[i].type), model.main.operands[i].dims) for i in model.main.inputs]
+        inputs = [
+            random_data(rng, OperandCode(model.main.operands[i].type), model.main.operands[i].dims) for i in model.main.inputs
+        ]
         for expected, found in zip(hybrid.reference(inputs), hybrid.run(inputs), strict=True):
             assert_same(found, expected)
 

@@ -28,9 +28,7 @@ def quantised(rng: np.random.Generator, kind: OperandCode, dims: tuple[int, ...]
     return Tensor(kind, dims, 0.0 if kind == F32 else scale, point(rng, kind), value)
 
 
-def filters(
-    rng: np.random.Generator, kind: OperandCode, dims: tuple[int, ...], channel: int, x: Tensor
-) -> tuple[Tensor, Tensor]:
+def filters(rng: np.random.Generator, kind: OperandCode, dims: tuple[int, ...], channel: int, x: Tensor) -> tuple[Tensor, Tensor]:
     """A constant filter, per channel in half of the cases, and its bias."""
     units = dims[channel]
     if kind == F32:
@@ -103,8 +101,9 @@ def test_fully_connected(form: InstructionSet, kind: OperandCode, seed: int) -> 
     x = quantised(rng, kind, (batch, size), 0.02)
     bias_scale = 0.0 if kind == F32 else float(np.float32(0.02) * np.float32(0.01))
     w = quantised(rng, kind, (units, size), 0.01, random_data(rng, kind, (units, size)))
-    bias = rng.integers(-9000, 9000, units)
-    b = Tensor(F32 if kind == F32 else I32, (units,), bias_scale, value=(bias / 9000 if kind == F32 else bias).astype("f" if kind == F32 else "i"))
+    values = rng.integers(-9000, 9000, units)
+    bias = (values / 9000).astype(np.float32) if kind == F32 else values.astype(np.int32)
+    b = Tensor(F32 if kind == F32 else I32, (units,), bias_scale, value=bias)
     y = quantised(rng, kind, (batch, units), float(rng.choice([0.0001, 0.01, 0.3])))
     check(model_of(OperationCode.FULLY_CONNECTED, [x, w, b, int(rng.integers(0, 4))], [y]), form, rng)
 

@@ -1,15 +1,15 @@
 """How operations become steps: one function for each family, found by operation code.
 
-A binding looks at a call whose constants and dimensions are known, decides everything that can be decided (kernel, packed weights,
-exact form of requantisation) and adds steps, or raises :class:`Unsupported` with what would be required. To add a compiled kernel
-for an operation, write its kernel under :mod:`nnbridge.cpu.compiled.kernels` and a binding here.
+A binding looks at a call whose constants and dimensions are known, decides everything that can be decided (kernel, packed
+weights, exact form of requantisation) and adds steps, or raises :class:`Unsupported` with what would be required. To add a
+compiled kernel for an operation, write its kernel under :mod:`nnbridge.cpu.compiled.kernels` and a binding here.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,7 @@ from nnbridge.cpu.compiled.program import (
 )
 from nnbridge.cpu.compiled.requantise import Inexact, Rescaling
 from nnbridge.model import Array
+from nnbridge.operations.activations import _softmax_tables as softmax_tables
 from nnbridge.operations.arithmetic import (
     activation_range,
     fused_activation,
@@ -43,7 +44,6 @@ from nnbridge.operations.arithmetic import (
     product_scale,
     quantize_multiplier,
 )
-from nnbridge.operations.activations import _softmax_tables as softmax_tables
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.convolution import multipliers
 from nnbridge.operations.evaluate import run_kernel
@@ -78,9 +78,11 @@ def binds(*codes: OperationCode) -> Callable[[Binder], Binder]:
 
 def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet) -> list[Bound]:
     """The steps of an operation; raises :class:`Unsupported`, or the error that its call is refused with."""
+    if candidate.resolved is None:
+        raise Unsupported(candidate.reason)
     binder = BINDERS.get(candidate.call.definition.code)
     if binder is None:
-        raise Unsupported("an operation with a compiled kernel")
+        raise Unsupported("requires a compiled kernel, found none")
     binding = Binding(candidate, producers, instructions)
     for arg in (*candidate.call.args, *candidate.call.outs):
         require(arg.present, "operands that are present")
@@ -92,7 +94,7 @@ def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions:
 def require(condition: object, what: str) -> None:
     """Leave the operation to the reference tier unless the condition holds."""
     if not condition:
-        raise Unsupported(what)
+        raise Unsupported(f"requires {what}")
 
 
 class Binding:
@@ -235,7 +237,7 @@ def _border_of(call: Call) -> tuple[tuple[int, int], tuple[int, int]] | None:
 def _border(
     b: Binding, x: Arg, images: Sequence[int], source: Place | Array, pads: Sequence[int], target: Place, *, widen: bool
 ) -> None:
-    """Images [batch, height, width, depth] with rows and columns around them (``pads``: top, bottom, left, right) to ``target``."""
+    """Images [batch, height, width, depth] with ``pads`` (top, bottom, left, right) around them, written to ``target``."""
     batch, height, width, depth = images
     top, bottom, left, right = pads
     real = _is_real(x)
@@ -288,26 +290,42 @@ def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> _Left:
     return _Left(source, starts.reshape(-1).astype(np.int32), (segments * element).astype(np.int32), length)
 
 
-def _quantised_weights(
-    b: Binding, x: Arg, weights: Array, zero: int, bias: Array
-) -> tuple[Array, Array, int, int]:
-    """Weights as the dot product takes them, the packed bias, the factor of row sums (0: none), and the sums' largest magnitude.
+@dataclass(frozen=True)
+class _Weights:
+    """8-bit weights as the dot product takes them."""
+
+    stored: Array
+    """[channels, segments, length], int8 or int16."""
+    bias: Array
+    """With everything that does not depend on the input's values."""
+    factor: int
+    """By which the sums of the left matrix's rows are multiplied and added; 0 for weights less their zero point."""
+    largest: int
+    """The largest magnitude that a sum may have."""
+
+
+def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Array) -> _Weights:
+    """Weights [channels, segments, length] with their zero point, for products with ``x``.
 
     With ``ws`` the weights that are stored and ``zz`` their zero point, a product is ``sum(a * ws) - zz * sum(a)`` and constants.
     """
-    exact = weights.astype(np.int64) - zero
+    exact = weights.astype(np.int32) - np.int32(zero)
     flat = exact.reshape(len(exact), -1)
+    wide_bias = bias.astype(np.int64)
     far = max(zero_of(x), 255 - zero_of(x))
-    largest = int((np.abs(flat).sum(axis=1) * far + np.abs(bias.astype(np.int64))).max())
+    largest = int((np.abs(flat).sum(axis=1, dtype=np.int64) * far + np.abs(wide_bias)).max())
     require(largest < 2**31, "sums that 32 bits hold")
+    totals = flat.sum(axis=1, dtype=np.int64)
+    less_zero = (wide_bias - zero_of(x) * totals).astype(np.int32)
     if not b.instructions.quads:
-        return exact.astype(np.int16), bias - zero_of(x) * flat.sum(axis=1), 0, largest
+        return _Weights(exact.astype(np.int16), less_zero, 0, largest)
     if flat.min() >= -128 and flat.max() <= 127:
-        return exact.astype(np.int8), bias - zero_of(x) * flat.sum(axis=1), 0, largest
+        return _Weights(exact.astype(np.int8), less_zero, 0, largest)
     shift = 128 if weights.dtype == np.uint8 else 0
-    stored, zz = weights.astype(np.int64) - shift, zero - shift
-    offset = bias - zero_of(x) * stored.reshape(len(stored), -1).sum(axis=1) + flat.shape[1] * zero_of(x) * zz
-    return stored.astype(np.int8), offset, -zz, largest
+    zz = zero - shift
+    # sum(ws) is sum(w - zero) + K * zz; what wraps here wraps back in the sum.
+    offset = wide_bias - zero_of(x) * (totals + flat.shape[1] * zz) + flat.shape[1] * zero_of(x) * zz
+    return _Weights((exact + np.int32(zz)).astype(np.int8), offset.astype(np.int32), -zz, largest)
 
 
 def _multiply(b: Binding, left: _Left, weights: Array, bias: Array, target: Place, out_row: int) -> None:
@@ -345,29 +363,13 @@ def _product_arguments(
     }
 
 
-def _multiply_quantised(
-    b: Binding,
-    left: _Left,
-    weights: Array,
-    zero: int,
-    bias: Array,
-    rescale: Callable[[int], Rescaling],
-    target: Place,
-    out_row: int,
-) -> None:
-    """A matrix product [rows, channels] of bytes; ``weights`` [channels, segments, length] as the model has them.
-
-    ``rescale`` makes the requantisation from the largest magnitude of the sums.
-    """
-    call, x, out = b.call, b.call["input"], b.out
-    low, high = limits_of(out, fused_activation(call))
-    stored, packed_bias, factor, largest = _quantised_weights(b, x, weights, zero, bias.astype(np.int64))
-    rescaling = rescale(largest)
-    elements = b.instructions.step_elements
-    steps = -(-left.length // elements)
+def _multiply_quantised(b: Binding, left: _Left, weights: _Weights, rescaling: Rescaling, target: Place, out_row: int) -> None:
+    """A matrix product [rows, channels] of bytes."""
+    low, high = limits_of(b.out, fused_activation(b.call))
+    steps = -(-left.length // b.instructions.step_elements)
     row_sums = ""
     sums: Argument = 0
-    if factor:
+    if weights.factor:
         # Sums inside the tile take one product more for each row and step; a pass of its own pays for long rows.
         row_sums = "inner" if steps * len(left.segments) <= 8 or len(left.segments) > 1 else "table"
     if row_sums == "table":
@@ -379,14 +381,14 @@ def _multiply_quantised(
             "length": left.length,
             "segments": len(left.segments),
             "segment_table": left.segments,
-            "factor": factor,
+            "factor": weights.factor,
             "sums": sums,
         }
         b.step("row_sums", len(left.rows) * left.length / 30_000, arguments)
-    strips = pack_strips(b.instructions, stored, packed_bias.astype(np.int32), rescaling, ones=row_sums == "inner")
+    strips = pack_strips(b.instructions, weights.stored, weights.bias, rescaling, ones=row_sums == "inner")
     arguments = _product_arguments(b, left, strips.block(1), len(strips.width), steps, target, out_row)
-    arguments.update(zero_point=zero_of(out), low=low, high=high, factor=factor, sums=sums)
-    us = len(left.rows) * weights.size / _PRODUCTS_PER_US["bytes"]
+    arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
+    us = len(left.rows) * weights.stored.size / _PRODUCTS_PER_US["bytes"]
     b.step("product", us, arguments, form=rescaling.form, row_sums=row_sums, single=_single(b, left))
 
 
@@ -422,8 +424,8 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
             _multiply(b, left, shaped, part_bias, target, out.dims[3] * 4)
             continue
         rescaling = _filter_rescaling(b).for_channels(len(weights)).part(g * each, (g + 1) * each)
-        zero = call["filter"].zero_point
-        _multiply_quantised(b, left, shaped, zero, part_bias, lambda _, r=rescaling: r, target, out.dims[3])
+        stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, part_bias)
+        _multiply_quantised(b, left, stored, rescaling, target, out.dims[3])
 
 
 @binds(OperationCode.CONV_2D)
@@ -536,15 +538,12 @@ def fully_connected(b: Binding) -> None:
         return
     _require_bias_scale(x, w, call["bias"])
     multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
-    rescaling = functools.partial(_once, multiplier, exponent, zero_of(out))
-    _multiply_quantised(b, left, shaped, w.zero_point, bias, rescaling, b.target(), units)
-
-
-def _once(multiplier: int, exponent: int, zero: int, largest: int) -> Rescaling:
+    stored = _quantised_weights(b, x, shaped, w.zero_point, bias)
     try:
-        return Rescaling.once(multiplier, exponent, zero, largest)
+        rescaling = Rescaling.once(multiplier, exponent, zero_of(out), stored.largest)
     except Inexact as error:
-        raise Unsupported(str(error)) from error
+        raise Unsupported(f"requires {error}") from error
+    _multiply_quantised(b, left, stored, rescaling, b.target(), units)
 
 
 # -- element-wise ----------------------------------------------------------------------------------------------------
@@ -634,7 +633,7 @@ def combine(b: Binding) -> None:
         one = Rescaling.twice(np.array([multiplier]), np.array([exponent]), zero_of(out))
         blocks, forms, left = [_uniform(b, one)], (one.form,), (0, 0)
     else:
-        raise Unsupported("float32 operands")
+        raise Unsupported("requires float32 operands")
     arguments.update(
         parameters=np.concatenate([block.reshape(-1) for block in blocks]),
         first_zero=zero_of(first),
@@ -805,7 +804,9 @@ _POOLS = {
 }
 
 
-def _pool(b: Binding, x: Arg, kind: str, images: tuple[int, int, int, int], rows: Window, columns: Window, activation: int) -> None:
+def _pool(
+    b: Binding, x: Arg, kind: str, images: tuple[int, int, int, int], rows: Window, columns: Window, activation: int
+) -> None:
     """Windows over images [batch, height, width, depth]."""
     real = _require_types(b.call, x, b.out)
     batch, height, width, depth = images

@@ -381,7 +381,7 @@ class Emitter:
     ) -> list[Value]:
         """``for i in range(start, stop, step): carried = body(i, *carried)``; returns what is carried out of it."""
         b = self.builder
-        first = start if isinstance(start, Value) else self.number(start)
+        first = start if isinstance(start, Value) else self.number(int(start))
         before = b.block
         head, inside, after = (b.append_basic_block() for _ in range(3))
         b.branch(head)

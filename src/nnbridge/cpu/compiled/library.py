@@ -66,7 +66,7 @@ def kernel(fields: str) -> Callable[[Emission], Emission]:
     """Declare a kernel by decorating its emission; ``fields`` names the arguments in order."""
 
     def register(emission: Emission) -> Emission:
-        name: str = emission.__name__  # type: ignore[attr-defined]  # functions have one
+        name: str = emission.__name__
         assert name not in KERNELS, f"{name} is declared twice"
         KERNELS[name] = Kernel(name, tuple(fields.split()), emission)
         return emission

@@ -2,58 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.program import Candidate, Plan, plan
 from nnbridge.errors import NnapiError
-from nnbridge.model import Model, known
+from nnbridge.model import Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import make_call, merge_dims, resolve
 from nnbridge.types import Lifetime
 
 
-def candidates(model: Model) -> list[Candidate | str]:
-    """Each operation of the main subgraph as a candidate, or the reason why its shapes are not known before a run."""
+def candidates(model: Model) -> list[Candidate]:
+    """The operations of the main subgraph, with calls where their shapes are known before a run."""
     subgraph = model.main
-    args: list[Arg | None] = []
-    for operand in subgraph.operands:
+    args: list[Arg | None] = [None] * len(subgraph.operands)
+    for i, operand in enumerate(subgraph.operands):
         if operand.is_constant:
             value = model.value(operand)
-            args.append(Arg.of(operand, value, present=value is None or value.size > 0))
+            args[i] = Arg.of(operand, value, present=value is None or value.size > 0)
         elif operand.lifetime is Lifetime.NO_VALUE:
-            args.append(Arg.of(operand, present=False))
-        else:
-            args.append(None)
-    for i in subgraph.inputs:
-        operand = subgraph.operands[i]
-        args[i] = Arg.of(operand) if not operand.is_tensor or known(operand.dims) else None
-    found: list[Candidate | str] = []
+            args[i] = Arg.of(operand, present=False)
+        elif i in subgraph.inputs:
+            args[i] = _declared(operand)
+    found = []
     for index, operation in enumerate(subgraph.operations):
-        declared, inputs = definition(operation.type), [args[i] for i in operation.inputs]
-        given = [arg.replace() for arg in inputs if arg is not None]
-        if declared is None or declared.control_flow or len(given) < len(inputs):
-            found.append("an operation whose dimensions are known before a run")
-            for i in operation.outputs if declared is None or declared.control_flow else ():
+        call, reason = _resolved(subgraph, operation, [args[i] for i in operation.inputs])
+        found.append(Candidate(index, operation.inputs, operation.outputs, call, reason))
+        declared = definition(operation.type)
+        for k, i in enumerate(operation.outputs):
+            if call is not None:
+                args[i] = call.outs[k].replace()
+            elif declared is None or declared.control_flow:
                 # Operations of extensions and control flow leave what their outputs declare.
-                operand = subgraph.operands[i]
-                args[i] = Arg.of(operand) if not operand.is_tensor or known(operand.dims) else None
-            continue
-        call = make_call(declared, given, [Arg.of(subgraph.operands[i]) for i in operation.outputs])
-        try:
-            outs = [
-                out.replace(dims=merge_dims(subgraph.operands[i].dims, out.dims))
-                for i, out in zip(operation.outputs, resolve(call), strict=True)
-            ]
-        except (NeedsValue, NnapiError) as error:
-            found.append(f"an operation whose dimensions are known before a run ({error})")
-            continue
-        if any(out.dims is None or any(d <= 0 for d in out.dims) for out in outs):
-            found.append("an operation whose dimensions are known before a run")
-            continue
-        found.append(Candidate(index, Call(declared, call.signature, call.args, tuple(outs)), operation.inputs, operation.outputs))
-        for i, out in zip(operation.outputs, outs, strict=True):
-            args[i] = out.replace()
+                args[i] = _declared(subgraph.operands[i])
     return found
+
+
+def _declared(operand: Operand) -> Arg | None:
+    return Arg.of(operand) if not operand.is_tensor or known(operand.dims) else None
+
+
+def _resolved(subgraph: Subgraph, operation: Operation, inputs: Sequence[Arg | None]) -> tuple[Call | None, str]:
+    """The call with its outputs, or why there is none."""
+    declared = definition(operation.type)
+    given = [arg.replace() for arg in inputs if arg is not None]
+    if declared is None or declared.control_flow:
+        return None, "requires an operation of NNAPI other than control flow"
+    if len(given) < len(inputs):
+        return None, "requires dimensions that are known before a run"
+    call = make_call(declared, given, [Arg.of(subgraph.operands[i]) for i in operation.outputs])
+    outs = []
+    try:
+        for i, out in zip(operation.outputs, resolve(call), strict=True):
+            dims = merge_dims(subgraph.operands[i].dims, out.dims)
+            if dims is None or any(d <= 0 for d in dims):
+                return None, "requires dimensions that are known before a run"
+            outs.append(out.replace(dims=dims))
+    except (NeedsValue, NnapiError) as error:
+        return None, f"requires dimensions that are known before a run ({error})"
+    return Call(declared, call.signature, call.args, tuple(outs)), ""
 
 
 def compile_model(model: Model, instructions: InstructionSet | None = None) -> Plan:

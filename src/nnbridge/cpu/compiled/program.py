@@ -101,12 +101,21 @@ Bound: TypeAlias = "Step | View | Join"
 
 @dataclass(frozen=True)
 class Candidate:
-    """An operation with its call: constants, resolved outputs; ``inputs`` and ``outputs`` are operand indexes."""
+    """An operation: its index, operand indexes, and its call with constants and resolved outputs."""
 
     index: int
-    call: Call
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    resolved: Call | None
+    """None where dimensions or values are known in the run only, or where nnbridge computes no such operation."""
+    reason: str = ""
+    """Why there is no call."""
+
+    @property
+    def call(self) -> Call:
+        """The call of an operation that has one."""
+        assert self.resolved is not None, self.reason
+        return self.resolved
 
 
 def is_signed(arg: Arg) -> bool:
@@ -133,38 +142,29 @@ class Plan:
         return tuple(i for program in self.programs for i in program.operations)
 
 
-def plan(candidates: Sequence[Candidate | str], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
-    """Bind operations in run order; a text in place of a candidate is the reason why it cannot be one.
-
-    ``outputs`` are the operands that the caller reads. Operations that are not covered read operands of programs too.
-    """
+def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
+    """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
     from nnbridge.cpu.compiled.bindings import bind
 
     form = instructions or chosen()
-    known = [c for c in candidates if isinstance(c, Candidate)]
-    producers = {o: c for c in known for o in c.outputs}
+    producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
-    for index, candidate in enumerate(candidates):
-        if isinstance(candidate, str):
-            left[index] = candidate
-        else:
-            try:
-                groups[-1].append((candidate, bind(candidate, producers, form)))
-                continue
-            except Unsupported as reason:
-                left[index] = str(reason)
-            except NnapiError as error:
-                # The reference kernel reports it when the operation runs.
-                left[index] = str(error)
+    for candidate in operations:
+        try:
+            groups[-1].append((candidate, bind(candidate, producers, form)))
+            continue
+        except (Unsupported, NnapiError) as reason:
+            # Of what is refused the reference kernel reports it when the operation runs.
+            left[candidate.index] = str(reason)
         groups.append([])
     programs = []
     for group in groups:
         if not any(isinstance(step, Step | Join) for _, bound in group for step in bound):
-            left.update((c.index, "a neighbour that is compiled: nothing is computed here") for c, _ in group)
+            left.update((c.index, "requires a compiled neighbour: nothing is computed here") for c, _ in group)
             continue
         inside = {c.index for c, _ in group}
-        read_outside = {i for c in known if c.index not in inside for i in c.inputs} | set(outputs)
+        read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
         programs.append(_program(group, read_outside, form))
     return Plan(tuple(programs), left)
 

@@ -1,9 +1,9 @@
 """Exact requantisation: from 32-bit sums to bytes, the roundings collapsed into one multiplication, addition and shift.
 
 gemmlowp rounds twice: ``y = (x*M + 2**30) >> 31`` (ties up), then ``z = (y + 2**(s-1) - (y < 0)) >> s`` (ties away from zero).
-Nested floors make that ``z = (x*M + C) >> (31 + s)`` with ``C = 2**30 + 2**(30 + s)``, less ``2**31`` where ``x*M`` is negative and
-``s`` is not 0. (``x*M < 0`` and ``y < 0`` differ only at ``y == 0``, where both constants give 0.) Left shifts wrap in 32 bits first.
-The zero point is part of C where nothing overflows.
+Nested floors make that ``z = (x*M + C) >> (31 + s)`` with ``C = 2**30 + 2**(30 + s)``, less ``2**31`` where ``x*M`` is negative
+and ``s`` is not 0. (``x*M < 0`` and ``y < 0`` differ only at ``y == 0``, where both constants give 0.) Left shifts wrap in 32
+bits first. The zero point is part of C where nothing overflows.
 
 Three forms, the fastest that is exact is chosen at preparation:
 
@@ -14,13 +14,14 @@ Three forms, the fastest that is exact is chosen at preparation:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nnbridge.cpu.compiled.emitter import I8, I16, I32, I64, Emitter, Value, vector
 from nnbridge.model import Array
+
 _FOLDED = 53
 """The largest shift for which zero points fit into the constant: 255 * 2**53 + 2**62 + 2**61 is below 2**63."""
 
@@ -73,13 +74,17 @@ class Rescaling:
         """Parameters of one for all channels, repeated for each."""
         if len(self.multiplier) == count:
             return self
-        arrays = (np.broadcast_to(a, count) for a in (self.multiplier, self.left, self.constant, self.correction, self.shift))
-        return Rescaling(*arrays, self.zero_point, self.form)
+        return self._each(lambda array: np.broadcast_to(array, count))
 
     def part(self, first: int, last: int) -> Rescaling:
         """Parameters of some of the channels."""
-        arrays = (a[first:last] for a in (self.multiplier, self.left, self.constant, self.correction, self.shift))
-        return Rescaling(*arrays, self.zero_point, self.form)
+        return self._each(lambda array: array[first:last])
+
+    def _each(self, change: Callable[[Array], Array]) -> Rescaling:
+        m, left, constant, correction, shift = map(
+            change, (self.multiplier, self.left, self.constant, self.correction, self.shift)
+        )
+        return Rescaling(m, left, constant, correction, shift, self.zero_point, self.form)
 
     def packed(self, bias: Array, order: Array, lanes: int) -> Array:
         """Parameter blocks of vectors of ``lanes``; ``order`` names the channel of each lane, -1 for none."""
@@ -127,9 +132,7 @@ def rescale(e: Emitter, x: Value, parameters: Sequence[Value], form: str) -> Val
         x = x << parameters[6]
     both = x.bits(wide)
     # Sign-extended 32-bit numbers times each other: LLVM selects the instruction that multiplies low halves.
-    products = [
-        (((both << 32) >> 32) if phase == 0 else (both >> 32)) * ((multipliers[phase] << 32) >> 32) for phase in (0, 1)
-    ]
+    products = [(((both << 32) >> 32) if phase == 0 else (both >> 32)) * ((multipliers[phase] << 32) >> 32) for phase in (0, 1)]
     if form == "signed":
         down = e.constant(wide, -(1 << 31))
         constants = [e.select(p < 0, c + down, c) for p, c in zip(products, constants, strict=True)]

@@ -125,9 +125,7 @@ class _Strip:
             per_column = self.groups * self.vectors
             seen = [list(kept[i : i + per_column]) for i in range(0, len(kept), per_column)]
             first = start + x * self.stride[1]
-            seen += [
-                self._column(sources, first + j * self.dilation[1]) for j in range(self.shared, self.size[1])
-            ]
+            seen += [self._column(sources, first + j * self.dilation[1]) for j in range(self.shared, self.size[1])]
             totals = self._sum(bias, taps, seen)
             if self.real:
                 values = [e.clamp_real(total, low, high) for total in totals]
@@ -215,9 +213,7 @@ class _Strip:
         e.when(columns.is_(count * len(values)), whole, some)
 
 
-def pack_depthwise(
-    instructions: InstructionSet, weights: Array, bias: Array, rescaling: Rescaling | None
-) -> tuple[Strips, int]:
+def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, rescaling: Rescaling | None) -> tuple[Strips, int]:
     """Weights [h, w, channels] less their zero point in strips, and into how many sets of bytes they were split."""
     height, width, channels = weights.shape
     form = "real" if rescaling is None else rescaling.form

@@ -58,10 +58,8 @@ def combine_bytes(
 
     def values(address: Value, k: int) -> list[Value]:
         """Four vectors less the zero point, rescaled for sums."""
-        if repeats[k]:
-            read = [e.splat(e.load(address, I8), lanes)]
-        else:
-            read = [e.load(address, bytes_, v * lanes) for v in range(4)]
+        count = 1 if repeats[k] else 4
+        read = [e.splat(e.load(address, I8), lanes) if repeats[k] else e.load(address, bytes_, v * lanes) for v in range(count)]
         made = [x.unsigned(I32) - zeros[k] for x in read]
         if operator != "mul":
             made = [rescale(e, x << left[k], loaded[k], forms[k]) for x in made]
@@ -72,9 +70,7 @@ def combine_bytes(
         combined = [x * y if operator == "mul" else x + y if operator == "add" else x - y for x, y in zip(a, b, strict=True)]
         result = narrowing.in_order([rescale(e, x, loaded[-1], forms[-1]) for x in combined])
         target = addresses[2] + at
-        e.when(
-            remaining < size, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target)
-        )
+        e.when(remaining < size, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
 
     _rows(e, f, part, parts, size, 1, body)
 
@@ -88,9 +84,7 @@ def clamp_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
     def several(i: Value) -> None:
         value = e.umin(e.umax(e.load(f.source + i, vector(I8, size)), low), high)
-        e.when(
-            last - i < size, lambda: e.store_first(value, f.target + i, last - i), lambda: e.store(value, f.target + i)
-        )
+        e.when(last - i < size, lambda: e.store_first(value, f.target + i, last - i), lambda: e.store(value, f.target + i))
 
     e.loop(first, last, several, step=size)
 
@@ -191,23 +185,17 @@ def map_real(e: Emitter, f: Fields, part: Value, parts: Value, *, function: str)
 
 
 @kernel("first second target rows length first_table second_table low high")
-def combine_real(
-    e: Emitter, f: Fields, part: Value, parts: Value, *, operator: str, repeats: tuple[bool, bool]
-) -> None:
+def combine_real(e: Emitter, f: Fields, part: Value, parts: Value, *, operator: str, repeats: tuple[bool, bool]) -> None:
     """A function of two float32 operands, within bounds."""
     lanes = e.instructions.lanes
     kind = vector(F32, lanes)
     low, high = (e.splat(bound.truncated(I32).bits(F32), lanes) for bound in (f.low, f.high))
 
     def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
-        a, b = (
-            e.splat(e.load(addresses[k], F32), lanes) if repeats[k] else e.load(addresses[k] + at, kind) for k in (0, 1)
-        )
+        a, b = (e.splat(e.load(addresses[k], F32), lanes) if repeats[k] else e.load(addresses[k] + at, kind) for k in (0, 1))
         result = e.clamp_real(OPERATORS[operator](e, a, b), low, high)
         target = addresses[2] + at
-        e.when(
-            remaining < lanes, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target)
-        )
+        e.when(remaining < lanes, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
 
     _rows(e, f, part, parts, lanes, 4, body)
 
@@ -223,9 +211,7 @@ def quantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     """
     lanes = e.instructions.lanes
     first, last = e.share((f.count + (lanes - 1)) // lanes, part, parts)
-    scale, low, high, lifting = (
-        e.splat(x.truncated(I32).bits(F32), lanes) for x in (f.scale, f.low, f.high, f.lifting)
-    )
+    scale, low, high, lifting = (e.splat(x.truncated(I32).bits(F32), lanes) for x in (f.scale, f.low, f.high, f.lifting))
     sticky, flip = (e.splat(x.truncated(I32), lanes) for x in (f.sticky, f.flip))
 
     def several(block: Value) -> None:
@@ -250,5 +236,3 @@ def dequantise(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
         e.store_first(steps.signed(I32).real() * scale, f.target + block * (4 * lanes), f.count - block * lanes)
 
     e.loop(first, last, several)
-
-

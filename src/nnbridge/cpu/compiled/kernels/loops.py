@@ -105,7 +105,7 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 @kernel("control job inside result")
 def recruit(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
-    """Set a helper's job unless it has one. Result: 0 it is busy, 1 it spins and starts at once, 2 it sleeps and must be woken."""
+    """Set a helper's job unless it has one. Result: 0 it is busy, 1 it spins and starts at once, 2 it sleeps: wake it."""
     state = f.control
     e.store(e.number(0), f.result)
 

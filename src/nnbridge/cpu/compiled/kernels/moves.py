@@ -21,9 +21,7 @@ def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, flip: bool, in
     first, last = e.share(f.size // size, part, parts)
     kind = vector(I8, size)
     sign = e.constant(kind, -128)
-    e.loop(
-        first * size, last * size, lambda i: e.store(e.load(source + i, kind) ^ sign, target + i), step=size
-    )
+    e.loop(first * size, last * size, lambda i: e.store(e.load(source + i, kind) ^ sign, target + i), step=size)
 
     def byte(i: Value) -> None:
         e.store(e.load(source + i, I8) ^ -128, target + i)
@@ -116,9 +114,7 @@ def _widened(e: Emitter, source: Value, target: Value, count: Value) -> None:
 def look_up(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     """Each byte through a table of 256."""
     first, last = e.share(f.count, part, parts)
-    e.loop(
-        first, last, lambda i: e.store(e.load(f.table + e.load(f.source + i, I8).unsigned(I64), I8), f.target + i)
-    )
+    e.loop(first, last, lambda i: e.store(e.load(f.table + e.load(f.source + i, I8).unsigned(I64), I8), f.target + i))
 
 
 @kernel("first second target count table first_step second_step")

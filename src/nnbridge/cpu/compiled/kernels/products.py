@@ -26,12 +26,8 @@ _LEAST_ROWS = 12
 """Parts start at multiples of these rows, which most tiles divide."""
 
 
-@kernel(
-    "left rows count out out_stride segments segment_table steps strips strip_count by_strip zero_point low high factor sums"
-)
-def product(
-    e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, row_sums: str = "", single: bool = False
-) -> None:
+@kernel("left rows count out out_stride segments segment_table steps strips strip_count by_strip zero_point low high factor sums")
+def product(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, row_sums: str = "", single: bool = False) -> None:
     """``out[row] = epilogue(sum over segments and steps of left[rows[row] + segment + step] * weights)``.
 
     ``form``: a requantisation form, or ``real`` for float32 with bounds. ``row_sums``: the sums of a row's bytes times ``factor``
@@ -232,27 +228,34 @@ def pack_strips(
     lanes, widths = instructions.lanes, [across for across, _ in instructions.tiles]
     elements = 1 if rescaling is None else instructions.step_elements
     steps = -(-length // elements)
-    padded = np.zeros((count, segments, steps * elements), weights.dtype)
-    padded[..., :length] = weights
+    # Columns up to whole vectors, elements up to whole steps.
+    vectors = -(-count // lanes)
+    padded = np.zeros((vectors * lanes, segments, steps * elements), weights.dtype)
+    padded[:count, :, :length] = weights
     extra = np.zeros((segments, steps * elements), weights.dtype)
     extra[:, :length] = 1
     extra = np.broadcast_to(extra.reshape(segments, steps, 1, elements), (segments, steps, lanes, elements))
     made = Strips([], [], [], [], [])
     first = 0
     while first < count:
-        left = -(-(count - first) // lanes)
-        across = max(w for w in widths if w <= left)
-        order = (np.arange(across * lanes) if rescaling is None else column_order(across, lanes)) + first
+        # Strips of one width at a time, the widest first.
+        across = max(w for w in widths if w * lanes <= len(padded) - first)
+        width = across * lanes
+        strips = (len(padded) - first) // width
+        single = np.arange(width) if rescaling is None else column_order(across, lanes)
+        order = (single + (np.arange(strips) * width)[:, None]).reshape(-1) + first
+        block = padded[order].reshape(strips, width, segments, steps, elements).transpose(0, 2, 3, 1, 4)
+        if ones:
+            block = np.concatenate([block, np.broadcast_to(extra, (strips, *extra.shape))], axis=3)
+        made.weights.extend(np.ascontiguousarray(block))
         order = np.where(order < count, order, -1)
-        block = np.where((order >= 0)[:, None, None], padded[np.maximum(order, 0)], 0).astype(weights.dtype)
-        block = block.reshape(across * lanes, segments, steps, elements).transpose(1, 2, 0, 3)
-        made.weights.append(np.ascontiguousarray(np.concatenate([block, extra], axis=2) if ones else block))
         if rescaling is None:
-            made.parameters.append(np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32))
+            parameters = np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32)
         else:
-            made.parameters.append(rescaling.for_channels(count).packed(bias, order, lanes))
-        made.width.append(across)
-        made.first.append(first)
-        made.columns.append(min(across * lanes, count - first))
-        first += across * lanes
+            parameters = rescaling.for_channels(count).packed(bias, order, lanes)
+        made.parameters.extend(parameters.reshape(strips, -1))
+        made.width.extend([across] * strips)
+        made.first.extend(range(first, first + strips * width, width))
+        made.columns.extend(min(width, count - at) for at in range(first, first + strips * width, width))
+        first += strips * width
     return made

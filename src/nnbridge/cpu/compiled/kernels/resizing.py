@@ -50,8 +50,11 @@ def resize_bilinear(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: s
                 if kind == "real":
                     result = mix(mix(tl, tr, across), mix(bl, br, across), down)
                 elif kind == "unsigned":
-                    sums = [v * y * s for s, pair in ((whole - across, (tl, bl)), (across, (tr, br)))
-                            for v, y in zip(pair, (whole - down, down), strict=True)]
+                    sums = [
+                        v * y * s
+                        for s, pair in ((whole - across, (tl, bl)), (across, (tr, br)))
+                        for v, y in zip(pair, (whole - down, down), strict=True)
+                    ]
                     result = (((sums[0] + sums[1]) + sums[2]) + sums[3]).integer().truncated(I8)
                 else:
                     upper, lower = (a * (whole - across) + b * across for a, b in ((tl, tr), (bl, br)))

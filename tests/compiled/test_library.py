@@ -1,0 +1,91 @@
+"""The object cache: what is read from disk, what is compiled anew, and what happens where nothing can be written."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnbridge.cpu.compiled.instructions import FORMS, chosen, supported
+from nnbridge.cpu.compiled.library import Library, Variant, cache_directory, function
+
+CLAMP = Variant("clamp_bytes")
+
+
+def clamps(library: Library) -> bool:
+    """Whether a library's clamp_bytes clamps 100 bytes to 3 to 200."""
+    source = np.arange(100, 200, dtype=np.uint8)
+    target = np.zeros(100, np.uint8)
+    block = np.array([source.ctypes.data, target.ctypes.data, 100, 103, 180], np.int64)
+    function(library.address(CLAMP))(block.ctypes.data, 0, 1)
+    return bool((target == np.clip(source, 103, 180)).all())
+
+
+def test_a_second_library_reads_what_the_first_compiled(tmp_path: Path) -> None:
+    first, second = Library(chosen(), tmp_path), Library(chosen(), tmp_path)
+    assert clamps(first)
+    assert clamps(second)
+    assert (first.statistics.compiled, first.statistics.loaded) == (1, 0)
+    assert (second.statistics.compiled, second.statistics.loaded) == (0, 1)
+
+
+def test_a_damaged_object_is_compiled_anew(tmp_path: Path) -> None:
+    assert clamps(Library(chosen(), tmp_path))
+    (stored,) = tmp_path.glob("*.o")
+    stored.write_bytes(stored.read_bytes()[:-7])
+    library = Library(chosen(), tmp_path)
+    assert clamps(library)
+    assert library.statistics.compiled == 1
+
+
+def test_forms_do_not_share_objects(tmp_path: Path) -> None:
+    forms = [form for form in FORMS.values() if form in supported(dict.fromkeys(FORMS["plain"].requires, True))]
+    for form in {chosen(), *forms}:
+        assert clamps(Library(form, tmp_path))
+    assert len(list(tmp_path.glob("*.o"))) == len({chosen(), *forms})
+
+
+def test_without_a_directory_that_can_be_written_objects_live_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with caplog.at_level(logging.INFO):
+        library = Library(chosen(), blocked / "kernels")
+        assert clamps(library)
+        library.address(Variant("fill"))
+    messages = [record for record in caplog.records if "not cached" in record.message]
+    assert len(messages) == 1
+    assert messages[0].levelno == logging.INFO
+
+
+def test_the_environment_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NNBRIDGE_CACHE", str(tmp_path))
+    assert cache_directory() == tmp_path
+    monkeypatch.setenv("NNBRIDGE_CACHE", "")
+    assert cache_directory() is None
+    monkeypatch.delenv("NNBRIDGE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_directory() == tmp_path / "cache" / "nnbridge" / "kernels"
+
+
+def test_forms_are_chosen_by_features() -> None:
+    everything = {name: True for form in FORMS.values() for name in form.requires}
+    assert [form.name for form in supported(everything)] == ["avx512vnni", "avx2", "plain"]
+    assert [form.name for form in supported({**everything, "avx512vnni": False})] == ["avx2", "plain"]
+    assert [form.name for form in supported({})] == ["plain"]
+
+
+def test_the_environment_forces_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "plain")
+    assert chosen().name == "plain"
+    monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "of another processor")
+    assert chosen() == next(iter(form for form in FORMS.values() if form == chosen()))
+
+
+def test_importing_the_package_imports_no_compiler() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, nnbridge, nnbridge.cpu.compiled; assert 'llvmlite' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
