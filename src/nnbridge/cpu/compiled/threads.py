@@ -14,7 +14,7 @@ import numpy as np
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.library import Variant, function, library
 
-_SPINS = 2000
+_SPINS = 5000
 """Rounds that a helper waits for the next run before it sleeps: about 0.1 ms."""
 
 

@@ -73,8 +73,14 @@ def _take_part(e: Emitter, table: Value, count: Value, counters: Value) -> None:
 
 @kernel("table count counters inside")
 def run_shared(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
-    """A job, by the thread that it belongs to."""
+    """A job, by the thread that it belongs to. It waits a moment for helpers to leave, so that the next job finds them free."""
     _take_part(e, f.table, f.count, f.counters)
+
+    def idle(round_: Value) -> list[Value]:
+        _pause(e)
+        return [round_ + 1]
+
+    e.while_(lambda round_: (round_ < _PATIENCE) & (e.load_atomic(f.inside) > 0), idle, [e.number(0)])
 
 
 @kernel("control spins")
