@@ -30,7 +30,9 @@ Shape = tuple[int, int]
 def strip_shapes(instructions: InstructionSet, form: str) -> list[Shape]:
     """Shapes of strips, widest first. 8-bit strips have four vectors, whose lanes become one vector of bytes."""
     longest = instructions.lanes
-    return [(2, longest), (1, longest)] if form == "real" else [(4, lanes) for lanes in (16, 8, 4) if lanes <= longest]
+    if form == "real":
+        return [(2, longest), (1, longest), *([(1, longest // 2)] if longest > 4 else [])]
+    return [(4, lanes) for lanes in (16, 8, 4) if lanes <= longest]
 
 
 @kernel(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,11 +20,31 @@ from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order,
 from nnbridge.model import Array
 
 STRIP_FIELDS = 5
-"""Fields of a strip's entry in the table: width (vectors, or columns), offsets of its weights and parameters from the table,
+"""Fields of a strip's entry in the table: width in columns, offsets of its weights and parameters from the table,
 first column in bytes of output, columns."""
 
 _LEAST_ROWS = 12
 """Parts start at multiples of these rows, which most tiles divide."""
+
+
+class TileShape(NamedTuple):
+    """Columns of a tile in vectors of so many lanes, and its rows."""
+
+    vectors: int
+    lanes: int
+    rows: int
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.vectors * self.lanes
+
+
+def tile_shapes(instructions: InstructionSet, form: str) -> list[TileShape]:
+    """Widest first. Float tiles may have short vectors, which waste less on few columns; bytes are narrowed from whole ones."""
+    lanes = instructions.lanes
+    shapes = [TileShape(vectors, lanes, rows) for vectors, rows in instructions.tiles]
+    return [*shapes, TileShape(1, lanes // 2, shapes[-1].rows)] if form == "real" and lanes > 4 else shapes
 
 
 @kernel("left rows count out out_stride segments segment_table steps strips strip_count by_strip zero_point low high factor sums")
@@ -46,28 +67,29 @@ def product(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, row_
 
     def strip(index: Value) -> None:
         entry = f.strips + index * (8 * STRIP_FIELDS)
-        across, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
+        width, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
         weights, parameters = f.strips + weights, f.strips + parameters
 
-        def tiles(vectors: int, rows: int) -> None:
+        def tiles(shape: TileShape) -> None:
+            rows = shape.rows
+            if row_sums == "inner" and shape.vectors > 1:
+                # Registers for the sums too.
+                rows = {6: 5, 12: 8}.get(rows, rows)
+            rows = 1 if single else rows
+
             def tile(at: Value) -> None:
                 start = e.smin(at, e.smax(f.count - rows, 0))
-                _Tile(e, f, rows, vectors, form, row_sums).emit(start, weights, parameters, f.out + column, columns)
+                _Tile(e, f, shape, rows, form, row_sums).emit(start, weights, parameters, f.out + column, columns)
 
             e.loop(row0, row1, tile, step=rows)
 
-        def widest(shapes: Sequence[tuple[int, int]]) -> None:
-            vectors, rows = shapes[0]
-            if row_sums == "inner":
-                # Registers for the sums too.
-                rows = {6: 5, 12: 8}.get(rows, rows) if vectors > 1 else rows
-            rows = 1 if single else rows
+        def widest(shapes: Sequence[TileShape]) -> None:
             if len(shapes) == 1:
-                tiles(vectors, rows)
+                tiles(shapes[0])
             else:
-                e.when(across.is_(vectors), lambda: tiles(vectors, rows), lambda: widest(shapes[1:]))
+                e.when(width.is_(shapes[0].width), lambda: tiles(shapes[0]), lambda: widest(shapes[1:]))
 
-        widest(e.instructions.tiles)
+        widest(tile_shapes(e.instructions, form))
 
     e.loop(strip0, strip1, strip)
 
@@ -75,9 +97,9 @@ def product(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, row_
 class _Tile:
     """One tile of rows x (vectors * lanes) columns."""
 
-    def __init__(self, e: Emitter, f: Fields, rows: int, vectors: int, form: str, row_sums: str) -> None:
+    def __init__(self, e: Emitter, f: Fields, shape: TileShape, rows: int, form: str, row_sums: str) -> None:
         self.e, self.f = e, f
-        self.rows, self.vectors, self.lanes = rows, vectors, e.instructions.lanes
+        self.rows, self.vectors, self.lanes = rows, shape.vectors, shape.lanes
         self.form, self.row_sums = form, row_sums
         self.kind = vector(F32 if form == "real" else I32, self.lanes)
         self.block = 4 * self.lanes * (1 if form == "real" else rows_of(form))
@@ -225,28 +247,28 @@ def pack_strips(
     ``ones``: one more vector in each step holds 1 for every element that there is, to sum the left matrix's rows.
     """
     count, segments, length = weights.shape
-    lanes, widths = instructions.lanes, [across for across, _ in instructions.tiles]
+    shapes = tile_shapes(instructions, "real" if rescaling is None else rescaling.form)
     elements = 1 if rescaling is None else instructions.step_elements
     steps = -(-length // elements)
-    # Columns up to whole vectors, elements up to whole steps.
-    vectors = -(-count // lanes)
-    padded = np.zeros((vectors * lanes, segments, steps * elements), weights.dtype)
+    # Columns up to whole tiles, elements up to whole steps.
+    columns = -(-count // shapes[-1].width) * shapes[-1].width
+    padded = np.zeros((columns, segments, steps * elements), weights.dtype)
     padded[:count, :, :length] = weights
     extra = np.zeros((segments, steps * elements), weights.dtype)
     extra[:, :length] = 1
-    extra = np.broadcast_to(extra.reshape(segments, steps, 1, elements), (segments, steps, lanes, elements))
+    extra = extra.reshape(segments, steps, 1, elements)
     made = Strips([], [], [], [], [])
     first = 0
     while first < count:
         # Strips of one width at a time, the widest first.
-        across = max(w for w in widths if w * lanes <= len(padded) - first)
-        width = across * lanes
-        strips = (len(padded) - first) // width
-        single = np.arange(width) if rescaling is None else column_order(across, lanes)
+        shape = next(shape for shape in shapes if shape.width <= columns - first)
+        width, lanes = shape.width, shape.lanes
+        strips = (columns - first) // width
+        single = np.arange(width) if rescaling is None else column_order(shape.vectors, lanes)
         order = (single + (np.arange(strips) * width)[:, None]).reshape(-1) + first
         block = padded[order].reshape(strips, width, segments, steps, elements).transpose(0, 2, 3, 1, 4)
         if ones:
-            block = np.concatenate([block, np.broadcast_to(extra, (strips, *extra.shape))], axis=3)
+            block = np.concatenate([block, np.broadcast_to(extra, (strips, segments, steps, lanes, elements))], axis=3)
         made.weights.extend(np.ascontiguousarray(block))
         order = np.where(order < count, order, -1)
         if rescaling is None:
@@ -254,7 +276,7 @@ def pack_strips(
         else:
             parameters = rescaling.for_channels(count).packed(bias, order, lanes)
         made.parameters.extend(parameters.reshape(strips, -1))
-        made.width.extend([across] * strips)
+        made.width.extend([width] * strips)
         made.first.extend(range(first, first + strips * width, width))
         made.columns.extend(min(width, count - at) for at in range(first, first + strips * width, width))
         first += strips * width
