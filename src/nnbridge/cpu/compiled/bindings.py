@@ -445,7 +445,7 @@ def grouped_conv_2d(b: Binding) -> None:
 
 
 def _data(arg: Arg) -> Array:
-    require(arg.constant, f"a constant {arg.name}")
+    require(arg.constant, "constant parameters")
     return arg.data
 
 
