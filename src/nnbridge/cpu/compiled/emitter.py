@@ -170,6 +170,7 @@ class Emitter:
         self.builder = builder
         self.instructions = instructions
         self._spill: dict[int, Value] = {}
+        self._vectors: dict[str, Any] = {}
 
     # -- constants and vectors ---------------------------------------------------------------------------------------
 
@@ -177,8 +178,15 @@ class Emitter:
         """A number, repeated in every lane of a vector type, or one number for each lane."""
         if not isinstance(kind, ir.VectorType):
             return Value(self, ir.Constant(kind, value))
-        values = list(value) if isinstance(value, Sequence) else [value] * kind.count
-        return Value(self, ir.Constant(kind, [ir.Constant(kind.element, v) for v in values]))
+        values = tuple(value) if isinstance(value, Sequence) else (value,) * kind.count
+        return Value(self, self._vector(kind, values))
+
+    def _vector(self, kind: Type, values: tuple[float, ...]) -> Any:
+        """A constant vector. Equal ones are one object, whose text is made once: it takes most of the time of printing."""
+        key = f"{kind} {values}"
+        if key not in self._vectors:
+            self._vectors[key] = ir.Constant(kind, [ir.Constant(kind.element, v) for v in values])
+        return self._vectors[key]
 
     def number(self, value: int) -> Value:
         """A 64-bit integer."""
@@ -197,7 +205,7 @@ class Emitter:
     def shuffle(self, a: Value, order: Sequence[int], b: Value | None = None) -> Value:
         """Lanes of ``a``, then of ``b``, by number."""
         other = self.undefined(a.type) if b is None else b
-        mask = ir.Constant(vector(I32, len(order)), [ir.Constant(I32, i) for i in order])
+        mask = self._vector(vector(I32, len(order)), tuple(order))
         return Value(self, self.builder.shuffle_vector(a.raw, other.raw, mask))
 
     def join(self, a: Value, b: Value) -> Value:

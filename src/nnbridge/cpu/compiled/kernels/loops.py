@@ -97,6 +97,8 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
         def idle(round_: Value) -> None:
             _pause(e)
+            # The caller may be waiting for this very processor.
+            e.when((round_ & 63).is_(63), e.offer_processor)
             e.when(round_ > f.spins, lambda: e.exchange(state, SPINNING, ASLEEP))
 
         def awake() -> Value:
