@@ -150,6 +150,16 @@ def test_real_operators(form: InstructionSet, code: OperationCode) -> None:
     check(model_of(code, inputs, [Tensor(F32, (3, 5, 21))]), form, rng)
 
 
+@pytest.mark.parametrize("kind", [U8, I8], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("code", [OperationCode.MAXIMUM, OperationCode.MINIMUM, OperationCode.PRELU])
+@pytest.mark.parametrize("shapes", [SHAPES[0], SHAPES[1], SHAPES[8]], ids=str)
+def test_pairs_of_bytes(form: InstructionSet, kind: OperandCode, code: OperationCode, shapes: Any) -> None:
+    rng = np.random.default_rng(15)
+    a, b = (quantised(rng, kind, dims, scale) for dims, scale in zip(shapes, (0.1, 0.02), strict=True))
+    y = quantised(rng, kind, np.broadcast_shapes(*shapes), 0.1)
+    check(model_of(code, [a, b], [y]), form, rng)
+
+
 UNARY = ["RELU", "RELU1", "RELU6", "LOGISTIC", "TANH", "HARD_SWISH", "EXP", "ABS", "NEG", "FLOOR"]
 
 

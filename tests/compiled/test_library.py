@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from nnbridge.cpu.compiled.instructions import FORMS, chosen, supported
+from nnbridge.cpu.compiled.instructions import FORMS, chosen, host_forms, supported
 from nnbridge.cpu.compiled.library import Library, Variant, cache_directory, function
 
 CLAMP = Variant("clamp_bytes")
@@ -41,10 +42,9 @@ def test_a_damaged_object_is_compiled_anew(tmp_path: Path) -> None:
 
 
 def test_forms_do_not_share_objects(tmp_path: Path) -> None:
-    forms = [form for form in FORMS.values() if form in supported(dict.fromkeys(FORMS["plain"].requires, True))]
-    for form in {chosen(), *forms}:
+    for form in host_forms():
         assert clamps(Library(form, tmp_path))
-    assert len(list(tmp_path.glob("*.o"))) == len({chosen(), *forms})
+    assert len(list(tmp_path.glob("*.o"))) == len(host_forms())
 
 
 def test_without_a_directory_that_can_be_written_objects_live_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -71,8 +71,9 @@ def test_the_environment_names_the_directory(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_forms_are_chosen_by_features() -> None:
     everything = {name: True for form in FORMS.values() for name in form.requires}
-    assert [form.name for form in supported(everything)] == ["avx512vnni", "avx2", "plain"]
-    assert [form.name for form in supported({**everything, "avx512vnni": False})] == ["avx2", "plain"]
+    assert [form.name for form in supported(everything)] == ["avx512vnni", "avxvnni", "avx2", "plain"]
+    assert [form.name for form in supported({**everything, "avx512vnni": False})] == ["avxvnni", "avx2", "plain"]
+    assert [form.name for form in supported({"avx2": True, "fma": True, "bmi2": True, "f16c": True})] == ["avx2", "plain"]
     assert [form.name for form in supported({})] == ["plain"]
 
 
@@ -80,7 +81,7 @@ def test_the_environment_forces_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "plain")
     assert chosen().name == "plain"
     monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "of another processor")
-    assert chosen() == next(iter(form for form in FORMS.values() if form == chosen()))
+    assert chosen() == host_forms()[0]
 
 
 def test_importing_the_package_imports_no_compiler() -> None:
@@ -89,3 +90,16 @@ def test_importing_the_package_imports_no_compiler() -> None:
 
     code = "import sys, nnbridge, nnbridge.cpu.compiled; assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(not llvm.get_process_triple().startswith("x86_64"), reason="assembly of x86 processors")
+@pytest.mark.parametrize(
+    ("name", "instruction"),
+    [("avx512vnni", "vpdpbusd"), ("avxvnni", "{vex}\tvpdpbusd"), ("avx2", "vpmaddwd"), ("plain", "pmaddwd")],
+)
+def test_products_are_those_of_the_form(name: str, instruction: str) -> None:
+    """Also for processors that this one is not."""
+    parameters = (("form", "signed"), ("row_sums", ""), ("single", False))
+    assembly = Library(FORMS[name], None).assembly(Variant("product", parameters))
+    assert instruction in assembly
+    assert "vpmaddubsw" not in assembly

@@ -608,7 +608,7 @@ _ARITHMETIC = {
 
 @binds(*_ARITHMETIC)
 def combine(b: Binding) -> None:
-    """Operations of two operands with broadcasting. 8-bit ones without a kernel of their own go through a table of all pairs."""
+    """Operations of two operands with broadcasting; 8-bit ones other than sums and products through a table of all pairs."""
     call, out = b.call, b.out
     first, second = call.args[0], call.args[1]
     operator = _ARITHMETIC[call.definition.code]
@@ -633,7 +633,9 @@ def combine(b: Binding) -> None:
         one = Rescaling.twice(np.array([multiplier]), np.array([exponent]), zero_of(out))
         blocks, forms, left = [_uniform(b, one)], (one.form,), (0, 0)
     else:
-        raise Unsupported("requires float32 operands")
+        arguments["table"] = _every_pair(call, first, second, out)
+        b.step("look_up_pairs", count / 500, arguments, repeats=rows.repeats)
+        return
     arguments.update(
         parameters=np.concatenate([block.reshape(-1) for block in blocks]),
         first_zero=zero_of(first),
@@ -643,6 +645,15 @@ def combine(b: Binding) -> None:
         high=limits[1],
     )
     b.step("combine_bytes", count / 8_000, arguments, operator=operator, forms=forms, repeats=rows.repeats, left=left)
+
+
+def _every_pair(call: Call, first: Arg, second: Arg, out: Arg) -> Array:
+    """The reference kernel's results for all pairs of bytes, in the order and the form of bytes inside programs."""
+    a, b = _every_value(first).reshape(256, 1), _every_value(second).reshape(1, 256)
+    args = [arg.replace() for arg in call.args]
+    args[0], args[1] = first.replace(value=a, dims=a.shape), second.replace(value=b, dims=b.shape)
+    made = Call(call.definition, call.signature, tuple(args), (out.replace(dims=(256, 256)),))
+    return _as_inside(_run_reference(made)[0], out)
 
 
 def _uniform(b: Binding, rescaling: Rescaling) -> Array:

@@ -46,6 +46,7 @@ FORMS: dict[str, InstructionSet] = {
     form.name: form
     for form in (
         InstructionSet("avx512vnni", 16, "x86-64-v4", "+avx512vnni", _VNNI, True, True, ((4, 6), (2, 12), (1, 12))),
+        InstructionSet("avxvnni", 8, "x86-64-v3", "+avxvnni", ("avx2", "fma", "avxvnni"), True, False, ((4, 2), (2, 4), (1, 8))),
         InstructionSet("avx2", 8, "x86-64-v3", "", ("avx2", "fma", "bmi2", "f16c"), False, False, ((4, 2), (2, 4), (1, 8))),
         InstructionSet("plain", 4, "", "", (), False, False, ((4, 2), (2, 4), (1, 4))),
     )

@@ -75,6 +75,17 @@ def combine_bytes(
     _rows(e, f, part, parts, size, 1, body)
 
 
+@kernel("first second target rows length first_table second_table table")
+def look_up_pairs(e: Emitter, f: Fields, part: Value, parts: Value, *, repeats: tuple[bool, bool]) -> None:
+    """Each pair of bytes through a table of 65,536."""
+
+    def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
+        a, b = (e.load(addresses[k] if repeats[k] else addresses[k] + at, I8).unsigned(I64) for k in (0, 1))
+        e.store(e.load(f.table + (a << 8) + b, I8), addresses[2] + at)
+
+    _rows(e, f, part, parts, 1, 1, body)
+
+
 @kernel("source target count low high")
 def clamp_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     """Bytes within bounds."""

@@ -115,16 +115,3 @@ def look_up(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     """Each byte through a table of 256."""
     first, last = e.share(f.count, part, parts)
     e.loop(first, last, lambda i: e.store(e.load(f.table + e.load(f.source + i, I8).unsigned(I64), I8), f.target + i))
-
-
-@kernel("first second target count table first_step second_step")
-def look_up_pairs(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
-    """Each pair of bytes through a table of 65,536; a step of 0 repeats one byte."""
-    start, stop = e.share(f.count, part, parts)
-
-    def one(i: Value) -> None:
-        a = e.load(f.first + i * f.first_step, I8).unsigned(I64)
-        b = e.load(f.second + i * f.second_step, I8).unsigned(I64)
-        e.store(e.load(f.table + (a << 8) + b, I8), f.target + i)
-
-    e.loop(start, stop, one)
