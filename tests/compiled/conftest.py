@@ -1,13 +1,28 @@
-"""Kernels that tests compile are cached in one folder for the session."""
+"""Without llvmlite these tests are skipped. Kernels that they compile are cached in one folder for the session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from nnbridge.cpu.compiled import unavailable
 from nnbridge.cpu.compiled.instructions import FORMS, InstructionSet
+
+
+class Skipped(pytest.Module):
+    """A module of tests that cannot be imported."""
+
+    def collect(self) -> list[pytest.Item | pytest.Collector]:
+        """None, and why."""
+        pytest.skip(str(unavailable()), allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Modules as they are where there is a compiler."""
+    return None if unavailable() is None else Skipped.from_parent(parent, path=module_path)
 
 
 @pytest.fixture(scope="session", autouse=True)
