@@ -160,6 +160,42 @@ def test_pairs_of_bytes(form: InstructionSet, kind: OperandCode, code: Operation
     check(model_of(code, [a, b], [y]), form, rng)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("dims", [(3,), (1, 1, 1, 3), (5, 1, 3), (2, 1, 1, 1)], ids=str)
+def test_short_constants_are_stretched(form: InstructionSet, kind: OperandCode, dims: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(16)
+    a = quantised(rng, kind, (2, 5, 40, 3), 0.02)
+    b = quantised(rng, kind, dims, 0.05, random_data(rng, kind, dims))
+    check(model_of(OperationCode.SUB, [b, a, 0], [quantised(rng, kind, (2, 5, 40, 3), 0.1)]), form, rng)
+
+
+@pytest.mark.parametrize("name", ["ADD", "SUB", "MUL", "DIV"])
+def test_integers(form: InstructionSet, name: str) -> None:
+    from tests.compiled.hybrid import Hybrid
+
+    rng = np.random.default_rng(17)
+    ends = np.array([0, 1, -1, 7, -7, 2**31 - 1, -(2**31)], np.int32)
+    a, b = (np.concatenate([rng.choice(ends, 60), rng.integers(-(2**31), 2**31, 30), rng.integers(-9, 9, 30)]) for _ in range(2))
+    model = model_of(OperationCode[name], [Tensor(I32, (120,)), Tensor(I32, (120,)), 0], [Tensor(I32, (120,))])
+    hybrid = Hybrid(model, form)
+    inputs = [a.astype(np.int32), b.astype(np.int32)]
+    assert not hybrid.plan.left
+    assert_same(hybrid.run(inputs)[0], hybrid.reference(inputs)[0])
+
+
+@pytest.mark.parametrize("target", [F32, I32], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("source", [U8, I32], ids=lambda kind: kind.name)
+def test_cast(form: InstructionSet, source: OperandCode, target: OperandCode) -> None:
+    from tests.compiled.hybrid import Hybrid
+
+    rng = np.random.default_rng(18)
+    x = Tensor(source, (3, 50), 0.1 if source == U8 else 0.0)
+    model = model_of(OperationCode.CAST, [x], [Tensor(target, (3, 50))])
+    hybrid = Hybrid(model, form)
+    data = random_data(rng, U8, (3, 50)) if source == U8 else rng.integers(-(2**31), 2**31, (3, 50)).astype(np.int32)
+    assert_same(hybrid.run([data])[0], hybrid.reference([data])[0])
+
+
 UNARY = ["RELU", "RELU1", "RELU6", "LOGISTIC", "TANH", "HARD_SWISH", "EXP", "ABS", "NEG", "FLOOR"]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.compiled.models import compile_model
+from nnbridge.errors import NnapiError
 from nnbridge.model import Model
 from nnbridge.types import OperandCode, OperationCode
 from tests.compiled.hybrid import Hybrid
@@ -85,6 +86,35 @@ def test_operations_without_a_kernel_divide_programs() -> None:
     assert hybrid.plan.left == {1: "requires a compiled kernel, found none"}
     x = random_data(np.random.default_rng(0), F32, (1, 4))
     assert_same(hybrid.run([x])[0], hybrid.reference([x])[0])
+
+
+def test_parameters_that_only_the_run_knows_are_left_to_the_reference() -> None:
+    builder = ModelBuilder("activation")
+    x, y = builder.add_operand(F32, (1, 4)), builder.add_operand(F32, (1, 4))
+    activation = builder.add_operand(OperandCode.INT32)
+    builder.add_operation(OperationCode.ADD, [x, x, activation], [y])
+    builder.identify_inputs_and_outputs([x, activation], [y])
+    plan = compile_model(builder.finish())
+    assert plan.programs == ()
+    assert plan.left == {0: "requires constant parameters"}
+
+
+@pytest.mark.parametrize("scales", [(1e-38, 1e30, 1e-30), (3e38, 3e38, 1e-38), (1e-45, 1e-45, 3e38)], ids=str)
+def test_absurd_scales_are_computed_or_left(scales: tuple[float, float, float]) -> None:
+    for code in (OperationCode.ADD, OperationCode.MUL):
+        builder = ModelBuilder("scales")
+        a, b, y = (builder.add_operand(U8, (1, 4), scale=scale, zero_point=3) for scale in scales)
+        none = builder.add_operand(OperandCode.INT32)
+        builder.set_operand_value(none, 0)
+        try:
+            builder.add_operation(code, [a, b, none], [y])
+        except NnapiError:
+            continue
+        builder.identify_inputs_and_outputs([a, b], [y])
+        hybrid = Hybrid(builder.finish())
+        if hybrid.plan.programs:
+            data = [random_data(np.random.default_rng(k), U8, (1, 4)) for k in range(2)]
+            assert_same(hybrid.run(data)[0], hybrid.reference(data)[0])
 
 
 def test_a_quantised_copy_of_equal_parameters_is_no_step() -> None:

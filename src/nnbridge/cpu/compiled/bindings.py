@@ -595,6 +595,24 @@ class _Rows:
         }
 
 
+_SHORT = 64
+"""Elements of a row below which a constant operand is stretched over more axes."""
+
+
+def _stretched(arg: Arg, out: Arg) -> Arg:
+    """A constant repeated over the last axes, as far as rows become long enough: it then advances with the other operand."""
+    rank = len(out.dims)
+    dims = [1] * (rank - len(arg.dims)) + list(arg.dims)
+    for axis in range(rank - 1, -1, -1):
+        dims[axis] = out.dims[axis]
+        if math.prod(dims[axis:]) >= _SHORT:
+            break
+    if math.prod(dims) > 1 << 20:
+        return arg
+    value = np.ascontiguousarray(np.broadcast_to(arg.data, dims))
+    return arg.replace(value=value, dims=tuple(dims))
+
+
 _ARITHMETIC = {
     OperationCode.ADD: "add",
     OperationCode.SUB: "sub",
@@ -612,12 +630,20 @@ def combine(b: Binding) -> None:
     call, out = b.call, b.out
     first, second = call.args[0], call.args[1]
     operator = _ARITHMETIC[call.definition.code]
-    real = _require_types(call, first, second, out)
     require(not (first.constant and second.constant), "an operand that is not constant")
     activation = fused_activation(call) if call.get("activation") is not None else 0
-    rows = _Rows(first, second, out)
-    arguments = rows.arguments(b, first, second, 4 if real else 1)
     count = math.prod(out.dims)
+    rows = _Rows(first, second, out)
+    if rows.length < _SHORT and rows.rows > 1:
+        first, second = (_stretched(arg, out) if arg.constant else arg for arg in (first, second))
+        rows = _Rows(first, second, out)
+    if out.type == OperandCode.TENSOR_INT32:
+        require(operator in ("add", "sub", "mul", "div") and activation == 0, "sums, products or quotients of INT32")
+        arguments = rows.arguments(b, first, second, 4)
+        b.step("combine_integers", count / 2_000, arguments, operator=operator, repeats=rows.repeats)
+        return
+    real = _require_types(call, first, second, out)
+    arguments = rows.arguments(b, first, second, 4 if real else 1)
     if real:
         low, high = _BOUNDS[activation]
         arguments.update(low=low, high=high)
@@ -804,6 +830,20 @@ def dequantise(b: Binding) -> None:
         "zero_point": zero_of(x),
     }
     b.step("dequantise", count / 5_000, arguments)
+
+
+@binds(OperationCode.CAST)
+def cast(b: Binding) -> None:
+    """CAST of INT32 and unsigned bytes to wider types, and of any type to itself."""
+    x, out = b.call.args[0], b.out
+    if x.type == out.type and not x.constant:
+        b.view(b.candidate.outputs[0], b.operand(x))
+        return
+    require(x.type in (OperandCode.TENSOR_INT32, OperandCode.TENSOR_QUANT8_ASYMM), "INT32 or unsigned bytes")
+    require(out.type in (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_INT32), "float32 or INT32 as the result")
+    count = math.prod(out.dims)
+    arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "count": count}
+    b.step("cast", count / 5_000, arguments, bytes_=x.type == OperandCode.TENSOR_QUANT8_ASYMM, real=_is_real(out))
 
 
 # -- pooling, means, softmax -----------------------------------------------------------------------------------------

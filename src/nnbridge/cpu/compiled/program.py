@@ -22,7 +22,7 @@ from nnbridge.cpu.compiled.library import KERNELS, Variant, function, library
 from nnbridge.cpu.compiled.threads import pool
 from nnbridge.errors import NnapiError
 from nnbridge.model import Array
-from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.types import OperandCode
 
 ALIGNMENT = 64
@@ -152,11 +152,16 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     left: dict[int, str] = {}
     for candidate in operations:
         try:
-            groups[-1].append((candidate, bind(candidate, producers, form)))
+            with np.errstate(all="ignore"):
+                groups[-1].append((candidate, bind(candidate, producers, form)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.
             left[candidate.index] = str(reason)
+        except NeedsValue:
+            left[candidate.index] = "requires constant parameters"
+        except (ArithmeticError, ValueError) as error:
+            left[candidate.index] = f"requires parameters that floats and integers hold: {error}"
         groups.append([])
     programs = []
     for group in groups:

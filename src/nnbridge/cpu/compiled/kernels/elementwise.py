@@ -211,6 +211,51 @@ def combine_real(e: Emitter, f: Fields, part: Value, parts: Value, *, operator: 
     _rows(e, f, part, parts, lanes, 4, body)
 
 
+def _floor_quotient(e: Emitter, a: Value, b: Value) -> Value:
+    """Towards minus infinity; 0 for a divisor of 0. In 64 bits, where nothing overflows."""
+    x, y = a.signed(I64), b.signed(I64)
+    nothing = y.is_(0)
+    y = e.select(nothing, 1, y)
+    quotient = x // y
+    down = ((x - quotient * y).compare("!=", 0)) & ((x ^ y) < 0)
+    return e.select(nothing, 0, e.select(down, quotient - 1, quotient)).truncated(I32)
+
+
+@kernel("first second target rows length first_table second_table")
+def combine_integers(e: Emitter, f: Fields, part: Value, parts: Value, *, operator: str, repeats: tuple[bool, bool]) -> None:
+    """A function of two INT32 operands; sums and products wrap."""
+    lanes = 1 if operator == "div" else e.instructions.lanes
+
+    def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
+        target = addresses[2] + at
+        if operator == "div":
+            a, b = (e.load(addresses[k] if repeats[k] else addresses[k] + at, I32) for k in (0, 1))
+            e.store(_floor_quotient(e, a, b), target)
+            return
+        kind = vector(I32, lanes)
+        a, b = (e.splat(e.load(addresses[k], I32), lanes) if repeats[k] else e.load(addresses[k] + at, kind) for k in (0, 1))
+        result = OPERATORS[operator](e, a, b)
+        e.when(remaining < lanes, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
+
+    _rows(e, f, part, parts, lanes, 4, body)
+
+
+@kernel("source target count")
+def cast(e: Emitter, f: Fields, part: Value, parts: Value, *, bytes_: bool, real: bool) -> None:
+    """INT32 or unsigned bytes (``bytes_``) as float32 (``real``) or INT32."""
+    lanes = e.instructions.lanes
+    first, last = e.share((f.count + (lanes - 1)) // lanes, part, parts)
+
+    def several(block: Value) -> None:
+        if bytes_:
+            x = e.load(f.source + block * lanes, vector(I8, lanes)).unsigned(I32)
+        else:
+            x = e.load(f.source + block * (4 * lanes), vector(I32, lanes))
+        e.store_first(x.real() if real else x, f.target + block * (4 * lanes), f.count - block * lanes)
+
+    e.loop(first, last, several)
+
+
 # -- between float32 and bytes ---------------------------------------------------------------------------------------
 
 
