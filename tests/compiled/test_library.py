@@ -103,3 +103,27 @@ def test_products_are_those_of_the_form(name: str, instruction: str) -> None:
     assembly = Library(FORMS[name], None).assembly(Variant("product", parameters))
     assert instruction in assembly
     assert "vpmaddubsw" not in assembly
+
+
+EVERYWHERE = [
+    Variant("product", (("form", "signed"), ("row_sums", ""), ("single", False))),
+    Variant("product", (("form", "real"), ("row_sums", ""), ("single", False))),
+    Variant("depthwise", (("dilation", (1, 1)), ("form", "general"), ("sets", 1), ("size", (3, 3)), ("stride", (1, 1)))),
+    Variant("softmax_bytes"),
+    Variant("run_shared"),
+    Variant("help_out"),
+]
+
+
+@pytest.mark.parametrize("variant", EVERYWHERE, ids=lambda variant: variant.kernel)
+def test_the_plain_form_is_code_for_other_processors(variant: Variant) -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "aarch64-unknown-linux-gnu"
+    machine = llvm.Target.from_triple(triple).create_target_machine(opt=2)
+    parsed = llvm.parse_assembly(str(Library(FORMS["plain"], None).module(variant, triple)))
+    parsed.verify()
+    assembly = machine.emit_assembly(parsed)
+    assert variant.symbol in assembly
+    if variant.kernel == "product" and ("form", "signed") in variant.parameters:
+        assert "smlal" in assembly

@@ -87,6 +87,8 @@ def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions:
     for arg in (*candidate.call.args, *candidate.call.outs):
         require(arg.present, "operands that are present")
         require(bool(arg.constant) or 0 not in arg.dims, "tensors that hold something")
+        # Tables of offsets have 32 bits.
+        require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
     binder(binding)
     return binding.bound
 
@@ -949,7 +951,6 @@ def resize_bilinear(b: Binding) -> None:
     real = _require_types(call, x, out)
     element = 4 if real else 1
     batch, height, width, depth = x.dims
-    require(math.prod(x.dims[1:]) * element < 2**31, "images below 2 GiB")
     find = neighbours_fixed if is_signed(x) else neighbours
     tables = []
     for axis, step in ((1, width * depth * element), (2, depth * element)):
@@ -1038,7 +1039,6 @@ def move(b: Binding) -> None:
     require(all(arg.constant for arg in call.args[1:]), "parameters that are constant")
     element = x.dtype.itemsize
     count = math.prod(x.dims)
-    require(count * element < 2**31, "operands below 2 GiB")
     # Counted from 1: what the operation adds of its own is 0.
     indexes = np.arange(1, count + 1, dtype=np.int32).reshape(x.dims)
     for k, index in enumerate(_reference(call, indexes, OperandCode.TENSOR_INT32)):

@@ -145,11 +145,13 @@ class Library:
         self._engine.finalize_object()
         return int(self._engine.get_function_address(variant.symbol))
 
-    def module(self, variant: Variant) -> Any:
-        """The IR of a variant."""
+    def module(self, variant: Variant, triple: str = "") -> Any:
+        """The IR of a variant, for this process or another target."""
+        from nnbridge.cpu.compiled import kernels  # noqa: F401 - declares them; they import this module
+
         declared = KERNELS[variant.kernel]
         module = ir.Module(variant.symbol)
-        module.triple = llvm.get_process_triple()
+        module.triple = triple or llvm.get_process_triple()
         function = ir.Function(module, ir.FunctionType(VOID, [I64, I64, I64]), variant.symbol)
         function.attributes.add("nounwind")
         builder = ir.IRBuilder(function.append_basic_block())
