@@ -108,6 +108,18 @@ def test_fully_connected(form: InstructionSet, kind: OperandCode, seed: int) -> 
     check(model_of(OperationCode.FULLY_CONNECTED, [x, w, b, int(rng.integers(0, 4))], [y]), form, rng)
 
 
+def test_sums_beyond_32_bits_are_left_to_the_reference() -> None:
+    from nnbridge.cpu.compiled.models import compile_model
+
+    size = 40_000
+    x, y = Tensor(U8, (1, size), 0.02, 0), Tensor(U8, (1, 1), 0.02, 0)
+    for value, left in ((255, True), (1, False)):
+        w = Tensor(U8, (1, size), 0.01, 0, np.full((1, size), value, np.uint8))
+        b = Tensor(I32, (1,), float(np.float32(0.02) * np.float32(0.01)), value=np.zeros(1, np.int32))
+        plan = compile_model(model_of(OperationCode.FULLY_CONNECTED, [x, w, b, 0], [y]))
+        assert bool(plan.left) == left
+
+
 SHAPES = [
     ((2, 5, 7, 19), (2, 5, 7, 19)),
     ((2, 5, 7, 70), (70,)),

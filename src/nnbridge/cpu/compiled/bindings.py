@@ -311,23 +311,29 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
 
     With ``ws`` the weights that are stored and ``zz`` their zero point, a product is ``sum(a * ws) - zz * sum(a)`` and constants.
     """
-    exact = weights.astype(np.int32) - np.int32(zero)
-    flat = exact.reshape(len(exact), -1)
+    flat = weights.reshape(len(weights), -1)
+    count, za = flat.shape[1], zero_of(x)
     wide_bias = bias.astype(np.int64)
-    far = max(zero_of(x), 255 - zero_of(x))
-    largest = int((np.abs(flat).sum(axis=1, dtype=np.int64) * far + np.abs(wide_bias)).max())
+    low, high = int(flat.min()) - zero, int(flat.max()) - zero
+    largest = count * max(za, 255 - za) * max(-low, high) + int(np.abs(wide_bias).max())
+    if largest >= 2**31:
+        exact = np.abs(flat.astype(np.int64) - zero).sum(axis=1)
+        largest = int((exact * max(za, 255 - za) + np.abs(wide_bias)).max())
     require(largest < 2**31, "sums that 32 bits hold")
-    totals = flat.sum(axis=1, dtype=np.int64)
-    less_zero = (wide_bias - zero_of(x) * totals).astype(np.int32)
+    totals = flat.sum(axis=1, dtype=np.int64) - count * zero
+    less_zero = (wide_bias - za * totals).astype(np.int32)
     if not b.instructions.quads:
-        return _Weights(exact.astype(np.int16), less_zero, 0, largest)
-    if flat.min() >= -128 and flat.max() <= 127:
-        return _Weights(exact.astype(np.int8), less_zero, 0, largest)
+        return _Weights(weights.astype(np.int16) - np.int16(zero), less_zero, 0, largest)
+    if low >= -128 and high <= 127:
+        # Bytes wrap to what the difference is.
+        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF)
+        return _Weights(stored.view(np.int8), less_zero, 0, largest)
     shift = 128 if weights.dtype == np.uint8 else 0
     zz = zero - shift
-    # sum(ws) is sum(w - zero) + K * zz; what wraps here wraps back in the sum.
-    offset = wide_bias - zero_of(x) * (totals + flat.shape[1] * zz) + flat.shape[1] * zero_of(x) * zz
-    return _Weights((exact + np.int32(zz)).astype(np.int8), offset.astype(np.int32), -zz, largest)
+    # sum(ws) is sum(w - zero) + count * zz; what wraps here wraps back in the sum.
+    offset = wide_bias - za * (totals + count * zz) + count * za * zz
+    stored = weights.view(np.uint8) ^ np.uint8(shift)
+    return _Weights(stored.view(np.int8), offset.astype(np.int32), -zz, largest)
 
 
 def _multiply(b: Binding, left: _Left, weights: Array, bias: Array, target: Place, out_row: int) -> None:
@@ -482,11 +488,10 @@ def depthwise_conv_2d(b: Binding) -> None:
         form, fill = "real", 0
         strips, sets = pack_depthwise(b.instructions, weights, bias, None)
     else:
-        exact = weights.astype(np.int64) - call["filter"].zero_point
-        totals = exact.sum(axis=(0, 1))
-        far = max(zero_of(x), 255 - zero_of(x))
-        largest = np.abs(exact).sum(axis=(0, 1)) * far + np.abs(bias.astype(np.int64))
-        require(int(largest.max()) < 2**31, "sums that 32 bits hold")
+        exact = weights.astype(np.int16) - np.int16(call["filter"].zero_point)
+        totals = exact.sum(axis=(0, 1), dtype=np.int64)
+        largest = LARGEST * 255 * 255 + int(np.abs(bias.astype(np.int64)).max())
+        require(largest < 2**31, "sums that 32 bits hold")
         rescaling = _filter_rescaling(b)
         low, high = limits_of(out, fused_activation(call))
         form, fill = rescaling.form, zero_of(x)

@@ -464,7 +464,7 @@ class Program:
 
     def _constant(self, value: Array) -> int:
         """The address of a constant; equal small ones are held once."""
-        key = value.tobytes() if value.nbytes <= 1 << 20 else id(value)
+        key = value.tobytes() if value.nbytes <= 1 << 16 else id(value)
         held = self._constants.get(key)
         if held is None:
             held = _aligned(value.nbytes)

@@ -232,27 +232,32 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
             rest = rest - sets[-1]
     together = 1 if rescaling is None else instructions.step_elements
     groups = -(-height // together)
+    # One array of all taps: [sets, groups, rows together, width, channels and what a strip may have beyond].
     shapes = strip_shapes(instructions, form)
-    at = 0
-    while at < channels:
-        left = channels - at
-        # The narrowest strip that takes what is left; the widest if none does.
+    taps = np.zeros((len(sets), groups * together, width, channels + math.prod(shapes[0])), sets[0].dtype)
+    for part, target in zip(sets, taps, strict=True):
+        target[:height, :, :channels] = part
+    taps = taps.reshape(len(sets), groups, together, width, -1)
+    first = 0
+    while first < channels:
+        # Strips of one shape at a time: the widest as long as they are full, then the narrowest that takes what is left.
+        left = channels - first
         shape = next((s for s in reversed(shapes) if math.prod(s) >= left), shapes[0])
         size, lanes = math.prod(shape), shape[1]
-        order = (np.arange(size) if rescaling is None else column_order(4, lanes)) + at
+        strips = max(left // size, 1)
+        single = np.arange(size) if rescaling is None else column_order(4, lanes)
+        order = (single + (np.arange(strips) * size)[:, None]).reshape(-1) + first
+        block = taps[..., order].reshape(len(sets), groups, together, width, strips, size)
+        made.weights.extend(np.ascontiguousarray(block.transpose(4, 0, 3, 1, 5, 2)))
         order = np.where(order < channels, order, -1)
-        blocks = []
-        for part in sets:
-            padded = np.zeros((groups * together, width, size), part.dtype)
-            padded[:height] = np.where(order >= 0, part[:, :, np.maximum(order, 0)], 0)
-            blocks.append(padded.reshape(groups, together, width, size).transpose(2, 0, 3, 1))
-        made.weights.append(np.ascontiguousarray(np.stack(blocks)))
         if rescaling is None:
-            made.parameters.append(np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32))
+            parameters = np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32)
         else:
-            made.parameters.append(rescaling.for_channels(channels).packed(bias, order, lanes))
-        made.width.append(size)
-        made.first.append(at)
-        made.columns.append(min(size, left))
-        at += size
+            parameters = rescaling.for_channels(channels).packed(bias, order, lanes)
+        made.parameters.extend(parameters.reshape(strips, -1))
+        starts = range(first, first + strips * size, size)
+        made.width.extend([size] * strips)
+        made.first.extend(starts)
+        made.columns.extend(min(size, channels - at) for at in starts)
+        first += strips * size
     return made, len(sets)
