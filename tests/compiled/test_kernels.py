@@ -108,6 +108,26 @@ def test_fully_connected(form: InstructionSet, kind: OperandCode, seed: int) -> 
     check(model_of(OperationCode.FULLY_CONNECTED, [x, w, b, int(rng.integers(0, 4))], [y]), form, rng)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("seed", range(6))
+def test_transpose_conv_2d(form: InstructionSet, kind: OperandCode, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size, stride, scheme = int(rng.integers(1, 5)), int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    height, width, depth, units = (
+        int(rng.integers(1, 7)),
+        int(rng.integers(1, 7)),
+        int(rng.choice([1, 8, 19])),
+        int(rng.choice([1, 20])),
+    )
+    x = quantised(rng, kind, (2, height, width, depth), 0.02)
+    w, bias = filters(rng, kind, (units, size, size, depth), 0, x)
+    sizes = [n * stride if scheme == 1 else (n - 1) * stride + size for n in (height, width)]
+    y = quantised(rng, kind, (2, *sizes, units), 0.05)
+    shape = Tensor(I32, (4,), value=np.array(y.dims, np.int32))
+    numbers = [scheme, stride, stride, int(rng.integers(0, 4)), False]
+    check(model_of(OperationCode.TRANSPOSE_CONV_2D, [x, w, bias, shape, *numbers], [y]), form, rng)
+
+
 def test_sums_beyond_32_bits_are_left_to_the_reference() -> None:
     from nnbridge.cpu.compiled.models import compile_model
 

@@ -45,6 +45,7 @@ from nnbridge.operations.arithmetic import (
     quantize_multiplier,
 )
 from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.convolution import _transpose_padding as transpose_padding
 from nnbridge.operations.convolution import multipliers
 from nnbridge.operations.evaluate import run_kernel
 from nnbridge.operations.resizing import _neighbours as neighbours
@@ -278,14 +279,28 @@ def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> _Left:
         target = b.scratch(batch * height * width * depth * element)
         _border(b, x, (batch, images.height, images.width, depth), source, pads, target, widen=pairs)
         source = target
-    out_h, out_w = rows.positions(images.height), columns.positions(images.width)
-    image, y, k = np.ogrid[:batch, :out_h, :out_w]
+    out = rows.positions(images.height), columns.positions(images.width)
+    return _rows_of(source, (batch, height, width, depth), rows, columns, out, channels, element)
+
+
+def _rows_of(
+    source: Place | Array,
+    images: Sequence[int],
+    rows: Window,
+    columns: Window,
+    out: tuple[int, int],
+    channels: slice,
+    element: int,
+) -> _Left:
+    """The rows that windows see in padded images [batch, height, width, depth] of elements of so many bytes."""
+    batch, height, width, depth = images
+    image, y, k = np.ogrid[:batch, : out[0], : out[1]]
     pixels = (image * height + y * rows.stride) * width + k * columns.stride
     picked = channels.stop - channels.start
     if columns.dilation == 1 and picked == depth:
-        segments, length = np.arange(size[0]) * rows.dilation * width * depth, size[1] * depth
+        segments, length = np.arange(rows.size) * rows.dilation * width * depth, columns.size * depth
     else:
-        i, j = np.ogrid[: size[0], : size[1]]
+        i, j = np.ogrid[: rows.size, : columns.size]
         segments, length = ((i * rows.dilation * width + j * columns.dilation) * depth).reshape(-1), picked
     starts = (pixels * depth + channels.start) * element
     require(int(starts.max()) < 2**31, "images below 2 GiB")
@@ -450,6 +465,41 @@ def grouped_conv_2d(b: Binding) -> None:
     groups = int(b.call.scalar("groups"))
     require(groups <= 16, "at most 16 groups")
     _convolve(b, _data(b.call["filter"]), _data(b.call["bias"]), groups)
+
+
+@binds(OperationCode.TRANSPOSE_CONV_2D)
+def transpose_conv_2d(b: Binding) -> None:
+    """TRANSPOSE_CONV_2D: a convolution with the filter turned over both axes, of images with gaps between their pixels."""
+    call, x, out = b.call, b.call["input"], b.out
+    _require_nhwc(call)
+    real = _require_types(call, x, out)
+    weights, bias = _data(call["filter"]), _data(call["bias"])
+    (out_h, out_w), (top, _), (left_, _) = transpose_padding(call)
+    units, size_h, size_w, depth = weights.shape
+    batch, height, width, _ = x.dims
+    # Where each pixel lies among what the windows see; the rest is filled with zero points.
+    full = (batch, out_h + size_h - 1, out_w + size_w - 1, depth)
+    index = np.full(full, -1, np.int64)
+    at_y = np.arange(height) * int(call.scalar("stride_h")) + size_h - 1 - top
+    at_x = np.arange(width) * int(call.scalar("stride_w")) + size_w - 1 - left_
+    inside_y, inside_x = (at_y >= 0) & (at_y < full[1]), (at_x >= 0) & (at_x < full[2])
+    pixels = np.arange(math.prod(x.dims)).reshape(x.dims)[:, inside_y][:, :, inside_x]
+    index[:, at_y[inside_y][:, None], at_x[inside_x]] = pixels
+    element = 4 if real else 1
+    source = b.scratch(index.size * element)
+    _move_pieces(b, b.source(x), source, index, element, 0 if real else zero_of(x))
+    if not real and not b.instructions.quads:
+        wide = b.scratch(2 * index.size)
+        _border(b, x, full, source, (0, 0, 0, 0), wide, widen=True)
+        source, element = wide, 2
+    rows, columns = Window(size_h, 1, 1, 0, 0), Window(size_w, 1, 1, 0, 0)
+    left = _rows_of(source, full, rows, columns, (out_h, out_w), slice(0, depth), element)
+    shaped = np.ascontiguousarray(weights[:, ::-1, ::-1]).reshape(units, len(left.segments), left.length)
+    if real:
+        _multiply(b, left, shaped, bias, b.target(), units * 4)
+        return
+    stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, bias)
+    _multiply_quantised(b, left, stored, _filter_rescaling(b), b.target(), units)
 
 
 def _data(arg: Arg) -> Array:
