@@ -45,8 +45,8 @@ def run_spec(path: Path, form: InstructionSet) -> int:
             continue
         compiled += len(hybrid.plan.covered)
         with np.errstate(invalid="ignore"):
-            for found, wanted in zip(hybrid.run(inputs), expected, strict=True):
-                assert_same(found, wanted)
+            for found, reference in zip(hybrid.run(inputs), expected, strict=True):
+                assert_same(found, reference)
     return compiled
 
 

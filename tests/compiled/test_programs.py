@@ -70,8 +70,8 @@ def test_joined_operands_are_written_in_place(kind: OperandCode) -> None:
 def test_what_nothing_reads_is_not_computed() -> None:
     chain = Chain(U8, (1, 4))
     chain.add(OperationCode.LOGISTIC, [chain.first], (1, 4))
-    kept = chain.add(OperationCode.RELU, [chain.first], (1, 4))
-    (program,) = compile_model(chain.finish(kept)).programs
+    read = chain.add(OperationCode.RELU, [chain.first], (1, 4))
+    (program,) = compile_model(chain.finish(read)).programs
     assert [step.variant.kernel for step in program.steps] == ["transfer", "clamp_bytes", "transfer"]
 
 

@@ -37,7 +37,7 @@ def narrow_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, across: int
 
 
 def run(form: InstructionSet, values: np.ndarray, rescaling: Rescaling) -> np.ndarray:
-    """What the emitted code makes of sums; the zero point is taken off again where the form adds it."""
+    """What the emitted code makes of sums; the zero point is subtracted again where the form adds it."""
     lanes = form.lanes
     source = np.zeros(-(-len(values) // lanes) * lanes, np.int32)
     source[: len(values)] = wrap32(values)

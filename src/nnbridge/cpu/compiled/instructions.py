@@ -75,5 +75,5 @@ def host_forms() -> tuple[InstructionSet, ...]:
 def chosen() -> InstructionSet:
     """The best form, or the one that the environment names if the processor runs it."""
     forms = host_forms()
-    wanted = os.environ.get(ENVIRONMENT)
-    return next((form for form in forms if form.name == wanted), forms[0])
+    requested = os.environ.get(ENVIRONMENT)
+    return next((form for form in forms if form.name == requested), forms[0])

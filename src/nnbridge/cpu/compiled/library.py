@@ -1,6 +1,6 @@
 """Kernels as machine code: declared, emitted on demand, cached on disk.
 
-A kernel is a function that emits IR for given parameters. It becomes ``void kernel(i64 arguments, i64 part, i64 parts)``: the
+A kernel is a function that emits IR for its parameters. It becomes ``void kernel(i64 arguments, i64 part, i64 parts)``: the
 address of a block of 64-bit arguments, and which share of the work to do. Objects are cached in
 ``$NNBRIDGE_CACHE`` or ``~/.cache/nnbridge/kernels`` under a hash of everything that they depend on; without a directory that can
 be written they live in memory only.

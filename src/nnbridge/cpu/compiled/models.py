@@ -47,12 +47,12 @@ def _declared(operand: Operand) -> Arg | None:
 def _resolved(subgraph: Subgraph, operation: Operation, inputs: Sequence[Arg | None]) -> tuple[Call | None, str]:
     """The call with its outputs, or why there is none."""
     declared = definition(operation.type)
-    given = [arg.replace() for arg in inputs if arg is not None]
+    resolved = [arg.replace() for arg in inputs if arg is not None]
     if declared is None or declared.control_flow:
         return None, "requires an operation of NNAPI other than control flow"
-    if len(given) < len(inputs):
+    if len(resolved) < len(inputs):
         return None, "requires dimensions that are known before a run"
-    call = make_call(declared, given, [Arg.of(subgraph.operands[i]) for i in operation.outputs])
+    call = make_call(declared, resolved, [Arg.of(subgraph.operands[i]) for i in operation.outputs])
     outs = []
     try:
         for i, out in zip(operation.outputs, resolve(call), strict=True):

@@ -130,7 +130,7 @@ def size_of(arg: Arg) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """What became of each operation: programs in run order, and why the others are left to the reference tier."""
+    """The outcome of each operation: programs in run order, and why the others are left to the reference tier."""
 
     programs: tuple[Program, ...]
     left: Mapping[int, str]
@@ -184,20 +184,20 @@ def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int],
         produced += candidate.outputs
     outputs = tuple(i for i in produced if i in read_outside)
     bound = [step for _, steps in group for step in steps]
-    homes = _homes(bound, args, set(produced), outputs)
+    buffers = _buffers(bound, args, set(produced), outputs)
     steps: list[Step] = []
     for item in bound:
         if isinstance(item, Step):
             steps.append(item)
         elif isinstance(item, Join):
-            steps += _copies(item, homes)
-    steps = _needed(steps, homes, outputs)
-    read = {homes.root(i)[0] for step in steps for i in step.reads} | {homes.root(i)[0] for i in outputs}
+            steps += _copies(item, buffers)
+    steps = _needed(steps, buffers, outputs)
+    read = {buffers.root(i)[0] for step in steps for i in step.reads} | {buffers.root(i)[0] for i in outputs}
     first_read = dict.fromkeys(i for c, _ in group for i in c.inputs)
     inputs = tuple(i for i in first_read if i not in produced and not args[i].constant and i in read)
-    direct = _read_directly(inputs, args, steps, homes, outputs)
-    steps = [_from_slot(step, inputs, direct, homes) for step in steps]
-    return Program(form, tuple(c.index for c, _ in group), inputs, outputs, args, steps, homes, direct)
+    direct = _read_directly(inputs, args, steps, buffers, outputs)
+    steps = [_from_slot(step, inputs, direct, buffers) for step in steps]
+    return Program(form, tuple(c.index for c, _ in group), inputs, outputs, args, steps, buffers, direct)
 
 
 _DIRECT = ("border", "move")
@@ -205,36 +205,36 @@ _DIRECT = ("border", "move")
 
 
 def _read_directly(
-    inputs: Sequence[int], args: Mapping[int, Arg], steps: Sequence[Step], homes: _Homes, outputs: Sequence[int]
+    inputs: Sequence[int], args: Mapping[int, Arg], steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]
 ) -> set[int]:
     """Inputs that need no copy in the arena."""
     direct = {i for i in inputs if not is_signed(args[i])}
-    direct -= {root for i in outputs if isinstance(root := homes.root(i)[0], int)}
+    direct -= {root for i in outputs if isinstance(root := buffers.root(i)[0], int)}
     for step in steps:
         for name, value in step.arguments.items():
             if isinstance(value, Place) and not (step.variant.kernel in _DIRECT and name == "source" and value.offset == 0):
-                root, _ = homes.root(value.buffer)
+                root, _ = buffers.root(value.buffer)
                 direct -= {root} if isinstance(root, int) else set()
             elif isinstance(value, Place) and isinstance(value.buffer, int):
-                root, offset = homes.root(value.buffer)
+                root, offset = buffers.root(value.buffer)
                 # A view that starts later is not read so.
                 direct -= {root} if isinstance(root, int) and offset else set()
     return direct
 
 
-def _from_slot(step: Step, inputs: Sequence[int], direct: set[int], homes: _Homes) -> Step:
+def _from_slot(step: Step, inputs: Sequence[int], direct: set[int], buffers: _Buffers) -> Step:
     """A step that reads the caller's array where it can."""
     source = step.arguments.get("source")
     if not isinstance(source, Place) or step.variant.kernel not in _DIRECT:
         return step
-    root, _ = homes.root(source.buffer)
+    root, _ = buffers.root(source.buffer)
     if not isinstance(root, int) or root not in direct:
         return step
     variant = Variant(step.variant.kernel, tuple(sorted({**dict(step.variant.parameters), "outer": True}.items())))
     return replace(step, variant=variant, arguments={**step.arguments, "source": Slot(inputs.index(root))})
 
 
-class _Homes:
+class _Buffers:
     """Where operands lie: their root's buffer and an offset in it."""
 
     def __init__(self) -> None:
@@ -249,28 +249,28 @@ class _Homes:
         return buffer, offset
 
 
-def _homes(bound: Sequence[Bound], args: Mapping[int, Arg], produced: set[int], outputs: Sequence[int]) -> _Homes:
-    homes = _Homes()
+def _buffers(bound: Sequence[Bound], args: Mapping[int, Arg], produced: set[int], outputs: Sequence[int]) -> _Buffers:
+    buffers = _Buffers()
     for item in bound:
         if isinstance(item, View):
-            homes.of[item.operand] = (item.of, item.offset)
+            buffers.of[item.operand] = (item.of, item.offset)
     for item in bound:
         if isinstance(item, Join):
             for operand, offset, size in item.parts:
-                root, at = homes.root(operand)
+                root, at = buffers.root(operand)
                 # Whole buffers of operations of this program, each of which can lie in one place only.
-                own = isinstance(root, int) and root in produced and root != homes.root(item.whole)[0]
+                own = isinstance(root, int) and root in produced and root != buffers.root(item.whole)[0]
                 if isinstance(root, int) and own and at == 0 and size_of(args[root]) == size:
-                    homes.of[root] = (item.whole, offset)
-    return homes
+                    buffers.of[root] = (item.whole, offset)
+    return buffers
 
 
-def _copies(join: Join, homes: _Homes) -> list[Step]:
+def _copies(join: Join, buffers: _Buffers) -> list[Step]:
     """The parts of a join that do not lie in their place."""
     steps = []
-    whole, base = homes.root(join.whole)
+    whole, base = buffers.root(join.whole)
     for operand, offset, size in join.parts:
-        if homes.root(operand) != (whole, base + offset):
+        if buffers.root(operand) != (whole, base + offset):
             arguments: dict[str, Argument] = {
                 "source": Place(operand),
                 "target": Place(join.whole, offset),
@@ -284,15 +284,15 @@ def _copies(join: Join, homes: _Homes) -> list[Step]:
     return steps
 
 
-def _needed(steps: Sequence[Step], homes: _Homes, outputs: Sequence[int]) -> list[Step]:
+def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) -> list[Step]:
     """The steps whose results are read."""
-    read = {homes.root(i)[0] for i in outputs}
-    kept: list[Step] = []
+    read = {buffers.root(i)[0] for i in outputs}
+    needed: list[Step] = []
     for step in reversed(steps):
-        if any(homes.root(i)[0] in read for i in step.writes):
-            kept.append(step)
-            read.update(homes.root(i)[0] for i in step.reads)
-    return kept[::-1]
+        if any(buffers.root(i)[0] in read for i in step.writes):
+            needed.append(step)
+            read.update(buffers.root(i)[0] for i in step.reads)
+    return needed[::-1]
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ class Program:
         outputs: tuple[int, ...],
         args: Mapping[int, Arg],
         steps: Sequence[Step],
-        homes: _Homes,
+        buffers: _Buffers,
         direct: set[int],
     ) -> None:
         self.instructions = form
@@ -397,7 +397,7 @@ class Program:
         ]
         self.steps = tuple(every)
         first_byte = -(-8 * slots // ALIGNMENT) * ALIGNMENT
-        offsets, size = _offsets(self._leases(every, args, homes))
+        offsets, size = _offsets(self._leases(every, args, buffers))
         self.arena_size = size
         self.memory_size = first_byte + size
         self.slots = slots
@@ -412,7 +412,7 @@ class Program:
                 value = step.arguments[name]
                 if isinstance(value, Place):
                     relocated.append(len(blocks))
-                    root, more = homes.root(value.buffer)
+                    root, more = buffers.root(value.buffer)
                     blocks.append(first_byte + offsets[root] + more + value.offset)
                 elif isinstance(value, Slot):
                     relocated.append(len(blocks))
@@ -444,12 +444,12 @@ class Program:
         return Step(variant, arguments, 1, -1, reads, writes)
 
     @staticmethod
-    def _leases(steps: Sequence[Step], args: Mapping[int, Arg], homes: _Homes) -> list[_Lease]:
+    def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[_Lease]:
         spans: dict[Buffer, list[int]] = {}
         for number, step in enumerate(steps):
             for value in step.arguments.values():
                 if isinstance(value, Place):
-                    spans.setdefault(homes.root(value.buffer)[0], []).append(number)
+                    spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
         return [
             _Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
             for root, at in spans.items()

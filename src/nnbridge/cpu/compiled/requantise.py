@@ -56,7 +56,7 @@ class Rescaling:
         """One rounding, ties up (``mbqm_once``); raises :class:`Inexact` if results of sums up to ``bound`` exceed 32 bits."""
         shift = 31 - exponent
         if shift < 1 or (bound * multiplier >> shift) >= 2**31 - 1:
-            raise Inexact(f"an output scale that keeps results below 2**31 (a multiplier of {multiplier} * 2**{exponent - 31})")
+            raise Inexact(f"an output scale with results below 2**31 (a multiplier of {multiplier} * 2**{exponent - 31})")
         m = np.array([multiplier], np.int64)
         nothing = np.zeros(1, np.int64)
         return cls._of(m, nothing, np.array([1 << (shift - 1)], np.int64), nothing, np.array([shift]), zero_point, False)

@@ -286,7 +286,7 @@ def grouped_conv_2d(b: Binding) -> None:
 
 @binds(OperationCode.TRANSPOSE_CONV_2D)
 def transpose_conv_2d(b: Binding) -> None:
-    """TRANSPOSE_CONV_2D: a convolution with the filter turned over both axes, of images with gaps between their pixels."""
+    """TRANSPOSE_CONV_2D: a convolution with the filter reversed along both axes, of images with gaps between their pixels."""
     call, x, out = b.call, b.call["input"], b.out
     require_nhwc(call)
     real = require_types(x, out)

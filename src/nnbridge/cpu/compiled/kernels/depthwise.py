@@ -1,7 +1,7 @@
 """Convolutions with one filter for each channel, 8-bit and float32, of any size, stride and dilation.
 
 A strip of channels is computed for one row of outputs after the other. 8-bit products sum several rows of the filter at a time:
-bytes of that many input rows are interleaved channel by channel, which gives a column. Columns that neighbouring outputs share
+bytes of that many input rows are interleaved channel by channel, which makes a column. Columns that neighbouring outputs share
 stay in registers. Rows and columns outside the image are read from a row of zero points.
 """
 
@@ -123,9 +123,9 @@ class _Strip:
         taps = [self._taps(weights, j) for j in range(self.size[1])]
         start = -f.left
 
-        def pixel(x: Value, place: Value, *kept: Value) -> list[Value]:
+        def pixel(x: Value, place: Value, *shared: Value) -> list[Value]:
             per_column = self.groups * self.vectors
-            seen = [list(kept[i : i + per_column]) for i in range(0, len(kept), per_column)]
+            seen = [list(shared[i : i + per_column]) for i in range(0, len(shared), per_column)]
             first = start + x * self.stride[1]
             seen += [self._column(sources, first + j * self.dilation[1]) for j in range(self.shared, self.size[1])]
             totals = self._sum(bias, taps, seen)
@@ -137,8 +137,8 @@ class _Strip:
             passed = seen[self.stride[1] :] if self.shared else []
             return [place + f.out_pixel, *(value for column in passed for value in column)]
 
-        kept = [value for j in range(self.shared) for value in self._column(sources, start + j)]
-        e.repeat(f.out_width, pixel, [target, *kept])
+        shared = [value for j in range(self.shared) for value in self._column(sources, start + j)]
+        e.repeat(f.out_width, pixel, [target, *shared])
 
     def _taps(self, weights: Value, j: int) -> list[list[Value]]:
         """The weights of a filter column: for each set the vectors of all groups."""

@@ -1,6 +1,6 @@
 """Element-wise kernels with broadcasting: sums and products of bytes with rescaling, arithmetic and functions of float32.
 
-The data is seen as rows: a table gives each operand's offset for each row, and within a row an operand either advances with the
+The data is seen as rows: a table has each operand's offset for each row, and within a row an operand either advances with the
 output or repeats one element.
 """
 

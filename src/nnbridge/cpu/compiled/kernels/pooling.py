@@ -105,13 +105,13 @@ class _Window:
             return e.clamp_real(e.sqrt(x) if self.kind == "l2" else x, self.low, self.high)
         if self.kind == "maximum":
             return e.umin(e.umax(totals[0], self.bounds[0]), self.bounds[1])
-        # A half more than the integer keeps quotients far enough from integers for the reciprocal's error.
+        # A half more than the integer leaves quotients far enough from integers for the reciprocal's error.
         inverse = e.splat(e.constant(F64, 1) / count.real(F64), lanes)
         half = e.splat((count // 2).truncated(I32), lanes) if self.kind == "average" else e.constant(vector(I32, lanes), 0)
-        taken = e.splat((count * self.offset).truncated(I32), lanes)
+        offsets = e.splat((count * self.offset).truncated(I32), lanes)
         results = []
         for total in totals:
-            raw = total - taken
+            raw = total - offsets
             negative = raw < 0
             quotient = ((e.select(negative, -raw, raw) + half).real(F64) + 0.5) * inverse
             steps = quotient.integer()
