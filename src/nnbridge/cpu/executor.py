@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.cpu import compiled
 from nnbridge.cpu.arena import Lease, allocate, plan_arena
 from nnbridge.errors import MissedDeadlineTransientError, NnapiError, OpFailedError, Reason
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph
@@ -125,6 +126,10 @@ class _Run:
 Step: TypeAlias = Callable[[_Run], None]
 
 
+def _nothing(_: _Run) -> None:
+    """The step of an operation that a program computes."""
+
+
 class _Program:
     """A subgraph bound for one set of input shapes."""
 
@@ -142,8 +147,42 @@ class _Program:
         self._scratch: list[int] = []
         """The step of each scratch buffer."""
         self._dynamic: set[int] = set()
+        self._calls: dict[int, Call] = {}
         steps = [self._bind(step, operation) for step, operation in enumerate(subgraph.operations)]
+        self._starts: dict[int, int] = {}
+        self._compile(steps)
         self._plan(steps)
+
+    def _compile(self, steps: list[Step]) -> None:
+        """Put programs of compiled kernels in the place of the operations that they cover."""
+        executor, subgraph = self._executor, self._subgraph
+        if executor.kernels < Tier.COMPILED or executor.rounds or not compiled.requested() or compiled.unavailable():
+            return
+        from nnbridge.cpu.compiled.program import Candidate, Program, plan  # llvmlite is imported when it is used
+
+        reason = "requires dimensions that are known before a run"
+        found = plan(
+            [Candidate(k, o.inputs, o.outputs, self._calls.get(k), reason) for k, o in enumerate(subgraph.operations)],
+            subgraph.outputs,
+        )
+
+        def step_of(program: Program) -> Step:
+            def run_program(run: _Run) -> None:
+                values = run.values
+                inputs = [np.ascontiguousarray(values[i]) for i in program.inputs]
+                program.run(inputs, [values[i] for i in program.outputs])
+
+            return run_program
+
+        for program in found.programs:
+            for k in program.operations:
+                steps[k] = _nothing
+                for i in subgraph.operations[k].outputs:
+                    self._buffers.pop(i, None)
+            first = program.operations[0]
+            steps[first] = step_of(program)
+            self._buffers.update(zip(program.outputs, program.shapes, strict=True))
+            self._starts.update(dict.fromkeys(program.outputs, first))
 
     def run(self, inputs: Arrays, outputs: Arrays | None, limits: Limits) -> list[Arg]:
         try:
@@ -191,7 +230,11 @@ class _Program:
         for i, (shape, dtype) in self._buffers.items():
             if i in subgraph.outputs:
                 continue
-            first, final = (subgraph.producers[i], last[i]) if i < count else (self._scratch[i - count],) * 2
+            if i < count:
+                # What a program writes lives from the program's first operation on.
+                first, final = self._starts.get(i, subgraph.producers.get(i, 0)), last[i]
+            else:
+                first = final = self._scratch[i - count]
             leases.append(Lease(i, int(np.prod(shape)) * dtype.itemsize, first, final))
         self._offsets, self._arena_size = plan_arena(leases)
         self._foreign = [i for i, o in enumerate(subgraph.operands) if i not in self._offsets and not o.is_constant]
@@ -222,6 +265,7 @@ class _Program:
         if not control_flow and len(inputs) == len(specs):
             call = self._resolved(operation, inputs)
             if call is not None:
+                self._calls[position] = call
                 for i, spec in zip(operation.outputs, call.outs, strict=True):
                     self._specs[i] = spec
                 return self._static_step(position, operation, call)

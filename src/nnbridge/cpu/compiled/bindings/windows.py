@@ -1,0 +1,156 @@
+"""Pooling, means, SOFTMAX and bilinear resizing."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nnbridge.cpu.compiled.bindings.binding import (
+    BOUNDS,
+    Binding,
+    binds,
+    constant_data,
+    limits_of,
+    require,
+    require_nhwc,
+    require_types,
+)
+from nnbridge.cpu.compiled.kernels.resizing import POSITION_FIELDS
+from nnbridge.cpu.compiled.program import (
+    Argument,
+    is_signed,
+)
+from nnbridge.operations.activations import _softmax_tables as softmax_tables
+from nnbridge.operations.arithmetic import (
+    fused_activation,
+)
+from nnbridge.operations.call import Arg
+from nnbridge.operations.resizing import _neighbours as neighbours
+from nnbridge.operations.resizing import _neighbours_fixed as neighbours_fixed
+from nnbridge.operations.shapes import Window, windows
+from nnbridge.types import FuseCode, OperationCode
+
+_POOLS = {
+    OperationCode.AVERAGE_POOL_2D: "average",
+    OperationCode.MAX_POOL_2D: "maximum",
+    OperationCode.L2_POOL_2D: "l2",
+}
+
+
+def _pool(
+    b: Binding, x: Arg, kind: str, images: tuple[int, int, int, int], rows: Window, columns: Window, activation: int
+) -> None:
+    """Windows over images [batch, height, width, depth]."""
+    real = require_types(x, b.out)
+    batch, height, width, depth = images
+    element = 4 if real else 1
+    low: float
+    high: float
+    low, high = BOUNDS[activation] if real else limits_of(b.out, activation)
+    out_h, out_w = rows.positions(height), columns.positions(width)
+    require(rows.size * columns.size * 255 < 2**30, "windows whose sums 32 bits hold")
+    arguments: dict[str, Argument] = {
+        "input": b.source(x),
+        "height": height,
+        "width": width,
+        "pixel": depth * element,
+        "row": width * depth * element,
+        "image": height * width * depth * element,
+        "out": b.target(),
+        "out_height": out_h,
+        "out_width": out_w,
+        "out_pixel": depth * element,
+        "images": batch,
+        "channels": depth,
+        "size_y": rows.size,
+        "size_x": columns.size,
+        "stride_y": rows.stride,
+        "stride_x": columns.stride,
+        "top": rows.before,
+        "left": columns.before,
+        "low": low,
+        "high": high,
+    }
+    us = batch * out_h * out_w * depth * rows.size * columns.size / (4_000 if real else 8_000)
+    b.step("pool", us, arguments, kind=kind, real=real, signed=is_signed(x))
+
+
+@binds(*_POOLS)
+def pool(b: Binding) -> None:
+    """AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D."""
+    call, x = b.call, b.call["input"]
+    require_nhwc(call)
+    batch, height, width, depth = x.dims
+    rows, columns = windows(call, height, width, int(call.scalar("filter_h")), int(call.scalar("filter_w")))
+    images = (batch, height, width, depth)
+    _pool(b, x, _POOLS[OperationCode(call.definition.code)], images, rows, columns, fused_activation(call))
+
+
+@binds(OperationCode.MEAN)
+def mean(b: Binding) -> None:
+    """MEAN over neighbouring axes: one window for each position before them."""
+    call, x = b.call, b.call["input"]
+    axes = sorted({int(axis) % x.rank for axis in constant_data(call["axes"]).reshape(-1)})
+    require(axes, "axes to reduce")
+    require(axes == list(range(axes[0], axes[-1] + 1)), "neighbouring axes")
+    before, inside = math.prod(x.dims[: axes[0]]), math.prod(x.dims[axes[0] : axes[-1] + 1])
+    images = (before, inside, 1, math.prod(x.dims[axes[-1] + 1 :]))
+    one = Window(1, 1, 1, 0, 0)
+    _pool(b, x, "mean", images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE)
+
+
+@binds(OperationCode.SOFTMAX)
+def softmax(b: Binding) -> None:
+    """SOFTMAX along the last axis that is not of size 1."""
+    call, x, out = b.call, b.call["input"], b.out
+    axis = call.axis("axis", x.rank)
+    require(math.prod(x.dims[axis + 1 :]) == 1, "the last axis")
+    length, rows = x.dims[axis], math.prod(x.dims[:axis])
+    arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "rows": rows, "length": length}
+    if require_types(x, out):
+        arguments["beta"] = float(call.scalar("beta"))
+        lanes = b.instructions.lanes
+        # Several rows to a vector, where one divides the other.
+        together = length if 1 < length < lanes and lanes % length == 0 else 0
+        us = rows * length / (4_000 if together else 1_500) + rows * (0.0 if together else 0.01)
+        b.step("softmax_real", us, arguments, together=together)
+        return
+    require(length < 8192, "rows of fewer than 8192 values, whose sums 32 bits hold")
+    exponentials, counted, terms = softmax_tables(call)
+    arguments["exponentials"] = np.where(counted, exponentials, 0).astype(np.int32)
+    arguments["terms"] = terms.astype(np.int32)
+    b.step("softmax_bytes", rows * length / 500, arguments)
+
+
+@binds(OperationCode.RESIZE_BILINEAR)
+def resize_bilinear(b: Binding) -> None:
+    """RESIZE_BILINEAR."""
+    call, x, out = b.call, b.call["input"], b.out
+    require_nhwc(call)
+    require(all(arg.constant for arg in call.args[1:]), "constant sizes")
+    real = require_types(x, out)
+    element = 4 if real else 1
+    batch, height, width, depth = x.dims
+    find = neighbours_fixed if is_signed(x) else neighbours
+    tables = []
+    for axis, step in ((1, width * depth * element), (2, depth * element)):
+        lower, upper, share = find(call, x.dims[axis], out.dims[axis])
+        table = np.empty((len(lower), POSITION_FIELDS), np.int32)
+        table[:, 0], table[:, 1] = lower * step, upper * step
+        table[:, 2] = share.astype(np.int32 if is_signed(x) else np.float32).view(np.int32)
+        tables.append(table)
+    arguments: dict[str, Argument] = {
+        "source": b.source(x),
+        "image": height * width * depth * element,
+        "target": b.target(),
+        "images": batch,
+        "out_height": out.dims[1],
+        "out_width": out.dims[2],
+        "out_pixel": depth * element,
+        "channels": depth,
+        "rows": tables[0],
+        "columns": tables[1],
+    }
+    kind = "real" if real else "signed" if is_signed(x) else "unsigned"
+    b.step("resize_bilinear", math.prod(out.dims) / 4_000, arguments, kind=kind)

@@ -1,0 +1,520 @@
+"""LLVM IR written as arithmetic: values with operators, loads and stores by address, loops with carried values.
+
+Addresses are 64-bit integers, so that kernels compute them like other numbers. Integers are signed unless an operation says
+otherwise. Loops are written with their carried values, which leaves nothing for LLVM's optimisation passes to do: none is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from nnbridge.cpu.compiled.instructions import InstructionSet
+
+Type: TypeAlias = Any
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F32, F64 = ir.FloatType(), ir.DoubleType()
+VOID = ir.VoidType()
+_NAMES = {I1: "i1", I8: "i8", I16: "i16", I32: "i32", I64: "i64", F32: "f32", F64: "f64"}
+_BYTES = {I8: 1, I16: 2, I32: 4, I64: 8, F32: 4, F64: 8}
+
+
+def vector(element: Type, count: int) -> Type:
+    """The type of ``count`` elements."""
+    return ir.VectorType(element, count)
+
+
+def element_of(kind: Type) -> Type:
+    """A vector's element type; a scalar type itself."""
+    return kind.element if isinstance(kind, ir.VectorType) else kind
+
+
+def size_of(kind: Type) -> int:
+    """Bytes of a scalar or vector type."""
+    return _BYTES[element_of(kind)] * (kind.count if isinstance(kind, ir.VectorType) else 1)
+
+
+def _is_float(kind: Type) -> bool:
+    return element_of(kind) in (F32, F64)
+
+
+def _mangled(kind: Type) -> str:
+    """A type as LLVM writes it in names of intrinsics."""
+    return f"v{kind.count}{_NAMES[kind.element]}" if isinstance(kind, ir.VectorType) else _NAMES[kind]
+
+
+class Value:
+    """A value of the kernel that is being emitted. Python's numbers on the right become constants of its type."""
+
+    __slots__ = ("_e", "raw")
+
+    def __init__(self, emitter: Emitter, raw: Any) -> None:
+        self._e = emitter
+        self.raw = raw
+
+    @property
+    def type(self) -> Type:
+        """The LLVM type."""
+        return self.raw.type
+
+    @property
+    def count(self) -> int:
+        """Elements of a vector."""
+        return int(self.raw.type.count)
+
+    def _apply(self, other: Operand, integer: str, real: str = "") -> Value:
+        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
+        return Value(self._e, getattr(self._e.builder, real if real and _is_float(self.type) else integer)(self.raw, raw))
+
+    def __add__(self, other: Operand) -> Value:
+        if isinstance(other, int) and other == 0 and not _is_float(self.type):
+            return self
+        return self._apply(other, "add", "fadd")
+
+    def __sub__(self, other: Operand) -> Value:
+        return self._apply(other, "sub", "fsub")
+
+    def __mul__(self, other: Operand) -> Value:
+        return self if isinstance(other, int) and other == 1 else self._apply(other, "mul", "fmul")
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self._apply(other, "fdiv", "fdiv")
+
+    def __floordiv__(self, other: Operand) -> Value:
+        """Integers, towards 0."""
+        return self._apply(other, "sdiv")
+
+    def __lshift__(self, other: Operand) -> Value:
+        return self._apply(other, "shl")
+
+    def __rshift__(self, other: Operand) -> Value:
+        """With the sign."""
+        return self._apply(other, "ashr")
+
+    def __and__(self, other: Operand) -> Value:
+        return self._apply(other, "and_")
+
+    def __or__(self, other: Operand) -> Value:
+        return self._apply(other, "or_")
+
+    def __xor__(self, other: Operand) -> Value:
+        return self._apply(other, "xor")
+
+    def __neg__(self) -> Value:
+        return Value(self._e, (self._e.builder.fneg if _is_float(self.type) else self._e.builder.neg)(self.raw))
+
+    def logical_shift(self, other: Operand) -> Value:
+        """To the right, with zeros."""
+        return self._apply(other, "lshr")
+
+    def compare(self, sign: str, other: Operand) -> Value:
+        """Signed integers, or real numbers, of which NaN compares false."""
+        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
+        build = self._e.builder.fcmp_ordered if _is_float(self.type) else self._e.builder.icmp_signed
+        return Value(self._e, build(sign, self.raw, raw))
+
+    def below(self, other: Operand) -> Value:
+        """Unsigned comparison: true for 0 to ``other`` - 1, so that negative numbers are false."""
+        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
+        return Value(self._e, self._e.builder.icmp_unsigned("<", self.raw, raw))
+
+    def __lt__(self, other: Operand) -> Value:
+        return self.compare("<", other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return self.compare(">", other)
+
+    def is_(self, other: Operand) -> Value:
+        """Equality."""
+        return self.compare("==", other)
+
+    def _convert(self, how: str, element: Type) -> Value:
+        kind = vector(element, self.count) if isinstance(self.type, ir.VectorType) else element
+        return self if kind == self.type else Value(self._e, getattr(self._e.builder, how)(self.raw, kind))
+
+    def signed(self, element: Type) -> Value:
+        """Wider integers of the same value."""
+        return self._convert("sext", element)
+
+    def unsigned(self, element: Type) -> Value:
+        """Wider integers, read as unsigned."""
+        return self._convert("zext", element)
+
+    def truncated(self, element: Type) -> Value:
+        """The low bits."""
+        return self._convert("trunc", element)
+
+    def real(self, element: Type = F32) -> Value:
+        """Signed integers as real numbers."""
+        return self._convert("sitofp", element)
+
+    def integer(self, element: Type = I32) -> Value:
+        """Real numbers as integers, towards 0."""
+        return self._convert("fptosi", element)
+
+    def bits(self, kind: Type) -> Value:
+        """The same bits as another type."""
+        return self if kind == self.type else Value(self._e, self._e.builder.bitcast(self.raw, kind))
+
+
+Operand: TypeAlias = "Value | int | float"
+
+
+class Emitter:
+    """Emits one kernel's function."""
+
+    def __init__(self, builder: Any, instructions: InstructionSet) -> None:
+        self.builder = builder
+        self.instructions = instructions
+        self._spill: dict[int, Value] = {}
+        self._vectors: dict[str, Any] = {}
+
+    # -- constants and vectors ---------------------------------------------------------------------------------------
+
+    def constant(self, kind: Type, value: float | Sequence[float]) -> Value:
+        """A number, repeated in every lane of a vector type, or one number for each lane."""
+        if not isinstance(kind, ir.VectorType):
+            return Value(self, ir.Constant(kind, value))
+        values = tuple(value) if isinstance(value, Sequence) else (value,) * kind.count
+        return Value(self, self._vector(kind, values))
+
+    def _vector(self, kind: Type, values: tuple[float, ...]) -> Any:
+        """A constant vector. Equal ones are one object, whose text is made once: it takes most of the time of printing."""
+        key = f"{kind} {values}"
+        if key not in self._vectors:
+            self._vectors[key] = ir.Constant(kind, [ir.Constant(kind.element, v) for v in values])
+        return self._vectors[key]
+
+    def number(self, value: int) -> Value:
+        """A 64-bit integer."""
+        return self.constant(I64, value)
+
+    def undefined(self, kind: Type) -> Value:
+        """Any value of a type."""
+        return Value(self, ir.Constant(kind, ir.Undefined))
+
+    def splat(self, value: Value, count: int) -> Value:
+        """A scalar in every lane."""
+        empty = ir.Constant(vector(value.type, count), ir.Undefined)
+        first = Value(self, self.builder.insert_element(empty, value.raw, ir.Constant(I32, 0)))
+        return self.shuffle(first, [0] * count)
+
+    def shuffle(self, a: Value, order: Sequence[int], b: Value | None = None) -> Value:
+        """Lanes of ``a``, then of ``b``, by number."""
+        other = self.undefined(a.type) if b is None else b
+        mask = self._vector(vector(I32, len(order)), tuple(order))
+        return Value(self, self.builder.shuffle_vector(a.raw, other.raw, mask))
+
+    def join(self, a: Value, b: Value) -> Value:
+        """The lanes of two vectors one after the other."""
+        return self.shuffle(a, range(2 * a.count), b)
+
+    def lane(self, value: Value, index: int) -> Value:
+        """One element."""
+        return Value(self, self.builder.extract_element(value.raw, ir.Constant(I32, index)))
+
+    def select(self, condition: Value, a: Operand, b: Operand) -> Value:
+        """``a`` where the condition holds, else ``b``; one of them is a value."""
+        kind = next(x.type for x in (a, b) if isinstance(x, Value))
+        first, second = (x if isinstance(x, Value) else self.constant(kind, x) for x in (a, b))
+        return Value(self, self.builder.select(condition.raw, first.raw, second.raw))
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def call(self, name: str, result: Type, *arguments: Value) -> Value:
+        """A function or intrinsic by its name."""
+        module = self.builder.module
+        function = module.globals.get(name)
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(result, [a.type for a in arguments]), name)
+        return Value(self, self.builder.call(function, [a.raw for a in arguments]))
+
+    def invoke(self, address: Value, *arguments: Value) -> None:
+        """A function without a result, of 64-bit integers, by its address."""
+        kind = ir.FunctionType(VOID, [a.type for a in arguments])
+        self.builder.call(self.builder.inttoptr(address.raw, kind.as_pointer()), [a.raw for a in arguments])
+
+    def _intrinsic(self, name: str, *arguments: Value) -> Value:
+        return self.call(f"llvm.{name}.{_mangled(arguments[0].type)}", arguments[0].type, *arguments)
+
+    def _pair(self, a: Value, b: Operand) -> tuple[Value, Value]:
+        return a, b if isinstance(b, Value) else self.constant(a.type, b)
+
+    def smax(self, a: Value, b: Operand) -> Value:
+        """The larger signed integer."""
+        return self._intrinsic("smax", *self._pair(a, b))
+
+    def smin(self, a: Value, b: Operand) -> Value:
+        """The smaller signed integer."""
+        return self._intrinsic("smin", *self._pair(a, b))
+
+    def umax(self, a: Value, b: Operand) -> Value:
+        """The larger unsigned integer."""
+        return self._intrinsic("umax", *self._pair(a, b))
+
+    def umin(self, a: Value, b: Operand) -> Value:
+        """The smaller unsigned integer."""
+        return self._intrinsic("umin", *self._pair(a, b))
+
+    def clamp_real(self, x: Value, low: Value | None, high: Value | None) -> Value:
+        """Real numbers within bounds; NaN stays NaN."""
+        if low is not None:
+            x = self.select(x < low, low, x)
+        return x if high is None else self.select(x > high, high, x)
+
+    def add_saturated(self, a: Value, b: Value) -> Value:
+        """The sum of signed integers, limited to their range."""
+        return self._intrinsic("sadd.sat", a, b)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """``a * b + c`` rounded once where the processor can; ``a * b`` is rounded first in the plain form."""
+        if self.instructions.name == "plain":
+            return a * b + c
+        return self._intrinsic("fma", a, b, c)
+
+    def sqrt(self, x: Value) -> Value:
+        """Square roots."""
+        return self._intrinsic("sqrt", x)
+
+    def floor(self, x: Value) -> Value:
+        """Largest integers not above."""
+        return self._intrinsic("floor", x)
+
+    def magnitude(self, x: Value) -> Value:
+        """Absolute values of real numbers."""
+        return self._intrinsic("fabs", x)
+
+    def total(self, x: Value) -> Value:
+        """The sum of an integer vector's lanes."""
+        return self.call(f"llvm.vector.reduce.add.{_mangled(x.type)}", element_of(x.type), x)
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def _pointer(self, address: Value, kind: Type) -> Any:
+        return self.builder.inttoptr(address.raw, kind.as_pointer())
+
+    def load(self, address: Value, kind: Type = I64, offset: int = 0) -> Value:
+        """What lies ``offset`` bytes behind an address, which need not be aligned."""
+        instruction = self.builder.load(self._pointer(address + offset, kind))
+        instruction.align = 1
+        return Value(self, instruction)
+
+    def store(self, value: Value, address: Value, offset: int = 0) -> None:
+        """Write a value to an address, which need not be aligned."""
+        self.builder.store(value.raw, self._pointer(address + offset, value.type)).align = 1
+
+    def store_first(self, value: Value, address: Value, count: Value) -> None:
+        """Write the first ``count`` elements of a vector; none if it is negative, all if it is more than there are."""
+        limit = self.smin(self.smax(count, 0), value.count)
+        if not self.instructions.masks:
+            # Through the stack: one copy of as many bytes.
+            scratch = self._stack(64)
+            self.store(value, scratch)
+            self.copy(address, scratch, limit * size_of(element_of(value.type)))
+            return
+        lanes = self.constant(vector(I8, value.count), list(range(value.count)))
+        mask = lanes.below(self.splat(limit.truncated(I8), value.count))
+        pointer = self._pointer(address, value.type)
+        name = f"llvm.masked.store.{_mangled(value.type)}.p0"
+        function = self.builder.module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(VOID, [value.type, pointer.type, I32, mask.type])
+            function = ir.Function(self.builder.module, kind, name)
+        self.builder.call(function, [value.raw, pointer, ir.Constant(I32, 1), mask.raw])
+
+    def _stack(self, size: int) -> Value:
+        """A block of the function's own stack."""
+        if size not in self._spill:
+            with self.builder.goto_entry_block():
+                pointer = self.builder.alloca(ir.ArrayType(I8, size))
+                pointer.align = 64
+                self._spill[size] = Value(self, self.builder.ptrtoint(pointer, I64))
+        return self._spill[size]
+
+    def copy(self, target: Value, source: Value, size: Value) -> None:
+        """Copy bytes that do not overlap."""
+        byte = I8.as_pointer()
+        function = self.builder.module.declare_intrinsic("llvm.memcpy", [byte, byte, I64])
+        arguments = [self._pointer(target, I8), self._pointer(source, I8), size.raw, ir.Constant(I1, 0)]
+        self.builder.call(function, arguments)
+
+    def fill(self, target: Value, byte: Value, size: Value) -> None:
+        """Fill memory with one byte."""
+        function = self.builder.module.declare_intrinsic("llvm.memset", [I8.as_pointer(), I64])
+        self.builder.call(function, [self._pointer(target, I8), byte.truncated(I8).raw, size.raw, ir.Constant(I1, 0)])
+
+    # -- atomic memory -----------------------------------------------------------------------------------------------
+
+    def load_atomic(self, address: Value) -> Value:
+        """A 64-bit integer that other threads write."""
+        return Value(self, self.builder.load_atomic(self._pointer(address, I64), "seq_cst", 8))
+
+    def store_atomic(self, value: Value, address: Value) -> None:
+        """Write a 64-bit integer that other threads read."""
+        self.builder.store_atomic(value.raw, self._pointer(address, I64), "seq_cst", 8)
+
+    def add_atomic(self, address: Value, value: Value) -> Value:
+        """Add to a 64-bit integer; returns what it was before."""
+        return Value(self, self.builder.atomic_rmw("add", self._pointer(address, I64), value.raw, "seq_cst"))
+
+    def exchange(self, address: Value, old: int, new: int) -> Value:
+        """Replace a 64-bit integer if it is ``old``; returns whether it was."""
+        before, after = self.number(old), self.number(new)
+        result = self.builder.cmpxchg(self._pointer(address, I64), before.raw, after.raw, "seq_cst", "seq_cst")
+        return Value(self, self.builder.extract_value(result, 1))
+
+    @property
+    def is_x86(self) -> bool:
+        """True for code of x86 processors."""
+        return str(self.builder.module.triple).startswith(("x86_64", "i386", "i686"))
+
+    def offer_processor(self) -> None:
+        """Let other threads run, where the system has a function for it."""
+        if llvm.address_of_symbol("sched_yield") is not None:
+            self.call("sched_yield", I32)
+
+    # -- control flow ------------------------------------------------------------------------------------------------
+
+    def loop(
+        self,
+        start: Operand,
+        stop: Value,
+        body: Callable[..., Sequence[Value] | None],
+        *,
+        step: int = 1,
+        carried: Sequence[Value] = (),
+    ) -> list[Value]:
+        """``for i in range(start, stop, step): carried = body(i, *carried)``; returns what is carried out of it."""
+        b = self.builder
+        first = start if isinstance(start, Value) else self.number(int(start))
+        before = b.block
+        head, inside, after = (b.append_basic_block() for _ in range(3))
+        b.branch(head)
+        b.position_at_end(head)
+        index, values = self._phis(first, carried, before)
+        b.cbranch((index < stop).raw, inside, after)
+        b.position_at_end(inside)
+        results = body(index, *values) or ()
+        self._feed(index, index + step, values, results)
+        b.branch(head)
+        b.position_at_end(after)
+        return values
+
+    def repeat(self, times: Value, body: Callable[..., Sequence[Value]], carried: Sequence[Value]) -> list[Value]:
+        """``for i in range(times): carried = body(i, *carried)`` for a number of at least 1: the test comes last."""
+        b = self.builder
+        before = b.block
+        inside, after = b.append_basic_block(), b.append_basic_block()
+        b.branch(inside)
+        b.position_at_end(inside)
+        index, values = self._phis(self.number(0), carried, before)
+        results = list(body(index, *values))
+        following = index + 1
+        again = following < times
+        self._feed(index, following, values, results)
+        b.cbranch(again.raw, inside, after)
+        b.position_at_end(after)
+        return results
+
+    def while_(
+        self, condition: Callable[..., Value], body: Callable[..., Sequence[Value]], carried: Sequence[Value]
+    ) -> list[Value]:
+        """``while condition(*carried): carried = body(*carried)``."""
+        b = self.builder
+        before = b.block
+        head, inside, after = (b.append_basic_block() for _ in range(3))
+        b.branch(head)
+        b.position_at_end(head)
+        _, values = self._phis(self.number(0), carried, before)
+        b.cbranch(condition(*values).raw, inside, after)
+        b.position_at_end(inside)
+        results = body(*values)
+        self._feed(_, _, values, results)
+        b.branch(head)
+        b.position_at_end(after)
+        return values
+
+    def until(self, condition: Callable[[], Value], body: Callable[[Value], object]) -> None:
+        """``while not condition(): body(round)``."""
+
+        def once(round_: Value) -> list[Value]:
+            body(round_)
+            return [round_ + 1]
+
+        self.while_(lambda _: condition().is_(0), once, [self.number(0)])
+
+    def _phis(self, first: Value, carried: Sequence[Value], before: Any) -> tuple[Value, list[Value]]:
+        made = []
+        for value in (first, *carried):
+            phi = self.builder.phi(value.type)
+            phi.add_incoming(value.raw, before)
+            made.append(Value(self, phi))
+        return made[0], made[1:]
+
+    def _feed(self, index: Value, following: Value, values: Sequence[Value], results: Sequence[Value]) -> None:
+        block = self.builder.block
+        index.raw.add_incoming(following.raw, block)
+        for value, result in zip(values, results, strict=True):
+            value.raw.add_incoming(result.raw, block)
+
+    def when(self, condition: Value, then: Callable[[], object], otherwise: Callable[[], object] | None = None) -> None:
+        """``if condition: then() else: otherwise()``."""
+        if otherwise is None:
+            with self.builder.if_then(condition.raw):
+                then()
+            return
+        with self.builder.if_else(condition.raw) as (first, second):
+            with first:
+                then()
+            with second:
+                otherwise()
+
+    def share(self, count: Value, part: Value, parts: Value) -> tuple[Value, Value]:
+        """First and last + 1 of ``count`` pieces of work that belong to one part."""
+        return count * part // parts, count * (part + 1) // parts
+
+    # -- 8-bit products and narrowing --------------------------------------------------------------------------------
+
+    def dot(self, total: Value, unsigned: Value, signed: Value) -> Value:
+        """``total`` plus the products of each lane's elements: four bytes (unsigned x signed) or two signed 16-bit numbers."""
+        n = total.count
+        if self.instructions.quads:
+            name = {16: "512", 8: "256", 4: "128"}[n]
+            return self.call(f"llvm.x86.avx512.vpdpbusd.{name}", total.type, total, unsigned, signed)
+        pairs = vector(I16, 2 * n)
+        a, b = unsigned.bits(pairs), signed.bits(pairs)
+        if self.instructions.name == "avx2":
+            name = {8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}[n]
+            return total + self.call(name, total.type, a, b)
+        products = [
+            self.shuffle(a, range(k, 2 * n, 2)).signed(I32) * self.shuffle(b, range(k, 2 * n, 2)).signed(I32) for k in (0, 1)
+        ]
+        return total + (products[0] + products[1])
+
+    def narrow(self, a: Value, b: Value, *, unsigned: bool = False) -> Value:
+        """Two vectors as one of half as wide integers, saturated, alternating by blocks of 128 bits."""
+        wide = element_of(a.type)
+        half = {I32: I16, I16: I8}[wide]
+        kind, bits = vector(half, 2 * a.count), size_of(a.type) * 8
+        word = {I32: "dw", I16: "wb"}[wide]
+        if self.instructions.name != "plain":
+            sign = "us" if unsigned else "ss"
+            prefix = {512: "avx512.pack", 256: "avx2.pack", 128: "sse2.pack"}[bits]
+            suffix = {512: ".512", 256: "", 128: ".128"}[bits]
+            return self.call(f"llvm.x86.{prefix}{sign}{word}{suffix}", kind, a, b)
+        size = {I16: 16, I8: 8}[half]
+        low, high = (0, 2**size - 1) if unsigned else (-(2 ** (size - 1)), 2 ** (size - 1) - 1)
+        return self.join(*(self.smin(self.smax(x, low), high).truncated(half) for x in (a, b)))
+
+    def interleave(self, a: Value, b: Value, high: bool) -> Value:
+        """Elements of both in turn, of the low or high half of each block of 128 bits."""
+        per_block = 16 // size_of(element_of(a.type))
+        order = []
+        for block in range(0, a.count, per_block):
+            start = block + (per_block // 2 if high else 0)
+            for i in range(start, start + per_block // 2):
+                order += [i, a.count + i]
+        return self.shuffle(a, order, b)

@@ -1,0 +1,79 @@
+"""The instruction-set forms that kernels are emitted in, and which of them this processor has.
+
+A form fixes the vector length, how 8-bit products are summed and how many rows a matrix tile holds. Kernels are written once for
+all forms; results are the same bit for bit. ``NNBRIDGE_INSTRUCTIONS`` names a form to use instead of the best one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ENVIRONMENT = "NNBRIDGE_INSTRUCTIONS"
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """One form of the kernels."""
+
+    name: str
+    lanes: int
+    """32-bit elements in the longest vector."""
+    cpu: str
+    """LLVM's name of the least processor that has the form; empty: the machine's baseline."""
+    features: str
+    """LLVM's feature string beyond ``cpu``."""
+    requires: tuple[str, ...]
+    """LLVM's names of the features that the processor must report."""
+    quads: bool
+    """Sums of four products of an unsigned and a signed byte in one instruction; otherwise of two products of 16 bits."""
+    masks: bool
+    """Stores that leave bytes out."""
+    tiles: tuple[tuple[int, int], ...]
+    """Vectors across a matrix tile, and its rows: as many as registers hold. Widest first."""
+
+    @property
+    def step_elements(self) -> int:
+        """8-bit products that one lane sums at a time."""
+        return 4 if self.quads else 2
+
+
+_VNNI = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
+
+FORMS: dict[str, InstructionSet] = {
+    form.name: form
+    for form in (
+        InstructionSet("avx512vnni", 16, "x86-64-v4", "+avx512vnni", _VNNI, True, True, ((4, 6), (2, 12), (1, 12))),
+        InstructionSet("avxvnni", 8, "x86-64-v3", "+avxvnni", ("avx2", "fma", "avxvnni"), True, False, ((4, 2), (2, 4), (1, 8))),
+        InstructionSet("avx2", 8, "x86-64-v3", "", ("avx2", "fma", "bmi2", "f16c"), False, False, ((4, 2), (2, 4), (1, 8))),
+        InstructionSet("plain", 4, "", "", (), False, False, ((4, 2), (2, 4), (1, 4))),
+    )
+}
+"""Best first."""
+
+
+def supported(features: Mapping[str, bool]) -> list[InstructionSet]:
+    """The forms that a processor with these features runs, best first."""
+    return [form for form in FORMS.values() if all(features.get(name) for name in form.requires)]
+
+
+@functools.cache
+def host_forms() -> tuple[InstructionSet, ...]:
+    """The forms that this processor runs, best first; imports llvmlite."""
+    import llvmlite.binding as llvm
+
+    try:
+        features: Mapping[str, bool] = llvm.get_host_cpu_features()
+    except RuntimeError:
+        # LLVM does not know the features of every processor.
+        features = {}
+    return tuple(supported(features))
+
+
+def chosen() -> InstructionSet:
+    """The best form, or the one that the environment names if the processor runs it."""
+    forms = host_forms()
+    requested = os.environ.get(ENVIRONMENT)
+    return next((form for form in forms if form.name == requested), forms[0])

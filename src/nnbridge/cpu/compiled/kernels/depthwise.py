@@ -1,0 +1,263 @@
+"""Convolutions with one filter for each channel, 8-bit and float32, of any size, stride and dilation.
+
+A strip of channels is computed for one row of outputs after the other. 8-bit products sum several rows of the filter at a time:
+bytes of that many input rows are interleaved channel by channel, which makes a column. Columns that neighbouring outputs share
+stay in registers. Rows and columns outside the image are read from a row of zero points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnbridge.cpu.compiled.emitter import F32, I8, I16, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.instructions import InstructionSet
+from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, Strips
+from nnbridge.cpu.compiled.library import Fields, kernel
+from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
+from nnbridge.model import Array
+
+LARGEST = 49
+"""Taps of a filter beyond which code would grow too long."""
+
+
+Shape = tuple[int, int]
+"""A strip's vectors and their lanes."""
+
+
+def strip_shapes(instructions: InstructionSet, form: str) -> list[Shape]:
+    """Shapes of strips, widest first. 8-bit strips have four vectors, whose lanes become one vector of bytes."""
+    longest = instructions.lanes
+    if form == "real":
+        return [(2, longest), (1, longest), *([(1, longest // 2)] if longest > 4 else [])]
+    return [(4, lanes) for lanes in (16, 8, 4) if lanes <= longest]
+
+
+@kernel(
+    "input height width pixel row image out out_height out_width out_pixel images top left outside strips strip_count"
+    " zero_point low high"
+)
+def depthwise(
+    e: Emitter,
+    f: Fields,
+    part: Value,
+    parts: Value,
+    *,
+    form: str,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    sets: int = 1,
+) -> None:
+    """``out[y, x, c] = epilogue(sum of input[y * stride + i * dilation - top, ..., c] * weights[i, j, c])``.
+
+    ``sets``: 8-bit weights less their zero point may have 9 bits and come as a sum of bytes, one set for each.
+    """
+    shapes = strip_shapes(e.instructions, form)
+    first, last = e.share(f.images * f.out_height, part, parts)
+
+    def output_row(index: Value) -> None:
+        image = index // f.out_height
+        y = (index - image * f.out_height) * stride[0] - f.top
+        rows = [y + i * dilation[0] for i in range(size[0])]
+        base = f.input + image * f.image
+
+        def strip(number: Value) -> None:
+            entry = f.strips + number * (8 * STRIP_FIELDS)
+            width, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
+            weights, parameters = f.strips + weights, f.strips + parameters
+            sources = [e.select(at.below(f.height), base + at * f.row + column, f.outside) for at in rows]
+            target = f.out + index * f.out_width * f.out_pixel + column
+
+            def emit(shape: Shape) -> None:
+                strip_ = _Strip(e, f, shape, form, size, stride, dilation, sets)
+                strip_.emit(sources, weights, parameters, target, columns)
+
+            def widest(choice: Sequence[Shape]) -> None:
+                if len(choice) == 1:
+                    emit(choice[0])
+                else:
+                    e.when(width.is_(math.prod(choice[0])), lambda: emit(choice[0]), lambda: widest(choice[1:]))
+
+            widest(shapes)
+
+        e.loop(0, f.strip_count, strip)
+
+    e.loop(first, last, output_row)
+
+
+class _Strip:
+    """One row of outputs of a strip of channels."""
+
+    def __init__(
+        self,
+        e: Emitter,
+        f: Fields,
+        shape: Shape,
+        form: str,
+        size: tuple[int, int],
+        stride: tuple[int, int],
+        dilation: tuple[int, int],
+        sets: int,
+    ) -> None:
+        self.e, self.f, self.form, self.sets = e, f, form, sets
+        self.real = form == "real"
+        self.vectors, self.lanes = shape
+        self.size, self.stride, self.dilation = size, stride, dilation
+        self.kind = vector(F32 if self.real else I32, self.lanes)
+        self.groups = size[0] if self.real else -(-size[0] // e.instructions.step_elements)
+        shared = size[1] - stride[1] if dilation[1] == 1 and not self.real else 0
+        self.shared = shared if 0 < shared * self.groups * 4 <= 12 else 0
+
+    def emit(self, sources: list[Value], weights: Value, parameters: Value, target: Value, columns: Value) -> None:
+        e, f, lanes = self.e, self.f, self.lanes
+        block = 4 * lanes * (1 if self.real else rows_of(self.form))
+        bias = [e.load(parameters, self.kind, v * block) for v in range(self.vectors)]
+        loaded = [] if self.real else [load_parameters(e, parameters + v * block, lanes, self.form) for v in range(4)]
+        if self.real:
+            low, high = (e.splat(bound.truncated(I32).bits(F32), lanes) for bound in (f.low, f.high))
+        else:
+            narrowing = Narrowing(e, self.form, lanes, f.zero_point, f.low, f.high)
+        taps = [self._taps(weights, j) for j in range(self.size[1])]
+        start = -f.left
+
+        def pixel(x: Value, place: Value, *shared: Value) -> list[Value]:
+            per_column = self.groups * self.vectors
+            seen = [list(shared[i : i + per_column]) for i in range(0, len(shared), per_column)]
+            first = start + x * self.stride[1]
+            seen += [self._column(sources, first + j * self.dilation[1]) for j in range(self.shared, self.size[1])]
+            totals = self._sum(bias, taps, seen)
+            if self.real:
+                values = [e.clamp_real(total, low, high) for total in totals]
+            else:
+                values = [narrowing.bytes_of([rescale(e, t, p, self.form) for t, p in zip(totals, loaded, strict=True)])]
+            self._store(values, place, columns)
+            passed = seen[self.stride[1] :] if self.shared else []
+            return [place + f.out_pixel, *(value for column in passed for value in column)]
+
+        shared = [value for j in range(self.shared) for value in self._column(sources, start + j)]
+        e.repeat(f.out_width, pixel, [target, *shared])
+
+    def _taps(self, weights: Value, j: int) -> list[list[Value]]:
+        """The weights of a filter column: for each set the vectors of all groups."""
+        per_set = self.groups * self.vectors
+        size = 4 * self.lanes
+        return [
+            [self.e.load(weights, self.kind, ((s * self.size[1] + j) * per_set + i) * size) for i in range(per_set)]
+            for s in range(self.sets)
+        ]
+
+    def _sum(self, bias: list[Value], taps: list[list[list[Value]]], seen: list[list[Value]]) -> list[Value]:
+        e = self.e
+        if not self.real:
+            totals = list(bias)
+            for s in range(self.sets):
+                for column, tap in zip(seen, taps, strict=True):
+                    for i, (x, w) in enumerate(zip(column, tap[s], strict=True)):
+                        totals[i % 4] = e.dot(totals[i % 4], x, w)
+            return totals
+        # One chain of additions for each filter row, which processors compute side by side.
+        results = []
+        for v in range(self.vectors):
+            chains: list[Value | None] = [bias[v], *[None] * (self.groups - 1)]
+            for column, tap in zip(seen, taps, strict=True):
+                for i in range(self.groups):
+                    x, w, total = column[i * self.vectors + v], tap[0][i * self.vectors + v], chains[i]
+                    chains[i] = x * w if total is None else e.fma(x, w, total)
+            whole = [chain for chain in chains if chain is not None]
+            total = whole[0]
+            for chain in whole[1:]:
+                total = total + chain
+            results.append(total)
+        return results
+
+    def _column(self, sources: list[Value], x: Value) -> list[Value]:
+        """What the filter's rows see in column ``x``: for each group the vectors."""
+        e, f = self.e, self.f
+        inside, offset = x.below(f.width), x * f.pixel
+        places = [e.select(inside, source + offset, f.outside) for source in sources]
+        if self.real:
+            return [e.load(place, self.kind, v * 4 * self.lanes) for place in places for v in range(self.vectors)]
+        kind = vector(I8, 4 * self.lanes)
+        together = e.instructions.step_elements
+        nothing = e.constant(kind, 0)
+        made = []
+        for first in range(0, len(places), together):
+            rows = [e.load(place, kind) for place in places[first : first + together]]
+            rows += [nothing] * (together - len(rows))
+            pairs = [e.interleave(rows[0], rows[1], high) for high in (False, True)]
+            if together == 4:
+                others = [e.interleave(rows[2], rows[3], high) for high in (False, True)]
+                wide = vector(I16, 2 * self.lanes)
+                made += [
+                    e.interleave(a.bits(wide), b.bits(wide), high).bits(self.kind)
+                    for a, b in zip(pairs, others, strict=True)
+                    for high in (False, True)
+                ]
+            else:
+                made += [e.interleave(pair, nothing, high).bits(self.kind) for pair in pairs for high in (False, True)]
+        return made
+
+    def _store(self, values: list[Value], place: Value, columns: Value) -> None:
+        e = self.e
+        count, size = values[0].count, 4 if self.real else 1
+
+        def whole() -> None:
+            for v, value in enumerate(values):
+                e.store(value, place, v * count * size)
+
+        def some() -> None:
+            for v, value in enumerate(values):
+                e.store_first(value, place + v * count * size, columns - v * count)
+
+        e.when(columns.is_(count * len(values)), whole, some)
+
+
+def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, rescaling: Rescaling | None) -> tuple[Strips, int]:
+    """Weights [h, w, channels] less their zero point in strips, and into how many sets of bytes they were split."""
+    height, width, channels = weights.shape
+    form = "real" if rescaling is None else rescaling.form
+    made = Strips([], [], [], [], [])
+    if rescaling is None:
+        sets = [weights.astype(np.float32)]
+    elif not instructions.quads:
+        sets = [weights.astype(np.int16)]
+    else:
+        sets, rest = [], weights
+        # Differences of bytes: one set of bytes, two, or three where one is 255.
+        while not sets or rest.any():
+            sets.append(np.clip(rest, -128, 127).astype(np.int8))
+            rest = rest - sets[-1]
+    together = 1 if rescaling is None else instructions.step_elements
+    groups = -(-height // together)
+    # One array of all taps: [sets, groups, rows together, width, channels and what a strip may have beyond].
+    shapes = strip_shapes(instructions, form)
+    taps = np.zeros((len(sets), groups * together, width, channels + math.prod(shapes[0])), sets[0].dtype)
+    for part, target in zip(sets, taps, strict=True):
+        target[:height, :, :channels] = part
+    taps = taps.reshape(len(sets), groups, together, width, -1)
+    first = 0
+    while first < channels:
+        # Strips of one shape at a time: the widest as long as they are full, then the narrowest that takes what is left.
+        left = channels - first
+        shape = next((s for s in reversed(shapes) if math.prod(s) >= left), shapes[0])
+        size, lanes = math.prod(shape), shape[1]
+        strips = max(left // size, 1)
+        single = np.arange(size) if rescaling is None else column_order(4, lanes)
+        order = (single + (np.arange(strips) * size)[:, None]).reshape(-1) + first
+        block = taps[..., order].reshape(len(sets), groups, together, width, strips, size)
+        made.weights.extend(np.ascontiguousarray(block.transpose(4, 0, 3, 1, 5, 2)))
+        order = np.where(order < channels, order, -1)
+        if rescaling is None:
+            parameters = np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32)
+        else:
+            parameters = rescaling.for_channels(channels).packed(bias, order, lanes)
+        made.parameters.extend(parameters.reshape(strips, -1))
+        starts = range(first, first + strips * size, size)
+        made.width.extend([size] * strips)
+        made.first.extend(starts)
+        made.columns.extend(min(size, channels - at) for at in starts)
+        first += strips * size
+    return made, len(sets)

@@ -1,0 +1,130 @@
+"""The loops that run a program's steps, on one thread or on several."""
+
+from __future__ import annotations
+
+from nnbridge.cpu.compiled.emitter import I64, VOID, Emitter, Value
+from nnbridge.cpu.compiled.library import Fields, kernel
+
+ENTRY_FIELDS = 3
+"""Of a step in a program's table: kernel, argument block, chunks."""
+
+
+@kernel("table count counters inside")
+def run_steps(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """Each step's chunks, one after the other."""
+
+    def step(index: Value) -> None:
+        entry = f.table + index * (8 * ENTRY_FIELDS)
+        address, block, chunks = (e.load(entry, I64, 8 * i) for i in range(ENTRY_FIELDS))
+        e.loop(0, chunks, lambda chunk: e.invoke(address, block, chunk, chunks))
+
+    e.loop(0, f.count, step)
+
+
+# -- several threads -------------------------------------------------------------------------------------------------
+#
+# A job is an argument block: table, count, counters (for each step the next chunk and the chunks that are done) and ``inside``,
+# the helpers that still look at it. Who takes part goes through the steps in order, takes chunks by atomic addition and waits
+# until all chunks of a step are done. Which thread computes a chunk does not change its results.
+#
+# A helper's control block is its state and the address of its job. The caller changes 0 (asleep) or 1 (spinning) to 3, sets the
+# job, then 2 (working); the helper changes 2 to 1 after the job and 1 to 0 before it sleeps.
+
+JOB_FIELDS = ("table", "count", "counters", "inside")
+ASLEEP, SPINNING, WORKING, PREPARED = range(4)
+_PATIENCE = 200
+"""Rounds of waiting before a thread offers its processor to others."""
+
+
+def _pause(e: Emitter) -> None:
+    if e.is_x86:
+        e.call("llvm.x86.sse2.pause", VOID)
+
+
+def _wait(e: Emitter, address: Value, least: Value) -> None:
+    """Until a counter has reached a number."""
+
+    def patience(round_: Value) -> None:
+        _pause(e)
+        e.when(round_ > _PATIENCE, e.offer_processor)
+
+    e.until(lambda: e.load_atomic(address) > (least - 1), patience)
+
+
+def _take_part(e: Emitter, table: Value, count: Value, counters: Value) -> None:
+    """Chunks of each step, as long as there are any."""
+
+    def step(index: Value) -> None:
+        entry = table + index * (8 * ENTRY_FIELDS)
+        address, block, chunks = (e.load(entry, I64, 8 * i) for i in range(ENTRY_FIELDS))
+        following, done = counters + index * 16, counters + index * 16 + 8
+
+        def chunk(number: Value) -> list[Value]:
+            e.invoke(address, block, number, chunks)
+            e.add_atomic(done, e.number(1))
+            return [e.add_atomic(following, e.number(1))]
+
+        first = e.add_atomic(following, e.number(1))
+        e.while_(lambda number: number < chunks, chunk, [first])
+        _wait(e, done, chunks)
+
+    e.loop(0, count, step)
+
+
+@kernel("table count counters inside")
+def run_shared(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """A job, by the thread that it belongs to. It waits a moment for helpers to leave, so that the next job finds them free."""
+    _take_part(e, f.table, f.count, f.counters)
+
+    def idle(round_: Value) -> list[Value]:
+        _pause(e)
+        return [round_ + 1]
+
+    e.while_(lambda round_: (round_ < _PATIENCE) & (e.load_atomic(f.inside) > 0), idle, [e.number(0)])
+
+
+@kernel("control spins")
+def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """A helper's work: the job that is set, and others that come before it has spun for long enough."""
+    state = f.control
+
+    def job(_: Value) -> list[Value]:
+        block = e.load_atomic(f.control + 8)
+        table, count, counters, inside = (e.load(block, I64, 8 * i) for i in range(len(JOB_FIELDS)))
+        _take_part(e, table, count, counters)
+        e.add_atomic(inside, e.number(-1))
+        e.exchange(state, WORKING, SPINNING)
+
+        def idle(round_: Value) -> None:
+            _pause(e)
+            # The caller may be waiting for this very processor.
+            e.when((round_ & 63).is_(63), e.offer_processor)
+            e.when(round_ > f.spins, lambda: e.exchange(state, SPINNING, ASLEEP))
+
+        def awake() -> Value:
+            now = e.load_atomic(state)
+            return now.is_(WORKING) | now.is_(ASLEEP)
+
+        e.until(awake, idle)
+        return [e.load_atomic(state).is_(WORKING).unsigned(I64)]
+
+    e.while_(lambda again: again > 0, job, [e.number(1)])
+
+
+@kernel("control job inside result")
+def recruit(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """Set a helper's job unless it has one. Result: 0 it is busy, 1 it spins and starts at once, 2 it sleeps: wake it."""
+    state = f.control
+    e.store(e.number(0), f.result)
+
+    def start(result: int) -> None:
+        e.add_atomic(f.inside, e.number(1))
+        e.store_atomic(f.job, state + 8)
+        e.store_atomic(e.number(WORKING), state)
+        e.store(e.number(result), f.result)
+
+    e.when(
+        e.exchange(state, SPINNING, PREPARED),
+        lambda: start(1),
+        lambda: e.when(e.exchange(state, ASLEEP, PREPARED), lambda: start(2)),
+    )

@@ -1,0 +1,117 @@
+"""Moving bytes: into and out of the arena, pieces by a table, borders, tables of bytes."""
+
+from __future__ import annotations
+
+from nnbridge.cpu.compiled.emitter import I8, I16, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.library import Fields, kernel
+
+
+@kernel("source target size")
+def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, flip: bool, inwards: bool) -> None:
+    """Copy between the arena and the caller's array, whose address lies at ``source`` (inwards) or ``target``.
+
+    ``flip``: signed bytes become unsigned ones and back, by their highest bit.
+    """
+    source, target = (e.load(f.source), f.target) if inwards else (f.source, e.load(f.target))
+    if not flip:
+        first, last = e.share(f.size, part, parts)
+        e.copy(target + first, source + first, last - first)
+        return
+    size = 4 * e.instructions.lanes
+    first, last = e.share(f.size // size, part, parts)
+    kind = vector(I8, size)
+    sign = e.constant(kind, -128)
+    e.loop(first * size, last * size, lambda i: e.store(e.load(source + i, kind) ^ sign, target + i), step=size)
+
+    def byte(i: Value) -> None:
+        e.store(e.load(source + i, I8) ^ -128, target + i)
+
+    e.when((part + 1).is_(parts), lambda: e.loop(f.size // size * size, f.size, byte))
+
+
+@kernel("source target size count sources targets")
+def move(
+    e: Emitter, f: Fields, part: Value, parts: Value, *, piece: int = 0, scattered: bool = False, outer: bool = False
+) -> None:
+    """Copy ``count`` pieces of ``size`` bytes from offsets in a table to one behind the other, or to offsets as well.
+
+    ``piece``: the size where it is 1, 2, 4 or 8 bytes; 0 otherwise. ``outer``: the address of the source lies at ``source``.
+    """
+    base = e.load(f.source) if outer else f.source
+    first, last = e.share(f.count, part, parts)
+    element = {1: I8, 2: I16, 4: I32, 8: I64}.get(piece)
+
+    def one(i: Value) -> None:
+        source = base + e.load(f.sources + i * 4, I32).signed(I64)
+        offset = e.load(f.targets + i * 4, I32).signed(I64) if scattered else i * (piece or f.size)
+        if element is None:
+            e.copy(f.target + offset, source, f.size)
+        else:
+            e.store(e.load(source, element), f.target + offset)
+
+    e.loop(first, last, one)
+
+
+@kernel("target size value")
+def fill(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """Fill memory with one byte."""
+    first, last = e.share(f.size, part, parts)
+    e.fill(f.target + first, f.value, last - first)
+
+
+@kernel("source image row rows target target_image target_row target_rows images top before value")
+def border(e: Emitter, f: Fields, part: Value, parts: Value, *, widen: bool = False, outer: bool = False) -> None:
+    """Images [rows, row bytes] with a border of one byte's value around them.
+
+    ``top`` rows and ``before`` bytes come first; ``widen`` turns bytes into 16-bit numbers, whose sizes the target's fields give;
+    ``outer``: the address of the source lies at ``source``.
+    """
+    base = e.load(f.source) if outer else f.source
+    first, last = e.share(f.images * f.target_rows, part, parts)
+    scale = 2 if widen else 1
+
+    def blank(at: Value, size: Value) -> None:
+        if not widen:
+            e.fill(at, f.value, size)
+            return
+        value = f.value.truncated(I16)
+        e.loop(0, size // 2, lambda i: e.store(value, at + i * 2))
+
+    def row(index: Value) -> None:
+        image = index // f.target_rows
+        y = index - image * f.target_rows
+        at = f.target + image * f.target_image + y * f.target_row
+        source_y = y - f.top
+        source = base + image * f.image + source_y * f.row
+
+        def inside() -> None:
+            size = f.row * scale
+            blank(at, f.before)
+            if widen:
+                _widened(e, source, at + f.before, f.row)
+            else:
+                e.copy(at + f.before, source, f.row)
+            blank(at + f.before + size, f.target_row - f.before - size)
+
+        e.when(source_y.below(f.rows), inside, lambda: blank(at, f.target_row))
+
+    e.loop(first, last, row)
+
+
+def _widened(e: Emitter, source: Value, target: Value, count: Value) -> None:
+    """Bytes as 16-bit numbers."""
+    lanes = 2 * e.instructions.lanes
+    whole = count // lanes * lanes
+
+    def several(i: Value) -> None:
+        e.store(e.load(source + i, vector(I8, lanes)).unsigned(I16), target + i * 2)
+
+    e.loop(0, whole, several, step=lanes)
+    e.loop(whole, count, lambda i: e.store(e.load(source + i, I8).unsigned(I16), target + i * 2))
+
+
+@kernel("source target count table")
+def look_up(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """Each byte through a table of 256."""
+    first, last = e.share(f.count, part, parts)
+    e.loop(first, last, lambda i: e.store(e.load(f.table + e.load(f.source + i, I8).unsigned(I64), I8), f.target + i))

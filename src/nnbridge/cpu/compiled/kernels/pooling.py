@@ -1,0 +1,241 @@
+"""Windows over images and means over axes, of bytes and float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nnbridge.cpu.compiled.emitter import F32, F64, I1, I8, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.kernels.elementwise import exponential
+from nnbridge.cpu.compiled.library import Fields, kernel
+from nnbridge.cpu.compiled.requantise import Narrowing
+
+_LOWEST = -3.4028234663852886e38
+
+
+@kernel(
+    "input height width pixel row image out out_height out_width out_pixel images channels"
+    " size_y size_x stride_y stride_x top left low high"
+)
+def pool(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: bool, signed: bool = False) -> None:
+    """Each window's ``average``, ``mean`` (truncated instead of rounded), ``maximum`` or ``l2``, over the cells inside the image.
+
+    ``signed``: bytes stand for signed values, which matters to how means round.
+    """
+    work = _Window(e, f, kind, real, signed)
+    first, last = e.share(f.images * f.out_height, part, parts)
+
+    def span(position: Value, stride: Value, before: Value, size: Value, length: Value) -> tuple[Value, Value]:
+        start = position * stride - before
+        return e.smax(start, 0), e.smin(start + size, length)
+
+    def output_row(index: Value) -> None:
+        image = index // f.out_height
+        rows = span(index - image * f.out_height, f.stride_y, f.top, f.size_y, f.height)
+
+        def pixel(x: Value) -> None:
+            columns = span(x, f.stride_x, f.left, f.size_x, f.width)
+            target = f.out + (index * f.out_width + x) * f.out_pixel
+            work.emit(f.input + image * f.image, rows, columns, target)
+
+        e.loop(0, f.out_width, pixel)
+
+    e.loop(first, last, output_row)
+
+
+class _Window:
+    """All channels of one window."""
+
+    def __init__(self, e: Emitter, f: Fields, kind: str, real: bool, signed: bool) -> None:
+        self.e, self.f, self.kind, self.real = e, f, kind, real
+        self.lanes = e.instructions.lanes
+        self.offset = 128 if signed else 0
+        if real:
+            self.low, self.high = (e.splat(x.truncated(I32).bits(F32), self.lanes) for x in (f.low, f.high))
+        else:
+            self.narrowing = Narrowing(e, "relu", self.lanes, e.number(0), f.low, f.high)
+            self.bounds = [e.splat(x.truncated(I8), 4 * self.lanes) for x in (f.low, f.high)]
+
+    def emit(self, image: Value, rows: tuple[Value, Value], columns: tuple[Value, Value], target: Value) -> None:
+        e, f, lanes = self.e, self.f, self.lanes
+        count = (rows[1] - rows[0]) * (columns[1] - columns[0])
+        size = 1 if not self.real else 4
+        whole = self.kind == "maximum" and not self.real
+        step = lanes if self.real else 4 * lanes
+        if self.real:
+            initial = [e.constant(vector(F32, lanes), _LOWEST if self.kind == "maximum" else 0)]
+        elif whole:
+            initial = [e.constant(vector(I8, step), 0)]
+        else:
+            initial = [e.constant(vector(I32, lanes), 0)] * 4
+
+        def channels(at: Value) -> None:
+            base = image + at * size
+
+            def row(y: Value, *totals: Value) -> list[Value]:
+                def cell(x: Value, *inner: Value) -> list[Value]:
+                    return self._add(base + y * f.row + x * f.pixel, list(inner))
+
+                return e.loop(columns[0], columns[1], cell, carried=totals)
+
+            totals = e.loop(rows[0], rows[1], row, carried=initial)
+            result = self._finish(totals, count)
+            remaining = f.channels - at
+            place = target + at * size
+            e.when(remaining < step, lambda: e.store_first(result, place, remaining), lambda: e.store(result, place))
+
+        e.loop(0, f.channels, channels, step=step)
+
+    def _add(self, address: Value, totals: list[Value]) -> list[Value]:
+        e, lanes = self.e, self.lanes
+        if self.real:
+            x = e.load(address, vector(F32, lanes))
+            if self.kind == "maximum":
+                return [e.select(x > totals[0], x, totals[0])]
+            return [totals[0] + (x * x if self.kind == "l2" else x)]
+        if self.kind == "maximum":
+            return [e.umax(e.load(address, totals[0].type), totals[0])]
+        return [t + e.load(address, vector(I8, lanes), v * lanes).unsigned(I32) for v, t in enumerate(totals)]
+
+    def _finish(self, totals: list[Value], count: Value) -> Value:
+        e, lanes = self.e, self.lanes
+        if self.real:
+            x = totals[0]
+            if self.kind != "maximum":
+                x = x / e.splat(count.real(), lanes)
+            return e.clamp_real(e.sqrt(x) if self.kind == "l2" else x, self.low, self.high)
+        if self.kind == "maximum":
+            return e.umin(e.umax(totals[0], self.bounds[0]), self.bounds[1])
+        # A half more than the integer leaves quotients far enough from integers for the reciprocal's error.
+        inverse = e.splat(e.constant(F64, 1) / count.real(F64), lanes)
+        half = e.splat((count // 2).truncated(I32), lanes) if self.kind == "average" else e.constant(vector(I32, lanes), 0)
+        offsets = e.splat((count * self.offset).truncated(I32), lanes)
+        results = []
+        for total in totals:
+            raw = total - offsets
+            negative = raw < 0
+            quotient = ((e.select(negative, -raw, raw) + half).real(F64) + 0.5) * inverse
+            steps = quotient.integer()
+            results.append(e.select(negative, -steps, steps) + self.offset)
+        return self.narrowing.in_order(results)
+
+
+_INT32_MAX = 2**31 - 1
+
+
+def _high_product(e: Emitter, a: Value, b: Value) -> Value:
+    """``a * b / 2**31`` of 32-bit numbers in 64 bits, to nearest, ties up (SRDHM)."""
+    return e.smin((a * b + (1 << 30)) >> 31, _INT32_MAX)
+
+
+def _reciprocal(e: Emitter, x: Value) -> Value:
+    """``1 / (1 + x)`` of a fraction without integer bits, by three steps of Newton's iteration (fact N18)."""
+    half = (x + 2**31) >> 1
+    y = _high_product(e, half, e.number(-1010580540)) + 1515870810
+    for _ in range(3):
+        correction = e.number(1 << 29) - _high_product(e, half, y)
+        step = _high_product(e, y, correction) << 2
+        y = y + e.smin(e.smax(step, -(2**31)), _INT32_MAX)
+    return e.smin(e.smax(y << 1, -(2**31)), _INT32_MAX)
+
+
+@kernel("source target rows length exponentials terms")
+def softmax_bytes(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """Shares of 1 in steps of 1/256 along rows. Tables by difference to the maximum, from -255 to 0 (fact N46)."""
+    first, last = e.share(f.rows, part, parts)
+
+    def row(index: Value) -> None:
+        source, target = f.source + index * f.length, f.target + index * f.length
+
+        def byte(i: Value) -> Value:
+            return e.load(source + i, I8).unsigned(I64)
+
+        largest = e.loop(0, f.length, lambda i, m: [e.smax(m, byte(i))], carried=[e.number(0)])[0]
+        base = e.number(255) - largest
+
+        def entry(table: Value, i: Value) -> Value:
+            return e.load(table + (base + byte(i)) * 4, I32).signed(I64)
+
+        total = e.loop(0, f.length, lambda i, t: [t + entry(f.terms, i)], carried=[e.number(0)])[0]
+        leading = e.call("llvm.ctlz.i64", I64, total, e.constant(I1, 0)) - 32
+        reciprocal = _reciprocal(e, (total << leading) - 2**31)
+        exponent = e.number(35) - leading
+        half = (e.number(1) << exponent) >> 1
+
+        def share(i: Value) -> None:
+            scaled = (_high_product(e, reciprocal, entry(f.exponentials, i)) + half) >> exponent
+            e.store(e.smin(scaled, 255).truncated(I8), target + i)
+
+        e.loop(0, f.length, share)
+
+    e.loop(first, last, row)
+
+
+@kernel("source target rows length beta")
+def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: int = 0) -> None:
+    """``exp((x - maximum) * beta)`` over its sum along rows. ``together``: the rows' length, of which lanes are a multiple."""
+    lanes = e.instructions.lanes
+    kind = vector(F32, lanes)
+    if together:
+        _softmax_groups(e, f, part, parts, together)
+        return
+    number = e.constant(vector(I32, lanes), list(range(lanes)))
+    beta = e.splat(f.beta.truncated(I32).bits(F32), lanes)
+    first, last = e.share(f.rows, part, parts)
+
+    def row(index: Value) -> None:
+        source, target = f.source + index * f.length * 4, f.target + index * f.length * 4
+
+        def values(i: Value, nothing: float) -> Value:
+            inside = number < e.splat((f.length - i).truncated(I32), lanes)
+            return e.select(inside, e.load(source + i * 4, kind), nothing)
+
+        largest = e.loop(
+            0,
+            f.length,
+            lambda i, m: [e.select(m > values(i, _LOWEST), m, values(i, _LOWEST))],
+            step=lanes,
+            carried=[e.constant(kind, _LOWEST)],
+        )[0]
+        top = e.splat(e.call(f"llvm.vector.reduce.fmax.v{lanes}f32", F32, largest), lanes)
+
+        def term(i: Value, total: Value) -> list[Value]:
+            power = exponential(e, (values(i, float("-inf")) - top) * beta)
+            e.store_first(power, target + i * 4, f.length - i)
+            return [total + power]
+
+        sums = e.loop(0, f.length, term, step=lanes, carried=[e.constant(kind, 0)])[0]
+        total = e.lane(sums, 0)
+        for lane in range(1, lanes):
+            total = total + e.lane(sums, lane)
+        divisor = e.splat(total, lanes)
+
+        def divide(i: Value) -> None:
+            e.store_first(e.load(target + i * 4, kind) / divisor, target + i * 4, f.length - i)
+
+        e.loop(0, f.length, divide, step=lanes)
+
+    e.loop(first, last, row)
+
+
+def _softmax_groups(e: Emitter, f: Fields, part: Value, parts: Value, length: int) -> None:
+    """Rows of a power of 2, several in a vector: every lane gets its row's maximum and sum by exchanges between lanes."""
+    lanes = e.instructions.lanes
+    kind = vector(F32, lanes)
+    beta = e.splat(f.beta.truncated(I32).bits(F32), lanes)
+    count = f.rows * length
+    first, last = e.share((count + (lanes - 1)) // lanes, part, parts)
+
+    def over_rows(x: Value, combine: Callable[[Value, Value], Value]) -> Value:
+        distance = 1
+        while distance < length:
+            x = combine(x, e.shuffle(x, [i ^ distance for i in range(lanes)]))
+            distance *= 2
+        return x
+
+    def several(block: Value) -> None:
+        at = block * (4 * lanes)
+        x = e.load(f.source + at, kind)
+        power = exponential(e, (x - over_rows(x, lambda a, b: e.select(a > b, a, b))) * beta)
+        e.store_first(power / over_rows(power, lambda a, b: a + b), f.target + at, count - block * lanes)
+
+    e.loop(first, last, several)

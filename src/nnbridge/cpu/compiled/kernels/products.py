@@ -1,0 +1,283 @@
+"""Matrix products for convolutions and fully connected layers, 8-bit and float32.
+
+Rows of the left matrix are found through a table of offsets, one for each output pixel, and are read in segments (the rows of a
+filter), so that one kernel serves any filter size, stride, dilation and group. The right matrix is packed in strips of columns.
+Tiles of rows x columns stay in registers; the last tile of too few rows starts earlier and computes some rows again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from nnbridge.cpu.compiled.emitter import F32, I8, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.instructions import InstructionSet
+from nnbridge.cpu.compiled.library import Fields, kernel
+from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
+from nnbridge.model import Array
+
+STRIP_FIELDS = 5
+"""Fields of a strip's entry in the table: width in columns, offsets of its weights and parameters from the table,
+first column in bytes of output, columns."""
+
+_LEAST_ROWS = 12
+"""Parts start at multiples of these rows, which most tiles divide."""
+
+
+class TileShape(NamedTuple):
+    """Columns of a tile in vectors of so many lanes, and its rows."""
+
+    vectors: int
+    lanes: int
+    rows: int
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.vectors * self.lanes
+
+
+def tile_shapes(instructions: InstructionSet, form: str) -> list[TileShape]:
+    """Widest first. Float tiles may have short vectors, which waste less on few columns; bytes are narrowed from whole ones."""
+    lanes = instructions.lanes
+    shapes = [TileShape(vectors, lanes, rows) for vectors, rows in instructions.tiles]
+    return [*shapes, TileShape(1, lanes // 2, shapes[-1].rows)] if form == "real" and lanes > 4 else shapes
+
+
+@kernel("left rows count out out_stride segments segment_table steps strips strip_count by_strip zero_point low high factor sums")
+def product(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, row_sums: str = "", single: bool = False) -> None:
+    """``out[row] = epilogue(sum over segments and steps of left[rows[row] + segment + step] * weights)``.
+
+    ``form``: a requantisation form, or ``real`` for float32 with bounds. ``row_sums``: the sums of a row's bytes times ``factor``
+    are added, which weights with a zero point need: ``inner`` sums in the tile, ``table`` reads them from ``sums``. ``single``:
+    one row at a time, for fewer rows than a tile has. ``by_strip``: parts share strips instead of rows.
+    """
+    whole_rows = e.select(f.by_strip.is_(0), f.count, e.number(1))
+    blocks = (whole_rows + (_LEAST_ROWS - 1)) // _LEAST_ROWS
+    first, last = e.share(blocks, part, parts)
+    share_strips = e.share(f.strip_count, part, parts)
+    by_rows = f.by_strip.is_(0)
+    row0 = e.select(by_rows, first * _LEAST_ROWS, e.number(0))
+    row1 = e.select(by_rows, e.smin(last * _LEAST_ROWS, f.count), f.count)
+    strip0 = e.select(by_rows, e.number(0), share_strips[0])
+    strip1 = e.select(by_rows, f.strip_count, share_strips[1])
+
+    def strip(index: Value) -> None:
+        entry = f.strips + index * (8 * STRIP_FIELDS)
+        width, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
+        weights, parameters = f.strips + weights, f.strips + parameters
+
+        def tiles(shape: TileShape) -> None:
+            rows = shape.rows
+            if row_sums == "inner" and shape.vectors > 1:
+                # Registers for the sums too.
+                rows = {6: 5, 12: 8}.get(rows, rows)
+            rows = 1 if single else rows
+
+            def tile(at: Value) -> None:
+                start = e.smin(at, e.smax(f.count - rows, 0))
+                _Tile(e, f, shape, rows, form, row_sums).emit(start, weights, parameters, f.out + column, columns)
+
+            e.loop(row0, row1, tile, step=rows)
+
+        def widest(shapes: Sequence[TileShape]) -> None:
+            if len(shapes) == 1:
+                tiles(shapes[0])
+            else:
+                e.when(width.is_(shapes[0].width), lambda: tiles(shapes[0]), lambda: widest(shapes[1:]))
+
+        widest(tile_shapes(e.instructions, form))
+
+    e.loop(strip0, strip1, strip)
+
+
+class _Tile:
+    """One tile of rows x (vectors * lanes) columns."""
+
+    def __init__(self, e: Emitter, f: Fields, shape: TileShape, rows: int, form: str, row_sums: str) -> None:
+        self.e, self.f = e, f
+        self.rows, self.vectors, self.lanes = rows, shape.vectors, shape.lanes
+        self.form, self.row_sums = form, row_sums
+        self.kind = vector(F32 if form == "real" else I32, self.lanes)
+        self.block = 4 * self.lanes * (1 if form == "real" else rows_of(form))
+
+    def emit(self, start: Value, weights: Value, parameters: Value, out: Value, columns: Value) -> None:
+        """From row ``start``."""
+        e, f, lanes = self.e, self.f, self.lanes
+        numbers = [e.load(f.rows + start * 4, I32, 4 * r).signed(I64) for r in range(self.rows)]
+        addresses = [f.left + number for number in numbers]
+        bias = [e.load(parameters, self.kind, v * self.block) for v in range(self.vectors)]
+        initial = [bias[v] for _ in range(self.rows) for v in range(self.vectors)]
+        if self.row_sums == "inner":
+            initial += [e.constant(self.kind, 0)] * self.rows
+        read = self.vectors + (self.row_sums == "inner")
+
+        def step(_: Value, offset: Value, packed: Value, *totals: Value) -> list[Value]:
+            columns_ = [e.load(packed, self.kind, 4 * lanes * v) for v in range(read)]
+            results, extra = [], []
+            for r, address in enumerate(addresses):
+                values = e.splat(e.load(address + offset, F32 if self.form == "real" else I32), lanes)
+                for v in range(self.vectors):
+                    total = totals[r * self.vectors + v]
+                    results.append(
+                        e.fma(values, columns_[v], total) if self.form == "real" else e.dot(total, values, columns_[v])
+                    )
+                if self.row_sums == "inner":
+                    extra.append(e.dot(totals[self.rows * self.vectors + r], values, columns_[self.vectors]))
+            return [offset + 4, packed + 4 * lanes * read, *results, *extra]
+
+        def segment(index: Value, packed: Value, *totals: Value) -> list[Value]:
+            offset = e.load(f.segment_table + index * 4, I32).signed(I64)
+            return e.repeat(f.steps, step, [offset, packed, *totals])[1:]
+
+        totals = e.repeat(f.segments, segment, [weights, *initial])[1:]
+        sums = totals[: self.rows * self.vectors]
+        grouped = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
+        target = out + start * f.out_stride
+        if self.form == "real":
+            self._store_real(grouped, target, columns)
+            return
+        grouped = self._with_row_sums(grouped, totals, start)
+        for v in range(self.vectors):
+            loaded = load_parameters(e, parameters + v * self.block, lanes, self.form)
+            for row in grouped:
+                row[v] = rescale(e, row[v], loaded, self.form)
+        narrowing = Narrowing(e, self.form, lanes, f.zero_point, f.low, f.high)
+        self._store([[made] for made in narrowing.rows(grouped)], target, columns)
+
+    def _with_row_sums(self, grouped: list[list[Value]], totals: list[Value], start: Value) -> list[list[Value]]:
+        e = self.e
+        if not self.row_sums:
+            return grouped
+        if self.row_sums == "inner":
+            factor = e.splat(self.f.factor.truncated(I32), self.lanes)
+            sums = [total * factor for total in totals[self.rows * self.vectors :]]
+        else:
+            sums = [e.splat(e.load(self.f.sums + start * 4, I32, 4 * r), self.lanes) for r in range(self.rows)]
+        return [[x + total for x in row] for row, total in zip(grouped, sums, strict=True)]
+
+    def _store_real(self, grouped: list[list[Value]], target: Value, columns: Value) -> None:
+        e = self.e
+        low, high = (e.splat(bound.truncated(I32).bits(F32), self.lanes) for bound in (self.f.low, self.f.high))
+        self._store([[e.clamp_real(x, low, high) for x in row] for row in grouped], target, columns)
+
+    def _store(self, rows: list[list[Value]], target: Value, columns: Value) -> None:
+        """Whole vectors where the strip is full, otherwise as many columns as it has."""
+        e = self.e
+        count = rows[0][0].count
+        size = 4 if self.form == "real" else 1
+        addresses = [target]
+        for _ in rows[1:]:
+            addresses.append(addresses[-1] + self.f.out_stride)
+
+        def whole() -> None:
+            for row, address in zip(rows, addresses, strict=True):
+                for v, value in enumerate(row):
+                    e.store(value, address, v * count * size)
+
+        def some() -> None:
+            for row, address in zip(rows, addresses, strict=True):
+                for v, value in enumerate(row):
+                    e.store_first(value, address + v * count * size, columns - v * count)
+
+        e.when(columns.is_(self.vectors * self.lanes), whole, some)
+
+
+@kernel("left rows count length segments segment_table factor sums")
+def row_sums(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """``sums[row] = factor * sum of the row's bytes``, which is what weights with a zero point add to each product."""
+    size = 4 * e.instructions.lanes
+    kind = vector(I8, size)
+    lanes = e.constant(kind, [i if i < 128 else i - 256 for i in range(size)])
+    ones = e.constant(vector(I8, size), 1).bits(vector(I32, size // 4))
+    first, last = e.share(f.count, part, parts)
+
+    def row(index: Value) -> None:
+        start = f.left + e.load(f.rows + index * 4, I32).signed(I64)
+
+        def segment(number: Value, total: Value) -> list[Value]:
+            base = start + e.load(f.segment_table + number * 4, I32).signed(I64)
+
+            def piece(at: Value, inner: Value) -> list[Value]:
+                left = e.splat(e.smin(f.length - at, size).truncated(I8), size)
+                values = e.select(lanes.below(left), e.load(base + at, kind), e.constant(kind, 0))
+                return [e.dot(inner, values.bits(inner.type), ones)]
+
+            return e.loop(0, f.length, piece, step=size, carried=[total])
+
+        total = e.loop(0, f.segments, segment, carried=[e.constant(vector(I32, size // 4), 0)])[0]
+        e.store(e.total(total) * f.factor.truncated(I32), f.sums + index * 4)
+
+    e.loop(first, last, row)
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Packed weights and parameters of every strip, and what the table says of them."""
+
+    weights: list[Array]
+    parameters: list[Array]
+    width: list[int]
+    first: list[int]
+    columns: list[int]
+
+    def block(self, element: int) -> Array:
+        """One constant: the table, then weights and parameters at multiples of 64 bytes. ``element``: bytes of an output."""
+        table = np.zeros((len(self.width), STRIP_FIELDS), np.int64)
+        pieces: list[Array] = [table]
+        at = table.nbytes
+        for k, arrays in enumerate(zip(self.weights, self.parameters, strict=True)):
+            table[k] = self.width[k], 0, 0, self.first[k] * element, self.columns[k]
+            for field_, array in enumerate(arrays, 1):
+                gap = -at % 64
+                table[k, field_] = at + gap
+                pieces += [np.zeros(gap, np.uint8), array]
+                at += gap + array.nbytes
+        return np.concatenate([piece.reshape(-1).view(np.uint8) for piece in pieces])
+
+
+def pack_strips(
+    instructions: InstructionSet, weights: Array, bias: Array, rescaling: Rescaling | None, *, ones: bool = False
+) -> Strips:
+    """Weights [columns, segments, elements] in strips: int8 or int16 for the dot product, float32 without ``rescaling``.
+
+    ``ones``: one more vector in each step holds 1 for every element that there is, to sum the left matrix's rows.
+    """
+    count, segments, length = weights.shape
+    shapes = tile_shapes(instructions, "real" if rescaling is None else rescaling.form)
+    elements = 1 if rescaling is None else instructions.step_elements
+    steps = -(-length // elements)
+    # Columns up to whole tiles, elements up to whole steps.
+    columns = -(-count // shapes[-1].width) * shapes[-1].width
+    padded = np.zeros((columns, segments, steps * elements), weights.dtype)
+    padded[:count, :, :length] = weights
+    extra = np.zeros((segments, steps * elements), weights.dtype)
+    extra[:, :length] = 1
+    extra = extra.reshape(segments, steps, 1, elements)
+    made = Strips([], [], [], [], [])
+    first = 0
+    while first < count:
+        # Strips of one width at a time, the widest first.
+        shape = next(shape for shape in shapes if shape.width <= columns - first)
+        width, lanes = shape.width, shape.lanes
+        strips = (columns - first) // width
+        single = np.arange(width) if rescaling is None else column_order(shape.vectors, lanes)
+        order = (single + (np.arange(strips) * width)[:, None]).reshape(-1) + first
+        block = padded[order].reshape(strips, width, segments, steps, elements).transpose(0, 2, 3, 1, 4)
+        if ones:
+            block = np.concatenate([block, np.broadcast_to(extra, (strips, segments, steps, lanes, elements))], axis=3)
+        made.weights.extend(np.ascontiguousarray(block))
+        order = np.where(order < count, order, -1)
+        if rescaling is None:
+            parameters = np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32)
+        else:
+            parameters = rescaling.for_channels(count).packed(bias, order, lanes)
+        made.parameters.extend(parameters.reshape(strips, -1))
+        made.width.extend([width] * strips)
+        made.first.extend(range(first, first + strips * width, width))
+        made.columns.extend(min(width, count - at) for at in range(first, first + strips * width, width))
+        first += strips * width
+    return made

@@ -1,0 +1,234 @@
+"""Kernels as machine code: declared, emitted on demand, cached on disk.
+
+A kernel is a function that emits IR for its parameters. It becomes ``void kernel(i64 arguments, i64 part, i64 parts)``: the
+address of a block of 64-bit arguments, and which share of the work to do. Objects are cached in
+``$NNBRIDGE_CACHE`` or ``~/.cache/nnbridge/kernels`` under a hash of everything that they depend on; without a directory that can
+be written they live in memory only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import llvmlite
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from nnbridge.cpu.compiled.emitter import I64, VOID, Emitter, Value
+from nnbridge.cpu.compiled.instructions import InstructionSet
+
+_log = logging.getLogger(__name__)
+
+CACHE = "NNBRIDGE_CACHE"
+
+
+class Fields:
+    """The argument block of a kernel that is being emitted: each field as a 64-bit value."""
+
+    def __init__(self, values: dict[str, Value]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> Value:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+Emission: TypeAlias = Callable[..., None]
+"""From an emitter, the argument block, the part and the number of parts, and parameters by name, to a function body."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's declaration: its name, the fields of its argument block and what emits it."""
+
+    name: str
+    fields: tuple[str, ...]
+    emission: Emission
+
+
+KERNELS: dict[str, Kernel] = {}
+
+
+def kernel(fields: str) -> Callable[[Emission], Emission]:
+    """Declare a kernel by decorating its emission; ``fields`` names the arguments in order."""
+
+    def register(emission: Emission) -> Emission:
+        name: str = emission.__name__
+        assert name not in KERNELS, f"{name} is declared twice"
+        KERNELS[name] = Kernel(name, tuple(fields.split()), emission)
+        return emission
+
+    return register
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel with its parameters: what one piece of machine code is made for."""
+
+    kernel: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def symbol(self) -> str:
+        """The function's name in its object."""
+        return f"nnbridge_{hashlib.sha256(repr(self).encode()).hexdigest()[:16]}"
+
+
+@dataclass
+class Statistics:
+    """How kernels came to be, for reports."""
+
+    compiled: int = 0
+    loaded: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Library:
+    """The machine code of one instruction-set form, for the whole process."""
+
+    instructions: InstructionSet
+    directory: Path | None
+    statistics: Statistics = field(default_factory=Statistics)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._addresses: dict[Variant, int] = {}
+        triple = llvm.get_process_triple()
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        target = llvm.Target.from_triple(triple)
+        self._machine = target.create_target_machine(
+            cpu=self.instructions.cpu,
+            features=self.instructions.features,
+            opt=2,
+            reloc="default",
+            codemodel="jitdefault",
+            jit=True,
+        )
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine)
+        self._stamp = f"{sources()} {llvmlite.__version__} {llvm.llvm_version_info} {triple} {self.instructions}"
+
+    def address(self, variant: Variant) -> int:
+        """The address of a variant's function."""
+        with self._lock:
+            found = self._addresses.get(variant)
+            if found is None:
+                start = time.perf_counter()
+                found = self._addresses[variant] = self._load(variant)
+                self.statistics.seconds += time.perf_counter() - start
+        return found
+
+    def _load(self, variant: Variant) -> int:
+        key = hashlib.sha256(f"{self._stamp} {variant!r}".encode()).hexdigest()[:40]
+        code = self._read(key)
+        if code is None:
+            code = self.compile(variant)
+            self.statistics.compiled += 1
+            self._write(key, code)
+        else:
+            self.statistics.loaded += 1
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        return int(self._engine.get_function_address(variant.symbol))
+
+    def module(self, variant: Variant, triple: str = "") -> Any:
+        """The IR of a variant, for this process or another target."""
+        from nnbridge.cpu.compiled import kernels  # noqa: F401 - declares them; they import this module
+
+        declared = KERNELS[variant.kernel]
+        module = ir.Module(variant.symbol)
+        module.triple = triple or llvm.get_process_triple()
+        function = ir.Function(module, ir.FunctionType(VOID, [I64, I64, I64]), variant.symbol)
+        function.attributes.add("nounwind")
+        builder = ir.IRBuilder(function.append_basic_block())
+        emitter = Emitter(builder, self.instructions)
+        block, part, parts = (Value(emitter, argument) for argument in function.args)
+        values = {name: emitter.load(block, I64, 8 * i) for i, name in enumerate(declared.fields)}
+        declared.emission(emitter, Fields(values), part, parts, **dict(variant.parameters))
+        builder.ret_void()
+        return module
+
+    def compile(self, variant: Variant) -> bytes:
+        """The object file of a variant."""
+        return bytes(self._machine.emit_object(self._parsed(variant)))
+
+    def assembly(self, variant: Variant) -> str:
+        """The assembly of a variant, for looking at."""
+        return str(self._machine.emit_assembly(self._parsed(variant)))
+
+    def _parsed(self, variant: Variant) -> Any:
+        parsed = llvm.parse_assembly(str(self.module(variant)))
+        parsed.verify()
+        return parsed
+
+    def _read(self, key: str) -> bytes | None:
+        if self.directory is None:
+            return None
+        try:
+            stored = (self.directory / f"{key}.o").read_bytes()
+        except OSError:
+            return None
+        # A digest in front: a file that was cut or damaged is compiled anew.
+        digest, code = stored[:32], stored[32:]
+        return code if hashlib.sha256(code).digest() == digest else None
+
+    def _write(self, key: str, code: bytes) -> None:
+        if self.directory is None:
+            return
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self.directory)
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(code).digest() + code)
+            os.replace(temporary, self.directory / f"{key}.o")
+        except OSError as error:
+            _log.info("compiled kernels are not cached: %s", error)
+            self.directory = None
+
+
+@functools.cache
+def sources() -> str:
+    """A hash of this package's source: kernels of other versions are not used."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def cache_directory() -> Path | None:
+    """Where objects are cached; None where no home is known."""
+    named = os.environ.get(CACHE)
+    if named is not None:
+        return Path(named) if named else None
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nnbridge" / "kernels"
+    except RuntimeError:
+        return None
+
+
+@functools.cache
+def library(instructions: InstructionSet) -> Library:
+    """The process's library of one form."""
+    return Library(instructions, cache_directory())
+
+
+_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def function(address: int) -> Callable[[int, int, int], None]:
+    """A kernel as a Python function, which releases the interpreter lock as it runs."""
+    return _FUNCTION(address)

@@ -1,0 +1,511 @@
+"""Programs: runs of operations as steps over one arena, run by one compiled loop.
+
+:func:`plan` binds each operation that it can (see :mod:`nnbridge.cpu.compiled.bindings`) and groups neighbours into
+:class:`Program` objects. A program is immutable; what a run writes to (arena, argument blocks) belongs to an instance, of which
+there are as many as runs at a time. Bytes of signed 8-bit operands are unsigned inside a program, offset by 128.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
+from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
+from nnbridge.cpu.compiled.library import KERNELS, Variant, function, library
+from nnbridge.cpu.compiled.threads import pool
+from nnbridge.errors import NnapiError
+from nnbridge.model import Array
+from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.types import OperandCode
+
+ALIGNMENT = 64
+SLACK = 256
+"""Bytes behind the arena and behind constants that kernels may read."""
+
+
+class Unsupported(Exception):
+    """An operation, or a form of it, that no compiled kernel computes; the text says what would be required."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scratch:
+    """A buffer that one operation works in."""
+
+    size: int
+
+
+Buffer: TypeAlias = "int | Scratch"
+"""An operand's buffer, by the operand's index, or a scratch buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address inside the arena."""
+
+    buffer: Buffer
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The address of the place that holds the address of a caller's array."""
+
+    number: int
+
+
+Argument: TypeAlias = "int | float | Place | Slot | Array"
+"""What an argument block's field holds: a number (real ones as float32), an address in the arena or that of a constant."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a kernel."""
+
+    variant: Variant
+    arguments: Mapping[str, Argument]
+    chunks: int
+    operation: int
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand that is part of another's buffer."""
+
+    operand: int
+    of: int
+    offset: int
+    operation: int
+
+
+@dataclass(frozen=True)
+class Join:
+    """Operands that lie one behind the other in another operand's buffer: written there at once where that is possible."""
+
+    parts: tuple[tuple[int, int, int], ...]
+    """Operand, offset in the whole, size."""
+    whole: int
+    operation: int
+
+
+Bound: TypeAlias = "Step | View | Join"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An operation: its index, operand indexes, and its call with constants and resolved outputs."""
+
+    index: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    resolved: Call | None
+    """None where dimensions or values are known in the run only, or where nnbridge computes no such operation."""
+    reason: str = ""
+    """Why there is no call."""
+
+    @property
+    def call(self) -> Call:
+        """The call of an operation that has one."""
+        assert self.resolved is not None, self.reason
+        return self.resolved
+
+
+def is_signed(arg: Arg) -> bool:
+    """True for signed 8-bit operands, whose bytes are offset inside a program."""
+    return arg.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
+
+
+def size_of(arg: Arg) -> int:
+    """Bytes of an operand's value."""
+    return math.prod(arg.dims) * arg.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The outcome of each operation: programs in run order, and why the others are left to the reference tier."""
+
+    programs: tuple[Program, ...]
+    left: Mapping[int, str]
+    """Operation index → the reason."""
+
+    @property
+    def covered(self) -> tuple[int, ...]:
+        """The operations that programs compute."""
+        return tuple(i for program in self.programs for i in program.operations)
+
+
+def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
+    """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
+    from nnbridge.cpu.compiled.bindings import bind
+
+    form = instructions or chosen()
+    producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
+    groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
+    left: dict[int, str] = {}
+    for candidate in operations:
+        try:
+            with np.errstate(all="ignore"):
+                groups[-1].append((candidate, bind(candidate, producers, form)))
+            continue
+        except (Unsupported, NnapiError) as reason:
+            # Of what is refused the reference kernel reports it when the operation runs.
+            left[candidate.index] = str(reason)
+        except NeedsValue:
+            left[candidate.index] = "requires constant parameters"
+        except (ArithmeticError, ValueError) as error:
+            left[candidate.index] = f"requires parameters that floats and integers hold: {error}"
+        groups.append([])
+    programs = []
+    for group in groups:
+        if not any(isinstance(step, Step | Join) for _, bound in group for step in bound):
+            left.update((c.index, "requires a compiled neighbour: nothing is computed here") for c, _ in group)
+            continue
+        inside = {c.index for c, _ in group}
+        read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
+        programs.append(_program(group, read_outside, form))
+    return Plan(tuple(programs), left)
+
+
+def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int], form: InstructionSet) -> Program:
+    """A program of operations that are bound one after the other."""
+    args: dict[int, Arg] = {}
+    produced: list[int] = []
+    for candidate, _ in group:
+        args.update(zip(candidate.inputs, candidate.call.args, strict=True))
+        args.update(zip(candidate.outputs, candidate.call.outs, strict=True))
+        produced += candidate.outputs
+    outputs = tuple(i for i in produced if i in read_outside)
+    bound = [step for _, steps in group for step in steps]
+    buffers = _buffers(bound, args, set(produced), outputs)
+    steps: list[Step] = []
+    for item in bound:
+        if isinstance(item, Step):
+            steps.append(item)
+        elif isinstance(item, Join):
+            steps += _copies(item, buffers)
+    steps = _needed(steps, buffers, outputs)
+    read = {buffers.root(i)[0] for step in steps for i in step.reads} | {buffers.root(i)[0] for i in outputs}
+    first_read = dict.fromkeys(i for c, _ in group for i in c.inputs)
+    inputs = tuple(i for i in first_read if i not in produced and not args[i].constant and i in read)
+    direct = _read_directly(inputs, args, steps, buffers, outputs)
+    steps = [_from_slot(step, inputs, direct, buffers) for step in steps]
+    return Program(form, tuple(c.index for c, _ in group), inputs, outputs, args, steps, buffers, direct)
+
+
+_DIRECT = ("border", "move")
+"""Kernels that can read the caller's array itself: they read nothing behind it."""
+
+
+def _read_directly(
+    inputs: Sequence[int], args: Mapping[int, Arg], steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]
+) -> set[int]:
+    """Inputs that need no copy in the arena."""
+    direct = {i for i in inputs if not is_signed(args[i])}
+    direct -= {root for i in outputs if isinstance(root := buffers.root(i)[0], int)}
+    for step in steps:
+        for name, value in step.arguments.items():
+            if isinstance(value, Place) and not (step.variant.kernel in _DIRECT and name == "source" and value.offset == 0):
+                root, _ = buffers.root(value.buffer)
+                direct -= {root} if isinstance(root, int) else set()
+            elif isinstance(value, Place) and isinstance(value.buffer, int):
+                root, offset = buffers.root(value.buffer)
+                # A view that starts later is not read so.
+                direct -= {root} if isinstance(root, int) and offset else set()
+    return direct
+
+
+def _from_slot(step: Step, inputs: Sequence[int], direct: set[int], buffers: _Buffers) -> Step:
+    """A step that reads the caller's array where it can."""
+    source = step.arguments.get("source")
+    if not isinstance(source, Place) or step.variant.kernel not in _DIRECT:
+        return step
+    root, _ = buffers.root(source.buffer)
+    if not isinstance(root, int) or root not in direct:
+        return step
+    variant = Variant(step.variant.kernel, tuple(sorted({**dict(step.variant.parameters), "outer": True}.items())))
+    return replace(step, variant=variant, arguments={**step.arguments, "source": Slot(inputs.index(root))})
+
+
+class _Buffers:
+    """Where operands lie: their root's buffer and an offset in it."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, tuple[int, int]] = {}
+
+    def root(self, buffer: Buffer) -> tuple[Buffer, int]:
+        """The buffer that another is part of, and the offset in bytes."""
+        offset = 0
+        while isinstance(buffer, int) and buffer in self.of:
+            buffer, more = self.of[buffer]
+            offset += more
+        return buffer, offset
+
+
+def _buffers(bound: Sequence[Bound], args: Mapping[int, Arg], produced: set[int], outputs: Sequence[int]) -> _Buffers:
+    buffers = _Buffers()
+    for item in bound:
+        if isinstance(item, View):
+            buffers.of[item.operand] = (item.of, item.offset)
+    for item in bound:
+        if isinstance(item, Join):
+            for operand, offset, size in item.parts:
+                root, at = buffers.root(operand)
+                # Whole buffers of operations of this program, each of which can lie in one place only.
+                own = isinstance(root, int) and root in produced and root != buffers.root(item.whole)[0]
+                if isinstance(root, int) and own and at == 0 and size_of(args[root]) == size:
+                    buffers.of[root] = (item.whole, offset)
+    return buffers
+
+
+def _copies(join: Join, buffers: _Buffers) -> list[Step]:
+    """The parts of a join that do not lie in their place."""
+    steps = []
+    whole, base = buffers.root(join.whole)
+    for operand, offset, size in join.parts:
+        if buffers.root(operand) != (whole, base + offset):
+            arguments: dict[str, Argument] = {
+                "source": Place(operand),
+                "target": Place(join.whole, offset),
+                "size": size,
+                "count": 1,
+                "sources": np.zeros(1, np.int32),
+                "targets": 0,
+            }
+            variant = Variant("move", (("piece", 0), ("scattered", False)))
+            steps.append(Step(variant, arguments, 1, join.operation, (operand,), (join.whole,)))
+    return steps
+
+
+def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) -> list[Step]:
+    """The steps whose results are read."""
+    read = {buffers.root(i)[0] for i in outputs}
+    needed: list[Step] = []
+    for step in reversed(steps):
+        if any(buffers.root(i)[0] in read for i in step.writes):
+            needed.append(step)
+            read.update(buffers.root(i)[0] for i in step.reads)
+    return needed[::-1]
+
+
+@dataclass(frozen=True)
+class _Lease:
+    """A buffer of the arena: its size, and the first and last step that need it."""
+
+    buffer: Buffer
+    size: int
+    first: int
+    last: int
+
+
+def _offsets(leases: Sequence[_Lease]) -> tuple[dict[Buffer, int], int]:
+    """Offsets of buffers, and the bytes that they take: largest first, each into the lowest gap that is free in its time."""
+    placed: list[tuple[int, int, _Lease]] = []
+    offsets: dict[Buffer, int] = {}
+    for lease in sorted(leases, key=lambda item: (-item.size, item.first)):
+        size = -(-lease.size // ALIGNMENT) * ALIGNMENT
+        at = 0
+        for start, end, other in placed:
+            if other.first <= lease.last and lease.first <= other.last and start < at + size and at < end:
+                at = end
+        placed.append((at, at + size, lease))
+        placed.sort(key=lambda item: item[0])
+        offsets[lease.buffer] = at
+    return offsets, max((end for _, end, _ in placed), default=0)
+
+
+class Instance:
+    """What one run writes to: the arena, argument blocks, and what threads share."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        # Kernels read bytes that nothing wrote, whose products are left out: they must not slow floats down.
+        self._memory = _aligned(program.memory_size)
+        self._memory[:] = 0
+        base = self._memory.ctypes.data
+        self._blocks = program.blocks.copy()
+        self._blocks[program.relocated] += base
+        self.table = program.table.copy()
+        self.table[:, 1] += self._blocks.ctypes.data
+        self.slots = self._memory[: 8 * program.slots].view(np.int64)
+        """Addresses of the caller's arrays."""
+        self.held: Any = None
+        """Those arrays, where they stay bound."""
+        self._counters = np.zeros((len(self.table), 2), np.int64)
+        self._inside = np.zeros(16, np.int64)
+        self._job = np.array(
+            [self.table.ctypes.data, len(self.table), self._counters.ctypes.data, self._inside.ctypes.data], np.int64
+        )
+        self._address = int(self._job.ctypes.data)
+        self._request = np.zeros(5, np.int64)
+        self._request_address = int(self._request.ctypes.data)
+        self._request[1:4] = self._address, self._inside.ctypes.data, self._request_address + 32
+
+    def run(self, threads: int = 1) -> None:
+        """All steps. Helpers that have not left the run before are not waited for: the caller then works alone."""
+        program = self._program
+        if threads <= 1 or self._inside[0]:
+            program.run_alone(self._address, 0, 1)
+            return
+        self._counters[:] = 0
+        for helper in pool(program.instructions).helpers(threads - 1):
+            helper.recruit(self, self._request, self._request_address)
+        program.run_shared(self._address, 0, 1)
+
+
+def _aligned(size: int) -> Array:
+    """Bytes at an aligned address, with slack behind them."""
+    raw = np.empty(size + ALIGNMENT + SLACK, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size + SLACK]
+
+
+class Program:
+    """Compiled operations; ``run`` may be called from several threads at once."""
+
+    def __init__(
+        self,
+        form: InstructionSet,
+        operations: tuple[int, ...],
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        args: Mapping[int, Arg],
+        steps: Sequence[Step],
+        buffers: _Buffers,
+        direct: set[int],
+    ) -> None:
+        self.instructions = form
+        self.operations = operations
+        """Indexes of the operations that it computes."""
+        self.inputs = inputs
+        """Operands that ``run`` reads, in order."""
+        self.outputs = outputs
+        """Operands that ``run`` writes, in order."""
+        self.shapes = [(args[i].dims, args[i].dtype) for i in outputs]
+        slots = len(inputs) + len(outputs)
+        every = [
+            *(self._transfer(args[i], i, k, inwards=True) for k, i in enumerate(inputs) if i not in direct),
+            *steps,
+            *(self._transfer(args[i], i, len(inputs) + k, inwards=False) for k, i in enumerate(outputs)),
+        ]
+        self.steps = tuple(every)
+        first_byte = -(-8 * slots // ALIGNMENT) * ALIGNMENT
+        offsets, size = _offsets(self._leases(every, args, buffers))
+        self.arena_size = size
+        self.memory_size = first_byte + size
+        self.slots = slots
+        self._constants: dict[bytes | int, Array] = {}
+        blocks: list[int] = []
+        relocated: list[int] = []
+        entries = []
+        code = library(form)
+        for step in every:
+            block = len(blocks)
+            for name in KERNELS[step.variant.kernel].fields:
+                value = step.arguments[name]
+                if isinstance(value, Place):
+                    relocated.append(len(blocks))
+                    root, more = buffers.root(value.buffer)
+                    blocks.append(first_byte + offsets[root] + more + value.offset)
+                elif isinstance(value, Slot):
+                    relocated.append(len(blocks))
+                    blocks.append(8 * value.number)
+                else:
+                    blocks.append(self._number(value))
+            entries.append((code.address(step.variant), 8 * block, step.chunks))
+        self.blocks = np.array(blocks, np.int64)
+        """Argument blocks, with offsets in an instance's memory at the positions ``relocated``."""
+        self.relocated = np.array(relocated, np.int64)
+        self.table = np.array(entries, np.int64).reshape(-1, ENTRY_FIELDS)
+        """For each step its kernel, the offset of its argument block, and its chunks."""
+        self.shared = any(step.chunks > 1 for step in every)
+        """True if there is work for several threads."""
+        self.run_alone = function(code.address(Variant("run_steps")))
+        self.run_shared = function(code.address(Variant("run_shared")))
+        self._idle: list[Instance] = []
+
+    @staticmethod
+    def _transfer(arg: Arg, operand: int, slot: int, *, inwards: bool) -> Step:
+        outer, inner = Slot(slot), Place(operand)
+        arguments: dict[str, Argument] = {
+            "source": outer if inwards else inner,
+            "target": inner if inwards else outer,
+            "size": size_of(arg),
+        }
+        variant = Variant("transfer", (("flip", is_signed(arg)), ("inwards", inwards)))
+        reads, writes = ((), (operand,)) if inwards else ((operand,), ())
+        return Step(variant, arguments, 1, -1, reads, writes)
+
+    @staticmethod
+    def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[_Lease]:
+        spans: dict[Buffer, list[int]] = {}
+        for number, step in enumerate(steps):
+            for value in step.arguments.values():
+                if isinstance(value, Place):
+                    spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
+        return [
+            _Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
+            for root, at in spans.items()
+        ]
+
+    def _number(self, value: int | float | Array) -> int:
+        if isinstance(value, np.ndarray):
+            return self._constant(value)
+        if isinstance(value, float):
+            return int(np.float32(value).view(np.int32))
+        return int(value)
+
+    def _constant(self, value: Array) -> int:
+        """The address of a constant; equal small ones are held once."""
+        key = value.tobytes() if value.nbytes <= 1 << 16 else id(value)
+        held = self._constants.get(key)
+        if held is None:
+            held = _aligned(value.nbytes)
+            held[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            held[value.nbytes :] = 0
+            self._constants[key] = held
+        return int(held.ctypes.data)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1) -> None:
+        """Compute: contiguous arrays of the operands' shapes and types in, others written. Releases the interpreter lock."""
+        try:
+            instance = self._idle.pop()
+        except IndexError:
+            instance = Instance(self)
+        try:
+            for k, array in enumerate((*inputs, *outputs)):
+                instance.slots[k] = array.__array_interface__["data"][0]
+            instance.run(threads if self.shared else 1)
+        finally:
+            self._idle.append(instance)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1) -> Callable[[], None]:
+        """A function that runs on these arrays each time, for one thread at a time."""
+        instance = Instance(self)
+        for k, array in enumerate((*inputs, *outputs)):
+            instance.slots[k] = array.ctypes.data
+        instance.held = (*inputs, *outputs)
+        return functools.partial(instance.run, threads if self.shared else 1)
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20) -> list[tuple[Step, float]]:
+        """The least time of each step in microseconds, for looking at; each is run alone."""
+        instance = Instance(self)
+        instance.held = (*inputs, *outputs)
+        for k, array in enumerate(instance.held):
+            instance.slots[k] = array.ctypes.data
+        instance.run()
+        best = [math.inf] * len(self.steps)
+        for _ in range(rounds):
+            for i in range(len(self.steps)):
+                block = np.array([instance.table.ctypes.data + 24 * i, 1, 0, 0], np.int64)
+                start = time.perf_counter()
+                self.run_alone(block.ctypes.data, 0, 1)
+                best[i] = min(best[i], (time.perf_counter() - start) * 1e6)
+        return list(zip(self.steps, best, strict=True))

@@ -1,0 +1,193 @@
+"""Exact requantisation: from 32-bit sums to bytes, the roundings collapsed into one multiplication, addition and shift.
+
+gemmlowp rounds twice: ``y = (x*M + 2**30) >> 31`` (ties up), then ``z = (y + 2**(s-1) - (y < 0)) >> s`` (ties away from zero).
+Nested floors make that ``z = (x*M + C) >> (31 + s)`` with ``C = 2**30 + 2**(30 + s)``, less ``2**31`` where ``x*M`` is negative
+and ``s`` is not 0. (``x*M < 0`` and ``y < 0`` differ only at ``y == 0``, where both constants give 0.) Left shifts wrap in 32
+bits first. The zero point is part of C where nothing overflows.
+
+Three forms, the fastest that is exact is chosen at preparation:
+
+* ``relu``: always C, for outputs whose negative results are clamped to the zero point anyway, and for single roundings;
+* ``signed``: C with the correction for negative products; both need shifts of 32 to 53 and no left shift;
+* ``general``: left shifts, any shift, the zero point added with saturation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnbridge.cpu.compiled.emitter import I8, I16, I32, I64, Emitter, Value, vector
+from nnbridge.model import Array
+
+_FOLDED = 53
+"""The largest shift for which zero points fit into the constant: 255 * 2**53 + 2**62 + 2**61 is below 2**63."""
+
+
+class Inexact(Exception):
+    """Sums or results that 32 bits do not hold."""
+
+
+@dataclass(frozen=True)
+class Rescaling:
+    """``((x << left) * multiplier + constant - (correction if negative)) >> shift``, plus the zero point, for each channel."""
+
+    multiplier: Array
+    left: Array
+    constant: Array
+    correction: Array
+    shift: Array
+    zero_point: int
+    form: str
+
+    @classmethod
+    def twice(cls, multiplier: Array, exponent: Array, zero_point: int, *, negative_clamped: bool = False) -> Rescaling:
+        """Android's two roundings of ``x * M / 2**31 * 2**exponent`` (``mbqm``). Multipliers are 0 or 2**30 to 2**31 - 1."""
+        m, e = (np.atleast_1d(np.asarray(values, np.int64)) for values in (multiplier, exponent))
+        right, left = np.where(m == 0, 1, np.maximum(-e, 0)), np.where(m == 0, 0, np.maximum(e, 0))
+        constant = (np.int64(1) << 30) + np.where(right > 0, np.int64(1) << (30 + right), 0)
+        correction = np.where(right > 0, np.int64(1) << 31, 0)
+        return cls._of(m, left, constant, correction, 31 + right, zero_point, negative_clamped)
+
+    @classmethod
+    def once(cls, multiplier: int, exponent: int, zero_point: int, bound: int) -> Rescaling:
+        """One rounding, ties up (``mbqm_once``); raises :class:`Inexact` if results of sums up to ``bound`` exceed 32 bits."""
+        shift = 31 - exponent
+        if shift < 1 or (bound * multiplier >> shift) >= 2**31 - 1:
+            raise Inexact(f"an output scale with results below 2**31 (a multiplier of {multiplier} * 2**{exponent - 31})")
+        m = np.array([multiplier], np.int64)
+        nothing = np.zeros(1, np.int64)
+        return cls._of(m, nothing, np.array([1 << (shift - 1)], np.int64), nothing, np.array([shift]), zero_point, False)
+
+    @classmethod
+    def _of(
+        cls, m: Array, left: Array, constant: Array, correction: Array, shift: Array, zero_point: int, negative_clamped: bool
+    ) -> Rescaling:
+        if left.any() or shift.min() < 32 or shift.max() > _FOLDED:
+            return cls(m, left, constant, correction, shift, zero_point, "general")
+        form = "relu" if negative_clamped or not correction.any() else "signed"
+        return cls(m, left, constant + (np.int64(zero_point) << shift), correction, shift, zero_point, form)
+
+    def for_channels(self, count: int) -> Rescaling:
+        """Parameters of one for all channels, repeated for each."""
+        if len(self.multiplier) == count:
+            return self
+        return self._each(lambda array: np.broadcast_to(array, count))
+
+    def part(self, first: int, last: int) -> Rescaling:
+        """Parameters of some of the channels."""
+        return self._each(lambda array: array[first:last])
+
+    def _each(self, change: Callable[[Array], Array]) -> Rescaling:
+        m, left, constant, correction, shift = map(
+            change, (self.multiplier, self.left, self.constant, self.correction, self.shift)
+        )
+        return Rescaling(m, left, constant, correction, shift, self.zero_point, self.form)
+
+    def packed(self, bias: Array, order: Array, lanes: int) -> Array:
+        """Parameter blocks of vectors of ``lanes``; ``order`` names the channel of each lane, -1 for none."""
+        inside = order >= 0
+        channel = np.where(inside, order, 0).reshape(-1, lanes)
+        valid = inside.reshape(-1, lanes)
+        blocks = np.zeros((len(channel), rows_of(self.form), lanes), np.int32)
+        blocks[:, 0] = np.where(valid, bias[channel], 0)
+        wide = blocks.view(np.int64)
+
+        def put(row: int, values: Array, phase: int, idle: int) -> None:
+            wide[:, row] = np.where(valid, values[channel], idle)[:, phase::2]
+
+        odd_shift = self.shift if self.form == "general" else self.shift - 32
+        for phase in (0, 1):
+            put(1 + phase, self.multiplier, phase, 0)
+            put(3 + phase, self.constant, phase, 0)
+            put(5 + phase, odd_shift if phase else self.shift, phase, 0)
+            if self.form == "general":
+                put(8 + phase, -self.correction, phase, 0)
+        if self.form == "general":
+            blocks[:, 7] = np.where(valid, self.left[channel], 0)
+        return blocks
+
+
+def rows_of(form: str) -> int:
+    """Rows of a parameter block: bias, multipliers, constants and shifts, and what the general form has besides."""
+    return 10 if form == "general" else 7
+
+
+def load_parameters(e: Emitter, address: Value, lanes: int, form: str) -> list[Value]:
+    """The rows of a parameter block behind the bias."""
+    kinds = [vector(I64, lanes // 2)] * 6
+    if form == "general":
+        kinds += [vector(I32, lanes), *[vector(I64, lanes // 2)] * 2]
+    return [e.load(address, kind, (1 + i) * 4 * lanes) for i, kind in enumerate(kinds)]
+
+
+def rescale(e: Emitter, x: Value, parameters: Sequence[Value], form: str) -> Value:
+    """A vector of sums, rescaled; the zero point is in but for the general form."""
+    lanes = x.count
+    wide = vector(I64, lanes // 2)
+    multipliers, constants, shifts = parameters[0:2], list(parameters[2:4]), parameters[4:6]
+    if form == "general":
+        x = x << parameters[6]
+    both = x.bits(wide)
+    # Sign-extended 32-bit numbers times each other: LLVM selects the instruction that multiplies low halves.
+    products = [(((both << 32) >> 32) if phase == 0 else (both >> 32)) * ((multipliers[phase] << 32) >> 32) for phase in (0, 1)]
+    if form == "signed":
+        down = e.constant(wide, -(1 << 31))
+        constants = [e.select(p < 0, c + down, c) for p, c in zip(products, constants, strict=True)]
+    elif form == "general":
+        constants = [e.select(p < 0, c + d, c) for p, c, d in zip(products, constants, parameters[7:9], strict=True)]
+    even, odd = ((p + c) >> n for p, c, n in zip(products, constants, shifts, strict=True))
+    if form == "general":
+        odd = odd << 32
+    # Odd results lie in the upper halves: their shifts are 32 less.
+    narrow = vector(I32, lanes)
+    return e.shuffle(even.bits(narrow), [i if i % 2 == 0 else lanes + i for i in range(lanes)], odd.bits(narrow))
+
+
+class Narrowing:
+    """From rescaled vectors to clamped bytes."""
+
+    def __init__(self, e: Emitter, form: str, lanes: int, zero_point: Value, low: Value, high: Value) -> None:
+        self._e = e
+        self._zero_point = e.splat(zero_point.truncated(I16), 2 * lanes) if form == "general" else None
+        self._low, self._high = (e.splat(bound.truncated(I8), 4 * lanes) for bound in (low, high))
+
+    def bytes_of(self, vectors: Sequence[Value]) -> Value:
+        """Four vectors as one of bytes: in blocks of 128 bits four lanes of each. Saturation is harmless before a clamp."""
+        pairs = [self._e.narrow(a, b) for a, b in (vectors[0:2], vectors[2:4])]
+        if self._zero_point is not None:
+            pairs = [self._e.add_saturated(pair, self._zero_point) for pair in pairs]
+        packed = self._e.narrow(*pairs, unsigned=True)
+        return self._e.umin(self._e.umax(packed, self._low), self._high)
+
+    def in_order(self, vectors: Sequence[Value]) -> Value:
+        """Four vectors as one of bytes, one vector behind the other."""
+        packed, lanes = self.bytes_of(vectors), vectors[0].count
+        order = [block * 4 + v for v in range(4) for block in range(lanes // 4)]
+        return self._e.shuffle(packed.bits(vector(I32, lanes)), order).bits(packed.type)
+
+    def rows(self, rows: Sequence[Sequence[Value]]) -> list[Value]:
+        """One vector of bytes for each row of 1, 2 or 4 vectors, in the order of :func:`column_order`."""
+        across = len(rows[0])
+        if across == 4:
+            return [self.bytes_of(row) for row in rows]
+        together = 4 // across
+        made: list[Value] = []
+        for first in range(0, len(rows), together):
+            group = [rows[min(first + k, len(rows) - 1)] for k in range(together)]
+            packed = self.bytes_of([v for row in group for v in row])
+            unit, units = (I64, packed.count // 8) if across == 2 else (I32, packed.count // 4)
+            # Each block of 128 bits holds a unit of every row: bring those of a row together.
+            order = [k + together * block for k in range(together) for block in range(units // together)]
+            sorted_ = self._e.shuffle(packed.bits(vector(unit, units)), order).bits(vector(I8, packed.count))
+            size = packed.count // together
+            made += [self._e.shuffle(sorted_, range(size * k, size * (k + 1))) for k in range(together)]
+        return made[: len(rows)]
+
+
+def column_order(across: int, lanes: int) -> Array:
+    """The column that each lane of ``across`` vectors stands for, so that narrowing leaves bytes in their natural order."""
+    vectors, lane = np.divmod(np.arange(across * lanes), lanes)
+    return lane // 4 * (4 * across) + vectors * 4 + lane % 4

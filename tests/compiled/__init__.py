@@ -1,0 +1,1 @@
+"""Compiled kernels against the reference kernels, in every instruction-set form that this processor runs."""

@@ -1,0 +1,47 @@
+"""Without llvmlite these tests are skipped. Kernels that they compile are cached in one folder for the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nnbridge.cpu.compiled import unavailable
+from nnbridge.cpu.compiled.instructions import FORMS, InstructionSet
+
+
+class Skipped(pytest.Module):
+    """A module of tests that cannot be imported."""
+
+    def collect(self) -> list[pytest.Item | pytest.Collector]:
+        """None, and why."""
+        pytest.skip(str(unavailable()), allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Modules as they are where there is a compiler."""
+    return None if unavailable() is None else Skipped.from_parent(parent, path=module_path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder of the session's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NNBRIDGE_CACHE", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
+@pytest.fixture(params=list(FORMS))
+def form(request: pytest.FixtureRequest) -> InstructionSet:
+    """Each form of the kernels."""
+    from nnbridge.cpu.compiled.instructions import host_forms
+
+    chosen, forms = FORMS[request.param], host_forms()
+    if chosen in forms:
+        return chosen
+    if chosen.name == "avxvnni" and FORMS["avx512vnni"] in forms:
+        # The same vectors and instructions in AVX-512's encoding.
+        return replace(chosen, features="+avx512vl,+avx512vnni")
+    pytest.skip(f"this processor does not run the form {chosen.name}")

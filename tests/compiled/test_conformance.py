@@ -1,0 +1,61 @@
+"""Android's conformance cases on compiled programs, against the reference kernels: bit for bit in integers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnbridge.conformance.cases import build, inputs_of, read_cases, spec_files
+from nnbridge.cpu.compiled.instructions import InstructionSet, chosen, host_forms
+from nnbridge.errors import NnapiError
+from tests.compiled.hybrid import Hybrid
+from tests.compiled.models import assert_same
+
+EVERY_FORM = (
+    "conv",
+    "depthwise",
+    "fully_connected",
+    "avg_pool",
+    "max_pool",
+    "softmax",
+    "mul",
+    "add_quant",
+    "grouped",
+    "quantize",
+)
+"""Specs that are run in every form; the others in the best one."""
+
+
+def run_spec(path: Path, form: InstructionSet) -> int:
+    """How many operations of a spec's cases were compiled; all outputs are compared."""
+    compiled = 0
+    for case in read_cases(path):
+        if case.expects_failure:
+            continue
+        try:
+            model, inputs = build(case), inputs_of(case)
+            hybrid = Hybrid(model, form)
+            expected = None if any(x is None for x in inputs) or not hybrid.plan.programs else hybrid.reference(inputs)
+        except (NnapiError, ValueError):
+            # Refused, or of dimensions that only the run knows.
+            continue
+        if expected is None:
+            continue
+        compiled += len(hybrid.plan.covered)
+        with np.errstate(invalid="ignore"):
+            for found, reference in zip(hybrid.run(inputs), expected, strict=True):
+                assert_same(found, reference)
+    return compiled
+
+
+def test_every_case(cases: Path) -> None:
+    compiled = sum(run_spec(path, chosen()) for path in spec_files(cases))
+    assert compiled > 4000, f"{compiled} operations were compiled"
+
+
+@pytest.mark.parametrize("name", EVERY_FORM)
+def test_every_form(cases: Path, name: str) -> None:
+    for form in host_forms()[1:]:
+        assert sum(run_spec(path, form) for path in spec_files(cases) if path.name.startswith(name)) > 0

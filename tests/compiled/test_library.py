@@ -1,0 +1,129 @@
+"""The object cache: what is read from disk, what is compiled anew, and what happens where nothing can be written."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+from nnbridge.cpu.compiled.instructions import FORMS, chosen, host_forms, supported
+from nnbridge.cpu.compiled.library import Library, Variant, cache_directory, function
+
+CLAMP = Variant("clamp_bytes")
+
+
+def clamps(library: Library) -> bool:
+    """Whether a library's clamp_bytes clamps 100 bytes to 3 to 200."""
+    source = np.arange(100, 200, dtype=np.uint8)
+    target = np.zeros(100, np.uint8)
+    block = np.array([source.ctypes.data, target.ctypes.data, 100, 103, 180], np.int64)
+    function(library.address(CLAMP))(block.ctypes.data, 0, 1)
+    return bool((target == np.clip(source, 103, 180)).all())
+
+
+def test_a_second_library_reads_what_the_first_compiled(tmp_path: Path) -> None:
+    first, second = Library(chosen(), tmp_path), Library(chosen(), tmp_path)
+    assert clamps(first)
+    assert clamps(second)
+    assert (first.statistics.compiled, first.statistics.loaded) == (1, 0)
+    assert (second.statistics.compiled, second.statistics.loaded) == (0, 1)
+
+
+def test_a_damaged_object_is_compiled_anew(tmp_path: Path) -> None:
+    assert clamps(Library(chosen(), tmp_path))
+    (stored,) = tmp_path.glob("*.o")
+    stored.write_bytes(stored.read_bytes()[:-7])
+    library = Library(chosen(), tmp_path)
+    assert clamps(library)
+    assert library.statistics.compiled == 1
+
+
+def test_forms_do_not_share_objects(tmp_path: Path) -> None:
+    for form in host_forms():
+        assert clamps(Library(form, tmp_path))
+    assert len(list(tmp_path.glob("*.o"))) == len(host_forms())
+
+
+def test_without_a_directory_that_can_be_written_objects_live_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with caplog.at_level(logging.INFO):
+        library = Library(chosen(), blocked / "kernels")
+        assert clamps(library)
+        library.address(Variant("fill"))
+    messages = [record for record in caplog.records if "not cached" in record.message]
+    assert len(messages) == 1
+    assert messages[0].levelno == logging.INFO
+
+
+def test_the_environment_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NNBRIDGE_CACHE", str(tmp_path))
+    assert cache_directory() == tmp_path
+    monkeypatch.setenv("NNBRIDGE_CACHE", "")
+    assert cache_directory() is None
+    monkeypatch.delenv("NNBRIDGE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_directory() == tmp_path / "cache" / "nnbridge" / "kernels"
+
+
+def test_forms_are_chosen_by_features() -> None:
+    everything = {name: True for form in FORMS.values() for name in form.requires}
+    assert [form.name for form in supported(everything)] == ["avx512vnni", "avxvnni", "avx2", "plain"]
+    assert [form.name for form in supported({**everything, "avx512vnni": False})] == ["avxvnni", "avx2", "plain"]
+    assert [form.name for form in supported({"avx2": True, "fma": True, "bmi2": True, "f16c": True})] == ["avx2", "plain"]
+    assert [form.name for form in supported({})] == ["plain"]
+
+
+def test_the_environment_forces_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "plain")
+    assert chosen().name == "plain"
+    monkeypatch.setenv("NNBRIDGE_INSTRUCTIONS", "of another processor")
+    assert chosen() == host_forms()[0]
+
+
+def test_importing_the_package_imports_no_compiler() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, nnbridge, nnbridge.cpu.compiled; assert 'llvmlite' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(not llvm.get_process_triple().startswith("x86_64"), reason="assembly of x86 processors")
+@pytest.mark.parametrize(
+    ("name", "instruction"),
+    [("avx512vnni", "vpdpbusd"), ("avxvnni", "{vex}\tvpdpbusd"), ("avx2", "vpmaddwd"), ("plain", "pmaddwd")],
+)
+def test_products_are_those_of_the_form(name: str, instruction: str) -> None:
+    """Also for processors that this one is not."""
+    parameters = (("form", "signed"), ("row_sums", ""), ("single", False))
+    assembly = Library(FORMS[name], None).assembly(Variant("product", parameters))
+    assert instruction in assembly
+    assert "vpmaddubsw" not in assembly
+
+
+EVERYWHERE = [
+    Variant("product", (("form", "signed"), ("row_sums", ""), ("single", False))),
+    Variant("product", (("form", "real"), ("row_sums", ""), ("single", False))),
+    Variant("depthwise", (("dilation", (1, 1)), ("form", "general"), ("sets", 1), ("size", (3, 3)), ("stride", (1, 1)))),
+    Variant("softmax_bytes"),
+    Variant("run_shared"),
+    Variant("help_out"),
+]
+
+
+@pytest.mark.parametrize("variant", EVERYWHERE, ids=lambda variant: variant.kernel)
+def test_the_plain_form_is_code_for_other_processors(variant: Variant) -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "aarch64-unknown-linux-gnu"
+    machine = llvm.Target.from_triple(triple).create_target_machine(opt=2)
+    parsed = llvm.parse_assembly(str(Library(FORMS["plain"], None).module(variant, triple)))
+    parsed.verify()
+    assembly = machine.emit_assembly(parsed)
+    assert variant.symbol in assembly
+    if variant.kernel == "product" and ("form", "signed") in variant.parameters:
+        assert "smlal" in assembly
