@@ -78,10 +78,10 @@ def name(what: str) -> str:
 def test_a_driver_that_was_never_used_is_told(command: tuple[str, ...], faulty: str) -> None:
     shown, found = told(*command, "--device", faulty), data(*command, "--device", faulty)
     why = "faulty: expected a driver that prepares models, found the fault 'prepare'"
-    assert "faulty accepted 0 of 11 operations" in shown
+    assert "faulty accepted 11 of 11 operations and runs 0" in shown
     assert why in shown
     assert why in json.dumps(found.get("fallbacks", found.get("fallback")))
-    assert found["offered"] == [{"device": "faulty", "operations": 0, "of": 11, "wrong_answer": ""}]
+    assert found["offered"] == [{"device": "faulty", "operations": 0, "of": 11, "wrong_answer": "", "accepted": 11}]
 
 
 @pytest.mark.parametrize("command", [RUN, COMPARE], ids=["run", "compare"])

@@ -84,7 +84,7 @@ class CpuPreparedModel(PreparedModel):
         return Result(code, shapes, None, computed - started, time.perf_counter_ns() - started)
 
     def _known_so_far(self, shapes: tuple[OutputShape, ...], request: Request) -> tuple[OutputShape, ...]:
-        """What Android's executor tells that stops where room is too small: later outputs as they are declared (fact U11)."""
+        """Output shapes where a buffer is too small: Android stops there, later outputs stay as declared (fact U11)."""
         stop = min(made for made, shape in zip(self._made, shapes, strict=True) if not shape.sufficient)
         rooms = zip(self._made, shapes, request.outputs, self._outputs, strict=True)
         return tuple(
@@ -111,7 +111,7 @@ def _has_room(buffer: OutputBuffer, operand: Operand) -> bool:
 
 
 def _refusal(model: Model, output: int) -> Reason | None:
-    """Why an output cannot be omitted: its operation takes and gives every operand; None if it just has no room (fact U12)."""
+    """Why an output cannot be omitted: its operation requires every operand; None if only its buffer is too small (fact U12)."""
     maker = model.main.operations[model.main.producers[output]] if output in model.main.producers else None
     declared = None if maker is None else definition(maker.type)
     if declared is None or declared.handled != "resolver" or declared.accepts_omitted:

@@ -80,24 +80,33 @@ class Plan:
         return INTERPRETER if device is None else self.devices[device]
 
     def shares(self, offered: Sequence[Device]) -> tuple[Share, ...]:
-        """What each of these drivers got of the model, nothing where everything fell back to the CPU."""
+        """What each of these drivers accepted of the model and what it runs: nothing where everything fell back to the CPU."""
         placed = list(self.placed())
         counts = Counter(id(self.device_of(placement.operation, source)) for source, placement in placed)
         wrong = {a.device: a.reason.found for _, placement in placed for a in placement.answers if a.wrong and a.reason}
-        return tuple(Share(d.name, counts[id(d)], len(placed), wrong.get(d.name, "")) for d in offered if d.kind == "device")
+        accepted = Counter(a.device for _, placement in placed for a in placement.answers if a.supported)
+        return tuple(
+            Share(d.name, counts[id(d)], len(placed), wrong.get(d.name, ""), accepted[d.name])
+            for d in offered
+            if d.kind == "device"
+        )
 
 
 @dataclass(frozen=True)
 class Share:
-    """The part of a model that a driver got which was offered it."""
+    """The part of a model that a driver accepted and runs, of those that were offered it."""
 
     device: str
     operations: int
+    """Operations that it runs; others that it accepted run on a device with less execution time."""
     of: int
     """Operations of the whole model, bodies that the runtime interprets included."""
     wrong_answer: str = ""
     """What it returned or raised instead of an answer to ``getSupportedOperations``."""
+    accepted: int = 0
+    """Operations that it supports."""
 
     def __str__(self) -> str:
         wrong = f"; its answer to getSupportedOperations was wrong: {self.wrong_answer}" if self.wrong_answer else ""
-        return f"{self.device} accepted {self.operations} of {self.of} operation{'' if self.of == 1 else 's'}{wrong}"
+        runs = "" if self.operations == self.accepted else f" and runs {self.operations}"
+        return f"{self.device} accepted {self.accepted} of {self.of} operation{'' if self.of == 1 else 's'}{runs}{wrong}"

@@ -43,7 +43,7 @@ def vts(
     Examples:
       nnbridge vts cases/
       nnbridge vts cases/ --suite V1_3 --variant signed
-      nnbridge vts cases/ --device my_package:MyDriver --spec conv_float
+      nnbridge vts cases/ --device my_package:MyDriver --spec conv_float_2
       nnbridge vts cases/ --device my-npu.toml --junit results.xml
     """
     from nnbridge import devices as device_list
