@@ -155,6 +155,9 @@ class TypeManager:
 
     def prefix(self, name: str) -> int:
         """The prefix of a name, a new one if it has none; any name gets one."""
+        known = self._prefixes.get(name)  # never taken back, so that it can be read without the lock
+        if known is not None:
+            return known
         with self._lock:
             if name not in self._prefixes:
                 if len(self._names) > MAX_PREFIXES:

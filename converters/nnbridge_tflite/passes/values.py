@@ -184,11 +184,12 @@ class TensorValues:
         """The value that a tensor's declaration describes."""
         quantisation = tensor.quantisation
         base, since = BASE_TYPES.get(tensor.type.name, (None, 0))
-        value = Value(extension_code(tensor.type.code), tensor.shape or (1,), name=tensor.name, open_dims=_open_dims(tensor))
+        value = Value(base or 0, tensor.shape or (1,), name=tensor.name, open_dims=_open_dims(tensor))
         if tensor.type.name == "INT16" and quantisation.scale > 0 and quantisation.zero_point == 0:
             base, since = OperandCode.TENSOR_QUANT16_SYMM, 3
         if base is None or since > self.draft.feature_level or (quantisation.per_channel and tensor.type.name in _QUANTISED):
             # One scale for each channel is for constants, which get NNAPI's type for it.
+            value.type = extension_code(tensor.type.code)
             return value
         value.type = base
         if tensor.type.name in _QUANTISED or base is OperandCode.TENSOR_QUANT16_SYMM:
