@@ -18,8 +18,6 @@ from nnbridge.model import Model
 TOP = 5
 _SMALLEST_MASK = 16
 """Height and width from which an output is a mask rather than features."""
-DRAWN_FROM = 0.3
-"""The least score of boxes and points that are drawn."""
 BODY = (
     *("nose", "left eye", "right eye", "left ear", "right ear", "left shoulder", "right shoulder", "left elbow", "right elbow"),
     *("left wrist", "right wrist", "left hip", "right hip", "left knee", "right knee", "left ankle", "right ankle"),

@@ -10,11 +10,13 @@ from typing import IO
 import numpy as np
 
 from nnbridge.inputs.preparation import Picture, open_image
-from nnbridge.report.answers import BODY, DRAWN_FROM, Answer, Detection, Pose, Segmentation
+from nnbridge.report.answers import BODY, Answer, Detection, Pose, Segmentation
 from nnbridge.storage.atomic import atomic_write
 
 _BONES = ((5, 7), (7, 9), (6, 8), (8, 10), (5, 6), (5, 11), (6, 12), (11, 12), (11, 13), (13, 15), (12, 14), (14, 16))
 _OPACITY = 0.55
+BOXES_FROM, POINTS_FROM = 0.5, 0.3
+"""The least scores of boxes and points that are drawn."""
 
 
 def colour(index: int) -> tuple[int, int, int]:
@@ -47,21 +49,22 @@ def draw(path: Path, picture: Picture, answers: Sequence[Answer]) -> None:
     font = ImageFont.load_default(max(11, round(max(image.size) / 40)))
     for answer in answers:
         if isinstance(answer, Detection):
-            for box in (box for box in answer.boxes if box.score >= DRAWN_FROM):
+            for box in sorted((box for box in answer.boxes if box.score >= BOXES_FROM), key=lambda box: box.score):
                 (x0, y0), (x1, y1) = at(box.top, box.left), at(box.bottom, box.right)
                 x0, x1, y0, y1 = min(x0, x1), max(x0, x1), min(y0, y1), max(y0, y1)
                 brush.rectangle((x0, y0, x1, y1), outline=colour(box.index), width=width)
-                corner = max(x0, 0), max(y0, 0)
+                size = brush.textbbox((0, 0), box.title, font)
+                corner = max(min(x0, image.width - size[2]), 0), max(min(y0, image.height - size[3]), 0)
                 brush.rectangle(brush.textbbox(corner, box.title, font), fill=colour(box.index))
                 brush.text(corner, box.title, (0, 0, 0), font)
         elif isinstance(answer, Pose):
             points = [(*at(row, column), score) for _, row, column, score in answer.points]
             for a, b in _BONES:
-                if min(points[a][2], points[b][2]) >= DRAWN_FROM:
+                if min(points[a][2], points[b][2]) >= POINTS_FROM:
                     brush.line((*points[a][:2], *points[b][:2]), colour(0), width)
             for k in range(len(BODY)):
                 x, y, score = points[k]
-                if score >= DRAWN_FROM:
+                if score >= POINTS_FROM:
                     brush.ellipse((x - 2 * width, y - 2 * width, x + 2 * width, y + 2 * width), colour(k))
     with atomic_write(path) as file:
         _save(image, file)
