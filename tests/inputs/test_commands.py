@@ -151,6 +151,11 @@ def test_bad_options_of_images_are_refused(digits: Path, tmp_path: Path) -> None
     )
 
 
+def test_options_of_files_without_files_are_refused(tmp_path: Path) -> None:
+    for command in (("run", DIGITS, "--seed", "0"), ("compare", DIGITS, "--reference", REFERENCE)):
+        assert "--mean does nothing here: no --input has a file" in refused(*command, "--mean", "1")
+
+
 def test_steps_with_files_are_refused(digits: Path) -> None:
     arguments = ("compare", DIGITS, "--reference", "litert", "--input", str(digits), *SCALED)
     assert "--steps does nothing here: --input has its own samples" in refused(*arguments, "--steps", "2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import wave
 from pathlib import Path
@@ -315,6 +316,24 @@ def test_text_that_is_no_numbers_is_refused(text: str, found: str, tmp_path: Pat
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for name in ("x.png", "x.wav", "x.bin", "x.txt"):
         assert refused(operand(FLOAT, 3), tmp_path / name) == "a file that can be read, found No such file or directory"
+
+
+def test_a_pipe_is_refused_unread(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.png")
+    assert refused(operand(FLOAT, 3), tmp_path / "x.png") == "a file, found a device or pipe"
+
+
+def test_sound_whose_header_claims_more_than_there_is_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = sound(tmp_path / "x.wav", np.full(2, 16384, "<i2").tobytes())
+    content = bytearray(path.read_bytes())
+    content[4:8] = content[40:44] = b"\xff\xff\xff\x7f"
+    path.write_bytes(content)
+    np.testing.assert_array_equal(read(operand(FLOAT, 2), path).array, [0.5, 0.5])
+
+
+def test_a_number_of_too_many_digits_is_refused_in_few_words(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("9" * 5000)
+    assert refused(operand(INT32, 3), tmp_path / "x.txt") == f"whole numbers for int32, found {'9' * 40}"
 
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:

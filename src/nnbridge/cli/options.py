@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PARTITIONING = ("no", "with-fallback", "without-fallback")
 """Partitioning modes, by number."""
+PREPARATION = ("--resize", "--mean", "--std", "--scale", "--image-layout", "--rate")
+"""Options that mean something to inputs from files only."""
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
 

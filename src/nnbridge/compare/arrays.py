@@ -40,15 +40,15 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
 
 
 def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Array]:
-    """The arrays of an ``.npz`` file by name, those of ``names`` only where they are stated.
+    """The arrays of an ``.npz`` file by name.
 
-    InputError for an array of more than a gibibyte, before it is read: few bytes may unpack to many.
+    ``names``: these only, and InputError for one of more than a gibibyte, before it is read: few bytes may unpack to many.
     """
     with _numpy_file(path, ".npz", str(path)), np.load(path, allow_pickle=False) as file:
         chosen = [name for name in file.files if names is None or name in names]
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in file.zip.infolist()}
         for name in chosen:
-            if sizes.get(name, 0) > MAX_BYTES:
+            if names is not None and sizes.get(name, 0) > MAX_BYTES:
                 raise ValueError(f"{sizes[name]:,} bytes for {name}, more than {MAX_BYTES:,}")
         return {name: file[name] for name in chosen}
 

@@ -5,6 +5,7 @@ The form of a file follows from its suffix. Errors name the option, the file, wh
 
 from __future__ import annotations
 
+import stat
 import warnings
 import wave
 from collections.abc import Callable, Iterable
@@ -99,12 +100,14 @@ def prepare(target: Target, path: Path, how: Preparation | None = None) -> Prepa
         # A suffix that says nothing: NumPy's reader names what the file begins with.
         read = _array
     try:
-        size = path.stat().st_size
+        found = path.stat()
     except OSError as error:
         rule = "a .npy file of numbers" if path.suffix == ".npy" else "a file that can be read"
         raise target.refuse(rule, error.strerror or str(error), path) from error
-    if size > MAX_BYTES:
-        raise target.refuse(f"at most {MAX_BYTES:,} bytes", f"{size:,}", path)
+    if not stat.S_ISREG(found.st_mode):
+        raise target.refuse("a file", "a folder" if stat.S_ISDIR(found.st_mode) else "a device or pipe", path)
+    if found.st_size > MAX_BYTES:
+        raise target.refuse(f"at most {MAX_BYTES:,} bytes", f"{found.st_size:,}", path)
     return read(target, path, how or Preparation())
 
 
@@ -257,7 +260,8 @@ def _sound(target: Target, path: Path, how: Preparation) -> Prepared:
     try:
         with wave.open(str(path), "rb") as file:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
-            data = file.readframes(file.getnframes())
+            # A header may claim more than there is.
+            data = file.readframes(min(file.getnframes(), path.stat().st_size))
         if not 1 <= width <= 4 or channels < 1 or rate < 1:
             raise wave.Error(f"{8 * width} bits, {channels} channels, {rate} samples per second")
     except (wave.Error, EOFError, OSError, ValueError, RuntimeError) as error:
@@ -360,7 +364,8 @@ def _numbers(target: Target, path: Path, _how: Preparation) -> Prepared:
     if real and is_quantised(target.operand):
         dtype = np.dtype(np.float64)
     elif real and dtype.kind in "iub":
-        raise target.refuse(f"whole numbers for {dtype}", next(word for word in words if not word.lstrip("+-").isdigit()), path)
+        odd = next((word for word in words if not word.lstrip("+-").isdigit()), max(words, key=len))
+        raise target.refuse(f"whole numbers for {dtype}", odd[:40], path)
     elif dtype.kind in "iu" and target.operand.source_type != "int8":
         limits = np.iinfo(dtype)
         outside = next((v for v in values if not limits.min <= v <= limits.max), None)

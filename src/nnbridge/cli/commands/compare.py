@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import parse_preparation, parse_seeds, refuse_options
-from nnbridge.cli.options import MODEL, compiled, device_options, input_options, model_options, option
+from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, model_options, option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -70,7 +70,9 @@ def compare(
     stored = reference.endswith(".npz")
     if inputs:
         refuse_options("--steps", why="--input has its own samples")
-    elif stored:
+    else:
+        refuse_options("--labels", *PREPARATION, why="no --input has a file")
+    if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
     compilation, _ = compiled(model, **options)
     files = FileSamples(compilation.model, model, inputs, labels, how, options, numbers[0]) if inputs else None

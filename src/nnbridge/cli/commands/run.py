@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, device_files, input_files, parse_preparation
-from nnbridge.cli.options import MODEL, compiled, device_options, input_options, interface_of, model_options, option
+from nnbridge.cli.arguments import check_outputs, device_files, input_files, parse_preparation, refuse_options
+from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, interface_of, model_options, option
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -66,6 +66,8 @@ def run(
     from nnbridge.runtime.states import States
 
     how, options = parse_preparation(**options)
+    if not inputs:
+        refuse_options(*PREPARATION, why="no --input has a file")
     if samples is not None and repeat > 1:
         raise InputError(Reason("one run, as compare begins each sample anew", f"--repeat {repeat}", operand="--samples"))
     read = {"the model": [model], "a device's": device_files(options["devices"]), "an input": input_files(inputs)}
