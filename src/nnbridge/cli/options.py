@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import parse_shapes
-from nnbridge.cli.output import Command, drivers_apart, working
-from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.cli.output import Command, drivers_apart, echo, working
+from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.report import PREFERENCES
 
 if TYPE_CHECKING:
@@ -117,11 +117,19 @@ def conversion(*, shapes: Sequence[str], **options: Any) -> ConversionOptions:
 
 
 def interface_of(path: Path, options: Mapping[str, Any]) -> SignatureInfo:
-    """What the model's file states of its inputs and outputs; ``options``: the conversion's among others."""
+    """What the model's file states of its inputs and outputs; ``options``: the conversion's among others.
+
+    Metadata that is damaged is reported, and the model runs without it.
+    """
     from nnbridge.converters import ConversionOptions
+    from nnbridge.converters.inspection import SignatureInfo
     from nnbridge.loading import interface
 
-    return interface(path, ConversionOptions(signature=options["signature"]))
+    try:
+        return interface(path, ConversionOptions(signature=options["signature"]))
+    except ConversionError as error:
+        echo(f"metadata is not used: {error}", err=True)
+        return SignatureInfo("", (), ())
 
 
 def compiled(
