@@ -44,7 +44,8 @@ def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, A
 
     ``names``: these only, and InputError for one of more than a gibibyte, before it is read: few bytes may unpack to many.
     """
-    with _numpy_file(path, ".npz", str(path)), np.load(path, allow_pickle=False) as file:
+    # NumPy would leave a damaged file open that it has opened itself.
+    with _numpy_file(path, ".npz", str(path)), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         chosen = [name for name in file.files if names is None or name in names]
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in file.zip.infolist()}
         for name in chosen:
