@@ -118,9 +118,9 @@ def test_seeds_and_steps_with_stored_samples_are_refused() -> None:
 def test_what_was_found_is_said_of_empty_lists() -> None:
     assert "--seeds: expected whole numbers such as 0,1,2, found ''" in refused(*BY_REFERENCE, "litert", "--seeds", "")
     assert "or a file ending in .npz, found ''" in refused(*BY_REFERENCE, "")
-    rule = f"NAME=FILE.npy with one of the model's inputs as NAME: {INPUT} (float32 [1, 8, 8, 1])"
-    assert f"--input: expected {rule}, found ''" in refused(*RUN, "--input", "")
-    assert f"--input: expected {rule}, found 'foo'" in refused(*RUN, "--input", "foo=x.npy")
+    known = f"this model's inputs are: {INPUT} (float32 [1, 8, 8, 1])"
+    assert f"--input: expected FILE or NAME=FILE; {known}, found ''" in refused(*RUN, "--input", "")
+    assert f'--input: no input named "foo"; {known}' in refused(*RUN, "--input", "foo=x.npy")
     assert "nofile.npz: expected a .npz file of numbers, found No such file or directory" in refused(*BY_REFERENCE, "nofile.npz")
 
 

@@ -27,6 +27,7 @@ LAYERS = (
     "runtime converters",
     "loading conformance ndk",
     "compare clib",
+    "inputs",
     "report",
     "cli",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
-    from nnbridge.converters.inspection import Inspection, Mapped
+    from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
     from nnbridge.model import Model
 
 
@@ -31,6 +31,12 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     return inspect(path, options)
 
 
+def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
+    from nnbridge_tflite.inspection import interface
+
+    return interface(path, options)
+
+
 CONVERTER = Converter(
     "tflite",
     (".tflite",),
@@ -38,6 +44,7 @@ CONVERTER = Converter(
     _convert,
     _inspect,
     _explain,
+    _interface,
     mappings=("wide", "delegate"),
     options=("feature_level", "mapping", "signature", "shapes"),
 )

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, TensorInfo, count_transposes, histogram
+from nnbridge.converters.inspection import (
+    Inspection,
+    Mapped,
+    SignatureInfo,
+    TensorInfo,
+    TensorMetadata,
+    count_transposes,
+    histogram,
+)
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, OptionError
 from nnbridge_tflite.convert import convert_with_report, distinct_signatures
 from nnbridge_tflite.read.graph import Graph, Subgraph, Tensor
-from nnbridge_tflite.read.metadata import metadata
+from nnbridge_tflite.read.metadata import metadata, tensor_metadata
 from nnbridge_tflite.read.reader import read
 
 
@@ -47,38 +56,60 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     ]
     if carried:
         notes.append("kept from run to run: " + ", ".join(dict.fromkeys(carried)))
-    main = graph.main
+    stated = metadata(file)
+    main = _interface(graph, graph.main, stated)
     weights = {tensor.data for tensor in tensors if tensor.data is not None}
     return Inspection(
         str(path),
         "tflite",
         path.stat().st_size,
         sum(span.length for span in weights),
-        _infos(main, main.inputs),
-        _infos(main, main.outputs),
+        main.inputs,
+        main.outputs,
         histogram([operator.name for subgraph in graph.subgraphs for operator in subgraph.operators]),
         histogram([tensor.type.name for tensor in tensors]),
         sum(bool(tensor.quantisation.scales) for tensor in tensors),
-        tuple(_signatures(graph)),
+        tuple(_signatures(graph, stated)),
         mappings,
         transposes,
-        {**({"description": graph.description} if graph.description else {}), **metadata(file)},
+        {**({"description": graph.description} if graph.description else {}), **stated},
         tuple(notes),
     )
 
 
-def _signatures(graph: Graph) -> Iterable[SignatureInfo]:
+def interface(path: Path, options: ConversionOptions) -> SignatureInfo:
+    """The inputs and outputs of a file, or of the requested signature, with the file's metadata."""
+    file = read(path)
+    stated = metadata(file)
+    named = (signature for signature in _signatures(file.graph, stated) if signature.key == options.signature)
+    return next(named, _interface(file.graph, file.graph.main, stated))
+
+
+def _interface(graph: Graph, subgraph: Subgraph, stated: Mapping[str, Any]) -> SignatureInfo:
+    """All inputs and outputs of a subgraph, in order."""
+    infos = _infos(graph, subgraph, stated)
+    return SignatureInfo("", tuple(infos[i] for i in subgraph.inputs), tuple(infos[i] for i in subgraph.outputs))
+
+
+def _signatures(graph: Graph, stated: Mapping[str, Any]) -> Iterable[SignatureInfo]:
     for signature in graph.signatures:
-        subgraph = graph.subgraphs[signature.subgraph]
-        yield SignatureInfo(signature.key, _named(subgraph, signature.inputs), _named(subgraph, signature.outputs))
+        infos = _infos(graph, graph.subgraphs[signature.subgraph], stated)
+        sides = (signature.inputs, signature.outputs)
+        yield SignatureInfo(signature.key, *(tuple(replace(infos[i], name=name) for name, i in side.items()) for side in sides))
 
 
-def _named(subgraph: Subgraph, names: Mapping[str, int]) -> tuple[TensorInfo, ...]:
-    return tuple(replace(_info(subgraph.tensors[i]), name=name) for name, i in names.items())
-
-
-def _infos(subgraph: Subgraph, indexes: Iterable[int]) -> tuple[TensorInfo, ...]:
-    return tuple(_info(subgraph.tensors[i]) for i in indexes)
+def _infos(graph: Graph, subgraph: Subgraph, stated: Mapping[str, Any]) -> dict[int, TensorInfo]:
+    """The inputs and outputs of a subgraph by tensor index; metadata lists them in the subgraph's order."""
+    subgraphs = stated.get("subgraph_metadata", ())
+    number = next(k for k, candidate in enumerate(graph.subgraphs) if candidate is subgraph)
+    tables = subgraphs[number] if number < len(subgraphs) else {}
+    found = {}
+    for side, indexes in (("input", subgraph.inputs), ("output", subgraph.outputs)):
+        described = tables.get(f"{side}_tensor_metadata", ())
+        for k, index in enumerate(indexes):
+            facts = tensor_metadata(described[k], stated.get("labels", {})) if k < len(described) else TensorMetadata()
+            found[index] = replace(_info(subgraph.tensors[index]), metadata=facts)
+    return found
 
 
 def _info(tensor: Tensor) -> TensorInfo:

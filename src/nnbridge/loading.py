@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nnbridge import storage
 from nnbridge.converters import ConversionOptions, check_options, converter_for
-from nnbridge.converters.inspection import Inspection, Mapped, inspect_model
+from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
 
@@ -44,6 +44,16 @@ def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspe
     if converter.inspect is None:
         return inspect_model(converter.convert(path, options), path)
     return converter.inspect(path, options)
+
+
+def interface(path: str | Path, options: ConversionOptions | None = None) -> SignatureInfo:
+    """A file's inputs and outputs with what it states of them; empty where the format has no metadata."""
+    path, options = Path(path), options or ConversionOptions()
+    _check_is_model(path)
+    converter = None if is_saved(path) else converter_for(path)
+    if converter is None or converter.interface is None:
+        return SignatureInfo("", (), ())
+    return converter.interface(path, options)
 
 
 _NO_MODELS = {

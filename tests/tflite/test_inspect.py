@@ -8,12 +8,15 @@ from pathlib import Path
 import flatbuffers
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_samples
 from nnbridge.compare.references import LiteRT
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.inspection import TensorMetadata
 from nnbridge.errors import ConversionError
-from nnbridge.loading import inspect, load
+from nnbridge.loading import inspect, interface, load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge_tflite.declaration import REGISTRY
 from nnbridge_tflite.host import HOST
@@ -81,7 +84,7 @@ def test_an_unknown_signature_is_refused_with_those_that_there_are() -> None:
 
 
 def labelled(folder: Path) -> Path:
-    """A file with metadata: a name, a normalisation of the input, labels in an archive behind the file."""
+    """A file with metadata: a name, a normalisation and a sample rate of the input, labels in an archive behind the file."""
     content = flatbuffers.Builder()
 
     def table(fields: dict[int, int]) -> int:
@@ -103,7 +106,14 @@ def labelled(folder: Path) -> Path:
     content.PrependUint8Slot(0, 1, 0)
     content.PrependUOffsetTRelativeSlot(1, normalisation, 0)
     unit = int(content.EndObject())
-    image = table({0: content.CreateString("image"), 4: vector([unit])})
+    content.StartObject(2)
+    content.PrependUint32Slot(0, 16000, 0)
+    sound = int(content.EndObject())
+    content.StartObject(3)
+    content.PrependUint8Slot(0, 4, 0)
+    content.PrependUOffsetTRelativeSlot(1, sound, 0)
+    sort = int(content.EndObject())
+    image = table({0: content.CreateString("image"), 3: sort, 4: vector([unit])})
     file_name = content.CreateString("labels.txt")
     content.StartObject(5)
     content.PrependUOffsetTRelativeSlot(0, file_name, 0)
@@ -130,6 +140,23 @@ def test_metadata_tells_normalisation_and_labels(tmp_path: Path) -> None:
     assert found["name"] == "digits"
     assert subgraph["input_tensor_metadata"][0]["process_units"] == [{"options": {"mean": [127.5], "std": [128.0]}}]
     assert found["labels"] == {"labels.txt": ["zero", "one"]}
+
+
+def test_an_interface_has_normalisation_rate_and_labels_of_each_tensor(tmp_path: Path) -> None:
+    found = interface(labelled(tmp_path))
+    assert [tensor.metadata for tensor in found.inputs] == [TensorMetadata((127.5,), (128.0,), 16000)]
+    assert [tensor.metadata for tensor in found.outputs] == [TensorMetadata(labels=("zero", "one"))]
+
+
+def test_a_run_does_without_metadata_that_is_damaged(tmp_path: Path) -> None:
+    path = labelled(tmp_path)
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b"PK\x01\x02") + 16
+    content[at : at + 4] = bytes(4)
+    path.write_bytes(content)
+    done = CliRunner().invoke(cli, ["run", str(path), "--seed", "0"])
+    assert done.exit_code == 0
+    assert f"metadata is not used: {path} archive labels.txt: expected an archive that can be read" in done.stderr
 
 
 # Where a field stands in an archive's directory, and a value that cannot be read.

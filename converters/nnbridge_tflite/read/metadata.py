@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nnbridge.converters.inspection import TensorMetadata
 from nnbridge.errors import ConversionError, Reason
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed
 from nnbridge_tflite.read.reader import TfliteFile
@@ -49,6 +50,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
     ),
     "TensorMetadata": (
         *_strings("name", "description"),
+        Field("content", 10, Kind.TABLE, target="Content"),
         _tables(4, "process_units", "ProcessUnit"),
         Field("stats", 14, Kind.TABLE, target="Stats"),
         _tables(6, "associated_files", "AssociatedFile"),
@@ -58,11 +60,19 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("options_type", 4, Kind.SCALAR, "B", 1, 0),
         Field("options", 6, Kind.UNION, target="ProcessUnitOptions"),
     ),
+    "Content": (
+        Field("properties_type", 4, Kind.SCALAR, "B", 1, 0),
+        Field("properties", 6, Kind.UNION, target="ContentProperties"),
+    ),
+    "AudioProperties": (Field("sample_rate", 4, Kind.SCALAR, "I", 4, 0), Field("channels", 6, Kind.SCALAR, "I", 4, 0)),
     "Stats": (Field("max", 4, Kind.SCALARS, "f", 4), Field("min", 6, Kind.SCALARS, "f", 4)),
     "NormalizationOptions": (Field("mean", 4, Kind.SCALARS, "f", 4), Field("std", 6, Kind.SCALARS, "f", 4)),
     "ScoreThresholdingOptions": (Field("global_score_threshold", 4, Kind.SCALAR, "f", 4, 0.0),),
 }
-_UNION = {1: "NormalizationOptions", 3: "ScoreThresholdingOptions"}
+_UNIONS = {
+    "ProcessUnitOptions": {1: "NormalizationOptions", 3: "ScoreThresholdingOptions"},
+    "ContentProperties": {4: "AudioProperties"},
+}
 _FILE_TYPES = ("unknown", "description", "labels of an axis", "labels of values", "score calibration", "vocabulary", "index")
 
 
@@ -75,7 +85,7 @@ def metadata(file: TfliteFile) -> dict[str, Any]:
         try:
             if bytes(data[4:8]) != IDENTIFIER:
                 raise Malformed(f"the identifier {IDENTIFIER!r}", bytes(data[4:8]))
-            found = _Plain().table(Decoder(data, FIELDS.__getitem__, lambda _: _UNION).root("ModelMetadata"))
+            found = _Plain().table(Decoder(data, FIELDS.__getitem__, _UNIONS.__getitem__).root("ModelMetadata"))
         except Malformed as error:
             place = f"metadata {error.place}"
             raise ConversionError(Reason(error.rule, error.found, str(file.path), place)) from error
@@ -86,6 +96,19 @@ def metadata(file: TfliteFile) -> dict[str, Any]:
     if labels:
         found["labels"] = labels
     return found
+
+
+def tensor_metadata(table: Mapping[str, Any], labels: Mapping[str, list[str]]) -> TensorMetadata:
+    """The metadata of one tensor; ``labels``: the labels in each file of the archive."""
+    options = [unit.get("options", {}) for unit in table.get("process_units", ())]
+    normalisation: Mapping[str, Any] = next((found for found in options if "std" in found), {})
+    files = [file.get("name", "") for file in table.get("associated_files", ()) if file.get("type", "").startswith("labels")]
+    return TensorMetadata(
+        tuple(normalisation.get("mean", ())),
+        tuple(normalisation.get("std", ())),
+        table.get("content", {}).get("properties", {}).get("sample_rate", 0),
+        tuple(next((labels[name] for name in files if name in labels), ())),
+    )
 
 
 def associated_files(path: Path) -> dict[str, int]:
@@ -121,7 +144,7 @@ def _label_files(found: Mapping[str, Any]) -> list[str]:
     names = []
     for subgraph in found.get("subgraph_metadata", ()):
         for tensor in (*subgraph.get("input_tensor_metadata", ()), *subgraph.get("output_tensor_metadata", ())):
-            names += [f["name"] for f in tensor.get("associated_files", ()) if f.get("type", "").startswith("labels")]
+            names += [f.get("name", "") for f in tensor.get("associated_files", ()) if f.get("type", "").startswith("labels")]
     return names
 
 
@@ -134,8 +157,14 @@ class _Plain:
     def table(self, table: Mapping[str, Any]) -> dict[str, Any]:
         plain = {}
         for name, value in table.items():
-            if name == "options_type" or value is None or (isinstance(value, (str, Sequence)) and not len(value)):
+            if (
+                name in ("options_type", "properties_type")
+                or value is None
+                or (isinstance(value, (str, Sequence)) and not len(value))
+            ):
                 continue
+            if name == "content" and not self._value(value):
+                continue  # Images and features: nothing of their content is read.
             plain[name] = _FILE_TYPES[value] if name == "type" and 0 <= value < len(_FILE_TYPES) else self._value(value)
         return plain
 

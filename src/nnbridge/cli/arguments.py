@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.errors import BadDataError, InputError, Reason
+from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
-    from nnbridge.model import Model
+    from nnbridge.inputs import Preparation
 
 
 def check_outputs(outputs: Mapping[str, Path | None], read: Mapping[str, Iterable[Path]], suffix: str = "") -> None:
@@ -51,39 +51,39 @@ def device_files(devices: Sequence[str]) -> list[Path]:
 
 
 def input_files(texts: Sequence[str]) -> list[Path]:
-    """The files of ``--input NAME=FILE``; names may hold equals signs as well."""
-    return [Path(text[k + 1 :]) for text in texts for k, character in enumerate(text) if character == "="]
+    """The files of ``--input FILE`` and ``--input NAME=FILE``; names may hold equals signs as well."""
+    return [Path(text[k:]) for text in texts for k in (0, *(n + 1 for n, character in enumerate(text) if character == "="))]
 
 
-def read_inputs(model: Model, texts: Sequence[str], seed: int | None) -> dict[str, Any]:
-    """The model's inputs by name: those of ``NAME=FILE.npy``, the others drawn with the seed."""
-    from nnbridge.compare import load_array, named_inputs, seeded_inputs
-    from nnbridge.extensions import operand_dtype
-    from nnbridge.runtime.arguments import check_array
+def parse_preparation(
+    *, resize: str, mean: str, std: str, scale: str, image_layout: str, rate: int | None, **others: Any
+) -> tuple[Preparation, dict[str, Any]]:
+    """The options of images and sound, and the other options."""
+    from nnbridge.inputs import Preparation
 
-    operands = named_inputs(model)
-    files: dict[str, str] = {}
-    values: dict[str, Any] = {} if seed is None else seeded_inputs(model, seed)
-    for text in texts:
-        name = next((name for name in operands if text.startswith(f"{name}=")), None)
-        if name is None:
-            known = ", ".join(f"{n} ({operand_dtype(o)} {[d or '?' for d in o.dims]})" for n, o in operands.items())
-            typed, separator, _ = text.partition("=")
-            rule = "NAME=FILE.npy with one of the model's inputs as NAME"
-            raise InputError(Reason(f"{rule}: {known}", repr(typed if separator else text), operand="--input"))
-        file = text[len(name) + 1 :]
-        if name in files:
-            raise InputError(Reason("each input once", f"{files[name]} and {file}", operand=f"--input {name}"))
-        files[name] = file
-        values[name] = load_array(Path(file), f"--input {name}")
-        try:
-            check_array(operands[name], values[name], "")
-        except BadDataError as error:
-            raise InputError(replace(error.reason, operation=f"--input {name}", operand=file)) from error
-    missing = [name for name in operands if name not in values]
-    if missing:
-        raise InputError(Reason("--input for every input, or --seed", f"none for {', '.join(missing)}"))
-    return {name: values[name] for name in operands}
+    scales = _fractions("--scale", scale)
+    if len(scales) > 1:
+        raise InputError(Reason("one number, such as 1/255", repr(scale), operand="--scale"))
+    how = Preparation(
+        resize,
+        _fractions("--mean", mean),
+        _fractions("--std", std),
+        scales[0] if scales else None,
+        "" if image_layout == "auto" else image_layout,
+        rate,
+    )
+    return how, others
+
+
+def _fractions(option: str, text: str) -> tuple[float, ...]:
+    """``127.5``, ``1/255``, ``0.485,0.456,0.406``."""
+    try:
+        numbers = tuple(float(over) / float(under or 1) for over, _, under in (t.partition("/") for t in text.split(",") if text))
+    except (ValueError, ZeroDivisionError):
+        numbers = (math.nan,)
+    if not all(math.isfinite(number) for number in numbers) or (option != "--mean" and 0 in numbers):
+        raise InputError(Reason("numbers such as 127.5 or 0.485,0.456,0.406", repr(text), operand=option))
+    return numbers
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

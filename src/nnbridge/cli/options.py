@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import parse_shapes
-from nnbridge.cli.output import Command, drivers_apart, working
-from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.cli.output import Command, drivers_apart, echo, working
+from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.report import PREFERENCES
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
-    from nnbridge.converters.inspection import Mapped
+    from nnbridge.converters.inspection import Mapped, SignatureInfo
     from nnbridge.devices.device import Device
     from nnbridge.runtime.compilation import Compilation
 
 PARTITIONING = ("no", "with-fallback", "without-fallback")
 """Partitioning modes, by number."""
+PREPARATION = ("--resize", "--mean", "--std", "--scale", "--image-layout", "--rate")
+"""Options that mean something to inputs from files only."""
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 
 
@@ -86,11 +88,48 @@ def device_options(command: Command) -> Command:
     )
 
 
+def input_options(command: Command) -> Command:
+    """Options of every command that reads inputs from files."""
+    file = """A file for an input, of the model's first one without NAME; repeatable. Arrays (.npy; .npz by the inputs' names),
+        images, sound (.wav), raw elements (.bin), numbers such as tokens (.txt, .csv). A folder is a data set: its files by name,
+        sub-folders are labels."""
+    resize = "Images become as large as the input: stretched, fitted in with black borders, or cropped around their centre."
+    mean = "Images: real = (pixel * scale - mean) / std; one number or one per channel. Default: the model's metadata."
+    layout = "Order of an image's axes in the input; auto: from its dimensions."
+    return _with_options(
+        command,
+        option("--input", "inputs", multiple=True, metavar="[NAME=]FILE", help=file),
+        option("--resize", values=("stretch", "fit", "crop"), default="stretch", help=resize),
+        option("--mean", default="", metavar="X[,X…]", help=mean),
+        option("--std", default="", metavar="X[,X…]", help="See --mean."),
+        option("--scale", default="", metavar="X", help="See --mean; fractions such as 1/255 are understood."),
+        option("--image-layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
+        option("--rate", type=click.IntRange(1, 10_000_000), metavar="HZ", help="Resample sound to this rate."),
+        option("--labels", type=click.Path(path_type=Path), metavar="FILE", help="Names of classes, one in each line."),
+    )
+
+
 def conversion(*, shapes: Sequence[str], **options: Any) -> ConversionOptions:
     """The conversion options as a converter receives them."""
     from nnbridge.converters import ConversionOptions
 
     return ConversionOptions(**options, shapes=parse_shapes(shapes))
+
+
+def interface_of(path: Path, options: Mapping[str, Any]) -> SignatureInfo:
+    """What the model's file states of its inputs and outputs; ``options``: the conversion's among others.
+
+    Metadata that is damaged is reported, and the model runs without it.
+    """
+    from nnbridge.converters import ConversionOptions
+    from nnbridge.converters.inspection import SignatureInfo
+    from nnbridge.loading import interface
+
+    try:
+        return interface(path, ConversionOptions(signature=options["signature"]))
+    except ConversionError as error:
+        echo(f"metadata is not used: {error}", err=True)
+        return SignatureInfo("", (), ())
 
 
 def compiled(

@@ -22,6 +22,7 @@ from nnbridge.compare.samples import (
     Sample,
     as_samples,
     in_model,
+    input_samples,
     named_inputs,
     named_outputs,
     open_dimensions,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from nnbridge.storage.atomic import atomic_write
 
 Array = npt.NDArray[Any]
 
+MAX_BYTES = 1 << 30
+"""Largest array of an archive that is read."""
 _MARKS = {".npy": b"\x93NUMPY", ".npz": b"PK"}
 """The first bytes of NumPy's files; NumPy itself takes everything else for a pickle, and says so."""
 
@@ -37,10 +39,19 @@ def _numpy_file(path: Path, suffix: str, operand: str) -> Iterator[None]:
         raise InputError(Reason(rule, f"{type(error).__name__}: {error}", operand=operand)) from error
 
 
-def load_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of an ``.npz`` file by name."""
-    with _numpy_file(path, ".npz", str(path)), np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, Array]:
+    """The arrays of an ``.npz`` file by name.
+
+    ``names``: these only, and InputError for one of more than a gibibyte, before it is read: few bytes may unpack to many.
+    """
+    # NumPy would leave a damaged file open that it has opened itself.
+    with _numpy_file(path, ".npz", str(path)), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        chosen = [name for name in file.files if names is None or name in names]
+        sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in file.zip.infolist()}
+        for name in chosen:
+            if names is not None and sizes.get(name, 0) > MAX_BYTES:
+                raise ValueError(f"{sizes[name]:,} bytes for {name}, more than {MAX_BYTES:,}")
+        return {name: file[name] for name in chosen}
 
 
 def load_array(path: Path, option: str) -> Array:

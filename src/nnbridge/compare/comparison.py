@@ -7,7 +7,7 @@ with their number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
@@ -291,9 +291,16 @@ class Comparison:
 
 
 def compare(
-    compilation: Compilation, reference: str, samples: Iterable[Sample], tolerance: Tolerance = DEFAULT_TOLERANCE
+    compilation: Compilation,
+    reference: str,
+    samples: Iterable[Sample],
+    tolerance: Tolerance = DEFAULT_TOLERANCE,
+    observe: Callable[[Sample, Mapping[str, Array]], None] | None = None,
 ) -> Comparison:
-    """Run every sample on a finished compilation and compare with the reference's outputs."""
+    """Run every sample on a finished compilation and compare with the reference's outputs.
+
+    ``observe`` is called with each sample and the outputs that were computed for it.
+    """
     model = compilation.model
     outputs = new_comparisons(model, tolerance)
     count = 0
@@ -304,7 +311,10 @@ def compare(
         if not sample.continues:
             states.reset()
         execution = Execution(compilation, states)
-        add_sample(model, outputs, execution.run(sample.inputs), sample.outputs, sample.label)
+        answers = execution.run(sample.inputs)
+        add_sample(model, outputs, answers, sample.outputs, sample.label)
+        if observe is not None:
+            observe(sample, answers)
         fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
         ran.update(dict.fromkeys(execution.report.devices))
         count += 1

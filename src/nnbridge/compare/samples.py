@@ -6,7 +6,7 @@ their full range, int32 and int64 in [0, 8), booleans fair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -97,20 +97,59 @@ def open_dimensions(model: Model) -> str:
 
 def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int], steps: int = 1) -> Iterator[Sample]:
     """Seeded inputs with a reference's outputs: for each seed ``steps`` calls in a row, between which states continue."""
-    operands = named_inputs(model)
     for seed in seeds:
         rng = np.random.default_rng(seed)
         reference.reset()
         for step in range(steps):
             inputs = _drawn_inputs(model, rng)
-            try:
-                outputs = reference.run({name: sign_flipped(operands[name], value) for name, value in inputs.items()})
-            except InputError as error:
-                hint = open_dimensions(model)
-                raise InputError(
-                    replace(error.reason, found=f"{error.reason.found}; {hint}") if hint else error.reason
-                ) from error
-            yield Sample(f"seed {seed}, step {step}", inputs, outputs, step > 0)
+            yield Sample(f"seed {seed}, step {step}", inputs, _answered(model, reference, inputs), step > 0)
+
+
+def input_samples(
+    model: Model, reference: Reference | Path, inputs: Iterable[tuple[str, Mapping[str, Array]]]
+) -> Iterator[Sample]:
+    """Named inputs with a reference's outputs, each from the initial states on.
+
+    The reference may be an ``.npz`` file with the outputs, in the inputs' order: stacks ``output:NAME``, or arrays NAME of
+    one sample alone, as ``run -o`` writes them.
+    """
+    stored = _stored_outputs(model, reference) if isinstance(reference, Path) else None
+    number = 0
+    for label, arrays in inputs:
+        if isinstance(reference, Path):
+            if stored is not None and number < len(stored):
+                yield Sample(label, arrays, stored[number])
+        else:
+            reference.reset()
+            yield Sample(label, arrays, _answered(model, reference, arrays))
+        number += 1
+    if stored is not None and number != len(stored):
+        raise InputError(Reason(f"outputs of {number} samples, as many as inputs", str(len(stored)), operand=str(reference)))
+
+
+def _answered(model: Model, reference: Reference, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
+    """A reference's outputs; its refusal of dimensions that the model leaves open states how to set them."""
+    operands = named_inputs(model)
+    try:
+        return reference.run({name: sign_flipped(operands[name], value) for name, value in inputs.items()})
+    except InputError as error:
+        hint = open_dimensions(model)
+        raise InputError(replace(error.reason, found=f"{error.reason.found}; {hint}") if hint else error.reason) from error
+
+
+def _stored_outputs(model: Model, path: Path) -> list[dict[str, Array]]:
+    names = list(named_outputs(model))
+    arrays = load_arrays(path)
+    if all(name in arrays for name in names):
+        return [{name: arrays[name] for name in names}]
+    missing = [f"output:{name}" for name in names if f"output:{name}" not in arrays]
+    if missing:
+        rule = f"{', '.join(missing)} (run --samples writes such a file)"
+        raise InputError(Reason(rule, ", ".join(arrays) or "no arrays", operand=str(path)))
+    lengths = {len(arrays[f"output:{name}"]) if arrays[f"output:{name}"].ndim else 0 for name in names}
+    if len(lengths) > 1:
+        raise InputError(Reason("as many samples in every array", " and ".join(map(str, sorted(lengths))), operand=str(path)))
+    return [{name: arrays[f"output:{name}"][n] for name in names} for n in range(lengths.pop())]
 
 
 def sign_flipped(operand: Operand, array: Array) -> Array:

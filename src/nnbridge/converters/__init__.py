@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from nnbridge import storage
-from nnbridge.converters.inspection import Inspection, Mapped
+from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
@@ -56,6 +56,8 @@ class Converter:
     """Look into a file without running it; without one, the converted model is looked into."""
     explain: Callable[[Path, ConversionOptions], tuple[Model, tuple[Mapped, ...]]] | None = None
     """Convert, and say what became of each operator; without one, that is not told."""
+    interface: Callable[[Path, ConversionOptions], SignatureInfo] | None = None
+    """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
     mappings: tuple[str, ...] = ("wide",)
     """The mappings that it knows."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))

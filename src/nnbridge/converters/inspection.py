@@ -15,6 +15,19 @@ from nnbridge.types import Lifetime, OperationCode
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMetadata:
+    """What a file states of how an input is prepared, or of what an output means; empty or 0 where it states nothing."""
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    """Normalisation of pixels from 0 to 255, ``(pixel - mean) / std``: one number, or one for each channel."""
+    sample_rate: int = 0
+    """Samples per second of sound."""
+    labels: tuple[str, ...] = ()
+    """The names of classes."""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorInfo:
     """One tensor of an interface. Dimensions that are not known are -1."""
 
@@ -23,6 +36,7 @@ class TensorInfo:
     shape: tuple[int, ...] | None
     scale: float = 0.0
     zero_point: int = 0
+    metadata: TensorMetadata = TensorMetadata()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,9 @@ class Inspection:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         data = asdict(self)
+        for side in (data, *data["signatures"]):
+            for tensor in (*side["inputs"], *side["outputs"]):
+                del tensor["metadata"]  # All that the file states is under the key of that name.
         data["mappings"] = {name: mapped_as_dict(mapped) for name, mapped in self.mappings.items()}
         del data["transposes"]
         for name, found in self.transposes.items():

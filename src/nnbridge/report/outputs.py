@@ -72,6 +72,8 @@ def run_lines(compilation: Compilation, run: Mapping[str, Any]) -> tuple[list[st
 def output_lines(item: Mapping[str, Any]) -> list[str]:
     """An output in one line, in two where that would be longer than a terminal's."""
     numbers = ", ".join(f"{key} {item[key]:.6g}" for key in ("min", "max", "mean") if key in item)
+    if "real_min" in item:
+        numbers += f" (real {item['real_min']:.6g} to {item['real_max']:.6g})"
     head = f"{item['name']}: {item['type']}{item['shape']}"
     return [f"{head} {numbers}"] if len(head) + len(numbers) < 80 else [head, f"  {numbers}"]
 

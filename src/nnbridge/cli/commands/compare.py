@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import parse_seeds, refuse_options
-from nnbridge.cli.options import MODEL, compiled, device_options, model_options, option
-from nnbridge.cli.output import json_option, print_blocks, print_json, progress
+from nnbridge.cli.arguments import parse_preparation, parse_seeds, refuse_options
+from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, model_options, option
+from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Compare a model's outputs with a reference.")
 @MODEL
 @option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
+@input_options
 @option("--seeds", default="0,1,2", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @option("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
 @option("--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude.")
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 def compare(
     model: Path,
     reference: str,
+    inputs: tuple[str, ...],
+    labels: Path | None,
     seeds: str,
     steps: int,
     atol: float | None,
@@ -50,22 +53,35 @@ def compare(
       nnbridge compare model.tflite --reference litert --seeds 0,1,2
       nnbridge compare model.onnx --device nnapi-sample_float_fast --reference onnxruntime
       nnbridge compare model.tflite --reference outputs.npz --plan
+      nnbridge compare model.tflite --reference litert --input cat.png
+      nnbridge compare model.tflite --reference litert --input photos/ --labels labels.txt
     """
     from nnbridge import compare as comparing
+    from nnbridge.cli.file_samples import FileSamples
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.report.outputs import comparison_tables
     from nnbridge.report.plan import cache_lines, plan_as_dict, plan_tables
 
+    how, options = parse_preparation(**options)
     numbers = parse_seeds(seeds)
     for name, value in (("--atol", atol), ("--rtol", rtol)):
         if value is not None and not 0 <= value < math.inf:
             raise InputError(Reason("a finite number from 0", str(value), operand=name))
     stored = reference.endswith(".npz")
-    if stored:
+    if inputs:
+        refuse_options("--steps", why="--input has its own samples")
+    else:
+        refuse_options("--labels", *PREPARATION, why="no --input has a file")
+    if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
     compilation, _ = compiled(model, **options)
-    if stored:
-        samples: Iterable[Sample] = (all_stored := comparing.stored_samples(compilation.model, Path(reference)))
+    files = FileSamples(compilation.model, model, inputs, labels, how, options, numbers[0]) if inputs else None
+    if files is not None:
+        runtime = Path(reference) if stored else reference_runtime(reference, model, options["signature"])
+        samples: Iterable[Sample] = files.samples(runtime)
+        total = len(files)
+    elif stored:
+        samples = (all_stored := comparing.stored_samples(compilation.model, Path(reference)))
         total = len(all_stored)
     else:
         runtime = reference_runtime(reference, model, options["signature"])
@@ -81,9 +97,10 @@ def compare(
                 advance(1)
 
         tolerance = comparing.Tolerance(atol, rtol, quant_steps)
-        comparison = comparing.compare(compilation, reference, counted_samples(), tolerance)
+        observe = None if files is None else files.observe
+        comparison = comparing.compare(compilation, reference, counted_samples(), tolerance, observe)
     if as_json:
-        data = {**comparison.as_dict(), "model": str(model)}
+        data = {**comparison.as_dict(), "model": str(model), **({} if files is None else files.as_dict())}
         if show_plan:
             data["plan"] = {**plan_as_dict(compilation), "model": str(model)}
         print_json(data)
@@ -91,4 +108,8 @@ def compare(
         cached = [] if show_plan else cache_lines(compilation)
         fallbacks = (f"Fell back: {line}" for line in comparison.fallbacks)
         print_blocks([*comparison_tables(comparison), *map(str, comparison.shares), *fallbacks, *cached])
+        for line in () if files is None else files.lines():
+            echo(line)
+        for line in () if files is None else files.dataset.notes:
+            echo(line, err=True)
     sys.exit(0 if comparison.passed else 1)

@@ -1,26 +1,33 @@
-"""``nnbridge run``: a model's outputs and times."""
+"""``nnbridge run``: a model's outputs, what they answer, and times."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, device_files, input_files, read_inputs
-from nnbridge.cli.options import MODEL, compiled, device_options, model_options, option
+from nnbridge.cli.arguments import check_outputs, device_files, input_files, parse_preparation, refuse_options
+from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, interface_of, model_options, option
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.errors import InputError, Reason
+
+if TYPE_CHECKING:
+    from nnbridge.inputs import Item
+    from nnbridge.report.answers import Answer
 
 
 @click.command(short_help="Run a model and write or describe its outputs.")
 @MODEL
-@option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeatable.")
+@input_options
 @option("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs without --input with this seed.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @option("--repeat", type=click.IntRange(min=1), metavar="N", default=1, help="Runs in a row; states continue.")
 @option(
     "--samples", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write inputs and outputs for compare --reference."
+)
+@option(
+    "--save-image", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw boxes, mask or points over the input image."
 )
 @device_options
 @model_options
@@ -28,51 +35,132 @@ from nnbridge.errors import InputError, Reason
 def run(
     model: Path,
     inputs: tuple[str, ...],
+    labels: Path | None,
     seed: int | None,
     output: Path | None,
     repeat: int,
     samples: Path | None,
+    save_image: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Run a model and write or describe its outputs, those of the last run if it is repeated.
 
+    Of classes the top five are printed, of detections the boxes, of masks the share of each class.
+
     \b
     Examples:
       nnbridge run model.tflite --seed 0 -o outputs.npz
       nnbridge run model.tflite --input image=cat.npy --device nnapi-sample_quant -o outputs.npz
+      nnbridge run model.tflite --input cat.png --mean 127.5 --std 127.5 --labels labels.txt
+      nnbridge run detector.tflite --input street.jpg --save-image boxes.png
+      nnbridge run speech.tflite --input yes.wav --rate 16000 --json
+      nnbridge run model.tflite --input photos/ --labels labels.txt
       nnbridge run model.nnapi --seed 0 --samples cpu.npz
     """
     from nnbridge.compare import as_samples, save_arrays
+    from nnbridge.inputs import Dataset, read_labels
+    from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
     from nnbridge.report.outputs import run_as_dict, run_lines
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
 
+    how, options = parse_preparation(**options)
+    if not inputs:
+        refuse_options(*PREPARATION, why="no --input has a file")
     if samples is not None and repeat > 1:
         raise InputError(Reason("one run, as compare begins each sample anew", f"--repeat {repeat}", operand="--samples"))
     read = {"the model": [model], "a device's": device_files(options["devices"]), "an input": input_files(inputs)}
+    read["the labels"] = [labels] if labels is not None else []
     check_outputs({"--output": output, "--samples": samples}, read, ".npz")
+    check_outputs({"--save-image": save_image}, read, ".png")
+    typed_labels = read_labels(labels) if labels is not None else ()
     compilation, _ = compiled(model, **options)
-    values = read_inputs(compilation.model, inputs, seed)
-    states = States(compilation.model)
-    reports = []
-    with progress("Running", repeat, as_json) as advance:
-        for _ in range(repeat):
-            execution = Execution(compilation, states)
-            execution.measure_steps()
-            outputs = execution.run(values)
-            reports.append(execution.report)
-            advance(1)
+    stated = interface_of(model, options)
+    nnapi = compilation.model
+    dataset = Dataset.of(nnapi, inputs, seed=seed, how=how, stated=stated.inputs)
+    several = len(dataset) > 1
+    for name, typed in (("--output", output), ("--save-image", save_image), ("--repeat", repeat if repeat > 1 else None)):
+        if several and typed is not None:
+            raise InputError(Reason(f"one sample with {name}", f"{len(dataset)} files (--samples writes all)", operand="--input"))
+    accuracy, found_by_item, stacks = Accuracy(), [], []
+    with progress("Running", len(dataset) * repeat, as_json) as advance:
+        for item in dataset:
+            states, reports = States(nnapi), []
+            for _ in range(repeat):
+                execution = Execution(compilation, states)
+                execution.measure_steps()
+                outputs = execution.run(item.inputs)
+                reports.append(execution.report)
+                advance(1)
+            names = label_names(nnapi, stated.outputs, typed_labels, outputs)
+            found = answers(nnapi, outputs, names)
+            accuracy.add(found, item.label, names)
+            found_by_item.append((item, found, real_numbers(nnapi, outputs, values=True) if as_json and several else []))
+            if samples is not None:
+                stacks.append(as_samples(item.inputs, outputs))
     if output is not None:
         save_arrays(output, outputs)
     if samples is not None:
-        save_arrays(samples, as_samples(values, outputs))
+        save_arrays(samples, _stacked(stacks))
+    if save_image is not None:
+        _draw(save_image, item, found)
     result = run_as_dict(compilation, outputs, reports)
+    for described, real in zip(result["outputs"], real_numbers(nnapi, outputs, values=as_json), strict=True):
+        described.update(real)
     if as_json:
-        print_json({"model": str(model), **result})
+        data = {"model": str(model), **result, "answers": [answer_as_dict(answer) for answer in found]}
+        if several:
+            data["samples"] = [
+                {"name": i.name, "label": i.label, "outputs": real, "answers": [answer_as_dict(a) for a in f]}
+                for i, f, real in found_by_item
+            ]
+        print_json({**data, "accuracy": accuracy.as_dict(), "notes": list(dataset.notes)})
         return
-    described, notes = run_lines(compilation, result)
-    for line in described:
+    lines, notes = run_lines(compilation, result)
+    if several:
+        lines = [line for item, found, _ in found_by_item for line in _item_lines(item, found)] + accuracy.lines("accuracy")
+    else:
+        lines += [line for answer in found for line in answer.lines()]
+    for line in lines:
         echo(line)
-    for line in notes:
+    for line in (*dataset.notes, *notes):
         echo(line, err=True)
+
+
+def _stacked(stacks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The arrays of all samples, one behind another."""
+    import numpy as np
+
+    for name, array in stacks[0].items():
+        shapes = {stack[name].shape for stack in stacks}
+        if len(shapes) > 1:
+            found = " and ".join(str(list(shape[1:])) for shape in sorted(shapes))
+            raise InputError(
+                Reason(f"arrays of one shape for {name}, such as {list(array.shape[1:])}", found, operand="--samples")
+            )
+    return {name: np.concatenate([stack[name] for stack in stacks]) for name in stacks[0]}
+
+
+def _draw(path: Path, item: Item, found: list[Answer]) -> None:
+    from nnbridge.report.pictures import draw, drawable
+
+    if item.picture is None:
+        raise InputError(Reason("an image as --input", "none", operand="--save-image"))
+    if not drawable(found):
+        rule = "outputs that have a place in the image (boxes, a mask, points of a body)"
+        raise InputError(Reason(rule, ", ".join(answer.form for answer in found) or "none", operand="--save-image"))
+    draw(path, item.picture, found)
+
+
+def _item_lines(item: Item, found: list[Answer]) -> list[str]:
+    """One sample of several in a line if it was classified, in more otherwise."""
+    from nnbridge.report.answers import Classification
+
+    lines = []
+    for answer in found:
+        if isinstance(answer, Classification):
+            lines.append(f"{item.name}: {answer.top[0].title} {answer.top[0].score:.4f}")
+        else:
+            lines += [f"{item.name}: {line}" if k == 0 else line for k, line in enumerate(answer.lines())]
+    return lines or [f"{item.name}: no answer of a known form (--json has the values)"]
