@@ -22,6 +22,7 @@ from nnbridge import __version__
 from nnbridge.clib import header
 from nnbridge.clib.signatures import SIGNATURES
 from nnbridge.errors import InputError, Reason
+from nnbridge.platforms import require_linux
 from nnbridge.storage.atomic import atomic_write
 
 LIBRARY = "libneuralnetworks.so"
@@ -134,6 +135,7 @@ def preload() -> Path:
 
 def _cached() -> Path:
     """The compiled library in the user's cache."""
+    require_linux("the C library", "ELF libraries", "nnbridge.ndk has the same functions in Python")
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     source, start = _source(), _start()
     mark = hashlib.sha256(f"{__version__}{sys.version}{sys.prefix}{source}{start}".encode(errors="backslashreplace"))
