@@ -76,6 +76,17 @@ static void nnbridge_after_fork_in_child(void) {{
     PyGILState_Release(nnbridge_state);
 }}
 
+/* A Python that this library starts is the one that compiled it, with its virtual environment: cffi is looked for at once. */
+static void nnbridge_name_python(void) {{
+    if (!Py_IsInitialized()) Py_SetProgramName(nnbridge_python);
+}}
+
+static int nnbridge_start(void) {{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, nnbridge_name_python);
+    return cffi_start_python();
+}}
+
 __attribute__((constructor)) static void nnbridge_loaded(void) {{
     /* Extension modules look for Python's symbols in the global scope, where they are not if this was opened with RTLD_LOCAL. */
     Dl_info python;
@@ -151,7 +162,8 @@ def _cached() -> Path:
 def _source() -> str:
     """The C code between cffi's own."""
     inner = [f"extern {signature.prototype(signature.inner)};" for signature in SIGNATURES]
-    return "\n".join([_SOURCE, _types(), *inner, *(signature.definition for signature in SIGNATURES)])
+    program = f"static const wchar_t nnbridge_python[] = {{{', '.join(str(ord(c)) for c in sys.executable)}, 0}};"
+    return "\n".join([program, _SOURCE, _types(), *inner, *(signature.definition for signature in SIGNATURES)])
 
 
 def _types() -> str:
