@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types",
     "errors",
-    "model allowlist entry_points",
+    "model allowlist entry_points platforms",
     "extensions",
     "operations",
     "device_view cpu storage",

@@ -346,7 +346,7 @@ def test_a_client_has_a_limited_number_of_channels_and_lives_on(channel: Channel
 
 def test_a_client_holds_a_quarter_of_the_descriptors_at_most(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 4 * len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(server, "_limit_of_descriptors", lambda: limit)
+    monkeypatch.setattr(server, "limit_of_descriptors", lambda: limit)
     answers = []
     with ModelMemory(add_then()) as file:
         for _ in range(limit):

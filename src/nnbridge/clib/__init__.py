@@ -22,6 +22,7 @@ from nnbridge import __version__
 from nnbridge.clib import header
 from nnbridge.clib.signatures import SIGNATURES
 from nnbridge.errors import InputError, Reason
+from nnbridge.platforms import require_linux
 from nnbridge.storage.atomic import atomic_write
 
 LIBRARY = "libneuralnetworks.so"
@@ -73,6 +74,17 @@ static void nnbridge_after_fork_in_child(void) {{
     if (!nnbridge_prepared) return;
     PyOS_AfterFork_Child();
     PyGILState_Release(nnbridge_state);
+}}
+
+/* A Python that this library starts is the one that compiled it, with its virtual environment: cffi is looked for at once. */
+static void nnbridge_name_python(void) {{
+    if (!Py_IsInitialized()) Py_SetProgramName(nnbridge_python);
+}}
+
+static int nnbridge_start(void) {{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, nnbridge_name_python);
+    return cffi_start_python();
 }}
 
 __attribute__((constructor)) static void nnbridge_loaded(void) {{
@@ -134,6 +146,7 @@ def preload() -> Path:
 
 def _cached() -> Path:
     """The compiled library in the user's cache."""
+    require_linux("the C library", "ELF libraries", "nnbridge.ndk has the same functions in Python")
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     source, start = _source(), _start()
     mark = hashlib.sha256(f"{__version__}{sys.version}{sys.prefix}{source}{start}".encode(errors="backslashreplace"))
@@ -149,7 +162,8 @@ def _cached() -> Path:
 def _source() -> str:
     """The C code between cffi's own."""
     inner = [f"extern {signature.prototype(signature.inner)};" for signature in SIGNATURES]
-    return "\n".join([_SOURCE, _types(), *inner, *(signature.definition for signature in SIGNATURES)])
+    program = f"static const wchar_t nnbridge_python[] = {{{', '.join(str(ord(c)) for c in sys.executable)}, 0}};"
+    return "\n".join([program, _SOURCE, _types(), *inner, *(signature.definition for signature in SIGNATURES)])
 
 
 def _types() -> str:

@@ -143,7 +143,7 @@ class Signature:
         names = ", ".join(c.split("*")[-1].split()[-1] for parameter in self.parameters for c in parameter.c)
         failed = "" if self.failed is None else f" {self.failed}"
         call = f"{'' if self.failed is None else 'return '}{self.inner}({names})"
-        return f"CFFI_DLLEXPORT {self.prototype()} {{ if (cffi_start_python() != 0) return{failed}; {call}; }}"
+        return f"CFFI_DLLEXPORT {self.prototype()} {{ if (nnbridge_start() != 0) return{failed}; {call}; }}"
 
 
 _FIXED = {

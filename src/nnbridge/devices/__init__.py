@@ -7,7 +7,6 @@ A third party's device is published under the entry point group ``nnbridge.devic
 from __future__ import annotations
 
 import logging
-import sys
 from copy import copy
 from difflib import get_close_matches
 from functools import cache
@@ -122,8 +121,6 @@ def _from_file(name: str) -> Device:
 
 @cache
 def _remote(name: str) -> Device:
-    if sys.platform != "linux":
-        raise InputError(Reason("Linux, whose anonymous memory these drivers share", sys.platform, operand=name))
     from nnbridge.devices.remote import RemoteDevice
 
     kind, _, rest = name.partition(":")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from nnbridge.builder import ModelBuilder
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, NnbridgeError, Reason, UnexpectedNullError
 from nnbridge.model import Model
 from nnbridge.ndk.trace import from_environment
+from nnbridge.platforms import after_fork
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import ResultCode
 
@@ -108,7 +108,7 @@ class _Handles:
 
 
 HANDLES = _Handles()
-os.register_at_fork(after_in_child=HANDLES.unlock)
+after_fork(HANDLES.unlock)
 
 
 def function(*failed: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -30,6 +30,8 @@ _HEADER = struct.Struct("<4sI32s32s32sQ16s")
 """128 bytes: magic, version, token, checksum of the contents, checksum of all files' checksums, length of the contents, zeros."""
 _MAGIC = b"NNCC"
 _MODE = 0o600
+_NO_WAIT: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+"""Flags of ``open``; Windows has neither, nor what they are for."""
 _MODEL_CACHE, _DATA_CACHE = "1", "2"
 _MOST_BYTES = 2**31
 """Longest cache file that is read."""
@@ -161,7 +163,7 @@ def _remove_special(path: Path) -> None:
 
 def _read(path: Path, token: bytes) -> tuple[memoryview, bytes] | str:
     """A file's contents and its entry's checksum, or what is wrong with it. Whoever may write there cannot make it wait."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             return "no regular file"

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable, Sequence
 
 from nnbridge.errors import BadDataError, NnapiError, OpFailedError, Reason, UnexpectedNullError
+from nnbridge.platforms import lacks
 from nnbridge.runtime.driver_calls import AS_IN_DRIVERS
 from nnbridge.types import ResultCode
+
+_ONE = (1).to_bytes(8, sys.byteorder)
+"""What an eventfd adds to its counter; a pipe transports it as it is."""
+
+
+def _fence() -> tuple[int, int]:
+    """A descriptor that is readable once ``_ONE`` was written to the other: one eventfd, or the ends of a pipe."""
+    if hasattr(os, "eventfd"):
+        fence: int = os.eventfd(0, getattr(os, "EFD_CLOEXEC", 0))
+        return fence, fence
+    return os.pipe()
 
 
 class Event:
@@ -19,12 +32,12 @@ class Event:
         self, work: Callable[[], None] | None = None, *, fence: bool = False, waited: Callable[[], None] | None = None
     ) -> None:
         """``waited`` is called when somebody has waited for the end or frees the event."""
-        self._fence = -1
+        self._fence = self._signal = -1
         self._waited = waited
         self._error: NnapiError | None = None
         self._done = threading.Event()
         if fence:
-            self._fence = os.eventfd(0, os.EFD_CLOEXEC)
+            self._fence, self._signal = _fence()
         self._thread: threading.Thread | None = None
         if work is not None:
             self._thread = threading.Thread(target=self._run, args=(work,), name="nnbridge-execution", daemon=True)
@@ -35,6 +48,8 @@ class Event:
         """``createFromSyncFenceFd``: done when the descriptor becomes readable; it is duplicated (fact E59)."""
         if fd <= 0:
             raise BadDataError(Reason("a descriptor above 0", str(fd), "createFromSyncFenceFd"))
+        if not hasattr(select, "poll"):
+            raise OpFailedError(lacks("createFromSyncFenceFd", "poll for descriptors", "events of executions can be waited for"))
         event = cls()
         try:
             event._fence = os.dup(fd)
@@ -51,7 +66,7 @@ class Event:
             self._error = OpFailedError(Reason("an execution without failure", f"{type(error).__name__}: {error}"))
         finally:
             if self._fence >= 0:
-                os.eventfd_write(self._fence, 1)
+                os.write(self._signal, _ONE)
             self._done.set()
 
     def wait(self) -> None:
@@ -65,6 +80,8 @@ class Event:
         """Wait for the end without reporting it, as a driver waits for a fence."""
         if self._thread is None and self._fence >= 0:
             # poll, as select refuses descriptors from 1024 on.
+            if sys.platform == "win32":
+                raise NotImplementedError
             poll = select.poll()
             poll.register(self._fence, select.POLLIN)
             if not any(state & select.POLLIN for _, state in poll.poll()):
@@ -111,9 +128,9 @@ class Event:
 
     def _close_fence(self, close: Callable[[int], None] = os.close) -> None:
         # Bound above, as ``os`` may be gone when the interpreter ends.
-        if self._fence >= 0:
-            close(self._fence)
-            self._fence = -1
+        for descriptor in {self._fence, self._signal} - {-1}:
+            close(descriptor)
+        self._fence = self._signal = -1
 
     def __enter__(self) -> Event:
         return self

@@ -30,7 +30,8 @@ from nnbridge.types import FeatureLevel, is_extension
 
 Bytes = npt.NDArray[np.uint8]
 INPUT, OUTPUT = "input", "output"
-_VALID_PROTECTION = mmap.PROT_READ | mmap.PROT_WRITE
+_READ, _WRITE = 1, 2
+"""mmap's PROT_READ and PROT_WRITE, which Python has not on Windows."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Memory:
 
     @classmethod
     def shared(cls, size: int) -> Memory:
-        """Anonymous memory that can be shared with other processes (``memfd`` behind the scenes of :func:`mmap.mmap`)."""
+        """Anonymous memory that forked processes share."""
         if size <= 0:
             raise BadDataError(Reason("a size above 0", str(size), "Memory"))
         return cls(size, np.frombuffer(mmap.mmap(-1, size), np.uint8))
@@ -172,14 +173,13 @@ class _MappedMemory(Memory):
         return self._content
 
     def _mapped(self) -> Bytes:
-        if self.size <= 0 or self._protection & ~_VALID_PROTECTION or self._fd < 0:
+        if self.size <= 0 or self._protection & ~(_READ | _WRITE) or self._fd < 0:
             rule = "a size above 0 and no protection but PROT_READ and PROT_WRITE"
             raise BadDataError(Reason(rule, f"{self.size}, {self._protection}", "createFromFd"))
         start = self._offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         try:
-            mapped = mmap.mmap(
-                self._fd, self._offset - start + self.size, mmap.MAP_SHARED, self._protection | mmap.PROT_READ, offset=start
-            )
+            access = mmap.ACCESS_WRITE if self._protection & _WRITE else mmap.ACCESS_READ
+            mapped = mmap.mmap(self._fd, self._offset - start + self.size, access=access, offset=start)
         except (OSError, ValueError, OverflowError) as error:
             raise UnmappableError(Reason(f"{self.size} bytes at {self._offset} of a descriptor", str(error))) from error
         return np.frombuffer(mapped, np.uint8)[self._offset - start :]

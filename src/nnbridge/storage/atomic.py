@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,12 @@ from nnbridge.errors import InputError, Reason
 
 _STALE_AFTER = 3600.0
 """Seconds without a write after which a temporary file belongs to a writer that was killed."""
+
+_CREATE: int = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+"""Flags of ``open``: O_CLOEXEC on Unix; O_BINARY on Windows, which would change line ends without it."""
+_REPLACED = (
+    "a file that no program has open, as Windows replaces no other" if sys.platform == "win32" else "a file that can be written"
+)
 
 
 @contextmanager
@@ -38,16 +45,16 @@ def atomic_write(path: Path, mode: int | None = None, *, follow_links: bool = Tr
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with _named(path, "a folder that can be written to"):
         # The kernel applies the umask, which belongs to the whole process.
-        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666 if mode is None else 0o600)
+        handle = os.open(temporary, _CREATE, 0o666 if mode is None else 0o600)
     try:
-        with _named(path, "a file that can be written"):
-            with os.fdopen(handle, "wb") as file:
-                yield file
-                file.flush()
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
-                # Otherwise the new name may outlive a power failure and its content not.
-                os.fsync(file.fileno())
+        with _named(path, "a file that can be written"), os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            if mode is not None:
+                _change_mode(file.fileno(), temporary, mode)
+            # Otherwise the new name may outlive a power failure and its content not.
+            os.fsync(file.fileno())
+        with _named(path, _REPLACED):
             os.replace(temporary, path)
     except BaseException:
         temporary.unlink()
@@ -61,6 +68,13 @@ def _named(path: Path, rule: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(Reason(rule, error.strerror or str(error), operand=str(path))) from error
+
+
+def _change_mode(descriptor: int, path: Path, mode: int) -> None:
+    if hasattr(os, "fchmod"):  # Windows has it since Python 3.13.
+        os.fchmod(descriptor, mode)
+    else:
+        path.chmod(mode)
 
 
 def _mode_of(path: Path, follow_links: bool) -> int | None:

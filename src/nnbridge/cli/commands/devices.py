@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +84,7 @@ def serve(device: str, path: str, as_json: bool) -> None:
       nnbridge plan model.tflite --device socket:mine.socket
     """
     from nnbridge import devices as device_list
-    from nnbridge.errors import InputError, Reason
+    from nnbridge.errors import InputError
 
     try:
         with drivers_apart():
@@ -93,8 +92,6 @@ def serve(device: str, path: str, as_json: bool) -> None:
     except InputError as error:
         named = "DEVICE" if error.reason.operand == "--device" else error.reason.operand
         raise InputError(replace(error.reason, operand=named)) from error
-    if sys.platform != "linux":
-        raise InputError(Reason("Linux, whose anonymous memory served drivers share", sys.platform))
     from nnbridge.devices.remote.supervisor import supervise
 
     def started(pid: int) -> None:

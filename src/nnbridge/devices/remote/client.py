@@ -30,13 +30,12 @@ from nnbridge.devices.device import (
     Support,
 )
 from nnbridge.devices.remote.session import Line, Session, connected, spawn
+from nnbridge.devices.remote.system import ProtocolError, close_all, require_descriptors
 from nnbridge.devices.remote.wire import (
     Message,
     ModelMemory,
-    ProtocolError,
     aligned,
     cache_memory,
-    close_all,
     from_hints,
     to_capabilities,
     to_extension,
@@ -51,6 +50,7 @@ from nnbridge.errors import (
 )
 from nnbridge.extensions import Extension
 from nnbridge.model import Model
+from nnbridge.platforms import after_fork
 from nnbridge.types import DeviceTypeCode, PreferenceCode, PriorityCode, ResultCode
 
 _Answer = TypeVar("_Answer")
@@ -63,7 +63,7 @@ def _unlock_all() -> None:
         device.unlock()
 
 
-os.register_at_fork(after_in_child=_unlock_all)
+after_fork(_unlock_all)
 
 _NO_MODEL: tuple[Callable[[], Model | None], ModelMemory | None] = (lambda: None, None)
 
@@ -105,6 +105,7 @@ class RemoteDevice(Device):
 
     @classmethod
     def _checked(cls, name: str, start: Callable[[], tuple[socket.socket, subprocess.Popen[bytes] | None]]) -> RemoteDevice:
+        require_descriptors(f"--device {name}")
         try:
             return cls(name, start)
         except (OSError, NnapiError) as error:

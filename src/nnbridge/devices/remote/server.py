@@ -12,7 +12,6 @@ import math
 import mmap
 import os
 import re
-import resource
 import socket
 import threading
 import time
@@ -33,21 +32,26 @@ from nnbridge.devices.device import (
     Request,
     Result,
 )
+from nnbridge.devices.remote.system import (
+    ProtocolError,
+    close_all,
+    limit_of_descriptors,
+    open_descriptors,
+    sealed_size,
+    this_user,
+    user_of_peer,
+)
 from nnbridge.devices.remote.wire import (
     MAX_CHANNELS,
     Channel,
     Hints,
     Message,
-    ProtocolError,
     SharedBlock,
     cache_files,
     cache_memory,
-    close_all,
     from_capabilities,
     from_extension,
-    sealed_size,
     to_hints,
-    user_of_peer,
 )
 from nnbridge.errors import BadDataError, ConversionError, NnapiError, OpFailedError, Reason, ResourceExhaustedTransientError
 from nnbridge.extensions import operand_dtype
@@ -69,13 +73,9 @@ _PAUSE = 0.05
 """Seconds until a crowded server looks again."""
 
 
-def _limit_of_descriptors() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 def _is_crowded() -> bool:
     """True where the clients together hold so many descriptors that the rest is left to the driver and to new sessions."""
-    return len(os.listdir("/proc/self/fd")) > _limit_of_descriptors() * 3 // 4
+    return open_descriptors() > limit_of_descriptors() * 3 // 4
 
 
 @dataclass
@@ -127,7 +127,7 @@ class _Session:
         if not allowed:
             raise ResourceExhaustedTransientError(Reason(rule, "more", self.device.name))
         # A channel has a socket and a mapping, each of which holds a descriptor; a model has a mapping.
-        if 2 * len(self.channels) + len(self.models) > _limit_of_descriptors() // 4 or _is_crowded():
+        if 2 * len(self.channels) + len(self.models) > limit_of_descriptors() // 4 or _is_crowded():
             raise ResourceExhaustedTransientError(Reason("descriptors for another channel or model", "none", self.device.name))
 
     def close(self) -> None:
@@ -169,8 +169,8 @@ def serve(device: Device, listener: socket.socket) -> None:
             time.sleep(_PAUSE)
             continue
         user = user_of_peer(connection)
-        if user != os.getuid():
-            LOG.warning("%s serves user %d alone: a client of user %d was refused", device.name, os.getuid(), user)
+        if user != this_user():
+            LOG.warning("%s serves user %d alone: a client of user %d was refused", device.name, this_user(), user)
             connection.close()
             continue
         threading.Thread(target=serve_session, args=(device, connection), name="nnbridge-session", daemon=True).start()

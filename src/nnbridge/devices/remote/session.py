@@ -18,16 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakSet, finalize
 
+from nnbridge.devices.remote.system import ProtocolError, close_all, local_socket, socket_address, this_user, user_of_peer
 from nnbridge.devices.remote.wire import (
     MAX_CHANNELS,
     Channel,
     Message,
     OwnedBlock,
-    ProtocolError,
     cache_files,
-    close_all,
     to_reason,
-    user_of_peer,
 )
 from nnbridge.errors import (
     ERROR_OF_CODE,
@@ -39,6 +37,7 @@ from nnbridge.errors import (
     Reason,
     ResourceExhaustedTransientError,
 )
+from nnbridge.platforms import after_fork
 from nnbridge.types import ResultCode
 
 TIMEOUT_VARIABLE = "NNBRIDGE_DRIVER_TIMEOUT"
@@ -84,7 +83,7 @@ def _close_in_fork() -> None:
         session.close_in_fork()
 
 
-os.register_at_fork(after_in_child=_close_in_fork)
+after_fork(_close_in_fork)
 
 
 class Session:
@@ -280,20 +279,13 @@ def spawn(name: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 def connected(path: str) -> socket.socket:
     """A connection to a driver that this user serves: whoever comes first may listen at an address."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = local_socket()
     try:
         connection.connect(socket_address(path, "--device"))
         user = user_of_peer(connection)
-        if user != os.getuid():
-            raise InputError(Reason(f"a driver that user {os.getuid()} serves", f"user {user} at {path}", operand="--device"))
+        if user != this_user():
+            raise InputError(Reason(f"a driver that user {this_user()} serves", f"user {user} at {path}", operand="--device"))
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def socket_address(path: str, option: str) -> str:
-    """The address of a socket; ``@name`` lies in Linux's abstract space, where no file is left behind."""
-    if path in ("", "@"):
-        raise InputError(Reason("a socket's path or @NAME", repr(path), operand=option))
-    return "\0" + path[1:] if path.startswith("@") else path

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from nnbridge.devices.remote.session import driver_command, socket_address
+from nnbridge.devices.remote.session import driver_command
+from nnbridge.devices.remote.system import local_socket, require_descriptors, socket_address
 from nnbridge.errors import InputError, Reason
 
 SHORT_LIFE = 1.0
@@ -30,6 +31,7 @@ def supervise(name: str, path: str, started: Callable[[int], None]) -> None:
     ``@name`` stands for an address in Linux's abstract space, which leaves no file. InputError for a path that is in use, and
     for a driver that dies at its start over and over.
     """
+    require_descriptors(f"--socket {path}")
     file = None if path.startswith("@") else Path(path)
     listener = _listen(path, file)
     driver: subprocess.Popen[bytes] | None = None
@@ -72,7 +74,7 @@ def _start(name: str, listener: socket.socket, watched: int, file: Path | None) 
 def _listen(path: str, file: Path | None) -> socket.socket:
     """A listening socket for this user alone, in place of one that nobody serves any more."""
     address = socket_address(path, "--socket")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = local_socket()
     if file is not None and file.is_socket() and not _answers(address):
         file.unlink(missing_ok=True)
     umask = os.umask(0o177)
@@ -88,7 +90,7 @@ def _listen(path: str, file: Path | None) -> socket.socket:
 
 
 def _answers(address: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+    with local_socket() as probe, suppress(OSError):
         probe.connect(address)
         return True
     return False

@@ -1,20 +1,17 @@
 """What travels between nnbridge and a driver's process: messages with descriptors, and memory that both sides map.
 
-A message is JSON behind its length; nothing that it holds is ever executed. Memory is a sealed ``memfd``: its size cannot
-change any more, so that no side can make the other fault by cutting it short.
+A message is JSON behind its length; nothing that it holds is ever executed. :mod:`.system` has the kinds of memory.
 """
 
 from __future__ import annotations
 
-import array
-import fcntl
 import json
 import mmap
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import IO, Any
@@ -25,6 +22,16 @@ import numpy.typing as npt
 
 from nnbridge import storage  # a module: storage itself imports devices
 from nnbridge.devices.device import MAX_CACHE_FILES, CacheFiles, Capabilities, Performance
+from nnbridge.devices.remote.system import (
+    FIXED_SIZE,
+    ProtocolError,
+    close_all,
+    read_only_memory,
+    receive_descriptors,
+    sealed_size,
+    send_descriptors,
+    shared_memory,
+)
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.model import Model
@@ -36,22 +43,15 @@ MAX_MESSAGE = 4 * 2**20
 MAX_CHANNELS = 64
 """Calls that one client may have side by side; further ones wait."""
 _HEADER = struct.Struct("<II")
-_MAX_DESCRIPTORS = 4
 _SEND_TIMEOUT = 30.0
 """Seconds: messages are small, so that only a process that reads nothing at all lets a sender wait."""
 _LONGEST_WAIT = 86_400.0
 """Seconds: more does not fit into every system's clock, and nobody waits that long for an answer."""
-_FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_READ_ONLY = _FIXED_SIZE | fcntl.F_SEAL_WRITE
 
 Message = dict[str, Any]
 Hints = tuple[tuple[str, int, bytes], ...]
 MAX_NUMBER = 0xFFFF
 """Of a type, an operation or an attribute within an extension."""
-
-
-class ProtocolError(Exception):
-    """The other side broke the protocol; the channel cannot be used any more."""
 
 
 class Channel:
@@ -69,8 +69,7 @@ class Channel:
         header = _HEADER.pack(len(body), len(descriptors))
         if descriptors:
             # One byte must carry them; the rest follows as plain bytes.
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-            sent = self.socket.sendmsg([header], rights)
+            sent = send_descriptors(self.socket, header, descriptors)
             self.socket.sendall(header[sent:] + body)
         else:
             self.socket.sendall(header + body)
@@ -106,14 +105,7 @@ class Channel:
             if left is not None and left <= 0:
                 raise TimeoutError("no answer in time")
             self.socket.settimeout(None if left is None else min(left, _LONGEST_WAIT))
-            data, rights, flags, _ = self.socket.recvmsg(
-                min(count - len(parts), 2**20), socket.CMSG_LEN(_MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC
-            )
-            for level, kind, content in rights:
-                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                    descriptors += array.array("i", content[: len(content) // 4 * 4])
-            if flags & socket.MSG_CTRUNC:
-                raise ProtocolError(f"more than {_MAX_DESCRIPTORS} descriptors")
+            data = receive_descriptors(self.socket, min(count - len(parts), 2**20), descriptors)
             if not data:
                 raise EOFError("the other side has closed the connection")
             parts += data
@@ -123,18 +115,6 @@ class Channel:
         """End the connection; a thread that waits for it wakes up. The descriptor goes with the object."""
         with suppress(OSError):  # It may have ended already.
             self.socket.shutdown(socket.SHUT_RDWR)
-
-
-def user_of_peer(connection: socket.socket) -> int:
-    """The user of the process at the other end: who connected, or who listens."""
-    size = struct.calcsize("3i")
-    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1])
-
-
-def close_all(descriptors: Sequence[int]) -> None:
-    """Close what came with a message."""
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 class SharedBlock:
@@ -149,7 +129,7 @@ class SharedBlock:
 
         ProtocolError unless its size is sealed, BAD_DATA for memory that cannot be mapped.
         """
-        size = sealed_size(descriptor, _FIXED_SIZE)
+        size = sealed_size(descriptor, FIXED_SIZE)
         try:
             return cls(descriptor, size)
         except (ValueError, OSError, OverflowError) as error:
@@ -161,42 +141,16 @@ class OwnedBlock(SharedBlock):
 
     def __init__(self, size: int) -> None:
         size = max(mmap.PAGESIZE, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-        self.descriptor = os.memfd_create("nnbridge-execution", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.descriptor = shared_memory(size)
         self.close = finalize(self, os.close, self.descriptor)
-        os.ftruncate(self.descriptor, size)
-        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE | fcntl.F_SEAL_SEAL)
         super().__init__(self.descriptor, size)
-
-
-def sealed_size(descriptor: int, seals: int = _READ_ONLY) -> int:
-    """The size of a sealed memory."""
-    try:
-        found = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-    except OSError as error:
-        raise ProtocolError(f"no sealed memory: {error}") from error
-    if found & seals != seals:
-        raise ProtocolError("memory whose size or content may still change")
-    return os.fstat(descriptor).st_size
-
-
-def _read_only_memory(name: str, fill: Callable[[IO[bytes]], object]) -> int:
-    """The descriptor of memory that nobody can change any more once it is filled."""
-    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        with os.fdopen(os.dup(descriptor), "wb") as file:
-            fill(file)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _READ_ONLY | fcntl.F_SEAL_SEAL)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 class ModelMemory:
     """A model as a read-only ``.nnapi`` file in memory, for as long as this object lives."""
 
     def __init__(self, model: Model) -> None:
-        self.descriptor = _read_only_memory("nnbridge-model", lambda file: storage.write_model(model, file))
+        self.descriptor = read_only_memory("nnbridge-model", lambda file: storage.write_model(model, file))
         self.close = finalize(self, os.close, self.descriptor)
 
     def __enter__(self) -> int:
@@ -213,7 +167,7 @@ def _joined(name: str, parts: Sequence[bytes | memoryview]) -> int:
         for part in parts:
             memory.write(part)
 
-    return _read_only_memory(name, fill)
+    return read_only_memory(name, fill)
 
 
 def _parts(descriptor: int, lengths: Sequence[Any]) -> tuple[memoryview, ...]:

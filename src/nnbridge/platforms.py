@@ -1,0 +1,32 @@
+"""What operating systems lack: the sentence of a refusal, and calls that some of them do not have.
+
+Linux has everything. macOS has no memfd, eventfd and peer credentials of Linux's kind, Windows no sockets that pass
+descriptors, no fork and no poll. What is there is found by asking for it, so that other systems are treated alike.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from nnbridge.errors import InputError, Reason
+
+_NAMES = {"linux": "Linux", "darwin": "macOS", "win32": "Windows"}
+
+
+def lacks(what: str, missing: str, instead: str) -> Reason:
+    """The reason why ``what`` cannot be done here: what this system lacks, and what works on it."""
+    return Reason(f"{what} needs {missing}, which {_NAMES.get(sys.platform, sys.platform)} lacks; {instead}")
+
+
+def require_linux(what: str, missing: str, instead: str) -> None:
+    """InputError on macOS and Windows."""
+    if sys.platform in ("darwin", "win32"):
+        raise InputError(lacks(what, missing, instead))
+
+
+def after_fork(call: Callable[[], object]) -> None:
+    """Have a forked process call this first; without effect where no process can fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call)
