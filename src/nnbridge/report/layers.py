@@ -1,0 +1,59 @@
+"""A comparison by layers: tables for people, rows for ``--csv``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from nnbridge.compare.comparison import OutputComparison
+from nnbridge.compare.layers import Layer, LayerComparison, difference
+from nnbridge.report.terminal import Table, counted
+from nnbridge.storage.atomic import atomic_write
+
+_FIGURES = ("max_abs_diff", "max_quant_diff", "mean_abs_diff", "elements", "mismatches", "beyond")
+
+
+def layer_tables(comparison: LayerComparison) -> list[Table | str]:
+    """The sentence, a row for each tensor that both sides have, and what could not be compared."""
+    rows = [
+        (layer.place, layer.drift.type if layer.drift else "", layer.device, str(layer.step), *_figures(layer), layer.note)
+        for layer in comparison.compared
+    ]
+    columns = ("operator (tensor)", "type", "device", "step", "drift", "own error", "verdict", "note")
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    title = f"{comparison.model} against {comparison.reference}, {counted(comparison.samples, 'sample')}"
+    title += f": {len(comparison.compared)} of {counted(len(comparison.layers), 'tensor')} compared"
+    blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows)]
+    alone = [
+        *((layer.place, "here alone", layer.note) for layer in comparison.layers if layer not in comparison.compared),
+        *((name, "in the reference alone", why) for name, why in comparison.unmatched),
+    ]
+    if alone:
+        blocks.append(Table("Not compared", ("tensor", "where", "why"), alone))
+    return blocks
+
+
+def _figures(layer: Layer) -> tuple[str, str, str]:
+    beyond = layer.drift is not None and layer.drift.beyond
+    return difference(layer.drift), difference(layer.own), "FAIL" if beyond else "pass"
+
+
+def write_csv(comparison: LayerComparison, path: Path) -> None:
+    """A row for each tensor."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    sides = [f"{side} {name}" for side in ("drift", "own") for name in _FIGURES]
+    writer.writerow(["operation", "tensor", "body", "device", "step", *sides, "note"])
+    for layer in comparison.layers:
+        where = [layer.operation, layer.tensor, layer.position[0], layer.device, layer.step]
+        writer.writerow([*where, *_numbers(layer.drift), *_numbers(layer.own), layer.note])
+    for name, why in comparison.unmatched:
+        writer.writerow(["", name, "", "", "", *_numbers(None), *_numbers(None), why])
+    with atomic_write(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def _numbers(comparison: OutputComparison | None) -> list[object]:
+    return [""] * len(_FIGURES) if comparison is None else [getattr(comparison, name) for name in _FIGURES]
