@@ -32,7 +32,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import extract
 from nnbridge.runtime.states import States
-from nnbridge.types import WRITTEN, Lifetime, OperandCode
+from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
 
 _LAST = " NHWC"
 """What the ONNX importer adds to the name of an image whose channels it moved to the end."""
@@ -257,10 +257,11 @@ def difference(comparison: OutputComparison | None) -> str:
         return "unknown"
     if not comparison.mismatches:
         return "0"
-    share = f"in {100 * comparison.mismatches / comparison.elements:.2g} % of elements"
+    percent = 100 * comparison.mismatches / comparison.elements
+    share = f"in {percent:.0f} % of elements" if percent >= 10 else f"in {percent:.2g} % of elements"
     if comparison.max_quant_diff is not None:
         steps = comparison.max_quant_diff
-        return f"{steps} step{'' if steps == 1 else 's'} {share}"
+        return f"{steps:,} step{'' if steps == 1 else 's'} {share}"
     return f"{'non-finite values' if comparison.max_abs_diff is None else f'{comparison.max_abs_diff:.2g}'} {share}"
 
 
@@ -374,7 +375,8 @@ class _Layers:
         elif seen is None:
             note = "not seen: inside a step of a driver that shows its outputs alone, or not run"
         else:
-            fitted = _fitted(operand, value, seen.value.shape)
+            same = isinstance(tensors, TensorsByPosition)
+            fitted = _as_truth(operand, value) if same else _fitted(model, operation, operand, value, seen.value.shape)
             if fitted is None:
                 note = f"{value.dtype}{list(value.shape)} in the reference, {seen.value.dtype}{list(seen.value.shape)} here"
             else:
@@ -478,14 +480,19 @@ def _as_truth(operand: Operand, value: Array) -> Array:
     return value.astype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else value
 
 
-def _fitted(operand: Operand, value: Array, shape: tuple[int, ...]) -> Array | None:
-    """A reference's value in the operand's type and layout; None if it has another shape or kind of numbers."""
+def _fitted(model: Model, operation: Operation, operand: Operand, value: Array, shape: tuple[int, ...]) -> Array | None:
+    """A file's value in the operand's type and layout; None if it has another shape or kind of numbers."""
     dtype = np.dtype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else operand_dtype(operand)
     value = in_model(operand, value)
     if value.dtype.kind != dtype.kind and not {value.dtype.kind, dtype.kind} <= {"i", "u", "b"}:
         return None
-    if operand.name.partition("#")[0].endswith(_LAST) and value.ndim > 2:
+    if _channels_last(operand) and value.ndim > 2:
         value = np.moveaxis(value, 1, -1)
+    elif operation.type == OperationCode.RESHAPE and len(shape) == 2 and value.size:
+        # Rows that are flattened images stay in the order of the image that the importer has.
+        image = model.main.operands[operation.inputs[0]]
+        if _channels_last(image) and 0 not in image.dims and shape == (image.dims[0], value.size // image.dims[0]):
+            value = np.moveaxis(value.reshape(image.dims[0], image.dims[-1], *image.dims[1:-1]), 1, -1).reshape(shape)
     if value.shape != shape:
         # NNAPI has no scalars among tensors, and images of rank 3 have another axis here.
         if value.size != int(np.prod(shape)) or [d for d in value.shape if d != 1] != [d for d in shape if d != 1]:
@@ -493,3 +500,7 @@ def _fitted(operand: Operand, value: Array, shape: tuple[int, ...]) -> Array | N
         value = value.reshape(shape)
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(value.astype(dtype, copy=False))
+
+
+def _channels_last(operand: Operand) -> bool:
+    return operand.name.partition("#")[0].endswith(_LAST)

@@ -181,7 +181,7 @@ class OnnxRuntime:
         self._outputs = len(model.graph.output)
         self._nodes = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
         known = {output.name for output in model.graph.output}
-        self._nodes |= {name: -1 for name in known - self._nodes.keys()}
+        self._nodes |= dict.fromkeys(known - self._nodes.keys(), -1)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._nodes if name not in known)
         content: bytes = model.SerializeToString()
         return content

@@ -16,11 +16,11 @@ _FIGURES = ("max_abs_diff", "max_quant_diff", "mean_abs_diff", "elements", "mism
 
 def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     """The sentence, a row for each tensor that both sides have, and what could not be compared."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (layer.place, layer.drift.type if layer.drift else "", layer.device, str(layer.step), *_figures(layer), layer.note)
         for layer in comparison.compared
     ]
-    columns = ("operator (tensor)", "type", "device", "step", "drift", "own error", "verdict", "note")
+    columns: tuple[str, ...] = ("operator (tensor)", "type", "device", "step", "drift", "own error", "verdict", "note")
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     title = f"{comparison.model} against {comparison.reference}, {counted(comparison.samples, 'sample')}"
