@@ -18,7 +18,7 @@ import numpy as np
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array, load_arrays
 from nnbridge.compare.comparison import DEFAULT_TOLERANCE, OutputComparison, Tolerance
-from nnbridge.compare.observation import Observation, Observed, Position, observed_run
+from nnbridge.compare.observation import Observation, Position, observed_run
 from nnbridge.compare.references import LiteRT, NamedTensors, OnnxRuntime
 from nnbridge.compare.samples import Sample, in_model, named_inputs
 from nnbridge.converters.inspection import Mapped
@@ -36,6 +36,8 @@ from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
 
 _LAST = " NHWC"
 """What the ONNX importer adds to the name of an image whose channels it moved to the end."""
+_NEXT = " (next)"
+"""What the TFLite importer adds to the name of a state's new value."""
 _OUTCOMES = {
     "folded": "the converter computed its operator",
     "dead": "no output depends on its operator",
@@ -83,7 +85,7 @@ def _names(name: str) -> list[str]:
         return []
     base, mark, number = name.rpartition("#")
     names = [name, base] if mark and number.isdecimal() else [name]
-    return names + [found.removesuffix(_LAST) for found in names if found.endswith(_LAST)]
+    return names + [found.removesuffix(ending) for found in names for ending in (_LAST, _NEXT) if found.endswith(ending)]
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ class LayerComparison:
     def origin(self) -> Layer | None:
         """Where :attr:`first` comes from: of it and what it depends on, the first with an own error beyond tolerance, else the
         one with the largest own error. Without a first one, the same of all tensors. None if no own error is known."""
-        layers = [layer for layer in self.compared if layer.own is not None and layer.own.mismatches]
+        layers = [layer for layer in self.layers if layer.own is not None and layer.own.mismatches]
         if self.first is not None:
             before = self._ancestors(self.first)
             layers = [layer for layer in layers if layer.position in before]
@@ -335,21 +337,28 @@ class _Layers:
             if i not in carried:
                 known["", i] = sample.inputs[input_name(main.operands[i], k)]
         for label, model in self._models.items():
+            first_in_file = next((o for o in model.main.operations if o.source is not None), None)
+            # LiteRT's loops leave the next iteration's values in a body's inputs.
+            loop = label.startswith("body of") and not isinstance(tensors, TensorsByPosition)
+            for i in model.main.inputs if label and not loop else ():
+                value, seen = tensors.find((label, i), model.main.operands[i], first_in_file), observation.values.get((label, i))
+                if value is not None and seen is not None:
+                    known[label, i] = in_model(model.main.operands[i], value).reshape(seen.value.shape)
             for operation in model.main.operations:
                 for i in operation.outputs:
                     self._find(label, i, operation, observation, tensors, known)
         for position, layer in self.layers.items():
             seen = observation.values.get(position)
-            if seen is None:
-                continue
-            operand, name = self._models[position[0]].main.operands[position[1]], layer.tensor
-            layer.device, layer.step = seen.device, seen.step
+            if seen is not None:
+                layer.device, layer.step = seen.device, seen.step
             if position not in known:
                 continue
-            if layer.drift is None:
-                layer.drift = OutputComparison(name, str(operand_dtype(operand)), self.tolerance)
-            layer.drift.add(_as_truth(operand, seen.value), known[position], sample.label)
-            self._add_own(position, layer, seen, observation, known, sample.label)
+            if seen is not None:
+                if layer.drift is None:
+                    code = str(operand_dtype(self._models[position[0]].main.operands[position[1]]))
+                    layer.drift, layer.note = OutputComparison(layer.tensor, code, self.tolerance), ""
+                layer.drift.add(self._as_truth(position, seen.value), known[position], sample.label)
+            self._add_own(position, layer, observation, known, sample.label)
         outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
         self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
 
@@ -372,22 +381,24 @@ class _Layers:
         note = ""
         if value is None:
             note = "the reference has no tensor of this name" if operand.name else "an intermediate of the converter's"
-        elif seen is None:
-            note = "not seen: inside a step of a driver that shows its outputs alone, or not run"
         else:
+            shape = operand.dims if seen is None else seen.value.shape
+            if seen is None:
+                note = "not seen: inside a step of a driver that shows its outputs alone, or not run"
             same = isinstance(tensors, TensorsByPosition)
-            fitted = _as_truth(operand, value) if same else _fitted(model, operation, operand, value, seen.value.shape)
+            fitted = _as_truth(operand, value) if same else _fitted(model, operation, operand, value, shape)
             if fitted is None:
-                note = f"{value.dtype}{list(value.shape)} in the reference, {seen.value.dtype}{list(seen.value.shape)} here"
-            else:
+                note = note or f"{value.dtype}{list(value.shape)} in the reference, {operand}, {list(shape)} here"
+            elif seen is not None or not label:
+                # What a driver hides can still be computed alone.
                 known[position] = fitted
-        layer.note = layer.note or note
+        if layer.drift is None:
+            layer.note = note
 
     def _add_own(
         self,
         position: Position,
         layer: Layer,
-        seen: Observed,
         observation: Observation,
         known: Mapping[Position, Array],
         label: str,
@@ -407,6 +418,9 @@ class _Layers:
         if layer.own is None:
             layer.own = OutputComparison(layer.tensor, str(operand_dtype(operand)), self.tolerance)
         layer.own.add(_as_truth(operand, next(iter(outputs.values()))), known[position], label)
+
+    def _as_truth(self, position: Position, value: Array) -> Array:
+        return _as_truth(self._models[position[0]].main.operands[position[1]], value)
 
     def _part(self, position: Position, observation: Observation, known: Mapping[Position, Array]) -> _Part:
         """Back from the tensor to what the reference knows, on the devices that computed it."""
@@ -436,7 +450,10 @@ class _Layers:
         if inputs.keys() & produced:
             return _Part(None, (), "own error unknown: its operations read each other's known tensors")
         computed = [observation.values.get((label, i)) for k in order for i in main.operations[k].outputs]
-        used = {id(o.computed_by): o.computed_by for o in computed if o is not None and o.computed_by is not None}
+        by = [None if o is None else o.computed_by for o in computed]
+        if None in by and not label:
+            by += [d for k in order if isinstance(d := self.compilation.plan.device_of(k), Device)]
+        used = {id(device): device for device in by if device is not None}
         offered = [device for device in used.values() if device.kind != "host"] or [device_list.cpu()]
         try:
             part = extract(model, [main.operations[k] for k in order], list(inputs), [target])

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike
 from nnbridge.compare.arrays import Array
 from nnbridge.devices.device import Device
 from nnbridge.extensions import host_operation
-from nnbridge.model import Model, Operation
+from nnbridge.model import Model, Operation, output_name
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import ExecutionStep
-from nnbridge.runtime.plan import Plan
+from nnbridge.runtime.plan import INTERPRETER, Plan
 from nnbridge.runtime.states import States
 from nnbridge.types import Lifetime, OperationCode
 
@@ -58,6 +58,9 @@ class Observation:
         # What a driver failed at is repeated on a CPU.
         by = by if by.name == device else next((d for d in plan.devices if d.name == device), by)
         index = operand if operands is None else operands[operand]
+        main = step.model.subgraphs()[subgraph]
+        if operand in main.inputs and index in self.models[label].main.producers and (label, index) in self.values:
+            return  # What another step computed.
         self.values[label, index] = Observed(np.array(value), device, step.number, by)
 
     def _position(self, plan: Plan, step: ExecutionStep, subgraph: int) -> tuple[str, tuple[int, ...] | None]:
@@ -114,4 +117,8 @@ def observed_run(
     for i, value in states.inputs().items():
         observation.values["", main.inputs[i]] = Observed(value, "", -1)
     outputs = execution.run(inputs)
+    for k, i in enumerate(main.outputs):
+        # What the runtime's own control flow leaves behind.
+        if ("", i) not in observation.values and (name := output_name(main.operands[i], k)) in outputs:
+            observation.values["", i] = Observed(outputs[name], INTERPRETER.name, -1)
     return outputs, observation, execution

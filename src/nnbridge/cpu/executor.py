@@ -41,7 +41,7 @@ class Limits:
     deadline: int | None = None
     loop_timeout: int = DEFAULT_LOOP_TIMEOUT_NS
     observe: Callable[[int, int, Array], None] | None = None
-    """Called with subgraph, operand and value for each value as it is computed; the array is valid during the call alone."""
+    """Called with subgraph, operand and value: bodies' inputs, and each value as it is computed; valid during the call alone."""
 
     def check(self) -> None:
         """MISSED_DEADLINE_TRANSIENT once the deadline has passed."""
@@ -163,6 +163,10 @@ class _Program:
         try:
             for i, array in zip(self._subgraph.inputs, inputs, strict=True):
                 values[i] = array
+            if limits.observe is not None and self._number:
+                for i, array in zip(self._subgraph.inputs, inputs, strict=True):
+                    if array is not None:
+                        limits.observe(self._number, i, array)
             for i, array in zip(self._subgraph.outputs, outputs or self._no_outputs, strict=True):
                 # Kernels write through reshaped views.
                 if array is not None and i not in self._dynamic and array.flags.c_contiguous:

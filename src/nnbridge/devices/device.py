@@ -95,8 +95,8 @@ class OutputBuffer:
 
 
 Observe: TypeAlias = "Callable[[int, int, npt.NDArray[Any]], None]"
-"""``observe(subgraph, operand, value)``: a value as computed, of an operand of ``model.subgraphs()[subgraph]``. The array is
-valid during the call alone; loops report each iteration."""
+"""``observe(subgraph, operand, value)``: a value as computed, or a body's input, of an operand of
+``model.subgraphs()[subgraph]``. The array is valid during the call alone; loops report each iteration."""
 
 
 @dataclass(frozen=True, slots=True)

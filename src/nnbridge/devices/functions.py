@@ -57,6 +57,10 @@ class FunctionGraph:
     ) -> list[Array]:
         """The subgraph's outputs; NnapiError if an operation fails or the deadline (``time.monotonic_ns``) passes."""
         values: dict[int, Array | None] = dict(zip(self._subgraph.inputs, inputs, strict=True))
+        if observe is not None:
+            for i, value in values.items():
+                if value is not None:
+                    observe(i, value)
         for operands, outputs, declared, function, label in self._steps:
             if deadline is not None and time.monotonic_ns() > deadline:
                 raise MissedDeadlineTransientError("the execution's deadline has passed")

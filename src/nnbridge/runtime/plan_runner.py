@@ -88,7 +88,8 @@ def _sum(before: int | None, time: int | None) -> int | None:
 
 Observer: TypeAlias = "Callable[[Plan, ExecutionStep, str, int, int, Array], None]"
 """``observer(plan, step, device, subgraph, operand, value)``: a value that a step computed on the named device, of an operand of
-``step.model.subgraphs()[subgraph]``. Devices report what they can, the runtime the outputs of each step that succeeds."""
+``step.model.subgraphs()[subgraph]``. Devices report what they can, the runtime each step's inputs, and the
+outputs of those that succeed."""
 
 
 class PlanRunner:
@@ -128,7 +129,11 @@ class PlanRunner:
         measures = request.measure and fallback is None and device.kind == "device" and device.level >= FeatureLevel.LEVEL_3
         request = request if measures == request.measure else replace(request, measure=measures)
         if self._observer is not None:
-            request = replace(request, observe=partial(self._observer, plan, step, name))
+            observe = partial(self._observer, plan, step, name)
+            request = replace(request, observe=observe)
+            for i, value in zip(step.model.main.inputs, request.inputs, strict=True):
+                if value is not None:
+                    observe(0, i, value)
         started = time.perf_counter_ns()
         checked = executed(prepared, request, step.output_operands, name)
         elapsed = time.perf_counter_ns() - started
