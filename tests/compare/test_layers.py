@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from nnbridge import devices
-from nnbridge.cli import main
+from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs, seeded_samples
 from nnbridge.compare.layers import DeviceReference, LayerComparison, compare_layers, stored_tensors, tensors_of
 from nnbridge.compare.observation import observed_run
@@ -132,24 +133,17 @@ def test_a_stored_run_is_a_reference(tmp_path: Path) -> None:
     assert len(found.compared) == 11
 
 
-def test_the_command_names_the_operation_and_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_the_operation_and_writes_a_table(tmp_path: Path) -> None:
     file = tmp_path / "layers.csv"
-    with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                "compare",
-                str(MODELS / "digits_int8.tflite"),
-                "--layers",
-                "--against",
-                "reference",
-                "--seeds",
-                "0",
-                "--csv",
-                str(file),
-            ]
-        )
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("no difference: 11 tensors")
+    options = ["--layers", "--against", "reference", "--seeds", "0", "--csv", str(file)]
+    shown = CliRunner().invoke(cli, ["compare", str(MODELS / "digits_int8.tflite"), *options])
+    assert (shown.exit_code, shown.stdout.splitlines()[0][:26]) == (0, "no difference: 11 tensors ")
     rows = list(csv.DictReader(file.open()))
-    assert [row["operation"] for row in rows[:2]] == ["0 CONV_2D", "1 DEPTHWISE_CONV_2D"]
+    assert [row["operator"] for row in rows[:2]] == ["0 CONV_2D", "1 DEPTHWISE_CONV_2D"]
     assert {row["own mismatches"] for row in rows} == {"0"}
+
+
+def test_options_of_layers_alone_are_refused() -> None:
+    assert CliRunner().invoke(cli, ["compare", "m.tflite", "--against", "reference"]).exit_code == 2
+    both = ["compare", "m.tflite", "--layers", "--against", "reference", "--reference", "litert"]
+    assert CliRunner().invoke(cli, both).exit_code == 2

@@ -25,7 +25,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, NnapiError, Reason
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
 from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
@@ -154,8 +154,10 @@ class Layer:
     """A tensor that an operation computes."""
 
     position: Position
+    operator: str
+    """The source file's operator, such as ``34 Conv``; NNAPI's operation where the converter added it."""
     operation: str
-    """Such as ``34 ADD``: the source file's operator, or the index in run order, and NNAPI's name."""
+    """NNAPI's operation, the last one of the operator's that the tensor comes from."""
     tensor: str
     device: str = ""
     step: int = -1
@@ -169,12 +171,12 @@ class Layer:
     @property
     def place(self) -> str:
         """The operation, its tensor, and the body where it stands."""
-        name = f" ({self.tensor})" if self.tensor else ""
-        return f"{self.operation}{name}" + (f" in {self.position[0]}" if self.position[0] else "")
+        name = f" ({self.tensor})" if self.tensor else f": {self.operation}" if self.operation not in self.operator else ""
+        return f"{self.operator}{name}" + (f" in {self.position[0]}" if self.position[0] else "")
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        where = {"operation": self.operation, "tensor": self.tensor, "body": self.position[0]}
+        where = {"operator": self.operator, "operation": self.operation, "tensor": self.tensor, "body": self.position[0]}
         figures = {name: c and c.as_dict() for name, c in (("drift", self.drift), ("own_error", self.own))}
         return {**where, "device": self.device, "step": self.step, **figures, "note": self.note}
 
@@ -376,7 +378,7 @@ class _Layers:
         operand, position = model.main.operands[i], (label, i)
         layer = self.layers.get(position)
         if layer is None:
-            layer = self.layers[position] = Layer(position, _title(model, operation), operand.name)
+            layer = self.layers[position] = Layer(position, *_titles(model, operation), operand.name)
         value, seen = tensors.find(position, operand, operation), observation.values.get(position)
         note = ""
         if value is None:
@@ -482,15 +484,13 @@ class _Layers:
         ]
 
 
-def _title(model: Model, operation: Operation) -> str:
-    """The operator's index in its file, or the operation's in run order, and NNAPI's or the file's name."""
-    number, colon, rest = operation.name.partition(":")
-    name = model.operation_name(operation)
+def _titles(model: Model, operation: Operation) -> tuple[str, str]:
+    """The operator with its index in the file, and NNAPI's operation or the host's."""
+    number, _, rest = operation.name.partition(":")
+    name = readable_operation(model, operation)
     if operation.source is not None:
-        return f"{operation.source.index} {operation.source.operator if '#' in name else name}"
-    if colon and number.isdecimal():
-        return f"{number} {rest.split()[0] if '#' in name and rest.split() else name}"
-    return name
+        return f"{operation.source.index} {operation.source.operator}", name
+    return (f"{number} {rest.split()[0]}" if number.isdecimal() and rest.split() else name), name
 
 
 def _as_truth(operand: Operand, value: Array) -> Array:

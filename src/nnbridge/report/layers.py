@@ -18,7 +18,8 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     """The sentence, a row for each tensor that both sides have, and what could not be compared."""
     rows: list[tuple[str, ...]] = [
         (layer.place, layer.drift.type if layer.drift else "", layer.device, str(layer.step), *_figures(layer), layer.note)
-        for layer in comparison.compared
+        for layer in comparison.layers
+        if layer.drift or layer.own
     ]
     columns: tuple[str, ...] = ("operator (tensor)", "type", "device", "step", "drift", "own error", "verdict", "note")
     if not any(row[-1] for row in rows):
@@ -27,7 +28,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     title += f": {len(comparison.compared)} of {counted(len(comparison.layers), 'tensor')} compared"
     blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows)]
     alone = [
-        *((layer.place, "here alone", layer.note) for layer in comparison.layers if layer not in comparison.compared),
+        *((layer.place, "here alone", layer.note) for layer in comparison.layers if not layer.drift and not layer.own),
         *((name, "in the reference alone", why) for name, why in comparison.unmatched),
     ]
     if alone:
@@ -37,7 +38,7 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
 
 def _figures(layer: Layer) -> tuple[str, str, str]:
     beyond = layer.drift is not None and layer.drift.beyond
-    return difference(layer.drift), difference(layer.own), "FAIL" if beyond else "pass"
+    return difference(layer.drift), difference(layer.own), "FAIL" if beyond else "pass" if layer.drift else "-"
 
 
 def write_csv(comparison: LayerComparison, path: Path) -> None:
@@ -45,12 +46,12 @@ def write_csv(comparison: LayerComparison, path: Path) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     sides = [f"{side} {name}" for side in ("drift", "own") for name in _FIGURES]
-    writer.writerow(["operation", "tensor", "body", "device", "step", *sides, "note"])
+    writer.writerow(["operator", "operation", "tensor", "body", "device", "step", *sides, "note"])
     for layer in comparison.layers:
-        where = [layer.operation, layer.tensor, layer.position[0], layer.device, layer.step]
+        where = [layer.operator, layer.operation, layer.tensor, layer.position[0], layer.device, layer.step]
         writer.writerow([*where, *_numbers(layer.drift), *_numbers(layer.own), layer.note])
     for name, why in comparison.unmatched:
-        writer.writerow(["", name, "", "", "", *_numbers(None), *_numbers(None), why])
+        writer.writerow(["", "", name, "", "", "", *_numbers(None), *_numbers(None), why])
     with atomic_write(path) as file:
         file.write(text.getvalue().encode())
 
