@@ -16,12 +16,15 @@ _FIGURES = ("max_abs_diff", "max_quant_diff", "mean_abs_diff", "elements", "mism
 
 def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     """The sentence, a row for each tensor that both sides have, and what could not be compared."""
+    shown = [layer for layer in comparison.layers if layer.drift or layer.own]
     rows: list[tuple[str, ...]] = [
-        (layer.place, layer.drift.type if layer.drift else "", layer.device, str(layer.step), *_figures(layer), layer.note)
-        for layer in comparison.layers
-        if layer.drift or layer.own
+        (layer.operator, layer.tensor or layer.operation, layer.device, str(layer.step), *_figures(layer), layer.note)
+        for layer in shown
     ]
-    columns: tuple[str, ...] = ("operator (tensor)", "type", "device", "step", "drift", "own error", "verdict", "note")
+    if any(layer.position[0] for layer in comparison.layers):
+        places = [f"{layer.operator} in {layer.position[0]}" if layer.position[0] else layer.operator for layer in shown]
+        rows = [(place, *row[1:]) for place, row in zip(places, rows, strict=True)]
+    columns: tuple[str, ...] = ("operator", "tensor", "device", "step", "drift", "own error", "verdict", "note")
     if not any(row[-1] for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     title = f"{comparison.model} against {comparison.reference}, {counted(comparison.samples, 'sample')}"
@@ -36,9 +39,10 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     return blocks
 
 
-def _figures(layer: Layer) -> tuple[str, str, str]:
+def _figures(layer: Layer) -> tuple[str, ...]:
     beyond = layer.drift is not None and layer.drift.beyond
-    return difference(layer.drift), difference(layer.own), "FAIL" if beyond else "pass" if layer.drift else "-"
+    shown = (difference(side).removesuffix(" of elements") for side in (layer.drift, layer.own))
+    return *shown, "FAIL" if beyond else "pass" if layer.drift else "-"
 
 
 def write_csv(comparison: LayerComparison, path: Path) -> None:
