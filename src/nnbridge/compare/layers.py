@@ -236,7 +236,9 @@ class LayerComparison:
         first, origin = self.first, self.origin
         if first is None:
             if origin is None:
-                return f"no difference: {len(self.compared)} tensors are equal or have no error of their own"
+                if any(layer.drift is not None and layer.drift.mismatches for layer in self.compared):
+                    return "no difference beyond tolerance; no operation is known to have an error of its own"
+                return f"no difference: {len(self.compared)} tensors are equal"
             return f"no difference beyond tolerance; largest own error: operator {origin.place}, {difference(origin.own)}"
         own = "unknown" if first.own is None else difference(first.own)
         said = f"first difference beyond tolerance: operator {first.place}, {difference(first.drift)}; own error {own}"
