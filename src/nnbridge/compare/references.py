@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.samples import Reference
 from nnbridge.converters import converter_for
 from nnbridge.errors import InputError, Reason
 from nnbridge.loading import is_saved
@@ -23,25 +23,41 @@ def _summary(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+@dataclass
+class NamedTensors:
+    """Every tensor of one run of a reference."""
+
+    named: dict[tuple[int, str], Array | None] = field(default_factory=dict)
+    """Subgraph and name → value; None for a name that several tensors have."""
+    produced: dict[tuple[int, int, str], Array] = field(default_factory=dict)
+    """Subgraph, operator and name → value."""
+
+    def add(self, subgraph: int, name: str, value: Array) -> None:
+        """Add a tensor by its name."""
+        self.named[subgraph, name] = None if (subgraph, name) in self.named else value
+
+
 class LiteRT:
     """LiteRT (TFLite) with its reference kernels, on one thread."""
 
     name = "litert"
 
-    def __init__(self, path: Path, signature: str = "", kernels: str = "reference") -> None:
+    def __init__(self, path: Path, signature: str = "", kernels: str = "reference", *, preserve: bool = False) -> None:
+        """``preserve``: retain every tensor for :meth:`tensors`."""
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
             raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="--reference")) from error
         resolver = {"reference": OpResolverType.BUILTIN_REF, "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
         self._signature = signature
-        self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], num_threads=1)
+        settings = {"num_threads": 1, "experimental_preserve_all_tensors": preserve}
+        self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], **settings)
         try:
             try:
                 self._open()
             except ValueError:
                 # A few operators have no reference kernel of their own.
-                self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver["optimised"], num_threads=1)
+                self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver["optimised"], **settings)
                 self._open()
         except (ValueError, RuntimeError) as error:
             raise InputError(Reason("a model that LiteRT runs", _summary(error), operand=str(path))) from error
@@ -82,6 +98,25 @@ class LiteRT:
         interpreter.invoke()
         return [np.array(interpreter.get_tensor(d["index"])) for d in interpreter.get_output_details()]
 
+    def tensors(self) -> NamedTensors:
+        """Every tensor of the last run, of bodies their last iteration's."""
+        interpreter, values = self._interpreter, NamedTensors()
+        by_index: dict[int, tuple[str, Array]] = {}
+        for subgraph in range(interpreter.num_subgraphs()):
+            for detail in interpreter.get_tensor_details(subgraph_index=subgraph):
+                try:
+                    value = np.array(interpreter.get_tensor(detail["index"], subgraph))
+                except (ValueError, RuntimeError):
+                    continue  # of a subgraph that did not run, or a temporary of LiteRT's own
+                if subgraph == 0:
+                    by_index[detail["index"]] = (detail["name"], value)
+                values.add(subgraph, detail["name"], value)
+        for operator in interpreter._get_ops_details():
+            for index in operator["outputs"]:
+                if index in by_index:
+                    values.produced[0, operator["index"], by_index[index][0]] = by_index[index][1]
+        return values
+
 
 class OnnxRuntime:
     """ONNX Runtime's CPU provider on one thread.
@@ -91,7 +126,8 @@ class OnnxRuntime:
 
     name = "onnxruntime"
 
-    def __init__(self, path: Path, signature: str = "", *, as_written: bool = False) -> None:
+    def __init__(self, path: Path, signature: str = "", *, as_written: bool = False, preserve: bool = False) -> None:
+        """``preserve``: retain every tensor for :meth:`tensors`, which implies ``as_written``: fused operators have fewer."""
         if signature:
             raise InputError(Reason("no signature: ONNX files have none", signature, operand="--signature"))
         try:
@@ -101,10 +137,14 @@ class OnnxRuntime:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 4  # what fails is raised as well
-        if as_written:
+        if as_written or preserve:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._tensors = NamedTensors()
+        self._nodes: dict[str, int] = {}
+        self._outputs = 0
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            model = self._with_outputs(path) if preserve else str(path)
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise InputError(Reason("a model that ONNX Runtime runs", _summary(error), operand=str(path))) from error
 
@@ -114,12 +154,37 @@ class OnnxRuntime:
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Outputs in the file's order."""
         try:
-            return [np.asarray(output) for output in self._session.run(None, self._typed(inputs))]
+            outputs = [np.asarray(output) for output in self._session.run(None, self._typed(inputs))]
         except Exception as error:
             # ONNX Runtime's errors have no common class of their own.
             raise InputError(
                 Reason("inputs that ONNX Runtime runs", _summary(error), operand="--reference onnxruntime")
             ) from error
+
+        if self._nodes:
+            self._tensors = NamedTensors()
+            for declared, value in zip(self._session.get_outputs(), outputs, strict=True):
+                self._tensors.add(0, declared.name, value)
+                self._tensors.produced[0, self._nodes[declared.name], declared.name] = value
+            return outputs[: self._outputs]
+        return outputs
+
+    def tensors(self) -> NamedTensors:
+        """Every tensor of the last run that the main graph computes."""
+        return self._tensors
+
+    def _with_outputs(self, path: Path) -> bytes:
+        """The file with every tensor among the graph's outputs, the file's own outputs first."""
+        import onnx
+
+        model = onnx.load(str(path))
+        self._outputs = len(model.graph.output)
+        self._nodes = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
+        known = {output.name for output in model.graph.output}
+        self._nodes |= dict.fromkeys(known - self._nodes.keys(), -1)
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._nodes if name not in known)
+        content: bytes = model.SerializeToString()
+        return content
 
     def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Inputs with ONNX's scalars, which are vectors of one element in NNAPI, and float64 where it was narrowed."""
@@ -136,8 +201,8 @@ REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
 """Name on the command line → reference."""
 
 
-def reference(name: str, path: Path, signature: str = "") -> Reference:
-    """A reference runtime by name for a model file, and maybe one signature of it."""
+def reference(name: str, path: Path, signature: str = "", *, preserve: bool = False) -> LiteRT | OnnxRuntime:
+    """A reference runtime by name for a model file, and maybe one signature of it; ``preserve`` retains every tensor."""
     if name not in REFERENCES:
         raise InputError(Reason(f"{', '.join(REFERENCES)} or a file ending in .npz", repr(name), operand="--reference"))
     form = "saved" if is_saved(path) else converter_for(path).name
@@ -149,4 +214,4 @@ def reference(name: str, path: Path, signature: str = "") -> Reference:
         str(path).encode()
     except UnicodeEncodeError as error:
         raise InputError(Reason(f"a path in UTF-8, which {name} can open", str(path), operand="MODEL")) from error
-    return REFERENCES[name](path, signature)
+    return LiteRT(path, signature, preserve=preserve) if name == "litert" else OnnxRuntime(path, signature, preserve=preserve)

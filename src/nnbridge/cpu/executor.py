@@ -37,10 +37,12 @@ Arrays: TypeAlias = Sequence["Array | None"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Time limits of one run: an absolute deadline (``time.monotonic_ns``) and the time for each WHILE loop."""
+    """What bounds one run, an absolute deadline (``time.monotonic_ns``) and the time for each WHILE loop, and who observes it."""
 
     deadline: int | None = None
     loop_timeout: int = DEFAULT_LOOP_TIMEOUT_NS
+    observe: Callable[[int, int, Array], None] | None = None
+    """Called with subgraph, operand and value: bodies' inputs, and each value as it is computed; valid during the call alone."""
 
     def check(self) -> None:
         """MISSED_DEADLINE_TRANSIENT once the deadline has passed."""
@@ -62,7 +64,7 @@ class Executor:
         self.model = model
         self.kernels = kernels
         self.rounds = numerics == "float16" and model.relaxed
-        self._subgraphs = [_Bindings(self, subgraph) for subgraph in model.subgraphs()]
+        self._subgraphs = [_Bindings(self, number, subgraph) for number, subgraph in enumerate(model.subgraphs())]
         main = model.main
         if all(_fully_known(main.operands[i]) for i in main.inputs):
             self._subgraphs[0].bound(tuple(main.operands[i].dims for i in main.inputs))
@@ -85,8 +87,9 @@ class Executor:
 class _Bindings:
     """A subgraph and what it was bound to last: one program for each set of input shapes."""
 
-    def __init__(self, executor: Executor, subgraph: Subgraph) -> None:
+    def __init__(self, executor: Executor, number: int, subgraph: Subgraph) -> None:
         self._executor = executor
+        self._number = number
         self._subgraph = subgraph
         self._constants = [_constant(executor.model, operand) for operand in subgraph.operands]
         self._programs: OrderedDict[tuple[Any, ...], _Program] = OrderedDict()
@@ -104,7 +107,7 @@ class _Bindings:
                 return program
         # Constants may hold anything; the run reports what they overflow to.
         with np.errstate(all="ignore"):
-            program = _Program(self._executor, self._subgraph, self._constants, key)
+            program = _Program(self._executor, self._number, self._subgraph, self._constants, key)
         with self._lock:
             self._programs[key] = program
             while len(self._programs) > _BOUND_PROGRAMS:
@@ -134,9 +137,15 @@ class _Program:
     """A subgraph bound for one set of input shapes."""
 
     def __init__(
-        self, executor: Executor, subgraph: Subgraph, constants: Sequence[Arg | None], shapes: Sequence[tuple[int, ...] | None]
+        self,
+        executor: Executor,
+        number: int,
+        subgraph: Subgraph,
+        constants: Sequence[Arg | None],
+        shapes: Sequence[tuple[int, ...] | None],
     ) -> None:
         self._executor = executor
+        self._number = number
         self._subgraph = subgraph
         self._specs = list(constants)
         for i, dims in zip(subgraph.inputs, shapes, strict=True):
@@ -193,18 +202,26 @@ class _Program:
         try:
             for i, array in zip(self._subgraph.inputs, inputs, strict=True):
                 values[i] = array
+            if limits.observe is not None and self._number:
+                for i, array in zip(self._subgraph.inputs, inputs, strict=True):
+                    if array is not None:
+                        limits.observe(self._number, i, array)
             for i, array in zip(self._subgraph.outputs, outputs or self._no_outputs, strict=True):
                 # Kernels write through reshaped views.
                 if array is not None and i not in self._dynamic and array.flags.c_contiguous:
                     values[i] = array
                 elif i in self._buffers:
                     values[i] = np.empty(*self._buffers[i])
-            timed = limits.deadline is not None
+            timed, observe = limits.deadline is not None, limits.observe
             with np.errstate(all="ignore"):
-                for step, released in self._steps:
+                for (step, released), operation in zip(self._steps, self._subgraph.operations, strict=True):
                     if timed:
                         limits.check()
                     step(run)
+                    if observe is not None:
+                        for i in operation.outputs:
+                            if values[i] is not None:  # inside of a compiled program nothing is seen
+                                observe(self._number, i, values[i])
                     for i in released:
                         values[i] = None
             return [self._result(run, i) for i in self._subgraph.outputs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from nnbridge.cpu.executor import Executor, Limits
 from nnbridge.devices.device import (
     Capabilities,
     Device,
+    Observe,
     OutputBuffer,
     OutputShape,
     Performance,
@@ -46,7 +47,16 @@ CPU_NAME = "nnapi-reference"
 class CpuPreparedModel(PreparedModel):
     """A model on the CPU executor."""
 
-    def __init__(self, model: Model, numerics: str = "exact", kernels: Tier = Tier.COMPILED) -> None:
+    def __init__(
+        self,
+        model: Model,
+        numerics: str = "exact",
+        kernels: Tier = Tier.COMPILED,
+        *,
+        observed: Mapping[int, int] | None = None,
+    ) -> None:
+        """``observed``: of a rewritten model, its operands → those that observers know; the others are not reported."""
+        self._observed = observed
         self._outputs = [model.main.operands[i] for i in model.main.outputs]
         self._made = [_made(model, i) for i in model.main.outputs]
         self._needed = [_refusal(model, i) for i in model.main.outputs]
@@ -66,7 +76,8 @@ class CpuPreparedModel(PreparedModel):
             return Result(
                 ResultCode.OP_FAILED, reason=Reason("an operation that the CPU executor knows", operation=self._unknown)
             )
-        limits = Limits(request.deadline, DEFAULT_LOOP_TIMEOUT_NS if request.loop_timeout is None else request.loop_timeout)
+        loop_timeout = DEFAULT_LOOP_TIMEOUT_NS if request.loop_timeout is None else request.loop_timeout
+        limits = Limits(request.deadline, loop_timeout, self._observer(request.observe))
         places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
         try:
             results = self._executor.run(request.inputs, places, limits)
@@ -82,6 +93,17 @@ class CpuPreparedModel(PreparedModel):
         if not request.measure:
             return Result(code, shapes)
         return Result(code, shapes, None, computed - started, time.perf_counter_ns() - started)
+
+    def _observer(self, observe: Observe | None) -> Observe | None:
+        observed = self._observed
+        if observe is None or observed is None:
+            return observe
+
+        def as_original(subgraph: int, operand: int, value: npt.NDArray[Any]) -> None:
+            if subgraph == 0 and operand in observed:
+                observe(0, observed[operand], value)
+
+        return as_original
 
     def _known_so_far(self, shapes: tuple[OutputShape, ...], request: Request) -> tuple[OutputShape, ...]:
         """Output shapes where a buffer is too small: Android stops there, later outputs stay as declared (fact U11)."""

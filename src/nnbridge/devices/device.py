@@ -94,6 +94,11 @@ class OutputBuffer:
     dims: tuple[int, ...] = ()
 
 
+Observe: TypeAlias = "Callable[[int, int, npt.NDArray[Any]], None]"
+"""``observe(subgraph, operand, value)``: a value as computed, or a body's input, of an operand of
+``model.subgraphs()[subgraph]``. The array is valid during the call alone; loops report each iteration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One execution: inputs in model-input order with their true shapes (None: omitted), and where outputs go."""
@@ -107,6 +112,8 @@ class Request:
     measure: bool = False
     hints: tuple[tuple[str, int, bytes], ...] = ()
     """Extension attributes: extension name, number within the extension, value."""
+    observe: Observe | None = None
+    """Where a device that can report intermediate values reports them; devices may ignore it."""
 
 
 LONGEST_TIMEOUT_NS = 20 * 86_400 * 1_000_000_000

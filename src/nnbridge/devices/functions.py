@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -51,14 +52,23 @@ class FunctionGraph:
             for o, function, label in zip(subgraph.operations, functions, labels, strict=True)
         ]
 
-    def run(self, inputs: Sequence[Array | None], deadline: int | None = None) -> list[Array]:
+    def run(
+        self, inputs: Sequence[Array | None], deadline: int | None = None, observe: Callable[[int, Array], None] | None = None
+    ) -> list[Array]:
         """The subgraph's outputs; NnapiError if an operation fails or the deadline (``time.monotonic_ns``) passes."""
         values: dict[int, Array | None] = dict(zip(self._subgraph.inputs, inputs, strict=True))
+        if observe is not None:
+            for i, value in values.items():
+                if value is not None:
+                    observe(i, value)
         for operands, outputs, declared, function, label in self._steps:
             if deadline is not None and time.monotonic_ns() > deadline:
                 raise MissedDeadlineTransientError("the execution's deadline has passed")
             results = _computed(function, [self._tensor(i, values) for i in operands], declared, label)
             values.update(zip(outputs, results, strict=True))
+            if observe is not None:
+                for i, result in zip(outputs, results, strict=True):
+                    observe(i, result)
         return [self._value(i, values) for i in self._subgraph.outputs]
 
     def _tensor(self, i: int, values: dict[int, Array | None]) -> Tensor:
@@ -124,7 +134,8 @@ class FunctionPreparedModel(PreparedModel):
         if request.deadline is not None and time.monotonic_ns() > request.deadline:
             return Result(ResultCode.MISSED_DEADLINE_PERSISTENT)
         try:
-            values = self._graph.run(request.inputs, request.deadline)
+            observe = None if request.observe is None else partial(request.observe, 0)
+            values = self._graph.run(request.inputs, request.deadline, observe)
         except NnapiError as error:
             return Result(error.code, reason=error.reason)
         shapes = tuple(_deliver(value, buffer) for value, buffer in zip(values, request.outputs, strict=True))

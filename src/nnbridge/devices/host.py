@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
-from nnbridge.devices.device import Capabilities, Device, Performance, PreparedModel, PrepareModelConfig, Request, Result, Support
+from nnbridge.devices.device import (
+    Capabilities,
+    Device,
+    Observe,
+    Performance,
+    PreparedModel,
+    PrepareModelConfig,
+    Request,
+    Result,
+    Support,
+)
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel, Tensor
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, Reason
 from nnbridge.extensions import TYPES, Extension, HostOperation, PreparedHostKernel, host_operation, host_options, is_options
@@ -23,6 +34,8 @@ from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
 
 HOST_NAME = "host"
+Body: TypeAlias = "Callable[[Sequence[Array | None]], Sequence[Array]]"
+"""Runs a subgraph of control flow."""
 _CONTROL: Mapping[int, str] = {OperationCode.IF: "if", OperationCode.WHILE: "while"}
 _MOST_PREPARED = 16
 """Combinations of input shapes that one operation stays prepared for."""
@@ -40,7 +53,7 @@ class HostPreparedModel(FunctionPreparedModel):
 
     def execute(self, request: Request) -> Result:
         """Run every operation; loops are stopped at the deadline and at the loop timeout."""
-        self._bodies.limit(request.deadline, request.loop_timeout)
+        self._bodies.limit(request.deadline, request.loop_timeout, request.observe)
         return super().execute(request)
 
 
@@ -151,24 +164,29 @@ class _Bodies:
 
         return control if kind else compute
 
-    def limit(self, deadline: int | None, loop_timeout: int | None) -> None:
+    def limit(self, deadline: int | None, loop_timeout: int | None, observe: Observe | None) -> None:
         """Time limits of this thread's run, in ns: ``time.monotonic_ns`` at the latest, and for each loop; None for none."""
-        self._limits.deadline, self._limits.loop = deadline, loop_timeout
+        self._limits.deadline, self._limits.loop, self._limits.observe = deadline, loop_timeout, observe
 
     def control(self, kind: str, operands: Sequence[Operand], values: Sequence[Array | None], outputs: int) -> Sequence[Array]:
         """Control flow (``if`` or ``while``) on the values of its operands, None for bodies."""
-        bodies = [self._graphs[o.location.offset] for o in operands if o.lifetime is Lifetime.SUBGRAPH]
+        bodies = [self._body(o.location.offset) for o in operands if o.lifetime is Lifetime.SUBGRAPH]
         given = [v for o, v in zip(operands, values, strict=True) if o.lifetime is not Lifetime.SUBGRAPH]
         if kind == "while":
             return self._loop(bodies[0], bodies[1], given)[:outputs]
         if given[0] is None:
             raise OpFailedError(Reason("a condition", "none", "IF"))
-        return bodies[0 if _truth(given[0]) else 1].run(given[1:])
+        return bodies[0 if _truth(given[0]) else 1](given[1:])
 
-    def _loop(self, condition: FunctionGraph, body: FunctionGraph, inputs: Sequence[Array | None]) -> list[Any]:
+    def _body(self, number: int) -> Body:
+        observe = getattr(self._limits, "observe", None)
+        observed = None if observe is None else partial(observe, number + 1)
+        return partial(self._graphs[number].run, observe=observed)
+
+    def _loop(self, condition: Body, body: Body, inputs: Sequence[Array | None]) -> list[Any]:
         """The values once the condition is false; until then the body computes the next values."""
         state, started = list(inputs), time.monotonic_ns()
-        while _truth(condition.run(state)[0]):
+        while _truth(condition(state)[0]):
             now, deadline, most = (
                 time.monotonic_ns(),
                 getattr(self._limits, "deadline", None),
@@ -178,7 +196,7 @@ class _Bodies:
                 raise MissedDeadlineTransientError("the execution's deadline has passed")
             if most is not None and now - started > most:
                 raise MissedDeadlineTransientError(Reason(f"a loop that ends within {most} ns", "more", "WHILE"))
-            results = body.run(state)
+            results = body(state)
             state[: len(results)] = results
         return state
 

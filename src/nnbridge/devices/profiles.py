@@ -16,7 +16,7 @@ import numpy as np
 
 from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
 from nnbridge.devices.device import Capabilities, Device, PreparedModel, Request, Result, Support
-from nnbridge.devices.requantise import in_float
+from nnbridge.devices.requantise import in_float, original_operands
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
@@ -151,7 +151,8 @@ class ProfileDevice(Device):
         if any(is_extension(operation.type) for operation in model.main.operations):
             raise OpFailedError(Reason("operations that a profile can compute", "operations of a vendor extension", self.name))
         if self.numerics == "float_requantised":
-            prepared: PreparedModel = CpuPreparedModel(in_float(model))
+            rewritten = in_float(model)
+            prepared: PreparedModel = CpuPreparedModel(rewritten, observed=original_operands(model, rewritten))
         else:
             prepared = CpuPreparedModel(model, self.numerics)
         return prepared if self.faults == Faults() else _Faulty(prepared, self.faults, self.name)

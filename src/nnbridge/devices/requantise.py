@@ -16,7 +16,7 @@ from nnbridge.errors import Reason
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations import definition
 from nnbridge.operations.matching import input_places, match
-from nnbridge.types import Lifetime, OperandCode, OperationCode
+from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
 
 _STEPS = frozenset(
     {
@@ -37,6 +37,16 @@ def in_float(model: Model) -> Model:
     Models with control flow or extensions are left as they are.
     """
     return model if model.referenced or model.extensions else _Rewriter(model).rewritten()
+
+
+def original_operands(model: Model, rewritten: Model) -> dict[int, int]:
+    """Computed operands and inputs of what :func:`in_float` returned → those of the model that it rewrote."""
+    return dict(zip(_variables(rewritten), _variables(model), strict=False))
+
+
+def _variables(model: Model) -> list[int]:
+    """The rewriter copies operands in order, and those that it adds come after them; only constants may go."""
+    return [i for i, o in enumerate(model.main.operands) if o.lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)]
 
 
 class _Rewriter:

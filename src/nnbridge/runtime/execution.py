@@ -23,7 +23,7 @@ from nnbridge.runtime.control_flow import shaped
 from nnbridge.runtime.driver_calls import FINAL, size_of
 from nnbridge.runtime.event import Event, wait_for
 from nnbridge.runtime.memory import INPUT, OUTPUT, Memory, Role
-from nnbridge.runtime.plan_runner import GROWTH_LIMIT, PlanRunner, RunReport, allocated
+from nnbridge.runtime.plan_runner import GROWTH_LIMIT, Observer, PlanRunner, RunReport, allocated
 from nnbridge.runtime.states import States
 from nnbridge.types import MAX_LOOP_TIMEOUT_NS, DurationCode, OperandCode, ResultCode
 
@@ -73,6 +73,8 @@ class Execution:
         self._code = ResultCode.NO_ERROR
         self.report = RunReport()
         """What the last computation did."""
+        self.observer: Observer | None = None
+        """Called with the values that computations report on their way; neither plan nor numerics depend on it."""
 
     # -- arguments ---------------------------------------------------------------------------------------------------
 
@@ -313,7 +315,7 @@ class Execution:
 
     def _compute(self, duration: int | None = None, *, fenced: bool = False) -> None:
         limit = duration if duration is not None else self._timeout
-        runner = PlanRunner(self.compilation)
+        runner = PlanRunner(self.compilation, self.observer)
         self.report = runner.report
         try:
             request = Request(

@@ -138,6 +138,13 @@ class Partition:
         """Source and operation → index of the device that runs it; without what the runtime interprets."""
         return MappingProxyType({(step.source, i): step.device for step in self.steps for i in step.operations})
 
+    def source_operands(self, step: ExecutionStep) -> tuple[int, ...]:
+        """For each operand of a step's model its index in the source."""
+        model = self.sources[step.source].model
+        if step.model is model:
+            return tuple(range(len(model.main.operands)))
+        return tuple(_in_order_of_use([model.main.operations[i] for i in step.operations]))
+
     def within(self, source: int) -> str:
         """Where a body belongs, such as ``then of IF 2 in body of WHILE 0``; empty for the main subgraph."""
         found = self.sources[source]
@@ -377,14 +384,16 @@ def _is_variable(operand: Operand) -> bool:
     return operand.lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)
 
 
+def _in_order_of_use(operations: Sequence[Operation]) -> dict[int, None]:
+    return dict.fromkeys(i for o in operations for i in (*o.inputs, *o.outputs))
+
+
 def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int], outputs: Sequence[int]) -> Model:
     """A model of some operations of another, which shares its constants' memory (facts P23 and P30).
 
     Operands come in order of use; operations are sorted as finish sorts them.
     """
-    index: dict[int, int] = {}
-    for i in (i for o in operations for i in (*o.inputs, *o.outputs)):
-        index.setdefault(i, len(index))
+    index = {old: new for new, old in enumerate(_in_order_of_use(operations))}
     roles = dict.fromkeys(inputs, Lifetime.SUBGRAPH_INPUT) | dict.fromkeys(outputs, Lifetime.SUBGRAPH_OUTPUT)
 
     def operand(i: int) -> Operand:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,7 @@ from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.device import OutputBuffer, OutputShape, PreparedModel, Request, Result
 from nnbridge.errors import OutOfMemoryError, Reason
 from nnbridge.extensions import is_tensor, operand_dtype
-from nnbridge.model import Operand, known
+from nnbridge.model import Array, Operand, known
 from nnbridge.operations.validation import byte_size
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, Slot, shaped
@@ -84,11 +86,18 @@ def _sum(before: int | None, time: int | None) -> int | None:
     return before if time is None else (before or 0) + time
 
 
+Observer: TypeAlias = "Callable[[Plan, ExecutionStep, str, int, int, Array], None]"
+"""``observer(plan, step, device, subgraph, operand, value)``: a value that a step computed on the named device, of an operand of
+``step.model.subgraphs()[subgraph]``. Devices report what they can, the runtime each step's inputs, and the
+outputs of those that succeed."""
+
+
 class PlanRunner:
     """One run of a finished compilation; :attr:`report` states what happened."""
 
-    def __init__(self, compilation: Compilation) -> None:
+    def __init__(self, compilation: Compilation, observer: Observer | None = None) -> None:
         self._compilation = compilation
+        self._observer = observer
         self._plan = compilation.plan
         self.report = RunReport()
 
@@ -119,6 +128,12 @@ class PlanRunner:
         # Android's CPU never measures, drivers do from level 3 on (fact E42); the runtime's own clock runs for all.
         measures = request.measure and fallback is None and device.kind == "device" and device.level >= FeatureLevel.LEVEL_3
         request = request if measures == request.measure else replace(request, measure=measures)
+        if self._observer is not None:
+            observe = partial(self._observer, plan, step, name)
+            request = replace(request, observe=observe)
+            for i, value in zip(step.model.main.inputs, request.inputs, strict=True):
+                if value is not None:
+                    observe(0, i, value)
         started = time.perf_counter_ns()
         checked = executed(prepared, request, step.output_operands, name)
         elapsed = time.perf_counter_ns() - started
@@ -127,6 +142,11 @@ class PlanRunner:
         if checked.code not in FINAL and device.kind == "device" and fallback is None:
             checked = replace(checked, reason=named(checked.reason or Reason(checked.code.name), name))
         self.report.add(plan, step, name, elapsed, fallback, checked)
+        if request.observe is not None and checked.code is ResultCode.NO_ERROR:
+            answers = zip(step.model.main.outputs, step.output_operands, request.outputs, checked.shapes, strict=True)
+            for i, operand, buffer, shape in answers:
+                if buffer.data is not None:
+                    request.observe(0, i, shaped(buffer.data, operand, shape.dims))
         return checked
 
     def _run_steps(self, plan: Plan, request: Request, allowed: bool) -> tuple[Result, bool]:

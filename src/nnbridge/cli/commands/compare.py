@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import parse_preparation, parse_seeds, refuse_options
+from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds, refuse_options
 from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, model_options, option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.compare import Sample
+    from nnbridge.compare.layers import DeviceReference
+    from nnbridge.compare.references import LiteRT, OnnxRuntime
 
 
 @click.command(short_help="Compare a model's outputs with a reference.")
 @MODEL
-@option("--reference", required=True, metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
+@option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
+@option("--layers", is_flag=True, help="Compare every tensor on the way: where a difference starts (docs/layers.md).")
+@option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="With --layers: write a row per tensor.")
+@option("--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels.")
 @input_options
 @option("--seeds", default="0,1,2", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @option("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
@@ -34,7 +39,10 @@ if TYPE_CHECKING:
 @json_option
 def compare(
     model: Path,
-    reference: str,
+    reference: str | None,
+    layers: bool,
+    csv_file: Path | None,
+    against: str | None,
     inputs: tuple[str, ...],
     labels: Path | None,
     seeds: str,
@@ -55,15 +63,26 @@ def compare(
       nnbridge compare model.tflite --reference outputs.npz --plan
       nnbridge compare model.tflite --reference litert --input cat.png
       nnbridge compare model.tflite --reference litert --input photos/ --labels labels.txt
+      nnbridge compare model.tflite --device my_module:MINE --layers --against reference
     """
     from nnbridge import compare as comparing
     from nnbridge.cli.file_samples import FileSamples
+    from nnbridge.compare.layers import DeviceReference, compare_layers, stored_tensors, tensors_of
     from nnbridge.compare.references import reference as reference_runtime
+    from nnbridge.report.layers import layer_tables, write_csv
     from nnbridge.report.outputs import comparison_tables
     from nnbridge.report.plan import cache_lines, plan_as_dict, plan_tables
 
     how, options = parse_preparation(**options)
     numbers = parse_seeds(seeds)
+    if not layers:
+        refuse_options("--csv", "--against", why="it belongs to --layers")
+    if (reference is None) == (against is None):
+        raise click.UsageError(
+            "Missing option '--reference'." if reference is None else "--reference and --against exclude each other."
+        )
+    reference = reference or f"device {against}"
+    check_outputs({"--csv": csv_file}, {"the model": [model], "the reference": [Path(reference)]})
     for name, value in (("--atol", atol), ("--rtol", rtol)):
         if value is not None and not 0 <= value < math.inf:
             raise InputError(Reason("a finite number from 0", str(value), operand=name))
@@ -74,17 +93,20 @@ def compare(
         refuse_options("--labels", *PREPARATION, why="no --input has a file")
     if stored and not inputs:
         refuse_options("--seeds", "--steps", why="--reference FILE.npz has its own samples")
-    compilation, _ = compiled(model, **options)
+    compilation, mapped = compiled(model, **options)
+    runtime: LiteRT | OnnxRuntime | DeviceReference | None = None
+    if against:
+        runtime = DeviceReference(compilation.model, against)
+    elif not stored:
+        runtime = reference_runtime(reference, model, options["signature"], preserve=layers)
     files = FileSamples(compilation.model, model, inputs, labels, how, options, numbers[0]) if inputs else None
     if files is not None:
-        runtime = Path(reference) if stored else reference_runtime(reference, model, options["signature"])
-        samples: Iterable[Sample] = files.samples(runtime)
+        samples: Iterable[Sample] = files.samples(runtime or Path(reference))
         total = len(files)
-    elif stored:
+    elif runtime is None:
         samples = (all_stored := comparing.stored_samples(compilation.model, Path(reference)))
         total = len(all_stored)
     else:
-        runtime = reference_runtime(reference, model, options["signature"])
         samples = comparing.seeded_samples(compilation.model, runtime, numbers, steps)
         total = len(numbers) * steps
     if show_plan and not as_json:
@@ -97,8 +119,20 @@ def compare(
                 advance(1)
 
         tolerance = comparing.Tolerance(atol, rtol, quant_steps)
-        observe = None if files is None else files.observe
-        comparison = comparing.compare(compilation, reference, counted_samples(), tolerance, observe)
+        if layers:
+            tensors = stored_tensors(Path(reference)) if runtime is None else tensors_of(runtime)
+            by_layer = compare_layers(compilation, reference, counted_samples(), tensors, tolerance, mapped)
+        else:
+            observe = None if files is None else files.observe
+            comparison = comparing.compare(compilation, reference, counted_samples(), tolerance, observe)
+    if layers:
+        if csv_file is not None:
+            write_csv(by_layer, csv_file)
+        if as_json:
+            print_json({**by_layer.as_dict(), "model": str(model)})
+        else:
+            print_blocks(layer_tables(by_layer))
+        sys.exit(0 if by_layer.passed else 1)
     if as_json:
         data = {**comparison.as_dict(), "model": str(model), **({} if files is None else files.as_dict())}
         if show_plan:

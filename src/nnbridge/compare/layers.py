@@ -1,0 +1,525 @@
+"""Where a difference starts: every tensor that both sides have, in run order, with drift and own error.
+
+*Drift* compares both networks, run from the same inputs. *Own error* is what the operations between a tensor and the nearest
+tensors that the reference has compute, on the same device, when they are fed the reference's values. Observing leaves plan,
+fusion and numerics as they are (:mod:`nnbridge.compare.observation`); docs/layers.md describes the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from nnbridge import devices as device_list
+from nnbridge.compare.arrays import Array, load_arrays
+from nnbridge.compare.comparison import DEFAULT_TOLERANCE, OutputComparison, Tolerance
+from nnbridge.compare.observation import Observation, Position, observed_run
+from nnbridge.compare.references import LiteRT, NamedTensors, OnnxRuntime
+from nnbridge.compare.samples import Sample, in_model, named_inputs
+from nnbridge.converters.inspection import Mapped
+from nnbridge.devices.cpu import CpuDevice
+from nnbridge.devices.device import Device
+from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.extensions import operand_dtype, readable_operation
+from nnbridge.model import Model, Operand, Operation, input_name
+from nnbridge.operations.kernels import Tier
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.partitioner import extract
+from nnbridge.runtime.states import States
+from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
+
+_LAST = " NHWC"
+"""What the ONNX importer adds to the name of an image whose channels it moved to the end."""
+_NEXT = " (next)"
+"""What the TFLite importer adds to the name of a state's new value."""
+_OUTCOMES = {
+    "folded": "the converter computed its operator",
+    "dead": "no output depends on its operator",
+    "inlined": "its operator is a call, replaced by what it calls",
+    "state": "its operator reads or writes a state",
+}
+
+
+class Tensors(Protocol):
+    """A reference's values of one run."""
+
+    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
+        """The value of an operand, in the reference's own type and layout; None if the reference has none."""
+
+    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
+        """Name, operator and subgraph of each tensor that none of the found operands stands for."""
+
+
+class TensorsByName:
+    """Tensors of a source file, by the names that operands of a converted model carry."""
+
+    def __init__(self, values: NamedTensors) -> None:
+        self._values = values
+
+    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
+        """By operator and name, else by the name if only one tensor has it."""
+        source = None if operation is None else operation.source
+        subgraph = 0 if source is None else source.subgraph
+        for name in _names(operand.name):
+            found = None if source is None else self._values.produced.get((subgraph, source.index, name))
+            found = self._values.named.get((subgraph, name)) if found is None else found
+            if found is not None:
+                return found
+        return None
+
+    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
+        """Outputs of operators whose names no operand has."""
+        names = {name for operand, _ in found for name in _names(operand.name)}
+        return ((name, index, subgraph) for subgraph, index, name in self._values.produced if name not in names)
+
+
+def _names(name: str) -> list[str]:
+    """An operand's name, then the file's names that it may come from: without what makes it unique, without the layout."""
+    if not name:
+        return []
+    base, mark, number = name.rpartition("#")
+    names = [name, base] if mark and number.isdecimal() else [name]
+    return names + [found.removesuffix(ending) for found in names for ending in (_LAST, _NEXT) if found.endswith(ending)]
+
+
+@dataclass(frozen=True)
+class TensorsByPosition:
+    """The values of another run of the same model."""
+
+    observation: Observation
+
+    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
+        """The same operand's value."""
+        found = self.observation.values.get(position)
+        return None if found is None else found.value
+
+    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
+        """None: it is the same model."""
+        return iter(())
+
+
+class DeviceReference:
+    """Another device as reference; ``reference`` is NNAPI's CPU with its reference kernels."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self.name = name
+        device: Device = CpuDevice(Tier.REFERENCE) if name == "reference" else device_list.device(name)
+        self.compilation = Compilation.create(model, [device])
+        self.compilation.finish()
+        self._states = States(model)
+        self._observation = Observation(model)
+
+    def reset(self) -> None:
+        """Reset states to their first values."""
+        self._states.reset()
+
+    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Outputs by name, for inputs in the source file's types."""
+        operands = named_inputs(self.compilation.model)
+        values = {name: in_model(operands[name], value) for name, value in inputs.items()}
+        outputs, self._observation, _ = observed_run(self.compilation, values, self._states)
+        return outputs
+
+    def tensors(self) -> TensorsByPosition:
+        """The values of the last run."""
+        return TensorsByPosition(self._observation)
+
+
+def tensors_of(runtime: LiteRT | OnnxRuntime | DeviceReference) -> Callable[[int], Tensors]:
+    """What :func:`compare_layers` asks for a sample's values, right after the runtime computed the sample."""
+
+    def last_run(sample: int) -> Tensors:
+        values = runtime.tensors()
+        return TensorsByName(values) if isinstance(values, NamedTensors) else values
+
+    return last_run
+
+
+def stored_tensors(path: Path) -> Callable[[int], Tensors]:
+    """The same for an ``.npz`` file: arrays ``tensor:<name>`` and ``output:<name>``, each a stack of samples."""
+    stacks = {n.partition(":")[2]: a for n, a in load_arrays(path).items() if n.startswith(("tensor:", "output:"))}
+    if not stacks:
+        raise InputError(Reason("arrays tensor:NAME of intermediate values", "none", operand=str(path)))
+    return lambda sample: TensorsByName(NamedTensors({(0, name): stack[sample] for name, stack in stacks.items()}))
+
+
+@dataclass
+class Layer:
+    """A tensor that an operation computes."""
+
+    position: Position
+    operator: str
+    """The source file's operator, such as ``34 Conv``; NNAPI's operation where the converter added it."""
+    operation: str
+    """NNAPI's operation, the last one of the operator's that the tensor comes from."""
+    tensor: str
+    device: str = ""
+    step: int = -1
+    drift: OutputComparison | None = None
+    own: OutputComparison | None = None
+    note: str = ""
+    """Why a comparison is missing."""
+    reads: tuple[Position, ...] = ()
+    """The tensors of the reference that the own error was computed from."""
+
+    @property
+    def place(self) -> str:
+        """The operation, its tensor, and the body where it stands."""
+        name = f" ({self.tensor})" if self.tensor else f": {self.operation}" if self.operation not in self.operator else ""
+        return f"{self.operator}{name}" + (f" in {self.position[0]}" if self.position[0] else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        where = {"operator": self.operator, "operation": self.operation, "tensor": self.tensor, "body": self.position[0]}
+        figures = {name: c and c.as_dict() for name, c in (("drift", self.drift), ("own_error", self.own))}
+        return {**where, "device": self.device, "step": self.step, **figures, "note": self.note}
+
+
+@dataclass(frozen=True)
+class LayerComparison:
+    """Every tensor of a model on some devices beside a reference's."""
+
+    model: str
+    reference: str
+    samples: int
+    layers: tuple[Layer, ...]
+    unmatched: tuple[tuple[str, str], ...] = ()
+    """Tensors that the reference alone has, and why."""
+
+    @property
+    def compared(self) -> tuple[Layer, ...]:
+        """The layers that both sides have."""
+        return tuple(layer for layer in self.layers if layer.drift is not None and layer.drift.elements)
+
+    @cached_property
+    def first(self) -> Layer | None:
+        """The first tensor in run order whose drift is beyond tolerance."""
+        return next((layer for layer in self.compared if not _within(layer.drift)), None)
+
+    @cached_property
+    def origin(self) -> Layer | None:
+        """Where :attr:`first` comes from: of it and what it depends on, the first with an own error beyond tolerance, else the
+        one with the largest own error. Without a first one, the same of all tensors. None if no own error is known."""
+        layers = [layer for layer in self.layers if layer.own is not None and layer.own.mismatches]
+        if self.first is not None:
+            before = self._ancestors(self.first)
+            layers = [layer for layer in layers if layer.position in before]
+        beyond = next((layer for layer in layers if not _within(layer.own)), None)
+        return beyond or max(layers, key=lambda layer: _severity(layer.own), default=None)
+
+    @property
+    def passed(self) -> bool:
+        """True if something was compared and no drift is beyond tolerance."""
+        return bool(self.compared) and self.first is None
+
+    def _ancestors(self, layer: Layer) -> set[Position]:
+        by_position = {layer.position: layer for layer in self.layers}
+        found, waiting = {layer.position}, [layer.position]
+        while waiting:
+            known = by_position.get(waiting.pop())
+            new = set(() if known is None else known.reads) - found
+            found |= new
+            waiting += new
+        return found
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        if not self.compared:
+            return "no tensor could be compared"
+        first, origin = self.first, self.origin
+        if first is None:
+            if origin is None:
+                if any(layer.drift is not None and layer.drift.mismatches for layer in self.compared):
+                    return "no difference beyond tolerance; no operation is known to have an error of its own"
+                return f"no difference: {len(self.compared)} tensors are equal"
+            return f"no difference beyond tolerance; largest own error: operator {origin.place}, {difference(origin.own)}"
+        own = "unknown" if first.own is None else difference(first.own)
+        said = f"first difference beyond tolerance: operator {first.place}, {difference(first.drift)}; own error {own}"
+        if first.note:
+            said += f" ({first.note})"
+        if origin is None or origin is first:
+            return said
+        return f"{said}: inherited from {origin.place}, own error {difference(origin.own)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        unmatched = [{"tensor": name, "reason": why} for name, why in self.unmatched]
+        ends = {"first": self.first and self.first.as_dict(), "origin": self.origin and self.origin.as_dict()}
+        layers = [layer.as_dict() for layer in self.layers]
+        head = {"model": self.model, "reference": self.reference, "samples": self.samples, "pass": self.passed}
+        return {**head, "sentence": self.sentence, **ends, "layers": layers, "unmatched": unmatched}
+
+
+def difference(comparison: OutputComparison | None) -> str:
+    """``0``, or the largest difference and the share of elements that are not equal."""
+    if comparison is None:
+        return "unknown"
+    if not comparison.mismatches:
+        return "0"
+    percent = 100 * comparison.mismatches / comparison.elements
+    share = f"in {percent:.0f} % of elements" if percent >= 10 else f"in {percent:.2g} % of elements"
+    if comparison.max_quant_diff is not None:
+        steps = comparison.max_quant_diff
+        return f"{steps:,} step{'' if steps == 1 else 's'} {share}"
+    return f"{'non-finite values' if comparison.max_abs_diff is None else f'{comparison.max_abs_diff:.2g}'} {share}"
+
+
+def _within(comparison: OutputComparison | None) -> bool:
+    return comparison is None or not comparison.elements or comparison.beyond == 0
+
+
+def _severity(comparison: OutputComparison | None) -> tuple[float, float]:
+    """The largest difference as a share of the range, then the share of elements that differ."""
+    if comparison is None:
+        return 0.0, 0.0
+    span = comparison.range if comparison.max_quant_diff is None else 256.0
+    return comparison.largest / (span or 1.0), comparison.mismatches / comparison.elements
+
+
+def compare_layers(
+    compilation: Compilation,
+    reference: str,
+    samples: Iterable[Sample],
+    tensors: Callable[[int], Tensors],
+    tolerance: Tolerance = DEFAULT_TOLERANCE,
+    mapped: Sequence[Mapped] = (),
+) -> LayerComparison:
+    """Run every sample on a finished compilation, observe its values, and compare them with the reference's.
+
+    ``tensors(n)`` is asked once sample n was drawn; ``mapped`` are the converter's outcomes, for tensors without operand.
+    """
+    run = _Layers(compilation, tolerance)
+    states, count, values = States(compilation.model), 0, None
+    for number, sample in enumerate(samples):
+        values = tensors(number)
+        if not sample.continues:
+            states.reset()
+        run.add(sample, values, states)
+        count += 1
+    unmatched = [] if values is None else run.unmatched(values, mapped)
+    return LayerComparison(compilation.model.name, reference, count, tuple(run.in_order()), tuple(unmatched))
+
+
+@dataclass
+class _Part:
+    """The operations that compute one tensor from tensors of the reference, as a model of their own."""
+
+    compilation: Compilation | None
+    inputs: tuple[Position, ...]
+    problem: str = ""
+
+
+@dataclass
+class _Layers:
+    """A comparison in the making."""
+
+    compilation: Compilation
+    tolerance: Tolerance
+    layers: dict[Position, Layer] = field(default_factory=dict)
+    _parts: dict[Position, _Part] = field(default_factory=dict)
+    _models: dict[str, Model] = field(default_factory=dict)
+    _carried: dict[int, Array] = field(default_factory=dict)
+    """Input operand of a state → the reference's value after the last run."""
+
+    def add(self, sample: Sample, tensors: Tensors, states: States) -> None:
+        """One sample."""
+        main = self.compilation.model.main
+        first = {main.inputs[i]: value for i, value in states.inputs().items()}
+        carried = {**first, **(self._carried if sample.continues else {})}
+        _, observation, _ = observed_run(self.compilation, sample.inputs, states)
+        self._models |= observation.models
+        # What the reference computes from: the inputs, states as it has them itself, and every tensor of it.
+        known: dict[Position, Array] = {("", i): value for i, value in carried.items()}
+        for k, i in enumerate(main.inputs):
+            if i not in carried:
+                known["", i] = sample.inputs[input_name(main.operands[i], k)]
+        for label, model in self._models.items():
+            first_in_file = next((o for o in model.main.operations if o.source is not None), None)
+            # LiteRT's loops leave the next iteration's values in a body's inputs.
+            loop = label.startswith("body of") and not isinstance(tensors, TensorsByPosition)
+            for i in model.main.inputs if label and not loop else ():
+                value, seen = tensors.find((label, i), model.main.operands[i], first_in_file), observation.values.get((label, i))
+                if value is not None and seen is not None:
+                    known[label, i] = in_model(model.main.operands[i], value).reshape(seen.value.shape)
+            for operation in model.main.operations:
+                for i in operation.outputs:
+                    self._find(label, i, operation, observation, tensors, known)
+        for position, layer in self.layers.items():
+            seen = observation.values.get(position)
+            if seen is not None:
+                layer.device, layer.step = seen.device, seen.step
+            if position not in known:
+                continue
+            if seen is not None:
+                if layer.drift is None:
+                    code = str(operand_dtype(self._models[position[0]].main.operands[position[1]]))
+                    layer.drift, layer.note = OutputComparison(layer.tensor, code, self.tolerance), ""
+                layer.drift.add(self._as_truth(position, seen.value), known[position], sample.label)
+            self._add_own(position, layer, observation, known, sample.label)
+        outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
+        self._carried = {main.inputs[i]: known["", o] for i, o in outputs.items() if ("", o) in known}
+
+    def _find(
+        self,
+        label: str,
+        i: int,
+        operation: Operation,
+        observation: Observation,
+        tensors: Tensors,
+        known: dict[Position, Array],
+    ) -> None:
+        """The reference's value of an operand, in our type and layout; a layer for the operand."""
+        model = self._models[label]
+        operand, position = model.main.operands[i], (label, i)
+        layer = self.layers.get(position)
+        if layer is None:
+            layer = self.layers[position] = Layer(position, *_titles(model, operation), operand.name)
+        value, seen = tensors.find(position, operand, operation), observation.values.get(position)
+        note = ""
+        if value is None:
+            note = "the reference has no tensor of this name" if operand.name else "an intermediate of the converter's"
+        else:
+            shape = operand.dims if seen is None else seen.value.shape
+            if seen is None:
+                note = "not seen: inside a step of a driver that shows its outputs alone, or not run"
+            same = isinstance(tensors, TensorsByPosition)
+            fitted = _as_truth(operand, value) if same else _fitted(model, operation, operand, value, shape)
+            if fitted is None:
+                note = note or f"{value.dtype}{list(value.shape)} in the reference, {operand}, {list(shape)} here"
+            elif seen is not None or not label:
+                # What a driver hides can still be computed alone.
+                known[position] = fitted
+        if layer.drift is None:
+            layer.note = note
+
+    def _add_own(
+        self,
+        position: Position,
+        layer: Layer,
+        observation: Observation,
+        known: Mapping[Position, Array],
+        label: str,
+    ) -> None:
+        part = self._parts.get(position)
+        if part is None:
+            part = self._parts[position] = self._part(position, observation, known)
+            layer.reads, layer.note = part.inputs, layer.note or part.problem
+        if part.compilation is None or any(i not in known for i in part.inputs):
+            return
+        try:
+            outputs = Execution(part.compilation).run([known[i] for i in part.inputs])
+        except NnapiError as error:
+            layer.note = layer.note or f"alone: {error.reason}"
+            return
+        operand = part.compilation.model.main.operands[part.compilation.model.main.outputs[0]]
+        if layer.own is None:
+            layer.own = OutputComparison(layer.tensor, str(operand_dtype(operand)), self.tolerance)
+        layer.own.add(_as_truth(operand, next(iter(outputs.values()))), known[position], label)
+
+    def _as_truth(self, position: Position, value: Array) -> Array:
+        return _as_truth(self._models[position[0]].main.operands[position[1]], value)
+
+    def _part(self, position: Position, observation: Observation, known: Mapping[Position, Array]) -> _Part:
+        """Back from the tensor to what the reference knows, on the devices that computed it."""
+        label, target = position
+        model = self._models[label]
+        main = model.main
+        operations, inputs, waiting = set(), dict[int, None](), [target]
+        while waiting:
+            operation = main.producers[waiting.pop()]
+            if operation in operations:
+                continue
+            operations.add(operation)
+            for i in main.operations[operation].inputs:
+                operand = main.operands[i]
+                if operand.lifetime not in (*WRITTEN, Lifetime.SUBGRAPH_INPUT):
+                    continue
+                if (label, i) in known:
+                    inputs[i] = None
+                elif i in main.producers:
+                    waiting.append(i)
+                else:
+                    return _Part(None, (), f"own error unknown: the reference shows no {operand.name or f'operand {i}'}")
+        read = tuple((label, i) for i in inputs)
+        order = sorted(operations)
+        # What an operation of the part computes on its way is not fed to the part.
+        produced = {i for k in order for i in main.operations[k].outputs}
+        if inputs.keys() & produced:
+            return _Part(None, (), "own error unknown: its operations read each other's known tensors")
+        computed = [observation.values.get((label, i)) for k in order for i in main.operations[k].outputs]
+        by = [None if o is None else o.computed_by for o in computed]
+        if None in by and not label:
+            by += [d for k in order if isinstance(d := self.compilation.plan.device_of(k), Device)]
+        used = {id(device): device for device in by if device is not None}
+        offered = [device for device in used.values() if device.kind != "host"] or [device_list.cpu()]
+        try:
+            part = extract(model, [main.operations[k] for k in order], list(inputs), [target])
+            compilation = Compilation.create_for_devices(part, offered)
+            compilation.finish()
+        except NnapiError as error:
+            return _Part(None, read, f"alone: {error.reason}")
+        return _Part(compilation, read)
+
+    def in_order(self) -> list[Layer]:
+        """The main subgraph's layers in run order, then those of bodies."""
+        return sorted(self.layers.values(), key=lambda layer: bool(layer.position[0]))
+
+    def unmatched(self, tensors: Tensors, mapped: Sequence[Mapped]) -> list[tuple[str, str]]:
+        """The reference's tensors that no operand stands for, and why."""
+        found = [
+            (model.main.operands[i], operation)
+            for model in self._models.values()
+            for operation in model.main.operations
+            for i in operation.outputs
+        ]
+        outcomes = {(outcome.subgraph, outcome.index): str(outcome.mapping) for outcome in mapped}
+        inside = "inside of an operation here"
+        return [
+            (name, _OUTCOMES.get(outcomes.get((subgraph, index), ""), inside)) for name, index, subgraph in tensors.others(found)
+        ]
+
+
+def _titles(model: Model, operation: Operation) -> tuple[str, str]:
+    """The operator with its index in the file, and NNAPI's operation or the host's."""
+    number, _, rest = operation.name.partition(":")
+    name = readable_operation(model, operation)
+    if operation.source is not None:
+        return f"{operation.source.index} {operation.source.operator}", name
+    return (f"{number} {rest.split()[0]}" if number.isdecimal() and rest.split() else name), name
+
+
+def _as_truth(operand: Operand, value: Array) -> Array:
+    return value.astype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else value
+
+
+def _fitted(model: Model, operation: Operation, operand: Operand, value: Array, shape: tuple[int, ...]) -> Array | None:
+    """A file's value in the operand's type and layout; None if it has another shape or kind of numbers."""
+    dtype = np.dtype(bool) if operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL) else operand_dtype(operand)
+    value = in_model(operand, value)
+    if value.dtype.kind != dtype.kind and not {value.dtype.kind, dtype.kind} <= {"i", "u", "b"}:
+        return None
+    if _channels_last(operand) and value.ndim > 2:
+        value = np.moveaxis(value, 1, -1)
+    elif operation.type == OperationCode.RESHAPE and len(shape) == 2 and value.size:
+        # Rows that are flattened images stay in the order of the image that the importer has.
+        image = model.main.operands[operation.inputs[0]]
+        if _channels_last(image) and 0 not in image.dims and shape == (image.dims[0], value.size // image.dims[0]):
+            value = np.moveaxis(value.reshape(image.dims[0], image.dims[-1], *image.dims[1:-1]), 1, -1).reshape(shape)
+    if value.shape != shape:
+        # NNAPI has no scalars among tensors, and images of rank 3 have another axis here.
+        if value.size != int(np.prod(shape)) or [d for d in value.shape if d != 1] != [d for d in shape if d != 1]:
+            return None
+        value = value.reshape(shape)
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(value.astype(dtype, copy=False))
+
+
+def _channels_last(operand: Operand) -> bool:
+    return operand.name.partition("#")[0].endswith(_LAST)

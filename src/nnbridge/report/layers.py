@@ -1,0 +1,64 @@
+"""A comparison by layers: tables for people, rows for ``--csv``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from nnbridge.compare.comparison import OutputComparison
+from nnbridge.compare.layers import Layer, LayerComparison, difference
+from nnbridge.report.terminal import Table, counted
+from nnbridge.storage.atomic import atomic_write
+
+_FIGURES = ("max_abs_diff", "max_quant_diff", "mean_abs_diff", "elements", "mismatches", "beyond")
+
+
+def layer_tables(comparison: LayerComparison) -> list[Table | str]:
+    """The sentence, a row for each tensor that both sides have, and what could not be compared."""
+    shown = [layer for layer in comparison.layers if layer.drift or layer.own]
+    rows: list[tuple[str, ...]] = [
+        (layer.operator, layer.tensor or layer.operation, layer.device, str(layer.step), *_figures(layer), layer.note)
+        for layer in shown
+    ]
+    if any(layer.position[0] for layer in comparison.layers):
+        places = [f"{layer.operator} in {layer.position[0]}" if layer.position[0] else layer.operator for layer in shown]
+        rows = [(place, *row[1:]) for place, row in zip(places, rows, strict=True)]
+    columns: tuple[str, ...] = ("operator", "tensor", "device", "step", "drift", "own error", "verdict", "note")
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    title = f"{comparison.model} against {comparison.reference}, {counted(comparison.samples, 'sample')}"
+    title += f": {len(comparison.compared)} of {counted(len(comparison.layers), 'tensor')} compared"
+    blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows)]
+    alone = [
+        *((layer.place, "here alone", layer.note) for layer in comparison.layers if not layer.drift and not layer.own),
+        *((name, "in the reference alone", why) for name, why in comparison.unmatched),
+    ]
+    if alone:
+        blocks.append(Table("Not compared", ("tensor", "where", "why"), alone))
+    return blocks
+
+
+def _figures(layer: Layer) -> tuple[str, ...]:
+    beyond = layer.drift is not None and layer.drift.beyond
+    shown = (difference(side).removesuffix(" of elements") for side in (layer.drift, layer.own))
+    return *shown, "FAIL" if beyond else "pass" if layer.drift else "-"
+
+
+def write_csv(comparison: LayerComparison, path: Path) -> None:
+    """A row for each tensor."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    sides = [f"{side} {name}" for side in ("drift", "own") for name in _FIGURES]
+    writer.writerow(["operator", "operation", "tensor", "body", "device", "step", *sides, "note"])
+    for layer in comparison.layers:
+        where = [layer.operator, layer.operation, layer.tensor, layer.position[0], layer.device, layer.step]
+        writer.writerow([*where, *_numbers(layer.drift), *_numbers(layer.own), layer.note])
+    for name, why in comparison.unmatched:
+        writer.writerow(["", "", name, "", "", "", *_numbers(None), *_numbers(None), why])
+    with atomic_write(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def _numbers(comparison: OutputComparison | None) -> list[object]:
+    return [""] * len(_FIGURES) if comparison is None else [getattr(comparison, name) for name in _FIGURES]

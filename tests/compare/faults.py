@@ -1,0 +1,90 @@
+"""A driver with a fault in one operation, as the ones that people look for: rounding, zero point, transposed filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from nnbridge.cpu.executor import Executor
+from nnbridge.devices.device import Capabilities, Device, Performance, PreparedModel, PrepareModelConfig, uniform_capabilities
+from nnbridge.devices.functions import Function, FunctionPreparedModel, Tensor
+from nnbridge.model import Array, Model, Operation
+from nnbridge.runtime.partitioner import extract
+from nnbridge.types import WRITTEN, Lifetime, OperationCode, is_extension
+
+FILTERED = (OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.FULLY_CONNECTED)
+
+
+def rounded(value: Array) -> Array:
+    """Floats through float16; every tenth integer a step too high."""
+    if value.dtype.kind == "f":
+        return value.astype(np.float16).astype(value.dtype)
+    wrong = value.copy()
+    flat = wrong.reshape(-1)
+    flat[::10] = np.where(flat[::10] < np.iinfo(value.dtype).max, flat[::10] + 1, flat[::10] - 1)
+    return wrong
+
+
+def applies(fault: str, model: Model, operation: Operation) -> bool:
+    """True if an operation can have a fault."""
+    first = model.main.operands[operation.inputs[0]]
+    if fault == "filter":
+        return operation.type in FILTERED and model.main.operands[operation.inputs[1]].is_constant
+    if fault == "zero point":
+        return operation.type in FILTERED and first.scale > 0
+    return not is_extension(operation.type) and np.dtype(_dtype(model, operation)).itemsize in (1, 4)
+
+
+def _dtype(model: Model, operation: Operation) -> Any:
+    from nnbridge.extensions import operand_dtype
+
+    return operand_dtype(model.main.operands[operation.outputs[0]])
+
+
+@dataclass(frozen=True)
+class FaultyDriver(Device):
+    """NNAPI's CPU, operation by operation; those of a name with a fault."""
+
+    target: str
+    fault: str
+    name: str = "faulty"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return uniform_capabilities(Performance(0.5, 0.5))
+
+    def supported_operations(self, model: Model) -> Sequence[bool]:
+        return [not is_extension(operation.type) for operation in model.main.operations]
+
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        return FunctionPreparedModel(model, [self._function(model, operation) for operation in model.main.operations])
+
+    def _function(self, model: Model, operation: Operation) -> Function:
+        fault = self.fault if operation.name == self.target else ""
+        main = model.main
+        read = [i for i in dict.fromkeys(operation.inputs) if main.operands[i].lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)]
+        prepared = extract(model, [operation], read, operation.outputs)
+        change: Callable[[Array], Array] = lambda value: value  # noqa: E731
+        if fault == "zero point":
+            part, first = prepared.main, prepared.main.operations[0].inputs[0]
+            shifted = replace(part.operands[first], zero_point=part.operands[first].zero_point ^ 1)
+            operands = (*part.operands[:first], shifted, *part.operands[first + 1 :])
+            prepared = replace(prepared, main=replace(part, operands=operands))
+        elif fault == "filter":
+            read = [*read, operation.inputs[1]]
+            prepared = extract(model, [operation], read, operation.outputs)
+            # The memory of the transposed filter, read with the shape of the filter.
+            change = lambda value: np.ascontiguousarray(value.T).reshape(value.shape)  # noqa: E731
+        executor, positions = Executor(prepared), [operation.inputs.index(i) for i in read]
+
+        def compute(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
+            values = [inputs[k].data for k in positions]
+            if fault == "filter":
+                values[-1] = change(values[-1])
+            results = [arg.data for arg in executor.run(values)]
+            return [rounded(result) for result in results] if fault == "rounding" else results
+
+        return compute
