@@ -81,7 +81,7 @@ def compare(
         raise click.UsageError(
             "Missing option '--reference'." if reference is None else "--reference and --against exclude each other."
         )
-    reference = reference or f"device {against}"
+    reference = f"device {against}" if reference is None else reference
     check_outputs({"--csv": csv_file}, {"the model": [model], "the reference": [Path(reference)]})
     for name, value in (("--atol", atol), ("--rtol", rtol)):
         if value is not None and not 0 <= value < math.inf:
