@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from nnbridge.compare.layers import DeviceReference, LayerComparison, compare_la
 from nnbridge.compare.observation import observed_run
 from nnbridge.compare.references import reference
 from nnbridge.devices.device import Device
+from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.loading import load
 from nnbridge.model import Model
@@ -36,6 +38,12 @@ def compiled(model: Model, *drivers: Device) -> Compilation:
     compilation = Compilation.create(model, drivers)
     compilation.finish()
     return compilation
+
+
+def device_profile(name: str, **changes: str) -> Device:
+    profile = devices.device(name)
+    assert isinstance(profile, ProfileDevice)
+    return replace(profile, **changes)
 
 
 def layers(
@@ -98,6 +106,14 @@ def test_a_difference_that_comes_from_before_is_inherited() -> None:
     assert ending.own is not None
     assert ending.drift.beyond > 0 == ending.own.beyond
     assert found.first is found.origin is found.layers[0]
+
+
+def test_a_profile_that_computes_in_floats_shows_the_models_own_operands() -> None:
+    profile = device_profile("arm-nn-24.05", numerics="float_requantised")
+    found = layers(MODELS / "digits_uint8.tflite", [profile], "reference")
+    assert len(found.compared) == 11
+    # Rounded once instead of by a fixed-point factor.
+    assert {layer.own.max_quant_diff for layer in found.layers if layer.own} == {0, 1}
 
 
 def test_a_driver_in_another_process_shows_the_borders_of_its_steps_alone() -> None:

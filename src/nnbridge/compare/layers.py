@@ -146,7 +146,9 @@ def stored_tensors(path: Path) -> Callable[[int], Tensors]:
     stacks = {n.partition(":")[2]: a for n, a in load_arrays(path).items() if n.startswith(("tensor:", "output:"))}
     if not stacks:
         raise InputError(Reason("arrays tensor:NAME of intermediate values", "none", operand=str(path)))
-    return lambda sample: TensorsByName(NamedTensors({(0, name): stack[sample] for name, stack in stacks.items()}))
+    return lambda sample: TensorsByName(
+        NamedTensors({(0, name): stack[sample] for name, stack in stacks.items() if sample < len(stack)})
+    )
 
 
 @dataclass
@@ -346,7 +348,7 @@ class _Layers:
             loop = label.startswith("body of") and not isinstance(tensors, TensorsByPosition)
             for i in model.main.inputs if label and not loop else ():
                 value, seen = tensors.find((label, i), model.main.operands[i], first_in_file), observation.values.get((label, i))
-                if value is not None and seen is not None:
+                if value is not None and seen is not None and value.size == seen.value.size:
                     known[label, i] = in_model(model.main.operands[i], value).reshape(seen.value.shape)
             for operation in model.main.operations:
                 for i in operation.outputs:
