@@ -154,6 +154,11 @@ def evaluator(proto: Any, domain: str, opset: int, types: Mapping[str, int]) -> 
     if node.op_type == "Scatter":
         # The older name; the evaluator knows the newer one alone.
         node.op_type, opset = "ScatterElements", max(opset, 11)
+    if node.op_type == "GridSample":
+        # Older names of the ways to interpolate.
+        for attribute in node.attribute:
+            if attribute.name == "mode":
+                attribute.s = {b"bilinear": b"linear", b"bicubic": b"cubic"}.get(attribute.s, attribute.s)
     if node.op_type == "BatchNormalization":
         # Inference is the same since opset 7; the evaluator's older ones train or do not run.
         opset = max(opset, 14)

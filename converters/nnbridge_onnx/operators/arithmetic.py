@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.model import Array
 from nnbridge.types import OperationCode
 from nnbridge_onnx.declaration import BROADCAST, MOVED, Affine, AffineOf, Channels, OnnxOperator, Quantised, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.elementwise import composed, evaluated, unary
 from nnbridge_onnx.read.graph import Node
@@ -191,7 +192,15 @@ evaluated("Atan", 11, "Inverse of tangent.")
 evaluated("Asinh", 10, "Inverse of hyperbolic sine.")
 evaluated("Acosh", 3, "Inverse of hyperbolic cosine.")
 evaluated("Atanh", 12, "Inverse of hyperbolic tangent.")
-operator("Det", 48, "X -> Y", "Determinants of the last two axes.")
+DET = operator("Det", 48, "X -> Y", "Determinants of the last two axes.")
+
+
+@DET.host_kernel
+def _determinant(call: HostCall) -> Sequence[Array]:
+    """In float32 at least: NumPy has no determinant of float16."""
+    x = call.input(0)
+    return [np.asarray(np.linalg.det(x.astype(np.promote_types(x.dtype, np.float32)))).astype(x.dtype)]
+
 
 # -- bits --------------------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import EPSILON, MOVED, Affine, Channels, attribute, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.read.graph import Node
 from nnbridge_onnx.rules import MAX_RANK, Provider, condition, constant_input, one_of, ranks
@@ -186,6 +187,14 @@ def _lp(to: Lowerer) -> None:
     rank, x = to.rank(), to.input()
     to.require(to.option("p") == 2 and to.is_float(x) and rank <= 4, "p of 2 and rank 4 at most", rank)
     to.finish(C.L2_NORMALIZATION, x, to.scalar(to.axis(to.option("axis"), rank)))
+
+
+@LP_NORMALIZATION.host_kernel
+def _run_lp(call: HostCall) -> Sequence[Array]:
+    """Vectors of zeros stay zeros."""
+    x, axis = call.input(0), call.option("axis")
+    norm = np.sum(np.abs(x), axis, keepdims=True) if call.option("p") == 1 else np.sqrt(np.sum(x * x, axis, keepdims=True))
+    return [np.asarray(x / np.where(norm == 0, 1, norm)).astype(x.dtype)]
 
 
 LRN = operator(
