@@ -160,9 +160,10 @@ composed(evaluated("Cos", 40, "Cosine."))(lambda to, x: to.compute(C.SIN, to.com
 
 
 def _hyperbolic(to: Lowerer, x: Value, code: OperationCode) -> Value:
-    """Half of exp(x) and exp(-x), added or subtracted."""
-    up = to.compute(C.EXP, x)
-    return to.compute(C.MUL, to.compute(code, up, to.compute(C.EXP, to.compute(C.MUL, x, -1.0))), 0.5)
+    """exp(x) / 2 and exp(-x) / 2, added or subtracted; halved in the exponent, so that it overflows no sooner than the result."""
+    half = math.log(2)
+    up, down = to.compute(C.EXP, to.compute(C.SUB, x, half)), to.compute(C.EXP, to.compute(C.SUB, -half, x))
+    return to.compute(code, up, down)
 
 
 composed(evaluated("Sinh", 171, "Hyperbolic sine."))(lambda to, x: _hyperbolic(to, x, C.SUB))

@@ -163,9 +163,12 @@ def _nearest(to: Lowerer) -> None:
     gather_along(to, chosen)
 
 
+@RESIZE.host_kernel
 @UPSAMPLE.host_kernel
 def _upsample(call: HostCall) -> Sequence[Array] | None:
     """Axis by axis: the pixel at or below a position, or between it and the next one."""
+    if call.version > 10:
+        return None
     x, scales = call.input(0), call.option("scales") if call.version < 9 else call.input(1)
     mode = call.option("mode")
     if mode not in ("nearest", "linear", "bilinear"):

@@ -188,14 +188,15 @@ def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
         value = values.get(node.input[0])
         if (
             not options.get("ceil_mode")
-            or options.get("auto_pad", b"NOTSET") != b"NOTSET"
+            or options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
             or value is None
             or not _is_known(value)
         ):
             continue
         sizes = [int(d.dim_value) for d in value.type.tensor_type.shape.dim][2:]
         ones = [1] * len(sizes)
-        pads = list(options.get("pads", [0] * 2 * len(sizes)))
+        stated = [] if options.get("auto_pad") == b"VALID" else options.get("pads", [])
+        pads = list(stated or [0] * 2 * len(sizes))
         steps, dilations = options.get("strides", ones), options.get("dilations", ones)
         wrong = False
         for i, (size, k, s, d) in enumerate(zip(sizes, options["kernel_shape"], steps, dilations, strict=True)):
@@ -205,7 +206,7 @@ def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
                 last, wrong = last - 1, True
             pads[len(sizes) + i] += max(last * s - free, 0)
         if wrong:
-            for name in ("ceil_mode", "pads"):
+            for name in ("auto_pad", "ceil_mode", "pads"):
                 for a in [a for a in node.attribute if a.name == name]:
                     node.attribute.remove(a)
             node.attribute.append(onnx.helper.make_attribute("pads", pads))
