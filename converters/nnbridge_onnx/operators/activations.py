@@ -231,6 +231,14 @@ THRESHOLDED_RELU = evaluated(
     "ThresholdedRelu", 194, "x where it is above alpha, else 0.", "X -> Y", options=(_alpha(1.0, "threshold"),)
 )
 composed(MISH)(lambda to, x: to.compute(C.MUL, x, to.compute(C.TANH, _softplus(to, x))))
+
+
+@SOFTSIGN.host_kernel
+def _run_softsign(call: HostCall) -> Sequence[Array]:
+    x = call.input(0)
+    return [np.asarray(x / (1 + np.abs(x))).astype(x.dtype)]
+
+
 composed(SOFTSIGN)(lambda to, x: to.compute(C.DIV, x, to.compute(C.ADD, to.compute(C.ABS, x), 1.0)))
 composed(SWISH)(lambda to, x: to.compute(C.MUL, x, to.compute(C.LOGISTIC, to.compute(C.MUL, x, to.option("alpha")))))
 

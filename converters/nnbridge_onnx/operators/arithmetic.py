@@ -119,6 +119,15 @@ MIN = operator("Min", 106, "data_0+ -> min", "Smallest numbers.", folding=BROADC
 MAX = operator("Max", 99, "data_0+ -> max", "Largest numbers.", folding=BROADCAST, provider=_EXTREME)
 SUM = operator("Sum", 187, "data_0+ -> sum", "Sum of all inputs.", folding=BROADCAST, fuses_activation=True)
 MEAN = operator("Mean", 103, "data_0+ -> mean", "Mean of all inputs.", folding=BROADCAST)
+
+
+@MEAN.host_kernel
+def _run_mean(call: HostCall) -> Sequence[Array]:
+    inputs = [call.input(i) for i in range(len(call.node.proto.input))]
+    total = sum(inputs[1:], start=inputs[0])
+    return [np.asarray(total / len(inputs)).astype(inputs[0].dtype)]
+
+
 _CODES = {"Min": C.MINIMUM, "Max": C.MAXIMUM, "Sum": C.ADD, "Mean": C.ADD}
 
 

@@ -165,7 +165,7 @@ def _fused_gemm(e: Expansion) -> None:
 def _fused_product(e: Expansion) -> None:
     flips = [e.attribute(name, 0) for name in ("transA", "transB")]
     alpha, names = float(e.attribute("alpha", 1.0)), [e.input(0), e.input(1)]
-    if e.attribute("transBatchA", 0) or e.attribute("transBatchB", 0):
+    if e.attribute("transBatchA", 0) or e.attribute("transBatchB", 0) or (any(flips) and e.opset < 12):
         raise Skip
     if any(flips):
         # Transpose needs the rank, which nodes do not state; Einsum does not.

@@ -271,6 +271,30 @@ DEFORM_CONV = operator(
 )  # fmt: skip
 
 
+@QLINEAR_CONV.host_kernel
+def _run_quantised(call: HostCall) -> Sequence[Array] | None:
+    """Exact sums of whole numbers, rounded half to even; one scale for each channel of the weights, or one for all."""
+    weights = call.input(3)
+    found = windows(call, call.input(0).shape[2:], weights.shape[2:])
+    if found is None:
+        return None
+    data = call.input(0).astype(np.float64) - np.float64(call.input(2))
+    rank, count = data.ndim - 2, len(weights)
+    tail = (-1,) + (1,) * rank
+    filters = weights.astype(np.float64) - np.ravel(call.input(5)).astype(np.float64).reshape(-1, *(1,) * (rank + 1))
+    seen, group = found.of(data, 0.0), call.option("group")
+    out = seen.shape[2 : 2 + rank]
+    # [group, places, numbers of a window] for each image.
+    order = (0, *range(2, 2 + rank), 1, *range(2 + rank, 2 + 2 * rank))
+    rows = seen.transpose(order).reshape(len(data), math.prod(out), group, -1).swapaxes(1, 2)
+    sums = (rows @ filters.reshape(group, count // group, -1).swapaxes(1, 2)).swapaxes(2, 3).reshape(len(data), count, *out)
+    bias = call.optional(8)
+    sums = sums if bias is None else sums + bias.astype(np.float64).reshape(tail)
+    scale = np.ravel(call.input(1) * call.input(4) / call.input(6)).astype(np.float64).reshape(tail)
+    kind = np.iinfo(call.input(0).dtype if call.optional(7) is None else call.input(7).dtype)
+    return [np.clip(np.rint(sums * scale) + np.float64(call.input(7)), kind.min, kind.max).astype(kind.dtype)]
+
+
 @CONV_TRANSPOSE.host_kernel
 def _run_conv_transpose(call: HostCall) -> Sequence[Array] | None:
     """Each input pixel spread over a window, for any number of axes."""

@@ -175,6 +175,14 @@ def _mean_variance(to: Lowerer) -> None:
     to.finish(C.DIV, moved, to.compute(C.ADD, spread, 1e-9))
 
 
+@MEAN_VARIANCE_NORMALIZATION.host_kernel
+def _run_mean_variance(call: HostCall) -> Sequence[Array]:
+    x, axes = call.input(0), tuple(call.option("axes"))
+    moved = x.astype(np.promote_types(x.dtype, np.float32))
+    moved = moved - moved.mean(axes, keepdims=True)
+    return [(moved / (np.sqrt((moved * moved).mean(axes, keepdims=True)) + 1e-9)).astype(x.dtype)]
+
+
 LP_NORMALIZATION = operator(
     "LpNormalization", 95, "input -> output", "Divided by the norm along an axis.", folding=MOVED,
     options=(Option("axis", -1, "the axis of a vector"), Option("p", 2, "the power of the norm")),
@@ -207,6 +215,17 @@ LRN = operator(
     ),
     provider=Provider(2, conditions=(ranks(4, 4),)),
 )  # fmt: skip
+
+
+@LRN.host_kernel
+def _run_local_response(call: HostCall) -> Sequence[Array]:
+    """In float32 at least."""
+    x, size = call.input(0), call.option("size")
+    numbers = x.astype(np.promote_types(x.dtype, np.float32))
+    before, behind = (size - 1) // 2, size // 2
+    squares = np.pad(numbers * numbers, [(0, 0), (before, behind)] + [(0, 0)] * (x.ndim - 2))
+    sums = np.lib.stride_tricks.sliding_window_view(squares, size, 1).sum(-1)
+    return [(numbers / (call.option("bias") + call.option("alpha") / size * sums) ** call.option("beta")).astype(x.dtype)]
 
 
 @LRN.lowering()

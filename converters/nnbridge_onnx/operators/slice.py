@@ -127,6 +127,23 @@ def _slice(to: Lowerer) -> None:
     to.finish(C.STRIDED_SLICE, x, to.vector(begin), to.vector(ends_given), to.vector(step), *masks)
 
 
+@SLICE.host_kernel
+def _run_slice(call: HostCall) -> Sequence[Array]:
+    """Starts lie inside the axis, ends next to it at most: NumPy bounds starts of backward slices otherwise."""
+    x, recent = call.input(0), call.version >= 10
+    names = ("starts", "ends", "axes", "steps")
+    parts = [call.optional(i + 1) if recent else call.option(name) for i, name in enumerate(names)]
+    starts, ends, axes, steps = ([] if part is None else [int(v) for v in np.ravel(part)] for part in parts)
+    at = [slice(None)] * x.ndim
+    for start, end, axis, step in zip(starts, ends, axes or range(len(starts)), steps or [1] * len(starts), strict=True):
+        n = x.shape[axis]
+        start, end = (v + n if v < 0 else v for v in (start, end))
+        low, high = (0, n) if step > 0 else (-1, n - 1)
+        start, end = min(max(start, 0), high), min(max(end, low), high)
+        at[axis] = slice(start, None if end < 0 else end, step) if n else slice(0, 0)
+    return [x[tuple(at)]]
+
+
 PAD = operator(
     "Pad", 122, "data pads!? constant_value? axes!? -> output", "Padding before and behind axes.",
     options=(

@@ -186,23 +186,21 @@ def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
     for node in pools:
         options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         value = values.get(node.input[0])
-        if (
-            not options.get("ceil_mode")
-            or options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
-            or value is None
-            or not _is_known(value)
-        ):
+        if not options.get("ceil_mode") or value is None or not _is_known(value):
             continue
         sizes = [int(d.dim_value) for d in value.type.tensor_type.shape.dim][2:]
         ones = [1] * len(sizes)
-        stated = [] if options.get("auto_pad") == b"VALID" else options.get("pads", [])
+        auto = options.get("auto_pad", b"NOTSET")
+        stated = options.get("pads", []) if auto == b"NOTSET" else []
         pads = list(stated or [0] * 2 * len(sizes))
         steps, dilations = options.get("strides", ones), options.get("dilations", ones)
         wrong = False
         for i, (size, k, s, d) in enumerate(zip(sizes, options["kernel_shape"], steps, dilations, strict=True)):
             free = size + pads[i] + pads[len(sizes) + i] - (k - 1) * d - 1
             last = -(-free // s)
-            if last * s >= size + pads[i]:
+            if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+                last, wrong = -(-size // s) - 1, True
+            elif last * s >= size + pads[i]:
                 last, wrong = last - 1, True
             pads[len(sizes) + i] += max(last * s - free, 0)
         if wrong:
