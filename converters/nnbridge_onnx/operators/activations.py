@@ -299,7 +299,7 @@ def _as_rows(call: HostCall) -> tuple[Array, int]:
     """The numbers and the axis; before opset 13 rows of all axes from it on."""
     x, recent = call.input(0), call.version >= 13
     axis = call.option("axis", -1 if recent else 1)
-    return (x, axis) if recent else (x.reshape(math.prod(x.shape[: axis % (x.ndim + 1)]), -1), 1)
+    return (x, axis) if recent else (x.reshape(math.prod(x.shape[:axis]), -1), 1)
 
 
 @HARDMAX.host_kernel
