@@ -61,3 +61,15 @@ def test_attention_is_two_products_and_a_softmax(form: str) -> None:
     compilation.finish()
     (wanted,) = ReferenceEvaluator(proto).run(None, dict(zip("qkv", inputs, strict=True)))
     np.testing.assert_allclose(Execution(compilation).run(inputs)["y"], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_scores_of_mode_0_are_those_before_softcap() -> None:
+    (queries, keys), wide = RNG.normal(size=(2, 1, 1, 2, 4)).astype(np.float32), [1, 1, 2, 4]
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y", "", "", "s"], softcap=0.5, scale=1.0)
+    info = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, wide) for name in "qkv"]
+    results = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "ys"]
+    model = helper.make_model(helper.make_graph([node], "graph", info, results), opset_imports=[helper.make_opsetid("", 23)])
+    compilation = Compilation.create(convert_proto(model)[0], [])
+    compilation.finish()
+    scores = Execution(compilation).run([queries, keys, keys])["s"]
+    np.testing.assert_allclose(scores, queries @ keys.swapaxes(2, 3), rtol=1e-5)

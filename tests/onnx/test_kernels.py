@@ -38,6 +38,21 @@ def regions(count: int) -> np.ndarray:
     return np.concatenate([corner, corner + RNG.uniform(0.5, 5, (count, 2))], axis=1).astype(np.float32)
 
 
+def layer(gates: int) -> list[np.ndarray]:
+    """Inputs of a recurrent layer of 4 units over 5 steps of 3 numbers, for sequences of 5 and 2 steps, with a state."""
+    weights = [real(1, gates * 4, 3), real(1, gates * 4, 4), real(1, gates * 8)]
+    return [real(5, 2, 3), *weights, np.array([5, 2], np.int32), real(1, 2, 4)]
+
+
+def quantised(data: np.ndarray) -> list[np.ndarray]:
+    """Inputs of a QLinearConv of 3 channels, with a scale for each."""
+    byte = (data * 30 + 100).clip(0, 255).astype(np.uint8)
+    weights = RNG.integers(-128, 128, (3, data.shape[1], 2, 2, 2)).astype(np.int8)
+    scales = np.float32([0.02, 0.03, 0.01])
+    points = [np.array(90, np.uint8), np.zeros(3, np.int8), np.array(128, np.uint8)]
+    return [byte, np.array(0.1, np.float32), points[0], weights, scales, points[1], np.array(2, np.float32), points[2]]
+
+
 DEFORMED = {"group": 2, "offset_group": 2, "pads": [1, 0, 1, 0]}
 LIMITS = [np.array([5]), np.array([0.3], np.float32), np.array([0.2], np.float32)]
 CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
@@ -92,6 +107,47 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
     ("Conv", [real(2, 4, 5, 6, 7), real(6, 2, 3, 2, 2), real(6)], {"group": 2, "pads": [1, 0, 1, 0, 1, 0]}, 1, 17),
     ("Conv", [real(1, 4, 15), real(4, 1, 3)], {"group": 4, "strides": [2], "auto_pad": "SAME_UPPER"}, 1, 17),
     ("Conv", [real(1, 3, 9, 8), real(5, 3, 3, 2)], {"strides": [2, 3], "dilations": [1, 2]}, 1, 17),
+    ("MaxPool", [real(2, 3, 7)], {"kernel_shape": [3], "pads": [1, 1]}, 2, 17),
+    ("MaxPool", [real(2, 3, 5, 6)], {"kernel_shape": [2, 3], "strides": [2, 1], "storage_order": 1}, 2, 17),
+    ("GridSample", [real(1, 2, 3, 4), real(1, 2, 3, 2)], {"mode": "bicubic", "padding_mode": "border"}, 1, 16),
+    ("GlobalMaxPool", [real(2, 3, 4, 5, 6)], {}, 1, 17),
+    ("GlobalLpPool", [real(2, 3, 5)], {"p": 3}, 1, 17),
+    ("MaxRoiPool", [real(2, 3, 9, 8), np.float32([[1, 0, 1, 5, 7], [0, 3, 2, 3, 2]])], {"pooled_shape": [2, 3]}, 1, 17),
+    ("Det", [real(3, 4, 4)], {}, 1, 17),
+    ("Mean", [real(3, 1, 2), real(4, 1), real()], {}, 1, 17),
+    ("Softsign", [real()], {}, 1, 17),
+    ("Softmax", [real(2, 3, 4)], {"axis": -2}, 1, 11),
+    ("LogSoftmax", [real(2, 3, 4)], {}, 1, 11),
+    ("Hardmax", [real(2, 3, 4)], {"axis": 1}, 1, 11),
+    ("Hardmax", [real(2, 3, 4)], {"axis": 1}, 1, 13),
+    ("ReduceLogSum", [np.abs(real(2, 3, 4)), np.array([-1, 0])], {"keepdims": 0}, 1, 18),
+    ("ReduceLogSumExp", [real(2, 3, 4)], {"axes": [1]}, 1, 13),
+    ("LpNormalization", [real(2, 3, 4)], {"axis": 1, "p": 1}, 1, 17),
+    ("MeanVarianceNormalization", [real(2, 3, 4, 5)], {}, 1, 13),
+    ("LRN", [real(2, 6, 4, 3)], {"size": 3, "alpha": 0.5}, 1, 13),
+    ("Unsqueeze", [real(2, 3)], {"axes": [2, 0]}, 1, 11),
+    ("Slice", [real(3, 4), *(np.array(v) for v in ([-5, -1], [-9, 9], [0, 1], [-2, 1]))], {}, 1, 13),
+    ("Slice", [real(3, 4)], {"starts": [1], "ends": [9], "axes": [-1]}, 1, 9),
+    ("Pad", [real(3, 4), np.array([1, -1, 0, 2]), np.array(7, np.float32)], {}, 1, 13),
+    ("Pad", [real(3, 4)], {"pads": [0, 1, 1, 2], "mode": "reflect"}, 1, 7),
+    ("Unique", [RNG.integers(0, 5, (9,))], {"sorted": 0}, 4, 17),
+    ("Unique", [np.array([[3, 1, 3], [2, 0, 2]])], {"sorted": 0, "axis": 1}, 1, 17),
+    ("Upsample", [real(1, 2, 3, 4)], {"scales": [1.0, 1.0, 2.0, 1.5], "mode": "linear"}, 1, 7),
+    ("Resize", [real(2, 3), np.float32([1.5, 2])], {}, 1, 10),
+    ("ConvTranspose", [real(2, 4, 3, 4, 2), real(4, 2, 2, 3, 1), real(4)], {"group": 2, "strides": [2, 1, 3]}, 1, 17),
+    ("ConvTranspose", [real(1, 2, 5), real(2, 3, 3)], {"strides": [2], "auto_pad": "SAME_LOWER"}, 1, 17),
+    ("QLinearConv", quantised(real(1, 2, 3, 4, 5)), {"pads": [1, 0, 1, 0, 0, 1]}, 1, 17),
+    *(
+        (operator, layer(gates), {"direction": way, "hidden_size": 4, **more}, outputs, 14)
+        for operator, gates, outputs, more in (
+            ("RNN", 1, 2, {"activations": ["LeakyRelu"], "activation_alpha": [0.3]}),
+            ("GRU", 3, 2, {"activations": ["HardSigmoid", "Softsign"]}),
+            ("GRU", 3, 2, {"linear_before_reset": 1, "clip": 0.4}),
+            ("LSTM", 4, 3, {"activations": ["Sigmoid", "Tanh", "Relu"]}),
+            ("LSTM", 4, 3, {"input_forget": 1}),
+        )
+        for way in ("forward", "reverse")
+    ),
 ]
 
 
@@ -123,6 +179,6 @@ def test_kernels_agree_with_onnx_runtime(
 
 
 def test_every_kernel_is_tested() -> None:
-    # Casts, loops and scans are the evaluator's, brought into a form that it computes rightly: the backend suite tests them.
-    evaluated = {"Cast", "Loop", "Scan"}
+    # These are the evaluator's, brought into a form that it computes rightly: the backend suite tests them.
+    evaluated = {"Attention", "Cast", "Loop", "Scan"}
     assert {case[0] for case in CASES} == {definition.name for definition in REGISTRY if definition.kernel} - evaluated

@@ -16,14 +16,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.errors import OpFailedError, Reason
-from nnbridge.extensions import OPTIONS_TYPE, ExtensionOperandType, HostExtension, HostOperation, HostTensor
+from nnbridge.extensions import (
+    OPTIONS_TYPE,
+    ExtensionOperandType,
+    HostExtension,
+    HostOperation,
+    HostTensor,
+    PreparedHostKernel,
+)
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, Node, dtype_of
 
 Options: TypeAlias = Mapping[str, Any]
-_CACHED_NODES = 4096
 _FIRST_QUANTISED = 19
 """The oldest opset of QuantizeLinear and DequantizeLinear that the evaluator knows."""
 
@@ -148,6 +154,11 @@ def evaluator(proto: Any, domain: str, opset: int, types: Mapping[str, int]) -> 
     if node.op_type == "Scatter":
         # The older name; the evaluator knows the newer one alone.
         node.op_type, opset = "ScatterElements", max(opset, 11)
+    if node.op_type == "GridSample":
+        # Older names of the ways to interpolate.
+        for attribute in node.attribute:
+            if attribute.name == "mode":
+                attribute.s = {b"bilinear": b"linear", b"bicubic": b"cubic"}.get(attribute.s, attribute.s)
     if node.op_type == "BatchNormalization":
         # Inference is the same since opset 7; the evaluator's older ones train or do not run.
         opset = max(opset, 14)
@@ -176,15 +187,9 @@ def _older_operators() -> list[Any]:
 # -- operations of the extension -------------------------------------------------------------------------------------------
 
 
-@lru_cache(_CACHED_NODES)
-def _node(op: str, domain: str, opset: int, node: str, types: tuple[tuple[str, int], ...], checked: bool) -> HostNode:
-    return HostNode({"op": op, "domain": domain, "opset": opset, "node": node, "types": types, "checked": checked})
-
-
 def _node_of(options: Options) -> HostNode:
-    types, checked = tuple(options["types"].items()), bool(options.get("checked"))
     with _guarded(f"{options['domain'] or EXTENSION}.{options['op']}"):
-        return _node(options["op"], options["domain"], options["opset"], options["node"], types, checked)
+        return HostNode(options)
 
 
 def run_node(node: Node, arrays: Mapping[str, Array], types: Mapping[str, int]) -> Sequence[Array]:
@@ -192,8 +197,8 @@ def run_node(node: Node, arrays: Mapping[str, Array], types: Mapping[str, int]) 
     return [np.asarray(result) for result in _node_of(options_of(node, types)).run(arrays)]
 
 
-def prepare(options: Options) -> Callable[[Sequence[Array | None]], Sequence[Array]]:
-    """The function that runs one operation on its operands, captured values among them."""
+def prepare(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Options) -> PreparedHostKernel:
+    """The function that runs one operation on its operands, captured values among them. Their shapes do not matter."""
     label = f"{options['domain'] or EXTENSION}.{options['op']}"
     if "refused" in options:
         raise OpFailedError(Reason(HELD, options["refused"], label))
@@ -217,10 +222,6 @@ def prepare(options: Options) -> Callable[[Sequence[Array | None]], Sequence[Arr
     return run
 
 
-def _run(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options: Options) -> Sequence[Array]:
-    return prepare(options)([tensor.data for tensor in inputs])
-
-
 def _result(result: Any, label: str) -> Array:
     """A result as NNAPI has it: a scalar is a vector of one element."""
     if isinstance(result, (list, dict)) or result is None:
@@ -235,5 +236,7 @@ def host_extension() -> HostExtension:
     """The extension with all declared operators."""
     types = [ExtensionOperandType(number, True, size, name, dtype) for number, (name, size, dtype) in ELEMENT_TYPES.items()]
     types += [ExtensionOperandType(UNSUPPORTED, True, 1, "UNSUPPORTED", None), OPTIONS_TYPE]
-    operations = {definition.number: HostOperation(definition.name, _run) for definition in REGISTRY if definition.number}
-    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", _run), **operations})
+    operations = {
+        definition.number: HostOperation(definition.name, prepare=prepare) for definition in REGISTRY if definition.number
+    }
+    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", prepare=prepare), **operations})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.model import Array
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_onnx.declaration import AXIS, MOVED, Quantised, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.elementwise import binary, composed, constant_like, evaluated, unary
 from nnbridge_onnx.read.graph import Node
@@ -230,6 +231,14 @@ THRESHOLDED_RELU = evaluated(
     "ThresholdedRelu", 194, "x where it is above alpha, else 0.", "X -> Y", options=(_alpha(1.0, "threshold"),)
 )
 composed(MISH)(lambda to, x: to.compute(C.MUL, x, to.compute(C.TANH, _softplus(to, x))))
+
+
+@SOFTSIGN.host_kernel
+def _run_softsign(call: HostCall) -> Sequence[Array]:
+    x = call.input(0)
+    return [np.asarray(x / (1 + np.abs(x))).astype(x.dtype)]
+
+
 composed(SOFTSIGN)(lambda to, x: to.compute(C.DIV, x, to.compute(C.ADD, to.compute(C.ABS, x), 1.0)))
 composed(SWISH)(lambda to, x: to.compute(C.MUL, x, to.compute(C.LOGISTIC, to.compute(C.MUL, x, to.option("alpha")))))
 
@@ -283,5 +292,36 @@ def _softmax(to: Lowerer) -> None:
 # -- the host's --------------------------------------------------------------------------------------------------------------
 
 evaluated("Shrink", 167, "Numbers beyond a threshold, brought nearer to 0; else 0.")
-evaluated("Hardmax", 78, "1 at the largest number along an axis, else 0.")
+HARDMAX = evaluated("Hardmax", 78, "1 at the largest number along an axis, else 0.", options=(AXIS,))
+
+
+def _as_rows(call: HostCall) -> tuple[Array, int]:
+    """The numbers and the axis; before opset 13 rows of all axes from it on."""
+    x, recent = call.input(0), call.version >= 13
+    axis = call.option("axis", -1 if recent else 1)
+    return (x, axis) if recent else (x.reshape(math.prod(x.shape[:axis]), -1), 1)
+
+
+@HARDMAX.host_kernel
+def _hardmax(call: HostCall) -> Sequence[Array]:
+    x, axis = _as_rows(call)
+    made = np.zeros_like(x)
+    np.put_along_axis(made, np.expand_dims(x.argmax(axis), axis), 1, axis)
+    return [made.reshape(call.input(0).shape)]
+
+
+@SOFTMAX.host_kernel
+def _run_softmax(call: HostCall) -> Sequence[Array]:
+    x, axis = _as_rows(call)
+    powers = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
+    return [(powers / powers.sum(axis, keepdims=True)).astype(x.dtype).reshape(call.input(0).shape)]
+
+
+@LOG_SOFTMAX.host_kernel
+def _run_log_softmax(call: HostCall) -> Sequence[Array]:
+    x, axis = _as_rows(call)
+    below = x - x.max(axis, keepdims=True, initial=-np.inf)
+    return [(below - np.log(np.exp(below).sum(axis, keepdims=True))).astype(x.dtype).reshape(call.input(0).shape)]
+
+
 operator("SwiGLU", 188, "A B -> Y", "Swish of one input times the other one.")

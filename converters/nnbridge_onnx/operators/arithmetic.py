@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.model import Array
 from nnbridge.types import OperationCode
 from nnbridge_onnx.declaration import BROADCAST, MOVED, Affine, AffineOf, Channels, OnnxOperator, Quantised, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.elementwise import composed, evaluated, unary
 from nnbridge_onnx.read.graph import Node
@@ -118,6 +119,15 @@ MIN = operator("Min", 106, "data_0+ -> min", "Smallest numbers.", folding=BROADC
 MAX = operator("Max", 99, "data_0+ -> max", "Largest numbers.", folding=BROADCAST, provider=_EXTREME)
 SUM = operator("Sum", 187, "data_0+ -> sum", "Sum of all inputs.", folding=BROADCAST, fuses_activation=True)
 MEAN = operator("Mean", 103, "data_0+ -> mean", "Mean of all inputs.", folding=BROADCAST)
+
+
+@MEAN.host_kernel
+def _run_mean(call: HostCall) -> Sequence[Array]:
+    inputs = [call.input(i) for i in range(len(call.node.proto.input))]
+    total = sum(inputs[1:], start=inputs[0])
+    return [np.asarray(total / len(inputs)).astype(inputs[0].dtype)]
+
+
 _CODES = {"Min": C.MINIMUM, "Max": C.MAXIMUM, "Sum": C.ADD, "Mean": C.ADD}
 
 
@@ -159,9 +169,10 @@ composed(evaluated("Cos", 40, "Cosine."))(lambda to, x: to.compute(C.SIN, to.com
 
 
 def _hyperbolic(to: Lowerer, x: Value, code: OperationCode) -> Value:
-    """Half of exp(x) and exp(-x), added or subtracted."""
-    up = to.compute(C.EXP, x)
-    return to.compute(C.MUL, to.compute(code, up, to.compute(C.EXP, to.compute(C.MUL, x, -1.0))), 0.5)
+    """exp(x) / 2 and exp(-x) / 2, added or subtracted; halved in the exponent, so that it overflows no sooner than the result."""
+    half = math.log(2)
+    up, down = to.compute(C.EXP, to.compute(C.SUB, x, half)), to.compute(C.EXP, to.compute(C.SUB, -half, x))
+    return to.compute(code, up, down)
 
 
 composed(evaluated("Sinh", 171, "Hyperbolic sine."))(lambda to, x: _hyperbolic(to, x, C.SUB))
@@ -191,7 +202,15 @@ evaluated("Atan", 11, "Inverse of tangent.")
 evaluated("Asinh", 10, "Inverse of hyperbolic sine.")
 evaluated("Acosh", 3, "Inverse of hyperbolic cosine.")
 evaluated("Atanh", 12, "Inverse of hyperbolic tangent.")
-operator("Det", 48, "X -> Y", "Determinants of the last two axes.")
+DET = operator("Det", 48, "X -> Y", "Determinants of the last two axes.")
+
+
+@DET.host_kernel
+def _determinant(call: HostCall) -> Sequence[Array]:
+    """In float32 at least: NumPy has no determinant of float16."""
+    x = call.input(0)
+    return [np.asarray(np.linalg.det(x.astype(np.promote_types(x.dtype, np.float32)))).astype(x.dtype)]
+
 
 # -- bits --------------------------------------------------------------------------------------------------------------------
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.model import Array
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
+from nnbridge_onnx.host.evaluator import HostCall, evaluator
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.read.graph import Dims
 
@@ -117,6 +120,22 @@ def _masks(to: Lowerer, x: Value, queries: int, keys: int) -> list[Value]:
     to.require(value.type == x.type, "a float32 mask, or a constant one", OperandCode(value.type).name, value.name)
     masks.append(to.operand(3, x, wide))
     return masks
+
+
+@ATTENTION.host_kernel
+def _scores(call: HostCall) -> Sequence[Array] | None:
+    """Output 3 of mode 0 holds the scores before softcap, which the evaluator returns behind it."""
+    import onnx
+
+    node, names = call.node, list(call.node.proto.output)
+    if len(names) < 4 or not names[3] or call.option("qk_matmul_output_mode", 0) or not call.option("softcap", 0.0):
+        return None
+    plain = onnx.NodeProto()
+    plain.CopyFrom(node.proto)
+    for attribute in [a for a in plain.attribute if a.name == "softcap"]:
+        plain.attribute.remove(attribute)
+    before = node.prepared("scores", lambda: evaluator(plain, node.domain, node.version, node.types))
+    return [*node.evaluate(call.feeds)[:-1], before.run(None, dict(call.feeds))[-1]]
 
 
 operator(

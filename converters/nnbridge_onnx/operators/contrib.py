@@ -163,10 +163,16 @@ def _fused_gemm(e: Expansion) -> None:
 
 
 def _fused_product(e: Expansion) -> None:
-    if any(e.attribute(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB")):
+    flips = [e.attribute(name, 0) for name in ("transA", "transB")]
+    alpha, names = float(e.attribute("alpha", 1.0)), [e.input(0), e.input(1)]
+    if e.attribute("transBatchA", 0) or e.attribute("transBatchB", 0) or (any(flips) and e.opset < 12):
         raise Skip
-    alpha = float(e.attribute("alpha", 1.0))
-    made = e.add("MatMul", e.input(0), e.input(1), to=e.output() if alpha == 1 else "")
+    if any(flips):
+        # Transpose needs the rank, which nodes do not state; Einsum does not.
+        letters = [f"...{'ki' if flips[0] else 'ik'}", f"...{'jk' if flips[1] else 'kj'}"]
+        made = e.add("Einsum", *names, to=e.output() if alpha == 1 else "", equation=f"{','.join(letters)}->...ij")
+    else:
+        made = e.add("MatMul", *names, to=e.output() if alpha == 1 else "")
     if alpha != 1:
         e.add("Mul", made, e.number(alpha, made), to=e.output())
 
@@ -184,15 +190,18 @@ def _skip_normalisation(e: Expansion) -> None:
 
 def _normalised(e: Expansion, x: str, scale: str, bias: str, *, centred: bool) -> None:
     epsilon = float(e.attribute("epsilon", 1e-12))
-    if centred:
-        if e.opset < 17:
-            raise Skip
+    if centred and e.opset >= 17:
         e.add("LayerNormalization", x, scale, bias, to=e.output(), axis=-1, epsilon=epsilon)
         return
-    square = e.add("Mul", x, x)
-    mean = e.add("ReduceMean", square, e.ints([-1])) if e.opset >= 18 else e.add("ReduceMean", square, axes=[-1])
-    root = e.add("Sqrt", e.add("Add", mean, e.number(epsilon, x)))
-    e.add("Mul", e.add("Div", x, root), scale, to=e.output())
+
+    def mean(value: str) -> str:
+        return e.add("ReduceMean", value, e.ints([-1])) if e.opset >= 18 else e.add("ReduceMean", value, axes=[-1])
+
+    x = e.add("Sub", x, mean(x)) if centred else x
+    root = e.add("Sqrt", e.add("Add", mean(e.add("Mul", x, x)), e.number(epsilon, x)))
+    scaled = e.add("Mul", e.add("Div", x, root), scale, to="" if bias else e.output())
+    if bias:
+        e.add("Add", scaled, bias, to=e.output())
 
 
 def _contrib(name: str, signature: str, summary: str, expand: Callable[[Expansion], None], **facts: Any) -> None:

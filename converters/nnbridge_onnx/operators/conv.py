@@ -271,6 +271,67 @@ DEFORM_CONV = operator(
 )  # fmt: skip
 
 
+@QLINEAR_CONV.host_kernel
+def _run_quantised(call: HostCall) -> Sequence[Array] | None:
+    """Exact sums of whole numbers, rounded half to even; one scale for each channel of the weights, or one for all."""
+    weights = call.input(3)
+    found = windows(call, call.input(0).shape[2:], weights.shape[2:])
+    if found is None:
+        return None
+    data = call.input(0).astype(np.float64) - np.float64(call.input(2))
+    rank, count = data.ndim - 2, len(weights)
+    tail = (-1,) + (1,) * rank
+    filters = weights.astype(np.float64) - np.ravel(call.input(5)).astype(np.float64).reshape(-1, *(1,) * (rank + 1))
+    seen, group = found.of(data, 0.0), call.option("group")
+    out = seen.shape[2 : 2 + rank]
+    # [group, places, numbers of a window] for each image.
+    order = (0, *range(2, 2 + rank), 1, *range(2 + rank, 2 + 2 * rank))
+    rows = seen.transpose(order).reshape(len(data), math.prod(out), group, -1).swapaxes(1, 2)
+    sums = (rows @ filters.reshape(group, count // group, -1).swapaxes(1, 2)).swapaxes(2, 3).reshape(len(data), count, *out)
+    bias = call.optional(8)
+    sums = sums if bias is None else sums + bias.astype(np.float64).reshape(tail)
+    scale = np.ravel(call.input(1) * call.input(4) / call.input(6)).astype(np.float64).reshape(tail)
+    kind = np.iinfo(call.input(0).dtype if call.optional(7) is None else call.input(7).dtype)
+    return [np.clip(np.rint(sums * scale) + np.float64(call.input(7)), kind.min, kind.max).astype(kind.dtype)]
+
+
+@CONV_TRANSPOSE.host_kernel
+def _run_conv_transpose(call: HostCall) -> Sequence[Array] | None:
+    """Each input pixel spread over a window, for any number of axes."""
+    data, weights, bias = call.input(0), call.input(1), call.optional(2)
+    rank, group = data.ndim - 2, call.option("group")
+    if data.dtype.kind != "f" or rank < 1 or data.shape[1] != weights.shape[0] or data.shape[1] % group:
+        return None
+    ones, kernel = [1] * rank, weights.shape[2:]
+    strides, dilations = (list(call.option(name) or ones) for name in ("strides", "dilations"))
+    more, sizes = list(call.option("output_padding") or [0] * rank), call.option("output_shape")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    full = [(n - 1) * s + r for n, s, r in zip(data.shape[2:], strides, reach, strict=True)]
+    auto = call.option("auto_pad")
+    if sizes or auto in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = list(sizes)[-rank:] if sizes else [n * s for n, s in zip(data.shape[2:], strides, strict=True)]
+        total = [max(f + m - size, 0) for f, m, size in zip(full, more, sizes, strict=True)]
+        begin = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
+    else:
+        pads = (call.option("pads") if auto == "NOTSET" else None) or [0] * 2 * rank
+        begin = list(pads[:rank])
+        sizes = [f + m - b - e for f, m, b, e in zip(full, more, begin, pads[rank:], strict=True)]
+    space = [max(f, b + size) for f, b, size in zip(full, begin, sizes, strict=True)]
+    many, each = weights.shape[1], data.shape[1] // group
+    made = np.zeros((len(data), group, many, *space), data.dtype)
+    grouped = data.reshape(len(data), group, each, -1).swapaxes(2, 3)
+    matrices = weights.reshape(group, each, many, *kernel)
+    every = (slice(None), slice(None), slice(None))
+    for offset in np.ndindex(*kernel):
+        part = (grouped @ matrices[every + offset]).swapaxes(2, 3).reshape(len(data), group, many, *data.shape[2:])
+        starts = [o * d for o, d in zip(offset, dilations, strict=True)]
+        at = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in zip(starts, data.shape[2:], strides, strict=True))
+        made[every + at] += part
+    inside = tuple(slice(b, b + n) for b, n in zip(begin, sizes, strict=True))
+    made = made.reshape(len(data), group * many, *space)[every[:2] + inside]
+    return [made if bias is None else made + bias.reshape(-1, *ones)]
+
+
 @DEFORM_CONV.host_kernel
 def _deform_conv(call: HostCall) -> Sequence[Array] | None:
     """A convolution whose windows' pixels are moved by offsets and weighed by a mask."""

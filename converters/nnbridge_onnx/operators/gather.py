@@ -139,7 +139,7 @@ def _gathered(to: Lowerer, x: Value, places: Array) -> None:
     """Elements of a flat value, as the output."""
     to.require(places.size and x.rank <= 4, "a value of rank 4 at most, elements to take", x.rank)
     picked = to.emit(C.GATHER, x, to.scalar(0), to.draft.ints(np.ravel(places).tolist()))
-    to.finish(C.RESHAPE, picked, to.vector(places.shape))
+    to.finish(C.RESHAPE, picked, to.vector(places.shape or (1,)))
 
 
 def _flat(to: Lowerer, position: int) -> Value:

@@ -11,6 +11,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import EPSILON, MOVED, Affine, Channels, attribute, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.read.graph import Node
 from nnbridge_onnx.rules import MAX_RANK, Provider, condition, constant_input, one_of, ranks
@@ -174,6 +175,14 @@ def _mean_variance(to: Lowerer) -> None:
     to.finish(C.DIV, moved, to.compute(C.ADD, spread, 1e-9))
 
 
+@MEAN_VARIANCE_NORMALIZATION.host_kernel
+def _run_mean_variance(call: HostCall) -> Sequence[Array]:
+    x, axes = call.input(0), tuple(call.option("axes"))
+    moved = x.astype(np.promote_types(x.dtype, np.float32))
+    moved = moved - moved.mean(axes, keepdims=True)
+    return [(moved / (np.sqrt((moved * moved).mean(axes, keepdims=True)) + 1e-9)).astype(x.dtype)]
+
+
 LP_NORMALIZATION = operator(
     "LpNormalization", 95, "input -> output", "Divided by the norm along an axis.", folding=MOVED,
     options=(Option("axis", -1, "the axis of a vector"), Option("p", 2, "the power of the norm")),
@@ -188,6 +197,14 @@ def _lp(to: Lowerer) -> None:
     to.finish(C.L2_NORMALIZATION, x, to.scalar(to.axis(to.option("axis"), rank)))
 
 
+@LP_NORMALIZATION.host_kernel
+def _run_lp(call: HostCall) -> Sequence[Array]:
+    """Vectors of zeros stay zeros."""
+    x, axis = call.input(0), call.option("axis")
+    norm = np.sum(np.abs(x), axis, keepdims=True) if call.option("p") == 1 else np.sqrt(np.sum(x * x, axis, keepdims=True))
+    return [np.asarray(x / np.where(norm == 0, 1, norm)).astype(x.dtype)]
+
+
 LRN = operator(
     "LRN", 85, "X -> Y", "Divided by a power of the squares of the channels around.",
     options=(
@@ -198,6 +215,17 @@ LRN = operator(
     ),
     provider=Provider(2, conditions=(ranks(4, 4),)),
 )  # fmt: skip
+
+
+@LRN.host_kernel
+def _run_local_response(call: HostCall) -> Sequence[Array]:
+    """In float32 at least."""
+    x, size = call.input(0), call.option("size")
+    numbers = x.astype(np.promote_types(x.dtype, np.float32))
+    before, behind = (size - 1) // 2, size // 2
+    squares = np.pad(numbers * numbers, [(0, 0), (before, behind)] + [(0, 0)] * (x.ndim - 2))
+    sums = np.lib.stride_tricks.sliding_window_view(squares, size, 1).sum(-1)
+    return [(numbers / (call.option("bias") + call.option("alpha") / size * sums) ** call.option("beta")).astype(x.dtype)]
 
 
 @LRN.lowering()

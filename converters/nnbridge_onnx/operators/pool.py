@@ -134,10 +134,20 @@ def _pooled(call: HostCall) -> tuple[Array, Windows | None]:
 @MAX_POOL.host_kernel
 def _max_pool(call: HostCall) -> Sequence[Array] | None:
     data, found = _pooled(call)
-    if found is None or call.outputs > 1:
+    if found is None:
         return None
     lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
-    return [found.of(data, lowest).max(axis=tuple(range(data.ndim, 2 * data.ndim - 2)))]
+    seen = found.of(data, lowest)
+    if call.outputs == 1:
+        return [seen.max(axis=tuple(range(data.ndim, 2 * data.ndim - 2)))]
+    # The second output numbers all elements, those of an image column by column if the storage order says so.
+    numbers = np.arange(math.prod(data.shape[2:]))
+    image = numbers.reshape(data.shape[2:]) if not call.option("storage_order") else numbers.reshape(data.shape[:1:-1]).T
+    first = np.arange(math.prod(data.shape[:2])).reshape(*data.shape[:2], *(1,) * image.ndim) * image.size
+    places = found.of(first + image, -1)
+    flat = [array.reshape(*array.shape[: data.ndim], -1) for array in (seen, places)]
+    best = np.where(flat[1] < 0, -1, flat[0] == flat[0].max(-1, keepdims=True)).argmax(-1)[..., None]
+    return [np.take_along_axis(array, best, -1)[..., 0] for array in flat]
 
 
 @AVERAGE_POOL.host_kernel
@@ -166,6 +176,44 @@ def _lp_pool(call: HostCall) -> Sequence[Array] | None:
     return [(sums ** (1 / power)).astype(data.dtype)]
 
 
-operator("GlobalLpPool", 68, "X -> Y", "Norm of each channel.")
-operator("MaxRoiPool", 101, "X rois -> Y", "Largest numbers of parts of regions.")
+@GLOBAL_MAX_POOL.host_kernel
+def _global_max(call: HostCall) -> Sequence[Array]:
+    data = call.input(0)
+    return [data.max(axis=tuple(range(2, data.ndim)), keepdims=True)]
+
+
+GLOBAL_LP_POOL = operator("GlobalLpPool", 68, "X -> Y", "Norm of each channel.", options=(Option("p", 2, "power of the norm"),))
+MAX_ROI_POOL = operator(
+    "MaxRoiPool", 101, "X rois -> Y", "Largest numbers of parts of regions.",
+    options=(Option("pooled_shape", (1, 1), "parts of a region"), Option("spatial_scale", 1.0, "from regions' units to pixels")),
+)  # fmt: skip
+
+
+@GLOBAL_LP_POOL.host_kernel
+def _global_norm(call: HostCall) -> Sequence[Array]:
+    data, power = call.input(0), call.option("p")
+    sums = (np.abs(data.astype(np.promote_types(data.dtype, np.float32))) ** power).sum(tuple(range(2, data.ndim)), keepdims=True)
+    return [(sums ** (1 / power)).astype(data.dtype)]
+
+
+@MAX_ROI_POOL.host_kernel
+def _max_region(call: HostCall) -> Sequence[Array]:
+    """The largest number of each part of each region; parts outside the image are 0."""
+    data, regions, shape = call.input(0), call.input(1), call.option("pooled_shape")
+    made = np.zeros((len(regions), data.shape[1], *shape), data.dtype)
+    for region, answer in zip(regions, made, strict=True):
+        corners = np.floor(region[1:] * call.option("spatial_scale") + 0.5).astype(int)
+        image, parts = data[int(region[0])], []
+        for size, low, high, count in zip(data.shape[2:], corners[1::-1], corners[3:1:-1], shape, strict=True):
+            step = max(int(high - low) + 1, 1) / count
+            starts = [min(max(math.floor(i * step) + int(low), 0), size) for i in range(count)]
+            ends = [min(max(math.ceil((i + 1) * step) + int(low), 0), size) for i in range(count)]
+            parts.append([slice(*pair) for pair in zip(starts, ends, strict=True)])
+        for row, rows in enumerate(parts[0]):
+            for column, columns in enumerate(parts[1]):
+                part = image[:, rows, columns]
+                answer[:, row, column] = part.max(axis=(1, 2)) if part.size else 0
+    return [made]
+
+
 operator("MaxUnpool", 102, "X I output_shape!? -> output", "Numbers back at the places that MaxPool found them.")

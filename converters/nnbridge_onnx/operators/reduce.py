@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
 from nnbridge.converters.declaration import Option, lowers
+from nnbridge.model import Array
 from nnbridge.types import OperationCode
 from nnbridge_onnx.declaration import MOVED, NO_BUILDER, OnnxOperator, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
 from nnbridge_onnx.rules import RANK_4, Provider, constant_input
@@ -112,3 +119,30 @@ def _log_sum(to: Lowerer) -> None:
     wide, narrow = to.emit(C.REDUCE_MAX, x, axes, to.flag(True)), to.emit(C.REDUCE_MAX, x, axes, keep)
     total = to.emit(C.REDUCE_SUM, to.emit(C.EXP, to.emit(C.SUB, x, wide)), axes, keep)
     to.finish(C.ADD, to.emit(C.LOG, total), narrow)
+
+
+@REDUCE_LOG_SUM.host_kernel
+def _run_log_sum(call: HostCall) -> Sequence[Array]:
+    return _logarithms(call, exponentials=False)
+
+
+@REDUCE_LOG_SUM_EXP.host_kernel
+def _run_log_sum_exp(call: HostCall) -> Sequence[Array]:
+    return _logarithms(call, exponentials=True)
+
+
+def _logarithms(call: HostCall, *, exponentials: bool) -> Sequence[Array]:
+    """In float64 for whole numbers, which the evaluator has no form for."""
+    x, stated = call.input(0), call.optional(1)
+    axes = tuple(int(a) for a in (call.option("axes") or () if stated is None else np.ravel(stated)))
+    if not axes and call.option("noop_with_empty_axes"):
+        return [x]
+    numbers = x.astype(np.promote_types(x.dtype, np.float32))
+    options: dict[str, Any] = {"axis": axes or None, "keepdims": bool(call.option("keepdims"))}
+    with np.errstate(divide="ignore"):
+        if not exponentials:
+            return [np.asarray(np.log(np.sum(numbers, **options))).astype(x.dtype)]
+        top = np.max(numbers, axis=axes or None, keepdims=True, initial=-np.inf)
+        top = np.where(np.isfinite(top), top, 0)
+        found = np.log(np.sum(np.exp(numbers - top), **options))
+    return [np.asarray(found + top.reshape(found.shape)).astype(x.dtype)]

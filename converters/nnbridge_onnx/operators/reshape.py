@@ -13,6 +13,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.converters.folding import Folding
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import MOVED, Quantised, by_shape, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import FIRST, LAST, keeps_order
 from nnbridge_onnx.passes.folding import Known
@@ -73,6 +74,13 @@ def _reshape(to: Lowerer) -> None:
         _flatten_image(to, image, shape)
         return
     to.finish(C.RESHAPE, to.input(), to.vector(shape or (1,)))
+
+
+@UNSQUEEZE.host_kernel
+def _run_unsqueeze(call: HostCall) -> Sequence[Array]:
+    """Axes count in the result, whatever their order."""
+    axes = call.option("axes") if call.version < 13 else np.ravel(call.input(1))
+    return [np.expand_dims(call.input(0), tuple(int(a) for a in axes))]
 
 
 def _flatten_image(to: Lowerer, image: Dims, shape: Dims) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import Quantised, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.gather import gather_along
 from nnbridge_onnx.rules import FLOAT_OR_UINT8, Provider, Unit, condition, one_of, ranks, uint8_parameters
@@ -160,3 +161,25 @@ def _nearest(to: Lowerer) -> None:
             found = _ROUNDINGS[rounding](_SOURCES[rule](np.arange(out, dtype=np.float64), scale, size, out))
             chosen[axis] = np.clip(found, 0, size - 1).astype(int).tolist()
     gather_along(to, chosen)
+
+
+@RESIZE.host_kernel
+@UPSAMPLE.host_kernel
+def _upsample(call: HostCall) -> Sequence[Array] | None:
+    """Axis by axis: the pixel at or below a position, or between it and the next one."""
+    if call.version > 10:
+        return None
+    x, scales = call.input(0), call.option("scales") if call.version < 9 else call.input(1)
+    mode = call.option("mode")
+    if mode not in ("nearest", "linear", "bilinear"):
+        return None
+    made = x
+    for axis, (size, scale) in enumerate(zip(x.shape, np.ravel(scales), strict=True)):
+        places = np.arange(int(np.floor(size * np.float32(scale)))) / np.float64(scale)
+        low = np.minimum(places.astype(int), size - 1)
+        found = made.take(low, axis)
+        if mode != "nearest" and scale != 1:
+            share = (places - low).clip(0, 1).reshape(-1, *(1,) * (x.ndim - axis - 1))
+            found = found + (made.take(np.minimum(low + 1, size - 1), axis) - found.astype(np.float64)) * share
+        made = found
+    return [made.astype(x.dtype)]

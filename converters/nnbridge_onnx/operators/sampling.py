@@ -42,6 +42,25 @@ def between(data: Array, places: Sequence[Array], read: Callable[[Sequence[Array
     return made
 
 
+def _between_cubic(data: Array, places: Sequence[Array], read: Callable[[Sequence[Array]], Array]) -> Array:
+    """Cubic interpolation (a = -0.75) between four pixels along each axis."""
+    low = [np.floor(place) for place in places]
+    weights = [_cubic_weights(place - floor) for place, floor in zip(places, low, strict=True)]
+    made: Array = np.zeros((len(data), places[0].size), data.dtype)
+    for corner in product(range(4), repeat=len(places)):
+        weight = np.prod([w[i] for w, i in zip(weights, corner, strict=True)], axis=0)
+        made += read([floor + i - 1 for floor, i in zip(low, corner, strict=True)]) * weight.astype(data.dtype)
+    return made
+
+
+def _cubic_weights(part: Array) -> list[Array]:
+    """Weights of the pixels at distances of 1 + part, part, 1 - part and 2 - part."""
+    a = -0.75
+    far = [a * (t**3 - 5 * t**2 + 8 * t - 4) for t in (1 + part, 2 - part)]
+    near = [((a + 2) * t - (a + 3)) * t * t + 1 for t in (part, 1 - part)]
+    return [far[0], *near, far[1]]
+
+
 operator("AffineGrid", 5, "theta size! -> grid", "Where an affine map moves the pixels of an image.")
 GRID_SAMPLE = operator(
     "GridSample", 72, "X grid -> Y", "Pixels at places of a grid.",
@@ -57,7 +76,11 @@ GRID_SAMPLE = operator(
 def _grid_sample(call: HostCall) -> Sequence[Array] | None:
     data, grid = call.input(0), call.input(1)
     mode, padding = call.option("mode"), call.option("padding_mode")
-    if mode not in ("linear", "bilinear", "nearest") or data.dtype.kind != "f" or grid.shape[-1] != data.ndim - 2:
+    if (
+        mode not in ("linear", "bilinear", "nearest", "cubic", "bicubic")
+        or data.dtype.kind != "f"
+        or grid.shape[-1] != data.ndim - 2
+    ):
         return None
     aligned, sizes = call.option("align_corners"), data.shape[2:]
     spans = [(0.0, s - 1.0) if aligned else (-0.5, s - 0.5) for s in sizes]
@@ -80,6 +103,9 @@ def _grid_sample(call: HostCall) -> Sequence[Array] | None:
 
         if mode == "nearest":
             answer[:] = read(bounded([np.rint(place) for place in places]))
+        elif "cubic" in mode:
+            # The border bounds each pixel that is read, not the place between them.
+            answer[:] = _between_cubic(image, places, read)
         else:
             answer[:] = between(image, bounded(places), read)
     return [made.reshape(*data.shape[:2], *grid.shape[1:-1])]

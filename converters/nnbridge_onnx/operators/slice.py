@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.model import Array
 from nnbridge_onnx.declaration import MOVED, Quantised, operator
+from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
 from nnbridge_onnx.operators.gather import gather_along
@@ -123,6 +127,23 @@ def _slice(to: Lowerer) -> None:
     to.finish(C.STRIDED_SLICE, x, to.vector(begin), to.vector(ends_given), to.vector(step), *masks)
 
 
+@SLICE.host_kernel
+def _run_slice(call: HostCall) -> Sequence[Array]:
+    """Starts lie inside the axis, ends next to it at most: NumPy bounds starts of backward slices otherwise."""
+    x, recent = call.input(0), call.version >= 10
+    names = ("starts", "ends", "axes", "steps")
+    parts = [call.optional(i + 1) if recent else call.option(name) for i, name in enumerate(names)]
+    starts, ends, axes, steps = ([] if part is None else [int(v) for v in np.ravel(part)] for part in parts)
+    at = [slice(None)] * x.ndim
+    for start, end, axis, step in zip(starts, ends, axes or range(len(starts)), steps or [1] * len(starts), strict=True):
+        n = x.shape[axis]
+        start, end = (v + n if v < 0 else v for v in (start, end))
+        low, high = (0, n) if step > 0 else (-1, n - 1)
+        start, end = min(max(start, 0), high), min(max(end, low), high)
+        at[axis] = slice(start, None if end < 0 else end, step) if n else slice(0, 0)
+    return [x[tuple(at)]]
+
+
 PAD = operator(
     "Pad", 122, "data pads!? constant_value? axes!? -> output", "Padding before and behind axes.",
     options=(
@@ -186,6 +207,24 @@ def _pad_by_gathering(to: Lowerer) -> None:
         if any(pair):
             chosen[axis] = np.pad(np.arange(size), pair, mode).tolist()
     gather_along(to, chosen)
+
+
+@PAD.host_kernel
+def _run_pad(call: HostCall) -> Sequence[Array]:
+    """Negative paddings crop, before the others are added."""
+    x, recent = call.input(0), call.version >= 11
+    pads = [int(p) for p in (np.ravel(call.input(1)) if recent else call.option("pads"))]
+    chosen = call.optional(3)
+    axes = range(x.ndim) if chosen is None else [int(a) % x.ndim for a in np.ravel(chosen)]
+    pairs = [(0, 0)] * x.ndim
+    for i, axis in enumerate(axes):
+        pairs[axis] = (pads[i], pads[i + len(axes)])
+    x = x[tuple(slice(max(-b, 0), n - max(-e, 0)) for (b, e), n in zip(pairs, x.shape, strict=True))]
+    pairs = [(max(b, 0), max(e, 0)) for b, e in pairs]
+    mode, fill = call.option("mode"), call.optional(2) if recent else call.option("value")
+    if mode != "constant":
+        return [np.pad(x, pairs, mode)]
+    return [np.pad(x, pairs, constant_values=np.asarray(0 if fill is None else fill).astype(x.dtype).item())]
 
 
 operator(

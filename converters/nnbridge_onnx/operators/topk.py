@@ -145,4 +145,21 @@ def _corners(call: HostCall) -> Array:
 
 
 operator("NonZero", 114, "X! -> Y", "Indexes of the numbers other than 0.", folding=MOVED)
-operator("Unique", 199, "X! -> Y indices? inverse_indices? counts?", "Every number once.", folding=MOVED)
+UNIQUE = operator(
+    "Unique", 199, "X! -> Y indices? inverse_indices? counts?", "Every number once.", folding=MOVED,
+    options=(Option("axis", None, "the axis of slices that differ"), Option("sorted", 1, "0 for the order of first occurrence")),
+)  # fmt: skip
+
+
+@UNIQUE.host_kernel
+def _unique(call: HostCall) -> Sequence[Array]:
+    axis = call.option("axis")
+    found, first, inverse, counts = np.unique(call.input(0), True, True, True, axis)
+    inverse = np.ravel(inverse)
+    if not call.option("sorted"):
+        order = np.argsort(first)
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(len(order))
+        found, first, inverse, counts = found.take(order, axis or 0), first[order], ranks[inverse], counts[order]
+    results = (found, *(array.astype(np.int64) for array in (first, inverse, counts)))
+    return [result for result, name in zip(results, call.node.proto.output, strict=False) if name]

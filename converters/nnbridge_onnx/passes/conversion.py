@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -240,6 +241,12 @@ def _lower_group(to: Lowerer) -> None:
     """A group as one operation on 8-bit values; Unmappable where NNAPI cannot express it."""
     group, definition = to.group, REGISTRY[to.node.type]
     assert group is not None
+    if definition.quantised is not None and (definition.quantised.moves or "Pool" in to.node.type):
+        # NNAPI hands on the input's scale: one that is almost the same is another one.
+        found = [to.operands.quantised.get(name) for name in (to.name(0), to.node.outputs[0])]
+        scales = [one.scale for one in found if one is not None]
+        close = len(scales) == 2 and scales[0] != scales[1] and math.isclose(*scales, rel_tol=1e-4)
+        to.require(not close, "an output with the input's scale", scales)
     if definition.lower_quantised is not None:
         definition.lower_quantised(to)
         return

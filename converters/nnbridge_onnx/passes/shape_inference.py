@@ -146,7 +146,10 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
         if node.op_type == "STFT" and all(attribute.name != "onesided" for attribute in node.attribute):
             # The operator's default, which inference takes for 0.
             node.attribute.append(helper.make_attribute("onesided", 1))
-    inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=_propagates(seen.graph, {})).graph
+    propagates = _propagates(seen.graph, {})
+    inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=propagates).graph
+    while _corrected_pool(onnx, seen, inferred):
+        inferred = onnx.shape_inference.infer_shapes(seen, strict_mode=False, data_prop=propagates).graph
     described = {value.name: value for value in (*graph.value_info, *inferred.value_info)}
     for name, array in replaced.items():
         described[name] = helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
@@ -169,6 +172,44 @@ def _without_values(onnx: Any, node: Any, graph: Any) -> list[Any]:
         onnx.helper.make_node("Reshape", [node.input[0], f"{one} shape"], [one]),
         onnx.helper.make_node("Tile", [one, count], [node.output[0]]),
     ]
+
+
+def _corrected_pool(onnx: Any, seen: Any, inferred: Any) -> bool:
+    """Write the first pooling whose size is rounded up wrongly with the paddings that give its size; False if there is none.
+
+    Before their last versions, inference counts a window that would start behind the input and its first padding.
+    """
+    pools = [node for node in seen.graph.node if node.op_type in ("MaxPool", "AveragePool", "LpPool") and node.domain == ""]
+    if not pools:
+        return False
+    values = {value.name: value for value in (*seen.graph.input, *inferred.value_info, *inferred.output)}
+    for node in pools:
+        options = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        value = values.get(node.input[0])
+        if not options.get("ceil_mode") or value is None or not _is_known(value):
+            continue
+        sizes = [int(d.dim_value) for d in value.type.tensor_type.shape.dim][2:]
+        ones = [1] * len(sizes)
+        auto = options.get("auto_pad", b"NOTSET")
+        stated = options.get("pads", []) if auto == b"NOTSET" else []
+        pads = list(stated or [0] * 2 * len(sizes))
+        steps, dilations = options.get("strides", ones), options.get("dilations", ones)
+        wrong = False
+        for i, (size, k, s, d) in enumerate(zip(sizes, options["kernel_shape"], steps, dilations, strict=True)):
+            free = size + pads[i] + pads[len(sizes) + i] - (k - 1) * d - 1
+            last = -(-free // s)
+            if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+                last, wrong = -(-size // s) - 1, True
+            elif last * s >= size + pads[i]:
+                last, wrong = last - 1, True
+            pads[len(sizes) + i] += max(last * s - free, 0)
+        if wrong:
+            for name in ("auto_pad", "ceil_mode", "pads"):
+                for a in [a for a in node.attribute if a.name == name]:
+                    node.attribute.remove(a)
+            node.attribute.append(onnx.helper.make_attribute("pads", pads))
+            return True
+    return False
 
 
 def _range_size(onnx: Any, node: Any, graph: Any) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -21,7 +22,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, first_line, opset_of
 from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
-from nnbridge_onnx.read.graph import Graph, Node, Tensor, dtype_of, type_name
+from nnbridge_onnx.read.graph import FLOAT, Graph, Node, Tensor, dtype_of, type_name
 
 OLDEST_IR = 3
 _OTHERS = {
@@ -53,8 +54,9 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
     _check_versions(onnx, model, source)
     try:
         mended = _mended(onnx, model)
-        # By its path where there is one: the checker looks for external data beside the file.
-        onnx.checker.check_model(source if mended is model and folder is not None else mended)
+        with _described_outputs(mended):
+            # By its path where there is one: the checker looks for external data beside the file.
+            onnx.checker.check_model(source if mended is model and folder is not None else mended)
         model = mended
         file = FileContext(onnx, options, source)
         for step in FILE_PASSES:
@@ -110,6 +112,22 @@ def _mended(onnx: Any, model: Any) -> Any:
             if not _has_shape(value) and value.name in found:
                 value.type.CopyFrom(found[value.name])
     return mended
+
+
+@contextmanager
+def _described_outputs(model: Any) -> Iterator[None]:
+    """Outputs whose type or shape only later passes find are scalars meanwhile: the checker requires both."""
+    open_outputs = [value for value in model.graph.output if not _has_shape(value)]
+    types = [type(value.type).FromString(value.type.SerializeToString()) for value in open_outputs]
+    for value in open_outputs:
+        tensor = value.type.tensor_type
+        tensor.elem_type = tensor.elem_type or FLOAT
+        tensor.shape.SetInParent()
+    try:
+        yield
+    finally:
+        for value, found in zip(open_outputs, types, strict=True):
+            value.type.CopyFrom(found)
 
 
 def _has_type(value: Any) -> bool:
