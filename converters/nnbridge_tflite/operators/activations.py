@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, centred_integers, half_away, quotient, real, stored
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
 
 _RELU = mapped(2, 1, FLOAT_QUANT8)
-RELU = unary("RELU", "max(x, 0)", lambda a: np.maximum(a, 0), OperationCode.RELU, delegate=_RELU)
-RELU6 = unary("RELU6", "min(max(x, 0), 6)", lambda a: np.clip(a, 0, 6), OperationCode.RELU6, delegate=_RELU)
-RELU_N1_TO_1 = unary("RELU_N1_TO_1", "min(max(x, -1), 1)", lambda a: np.clip(a, -1, 1), OperationCode.RELU1, delegate=_RELU)
-RELU_0_TO_1 = unary("RELU_0_TO_1", "min(max(x, 0), 1)", lambda a: np.clip(a, 0, 1))
+
+
+def _clamp(name: str, low: float, high: float, code: OperationCode | None = None, **facts: Any) -> TfliteOperator:
+    """Numbers clamped to ``low`` and ``high``; NNAPI's operations cannot change scale or zero point."""
+
+    def integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        data, out = inputs[0], outputs[0]
+        steps = mbqm(centred_integers(data), *quantize_multiplier(quotient(data, out))) + out.zero_point
+        ends = half_away(np.array([low, high], np.float32) / np.float32(out.scale)) + out.zero_point
+        return [saturate(np.minimum(np.maximum(steps, ends[0]), ends[1]), out.dtype)]
+
+    summary = f"min(max(x, {low:g}), {high:g})" if high < math.inf else f"max(x, {low:g})"
+    return unary(name, summary, lambda a: np.clip(a, low, high), code, integers=integers, **facts)
+
+
+RELU = _clamp("RELU", 0, math.inf, OperationCode.RELU, delegate=_RELU)
+RELU6 = _clamp("RELU6", 0, 6, OperationCode.RELU6, delegate=_RELU)
+RELU_N1_TO_1 = _clamp("RELU_N1_TO_1", -1, 1, OperationCode.RELU1, delegate=_RELU)
+RELU_0_TO_1 = _clamp("RELU_0_TO_1", 0, 1)
 LOGISTIC = unary("LOGISTIC", "1 / (1 + e^-x)", lambda a: 1 / (1 + np.exp(-a)), OperationCode.LOGISTIC, delegate=_RELU)
 TANH = unary(
     "TANH",
@@ -172,6 +189,16 @@ def leaky_relu(to: Lowerer) -> None:
 def host_leaky_relu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     a = real(inputs[0])
     return [stored(np.where(a >= 0, a, a * np.float32(options["alpha"])), outputs[0])]
+
+
+@LEAKY_RELU.integer_kernel
+def leaky_relu_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Rescaled by one multiplier above 0 and by another below."""
+    data, out = inputs[0], outputs[0]
+    steps = centred_integers(data)
+    below = float(np.float32(data.scale) * np.float32(options["alpha"]) / np.float32(out.scale))
+    above = mbqm(steps, *quantize_multiplier(quotient(data, out)))
+    return [saturate(np.where(steps >= 0, above, mbqm(steps, *quantize_multiplier(below))) + out.zero_point, out.dtype)]
 
 
 def _beta(to: Lowerer) -> Value:

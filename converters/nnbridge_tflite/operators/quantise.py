@@ -96,8 +96,17 @@ def cast(to: Lowerer) -> None:
 
 @CAST.host_kernel
 def host_cast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, dtype = data_of(inputs[0]), outputs[0].dtype
-    return [(data.real if data.dtype.kind == "c" and dtype.kind != "c" else data).astype(dtype)]
+    """Floats saturate as integers, NaN as the largest; what is not 0 is true."""
+    data, out = data_of(inputs[0]), outputs[0]
+    data = data.real if data.dtype.kind == "c" and out.dtype.kind != "c" else data
+    if out.dtype == np.uint8 and out.scale == 0:
+        return [(data != 0).astype(np.uint8)]
+    if data.dtype.kind == "f" and out.dtype.kind in "iu":
+        limits = np.iinfo(str(out.dtype))
+        # The largest integer of 32 and 64 bits is no float: what reaches the power of two above it is replaced.
+        within = data < float(limits.max) + 1
+        return [np.where(within, np.where(within, data, 0).clip(limits.min, None).astype(out.dtype), out.dtype.type(limits.max))]
+    return [data.astype(out.dtype)]
 
 
 @DEQUANTIZE.lowering()
