@@ -193,12 +193,13 @@ def host_leaky_relu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequ
 
 @LEAKY_RELU.integer_kernel
 def leaky_relu_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Rescaled by one multiplier above 0 and by another below."""
+    """Rescaled by one multiplier above 0 and by another below, which is applied without its sign."""
     data, out = inputs[0], outputs[0]
     steps = centred_integers(data)
     below = float(np.float32(data.scale) * np.float32(options["alpha"]) / np.float32(out.scale))
     above = mbqm(steps, *quantize_multiplier(quotient(data, out)))
-    return [saturate(np.where(steps >= 0, above, mbqm(steps, *quantize_multiplier(below))) + out.zero_point, out.dtype)]
+    sloped = mbqm(steps, *quantize_multiplier(abs(below))) * (-1 if below < 0 else 1)
+    return [saturate(np.where(steps >= 0, above, sloped) + out.zero_point, out.dtype)]
 
 
 def _beta(to: Lowerer) -> Value:

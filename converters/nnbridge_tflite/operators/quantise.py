@@ -8,8 +8,9 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import saturate
-from nnbridge.types import OperationCode
+from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, data_of, half_away, real, requantised, stored
@@ -91,6 +92,10 @@ BITCAST = TfliteOperator(
 def cast(to: Lowerer) -> None:
     """CAST between types that NNAPI casts."""
     to.require(to.declared(0).type.name != "INT8" and to.declared_output().type.name != "INT8", "no int8", to.declared(0))
+    wraps = to.input(0).type == OperandCode.TENSOR_INT32 and to.out.type == OperandCode.TENSOR_QUANT8_ASYMM
+    to.require(
+        not wraps or to.mapping == MappingKind.DELEGATE, "no int32 to uint8 (NNAPI saturates, TFLite wraps)", to.declared(0)
+    )
     to.finish(OperationCode.CAST, to.input(0))
 
 

@@ -93,6 +93,7 @@ def cuts(
     """The ranges that a STRIDED_SLICE names, with ellipsis and new axes; ValueError where it names none.
 
     Begins and ends are clamped to the dimension. Of a dropped axis only the begin counts, which is clamped as well.
+    Ends that count from the begins are not masked.
     """
     if not len(begins) == len(ends) == len(steps) or 0 in steps:
         raise ValueError(f"as many begins as ends and strides other than 0, found {[*begins]}, {[*ends]}, {[*steps]}")
@@ -126,8 +127,10 @@ def cuts(
                 raise ValueError(f"an index below {size}, found {begin}")
             ranges.append(Cut(start, 1, 1))
             continue
-        stop = end + start if options.get("offset") else end
-        stop = (high if step > 0 else low) if marked("end", i) else min(max(stop + size * (stop < 0), low), high)
+        offset = options.get("offset")
+        stop = end + start if offset else end
+        open_end = marked("end", i) and not offset
+        stop = (high if step > 0 else low) if open_end else min(max(stop + size * (stop < 0), low), high)
         ranges.append(Cut(start, len(range(start, stop, step)), step))
         result.append(ranges[-1].size)
     whole(len(shape))
