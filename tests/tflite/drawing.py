@@ -121,22 +121,22 @@ UNARY = {
     "EXP": (F, I8),
     "FLOOR": (F,),
     "HARD_SWISH": REAL,
-    "LOG": (F,),
+    "LOG": (F, I8),
     "LOGICAL_NOT": (B,),
-    "LOGISTIC": REAL,
+    "LOGISTIC": (*REAL, I16),
     "LOG_SOFTMAX": (F, I8),
     "L2_NORMALIZATION": (F, U8, I8),
-    "NEG": (F, I32),
-    "RELU": REAL,
-    "RELU6": REAL,
+    "NEG": (F, I32, I64),
+    "RELU": (*REAL, I16),
+    "RELU6": (*REAL, I16),
     "RELU_N1_TO_1": REAL,
     "ROUND": (F,),
     "RSQRT": (F, I8),
     "SIN": (F,),
-    "SOFTMAX": REAL,
+    "SOFTMAX": (*REAL, I16),
     "SQRT": (F,),
     "SQUARE": (F,),
-    "TANH": REAL,
+    "TANH": (*REAL, I16),
 }
 
 
@@ -151,18 +151,18 @@ def unary(rng: Rng, name: str) -> Case:
 
 
 BINARY = {
-    "ADD": (*REAL, I32),
-    "SUB": (*REAL, I32),
-    "MUL": (*REAL, I32),
-    "DIV": (F,),
-    "MAXIMUM": (*REAL, I32),
-    "MINIMUM": (*REAL, I32),
+    "ADD": (*REAL, I16, I32, I64),
+    "SUB": (*REAL, I16, I32, I64),
+    "MUL": (*REAL, I16, I32, I64),
+    "DIV": (F, I32),
+    "MAXIMUM": (*REAL, I16, I32, I64),
+    "MINIMUM": (*REAL, I16, I32, I64),
     "SQUARED_DIFFERENCE": (F, I8, I32),
     "FLOOR_DIV": (F, I32),
-    "FLOOR_MOD": (F, I32),
+    "FLOOR_MOD": (F, I32, I64),
     "POW": (F,),
-    "EQUAL": (*REAL, I32, B),
-    "NOT_EQUAL": (*REAL, I32, B),
+    "EQUAL": (*REAL, I32, I64, B),
+    "NOT_EQUAL": (*REAL, I32, I64, B),
     "GREATER": (*REAL, I32),
     "GREATER_EQUAL": (*REAL, I32),
     "LESS": (*REAL, I32),
@@ -184,16 +184,16 @@ def binary(rng: Rng, name: str) -> Case:
         pair[1] = tensor(rng, other, type, like=pair[0])
     if rng.random() < 0.3:
         pair[1].value = values(rng, other, type)
-        if type == I32:
-            pair[1].value = np.where(pair[1].value == 0, 3, pair[1].value).astype(I32)
-    elif type == I32 and name in ("FLOOR_DIV", "FLOOR_MOD"):
-        pair[1].value = np.where((v := values(rng, other, I32)) == 0, 3, v).astype(I32)
+        if type in (I32, I64):
+            pair[1].value = np.where(pair[1].value == 0, 3, pair[1].value).astype(type)
+    elif type in (I32, I64) and name in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
+        pair[1].value = np.where((v := values(rng, other, type)) == 0, 3, v).astype(type)
     if rng.random() < 0.5:
         pair = pair[::-1] if name not in ("DIV", "FLOOR_DIV", "FLOOR_MOD") else pair
     y = Tensor((), B) if name in TRUTH else tensor(rng, (), type)
     if name in ("MAXIMUM", "MINIMUM") and type in RANGES:
         y = same(rng, type, pair[0])
-    options = {"fused_activation_function": int(pick(rng, 0, 0, 1, 2, 3))} if name in FUSED and type != I32 else {}
+    options = {"fused_activation_function": int(pick(rng, 0, 0, 1, 2, 3))} if name in FUSED and type not in (I32, I64) else {}
     return Case(name, list(pair), [y], options, 2)
 
 
@@ -246,7 +246,7 @@ def convolution(rng: Rng, name: str) -> Case:
 
 @draws("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 def pooling(rng: Rng, name: str) -> Case:
-    type = F if name == "L2_POOL_2D" else pick(rng, *REAL)
+    type = F if name == "L2_POOL_2D" else pick(rng, *REAL, I16)
     x = tensor(rng, (int(rng.integers(1, 3)), *dims(rng, 2, 9), int(rng.integers(1, 5))), type)
     (fh, fw), (sh, sw) = dims(rng, 2, 4), dims(rng, 2, 3)
     options = {"padding": int(rng.integers(2)), "stride_h": sh, "stride_w": sw, "filter_height": fh, "filter_width": fw}
@@ -257,26 +257,29 @@ def pooling(rng: Rng, name: str) -> Case:
 @draws("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL", "ARG_MAX", "ARG_MIN")
 def reduction(rng: Rng, name: str) -> Case:
     truth, extreme = name in ("REDUCE_ANY", "REDUCE_ALL"), name.startswith("ARG")
-    type = B if truth else F if name in ("REDUCE_PROD", "SUM") else pick(rng, *REAL)
+    types: tuple[str, ...] = (B,) if truth else REAL if extreme else (*REAL, I16, I32)
+    if name in ("SUM", "REDUCE_PROD"):  # LiteRT's sums of int8 and int16 are no sums.
+        types = (F, I32, *((U8,) if name == "SUM" else ()))
+    type = pick(rng, *types)
     rank = int(rng.integers(1, 5))
     x = tensor(rng, dims(rng, rank), type)
     if extreme:
         return Case(name, [x, constant(int(rng.integers(-rank, rank)))], [Tensor((), I32)], {"output_type": 2}, 2)
     chosen = rng.permutation(rank)[: int(rng.integers(1, rank + 1))] - (rank if rng.random() < 0.3 else 0)
-    y = tensor(rng, (), type, like=None if name == "MEAN" and rng.random() < 0.5 else x)
+    y = tensor(rng, (), type, like=None if name in ("MEAN", "SUM") and rng.random() < 0.5 else x)
     return Case(name, [x, constant(chosen)], [y], {"keep_dims": bool(rng.integers(2))}, 2)
 
 
-MOVING = (F, U8, I8, I32, I64, B)
+MOVING = (F, U8, I8, I16, I32, I64, B)
 
 
-def source(rng: Rng, rank: int | None = None, types: Sequence[str] = (F, U8, I8, I32), most: int = 5) -> Tensor:
+def source(rng: Rng, rank: int | None = None, types: Sequence[str] = (F, U8, I8, I16, I32, I64, B), most: int = 5) -> Tensor:
     return tensor(rng, dims(rng, rank or int(rng.integers(1, 5)), most), pick(rng, *types))
 
 
 @draws("TRANSPOSE", "REVERSE_V2", "EXPAND_DIMS", "TILE", "CUMSUM", "GATHER", "ONE_HOT")
 def by_axis(rng: Rng, name: str) -> Case:
-    x = source(rng, types=(F, I32) if name == "CUMSUM" else (F, U8, I8, I32))
+    x = source(rng, types=(F, I32, I64) if name == "CUMSUM" else MOVING)
     rank, y = len(x.shape), same(rng, x.type, x)
     axis = int(rng.integers(-rank, rank))
     if name == "TRANSPOSE":
@@ -336,7 +339,7 @@ def arrangement(rng: Rng, name: str) -> Case:
 
 @draws("PAD", "PADV2", "MIRROR_PAD", "SLICE", "STRIDED_SLICE", "GATHER_ND", "TOPK_V2")
 def windows(rng: Rng, name: str) -> Case:
-    x = source(rng, types=(F, U8, I8, I32) if name != "TOPK_V2" else (F, I32))
+    x = source(rng, types=MOVING if name != "TOPK_V2" else (F, U8, I8, I16, I32, I64))
     rank, y = len(x.shape), same(rng, x.type, x)
     if name in ("PAD", "PADV2"):
         more = []
@@ -408,10 +411,10 @@ def others(rng: Rng, name: str) -> Case:
     if name == "DEQUANTIZE":
         return Case(name, [tensor(rng, shape, pick(rng, U8, I8, I16))], [Tensor((), F)])
     if name == "CAST":
-        first, second = pick(rng, F, I32, I64, B, U8), pick(rng, F, I32, I64, B, U8)
+        first, second = (pick(rng, F, I8, I16, I32, I64, B, U8) for _ in range(2))
         return Case(name, [Tensor(shape, first)], [Tensor((), second)])
     if name == "BATCH_MATMUL":
-        type = pick(rng, F, I8)
+        type = pick(rng, F, I8, I16)
         n, k, m = dims(rng, 3)
         adj_x, adj_y = bool(rng.integers(2)), bool(rng.integers(2))
         a = (*shape[:-2], *((k, n) if adj_x else (n, k)))
@@ -421,7 +424,7 @@ def others(rng: Rng, name: str) -> Case:
     if name == "LOCAL_RESPONSE_NORMALIZATION":
         options = {"radius": int(rng.integers(1, 4)), "bias": 1.0, "alpha": 0.5, "beta": 0.5}
         return Case(name, [Tensor(dims(rng, 4, 5), F)], [Tensor((), F)], options, 1)
-    type = F if name == "ADD_N" else pick(rng, *REAL)
+    type = F if name == "ADD_N" else pick(rng, *REAL, *((I16,) if name == "LEAKY_RELU" else ()))
     x = tensor(rng, shape, type)
     if name == "ADD_N":
         return Case(name, [x, *(Tensor(shape, F) for _ in range(int(rng.integers(1, 4))))], [Tensor((), F)])

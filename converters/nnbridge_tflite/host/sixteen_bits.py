@@ -132,7 +132,7 @@ def table_argument(tensor: HostTensor) -> Array:
     factor, shift = tensor.scale * 4096.0 * 3.0, 0
     while factor <= 32767.0 / 2.0 and shift <= 30:
         factor, shift = factor * 2.0, shift + 1
-    return (data * int(factor) + ((1 << (shift - 1)) if shift else 0)) >> shift
+    return wrap32(data * int(factor) + ((1 << (shift - 1)) if shift else 0)) >> shift
 
 
 def interpolated(argument: Array, bits: int, highest: int) -> Array:

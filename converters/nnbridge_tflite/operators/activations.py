@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, centred_integers, half_away, quotient, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, centred_integers, data_of, half_away, quotient, real, stored
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
@@ -221,6 +222,43 @@ def softmax_flattened(to: Lowerer) -> None:
 def host_softmax(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     exponentials = np.exp(_shifted(inputs) * np.float32(options["beta"]))
     return [stored(exponentials / exponentials.sum(-1, keepdims=True), outputs[0])]
+
+
+@functools.cache
+def _table_16_bit(function: Callable[[Array], Array], low: float, high: float) -> Array:
+    """512 samples of a function and its last value times 2^15, less half the error of linear interpolation in between."""
+    step = (high - low) / 512
+    at = low + np.arange(513) * step
+    samples = half_away(function(at) * 32768)
+    middle = half_away((function(at[1:]) * 32768 + samples[:-1]) / 2) - half_away(function(at[:-1] + step / 2) * 32768)
+    samples[:-1] -= half_away(middle / 2)
+    return saturate(samples, np.int16).astype(np.int64)
+
+
+def _looked_up(values: Array, table: Array) -> Array:
+    """The table at 16-bit positions from -32768 to 32767, linear in between."""
+    clipped = np.clip(values, -32768, 32767)
+    index, rest = 256 + (clipped >> 7), clipped & 127
+    return table[index] + (((table[index + 1] - table[index]) * rest + 64) >> 7)
+
+
+def _reciprocal(x: Array) -> Array:
+    return 1 / (1 + x)
+
+
+@SOFTMAX.kernel_16_bit
+def softmax_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """From tables of e^x between -10 and 0 and of 1 / (1 + x)."""
+    data = data_of(inputs[0]).astype(np.int64)
+    factor = float(inputs[0].scale) * float(options["beta"]) / (10.0 / 65535.0)
+    below = mbqm(data - data.max(-1, keepdims=True), *quantize_multiplier(factor))
+    exponentials = _looked_up(below + 32767, _table_16_bit(np.exp, -10.0, 0.0))
+    sums = exponentials.sum(-1, keepdims=True)
+    zeros = 32 - np.frexp(sums)[1].astype(np.int64)
+    shifted = ((sums << (zeros - 1)) + (1 << 13)) >> 14
+    scale = _looked_up(shifted - (1 << 15) - (1 << 16), _table_16_bit(_reciprocal, 0.0, 1.0))
+    right = 31 - zeros
+    return [np.clip((exponentials * scale + (np.int64(1) << (right - 1))) >> right, 0, 32767).astype(np.int16)]
 
 
 @LOG_SOFTMAX.host_kernel

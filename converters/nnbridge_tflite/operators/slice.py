@@ -180,7 +180,8 @@ def strided_slice_plain(to: Lowerer) -> None:
 @STRIDED_SLICE.host_kernel
 def host_strided_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     data = data_of(inputs[0])
-    found = cuts(data.shape, *(integers(t) for t in inputs[1:4]), options)
+    begins, ends, steps = (integers(t) for t in inputs[1:4])
+    found = cuts(data.shape, begins, ends, steps, options)
     picked = tuple(slice(c.begin, None if c.end < 0 else c.end, c.stride) if c.size else slice(0) for c in found.cuts)
     return [data[picked].reshape(found.shape)]
 
