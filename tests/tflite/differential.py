@@ -20,7 +20,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge_tflite.convert import convert_with_report
 from tests.tflite import drawing_more
-from tests.tflite.drawing import I8, U8, Case, F, values
+from tests.tflite.drawing import I8, I32, U8, Case, F, values
 from tests.tflite.files import TfliteBuilder
 
 DRAWS = drawing_more.DRAWS
@@ -31,19 +31,20 @@ OPTIMISED = ("LOCAL_RESPONSE_NORMALIZATION",)
 """LiteRT's reference kernel leaves out the window's last element."""
 POSITIVE = ("LOG", "SQRT", "RSQRT", "POW")
 
-QUANT8, COMPARED = (U8, I8), "NNAPI compares real numbers, TFLite integers on a common scale"
+QUANT8 = (U8, I8)
+COMPARISONS = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
 _RULES = (
-    ("MEAN", QUANT8, 1, "NNAPI's 8-bit MEAN truncates"),
-    ("HARD_SWISH", QUANT8, 1, "NNAPI rounds once, TFLite's 16-bit intermediates twice"),
-    ("L2_NORMALIZATION", QUANT8, 1, "NNAPI divides real numbers, TFLite multiplies by an integer inverse root"),
-    ("LEAKY_RELU", QUANT8, 1, "NNAPI's PRELU has another multiplier below 0"),
-    ("RESIZE_BILINEAR", QUANT8, 1, "NNAPI rounds a float, TFLite a 10-bit fraction"),
-    ("TANH", QUANT8, 1, "NNAPI rounds a float, TFLite its own table"),
-    ("QUANTIZE", QUANT8, 1, "NNAPI requantises through float32"),
-    ("CAST", ("int32",), 255, "NNAPI's cast to 8 bits saturates, TFLite's wraps"),
-    *((name, QUANT8, 1, COMPARED) for name in ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")),
+    (("CAST",), (I32,), 255, "NNAPI's cast to 8 bits saturates, TFLite's wraps"),
+    (COMPARISONS, QUANT8, 1, "NNAPI compares real numbers, TFLite integers on a common scale"),
+    (("HARD_SWISH",), QUANT8, 1, "fixed-point steps are rounded differently"),
+    (("L2_NORMALIZATION",), QUANT8, 1, "the product with the inverse root is rounded differently"),
+    (("LEAKY_RELU",), QUANT8, 1, "it is PRELU, whose multipliers have another rounding"),
+    (("MEAN",), QUANT8, 1, "NNAPI's 8-bit MEAN truncates"),
+    (("QUANTIZE",), QUANT8, 1, "the delegate goes through float32"),
+    (("RESIZE_BILINEAR",), QUANT8, 1, "NNAPI interpolates in float32, TFLite in integers"),
+    (("TANH",), QUANT8, 1, "NNAPI computes in fixed point, TFLite rounds floats"),
 )
-EXPLAINED = {(name, "delegate", type): (steps, why) for name, types, steps, why in _RULES for type in types}
+EXPLAINED = {(name, "delegate", type): (steps, why) for names, types, steps, why in _RULES for name in names for type in types}
 """(operator, how it was mapped, element type) -> the most steps of a difference, and the rule of docs/tflite.md that explains it.
 
 Only what Android's delegate hands over is explained: all else is computed as LiteRT's reference kernels do.
