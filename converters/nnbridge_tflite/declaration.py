@@ -48,12 +48,16 @@ class TfliteOperator(OperatorDef):
     """What makes a file wrong whatever it is mapped to: conditions under which LiteRT refuses the operator, too."""
     kernel16: HostKernel | None = None
     """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
+    integer: bool = False
+    """``kernel16`` computes 8-bit activations, too, as TFLite does."""
     rounds_once: bool = False
     """Sums of 8-bit numbers with a scale for each unit are rounded once by ``kernel16``, where NNAPI rounds twice."""
     as_stored: bool = False
     """Integers are read as they are stored, whatever real numbers they stand for."""
     folded_from_shape: Callable[[Shape], object] | None = None
     """For operators that compute something of their input's dimensions alone."""
+    shaped_by: int | None = None
+    """The input whose values are the output's dimensions."""
     data_dependent: bool = False
     """Only a run tells the output's dimensions, unless what it reads is constant."""
     needs_ranks: bool = False
@@ -87,6 +91,11 @@ class TfliteOperator(OperatorDef):
     def kernel_16_bit(self, kernel: AnyKernel) -> AnyKernel:
         """Decorator: the function that computes the operator on 16-bit activations."""
         self.kernel16 = kernel
+        return kernel
+
+    def integer_kernel(self, kernel: AnyKernel) -> AnyKernel:
+        """Decorator: the function that computes the operator on 8- and 16-bit activations, bit for bit as TFLite does."""
+        self.kernel16, self.integer = kernel, True
         return kernel
 
     def handles(self, handler: AnyHandler) -> AnyHandler:

@@ -74,6 +74,16 @@ def requantised(sums: Array, factor: float, out: HostTensor) -> Array:
     return saturate(mbqm(sums, *quantize_multiplier(factor)) + out.zero_point, out.dtype)
 
 
+def quotient(data: HostTensor, out: HostTensor) -> float:
+    """The input's scale divided by the output's, in float32, as TFLite's activations have it."""
+    return float(np.float32(data.scale) / np.float32(out.scale))
+
+
+def centred_integers(tensor: HostTensor) -> Array:
+    """Stored integers less the zero point, as int64."""
+    return data_of(tensor).astype(np.int64) - tensor.zero_point
+
+
 ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {
     0: lambda a: a,
     1: lambda a: np.maximum(a, 0),

@@ -169,7 +169,7 @@ def _shaped(result: Array, dims: tuple[int, ...]) -> Array:
 def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Way]:
     """How an operator is computed, in the order tried.
 
-    The lowering comes first where it is exact, for 8-bit integers; a kernel for 16 bits before both.
+    The lowering comes first for 8-bit integers, a kernel of TFLite's integer arithmetic before both.
     """
     ways: list[Way] = []
     if declared.kernel is not None:
@@ -180,8 +180,8 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
         ways.insert(0 if integers else len(ways), lowering)
     wide = declared.kernel16
     if wide is not None:
-        by_unit = declared.rounds_once and CHANNELS in options and quantised(inputs[0])
-        if not ways or by_unit or is_sixteen((*inputs[:3], *outputs)):
+        exact = declared.integer or (declared.rounds_once and CHANNELS in options)
+        if not ways or (exact and quantised(inputs[0])) or is_sixteen((*inputs[:3], *outputs)):
             ways.insert(0, lambda tensors: wide(tensors, outputs, options))
     return ways
 

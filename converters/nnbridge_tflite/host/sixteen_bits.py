@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.operations.arithmetic import mbqm, quantize_multipliers
+from nnbridge.operations.arithmetic import mbqm, quantize_multipliers, wrap32
 from nnbridge.operations.shapes import Window, implicit_padding
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away
@@ -42,10 +42,10 @@ def is_sixteen(tensors: Sequence[HostTensor]) -> bool:
 
 
 def _by_upper_bits(sums: Array, multiplier: Array, shift: Array) -> Array:
-    """``sums * M / 2**31 * 2**shift`` of 64-bit sums, by the multiplier's upper 16 bits, rounded once."""
+    """``sums * M / 2**31 * 2**shift`` of 64-bit sums, by the multiplier's upper 16 bits, rounded once; wraps in 32 bits."""
     upper = np.where(multiplier < 0x7FFF0000, (multiplier + (1 << 15)) >> 16, 0x7FFF)
     total = 15 - shift
-    return (sums * upper + (np.int64(1) << (total - 1))) >> total
+    return wrap32((sums * upper + (np.int64(1) << (total - 1))) >> total)
 
 
 def rescaled_once(sums: Array, multiplier: Array, shift: Array) -> Array:
@@ -132,7 +132,7 @@ def table_argument(tensor: HostTensor) -> Array:
     factor, shift = tensor.scale * 4096.0 * 3.0, 0
     while factor <= 32767.0 / 2.0 and shift <= 30:
         factor, shift = factor * 2.0, shift + 1
-    return (data * int(factor) + ((1 << (shift - 1)) if shift else 0)) >> shift
+    return wrap32(data * int(factor) + ((1 << (shift - 1)) if shift else 0)) >> shift
 
 
 def interpolated(argument: Array, bits: int, highest: int) -> Array:

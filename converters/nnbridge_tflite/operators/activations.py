@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, centred_integers, data_of, half_away, quotient, real, stored
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
 
 _RELU = mapped(2, 1, FLOAT_QUANT8)
-RELU = unary("RELU", "max(x, 0)", lambda a: np.maximum(a, 0), OperationCode.RELU, delegate=_RELU)
-RELU6 = unary("RELU6", "min(max(x, 0), 6)", lambda a: np.clip(a, 0, 6), OperationCode.RELU6, delegate=_RELU)
-RELU_N1_TO_1 = unary("RELU_N1_TO_1", "min(max(x, -1), 1)", lambda a: np.clip(a, -1, 1), OperationCode.RELU1, delegate=_RELU)
-RELU_0_TO_1 = unary("RELU_0_TO_1", "min(max(x, 0), 1)", lambda a: np.clip(a, 0, 1))
+
+
+def _clamp(name: str, low: float, high: float, code: OperationCode | None = None, **facts: Any) -> TfliteOperator:
+    """Numbers clamped to ``low`` and ``high``; NNAPI's operations cannot change scale or zero point."""
+
+    def integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        data, out = inputs[0], outputs[0]
+        steps = mbqm(centred_integers(data), *quantize_multiplier(quotient(data, out))) + out.zero_point
+        ends = half_away(np.array([low, high], np.float32) / np.float32(out.scale)) + out.zero_point
+        return [saturate(np.minimum(np.maximum(steps, ends[0]), ends[1]), out.dtype)]
+
+    summary = f"min(max(x, {low:g}), {high:g})" if high < math.inf else f"max(x, {low:g})"
+    return unary(name, summary, lambda a: np.clip(a, low, high), code, integers=integers, **facts)
+
+
+RELU = _clamp("RELU", 0, math.inf, OperationCode.RELU, delegate=_RELU)
+RELU6 = _clamp("RELU6", 0, 6, OperationCode.RELU6, delegate=_RELU)
+RELU_N1_TO_1 = _clamp("RELU_N1_TO_1", -1, 1, OperationCode.RELU1, delegate=_RELU)
+RELU_0_TO_1 = _clamp("RELU_0_TO_1", 0, 1)
 LOGISTIC = unary("LOGISTIC", "1 / (1 + e^-x)", lambda a: 1 / (1 + np.exp(-a)), OperationCode.LOGISTIC, delegate=_RELU)
 TANH = unary(
     "TANH",
@@ -174,6 +192,17 @@ def host_leaky_relu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequ
     return [stored(np.where(a >= 0, a, a * np.float32(options["alpha"])), outputs[0])]
 
 
+@LEAKY_RELU.integer_kernel
+def leaky_relu_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Rescaled by one multiplier above 0 and by another below, which is applied without its sign."""
+    data, out = inputs[0], outputs[0]
+    steps = centred_integers(data)
+    below = float(np.float32(data.scale) * np.float32(options["alpha"]) / np.float32(out.scale))
+    above = mbqm(steps, *quantize_multiplier(quotient(data, out)))
+    sloped = mbqm(steps, *quantize_multiplier(abs(below))) * (-1 if below < 0 else 1)
+    return [saturate(np.where(steps >= 0, above, sloped) + out.zero_point, out.dtype)]
+
+
 def _beta(to: Lowerer) -> Value:
     data = to.input()
     return to.float_scalar(to.option("beta"), data if data.type in FLOATS else Value(FLOAT32))
@@ -193,6 +222,43 @@ def softmax_flattened(to: Lowerer) -> None:
 def host_softmax(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     exponentials = np.exp(_shifted(inputs) * np.float32(options["beta"]))
     return [stored(exponentials / exponentials.sum(-1, keepdims=True), outputs[0])]
+
+
+@functools.cache
+def _table_16_bit(function: Callable[[Array], Array], low: float, high: float) -> Array:
+    """512 samples of a function and its last value times 2^15, less half the error of linear interpolation in between."""
+    step = (high - low) / 512
+    at = low + np.arange(513) * step
+    samples = half_away(function(at) * 32768)
+    middle = half_away((function(at[1:]) * 32768 + samples[:-1]) / 2) - half_away(function(at[:-1] + step / 2) * 32768)
+    samples[:-1] -= half_away(middle / 2)
+    return saturate(samples, np.int16).astype(np.int64)
+
+
+def _looked_up(values: Array, table: Array) -> Array:
+    """The table at 16-bit positions from -32768 to 32767, linear in between."""
+    clipped = np.clip(values, -32768, 32767)
+    index, rest = 256 + (clipped >> 7), clipped & 127
+    return table[index] + (((table[index + 1] - table[index]) * rest + 64) >> 7)
+
+
+def _reciprocal(x: Array) -> Array:
+    return 1 / (1 + x)
+
+
+@SOFTMAX.kernel_16_bit
+def softmax_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """From tables of e^x between -10 and 0 and of 1 / (1 + x)."""
+    data = data_of(inputs[0]).astype(np.int64)
+    factor = float(inputs[0].scale) * float(options["beta"]) / (10.0 / 65535.0)
+    below = mbqm(data - data.max(-1, keepdims=True), *quantize_multiplier(factor))
+    exponentials = _looked_up(below + 32767, _table_16_bit(np.exp, -10.0, 0.0))
+    sums = exponentials.sum(-1, keepdims=True)
+    zeros = 32 - np.frexp(sums)[1].astype(np.int64)
+    shifted = ((sums << (zeros - 1)) + (1 << 13)) >> 14
+    scale = _looked_up(shifted - (1 << 15) - (1 << 16), _table_16_bit(_reciprocal, 0.0, 1.0))
+    right = 31 - zeros
+    return [np.clip((exponentials * scale + (np.int64(1) << (right - 1))) >> right, 0, 32767).astype(np.int16)]
 
 
 @LOG_SOFTMAX.host_kernel

@@ -79,6 +79,7 @@ TRANSPOSE_CONV = TfliteOperator(
     options=(PADDING, *STRIDES, FUSED, _BIAS_TYPE),
     delegate=mapped(3, 3, None, constant(0, "output shape"), constant(1, "filter")),
     check=_check_transposed,
+    shaped_by=0,
 )
 _DEPTH = (
     Option("stride_d", 1, "planes", at_least=1),
@@ -95,6 +96,7 @@ CONV_3D_TRANSPOSE = TfliteOperator(
     "The gradient of CONV_3D: output shape, filter [depth, height, width, units, channels], data.",
     TRANSPOSE_CONV.inputs,
     options=CONV_3D.options,
+    shaped_by=0,
 )
 
 PADDINGS = (PaddingCode.SAME, PaddingCode.VALID)

@@ -10,9 +10,21 @@ import numpy as np
 
 from nnbridge.converters.folding import Folding
 from nnbridge.extensions import HostKernel
+from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, real, stored
+from nnbridge_tflite.host.numbers import (
+    Array,
+    Options,
+    Tensors,
+    centred_integers,
+    data_of,
+    quantised,
+    quotient,
+    real,
+    requantised,
+    stored,
+)
 from nnbridge_tflite.lowerer import FLOATS, Lowerer, through_float
 from nnbridge_tflite.rules import FLOAT, mapped
 
@@ -37,22 +49,44 @@ def host_as_stored(function: Callable[..., Array]) -> HostKernel:
     return run
 
 
-def unary(name: str, summary: str, function: Function | None, code: OperationCode | None = None, **facts: Any) -> TfliteOperator:
-    """An operator that applies a function to each element; ``code`` is NNAPI's operation of the same meaning."""
+def unary(
+    name: str,
+    summary: str,
+    function: Function | None,
+    code: OperationCode | None = None,
+    *,
+    integers: HostKernel | None = None,
+    **facts: Any,
+) -> TfliteOperator:
+    """An operator that applies a function to each element; ``code`` is NNAPI's operation of the same meaning.
+
+    ``integers`` computes quantised tensors as TFLite does. Without it they are computed as float32.
+    """
     declared = TfliteOperator(name, summary, folding=Folding(), **facts)
     if function is not None:
         declared.host_kernel((host_as_stored if declared.as_stored else host_unary)(function))
     if code is not None:
         declared.lowering()(lambda to: to.finish(code, to.input()))
-        through_float(declared)
+        if integers is None:
+            through_float(declared)
+    if integers is not None:
+        declared.integer_kernel(integers)
     return declared
 
 
+def _absolute_integers(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data, out = inputs[0], outputs[0]
+    steps = np.abs(centred_integers(data))
+    if data.scale == out.scale:
+        return [saturate(steps + out.zero_point, out.dtype)]
+    return [requantised(steps, quotient(data, out), out)]
+
+
 _MATH = mapped(1, 3, FLOAT)
-ABS, EXP, RSQRT, SIN, SQRT = (
+ABS = unary("ABS", "|x|", np.abs, OperationCode.ABS, integers=_absolute_integers, delegate=_MATH)
+EXP, RSQRT, SIN, SQRT = (
     unary(name, summary, function, OperationCode[name], delegate=_MATH)
     for name, summary, function in (
-        ("ABS", "|x|", np.abs),
         ("EXP", "e to the power of x", np.exp),
         ("RSQRT", "1 / √x", lambda a: 1 / np.sqrt(a)),
         ("SIN", "sin x", np.sin),

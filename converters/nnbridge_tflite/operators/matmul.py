@@ -122,9 +122,17 @@ def matmul_by_constant(to: Lowerer) -> None:
     to.reshaped(flat, (*left.dims[:-1], units), out=to.out)
 
 
+def _matmul(a: Array, b: Array, options: Options) -> Array:
+    a = np.swapaxes(a, -1, -2) if options["adj_x"] else a
+    return np.asarray(np.matmul(a, np.swapaxes(b, -1, -2) if options["adj_y"] else b))
+
+
 @BATCH_MATMUL.host_kernel
 def host_batch_matmul(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    a, b = real(inputs[0]), real(inputs[1])
-    a = np.swapaxes(a, -1, -2) if options["adj_x"] else a
-    b = np.swapaxes(b, -1, -2) if options["adj_y"] else b
-    return [stored(np.matmul(a, b), outputs[0])]
+    return [stored(_matmul(real(inputs[0]), real(inputs[1]), options), outputs[0])]
+
+
+@BATCH_MATMUL.kernel_16_bit
+def batch_matmul_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Exact sums of products, rescaled as those of 16-bit convolutions."""
+    return [finished(_matmul(centred(inputs[0]), centred(inputs[1]), options), inputs, (0, 1, 2), outputs[0], options)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, integers
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, half_away, integers
+from nnbridge_tflite.host.sixteen_bits import clamped, padded, seen, windows
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.conv import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
@@ -44,6 +46,23 @@ AVERAGE_POOL_2D = TfliteOperator(
     ),
     check=_check,
 )
+
+
+@AVERAGE_POOL_2D.kernel_16_bit
+def average_pool_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Means of what lies within the image, halves away from zero."""
+    data = inputs[0]
+    height, width = (int(options[f"filter_{side}"]) for side in ("height", "width"))
+    window = windows(data.dims[1:3], (height, width), options)
+    size = window[0].positions(data.dims[1]), window[1].positions(data.dims[2])
+    ones = replace(data, data=np.ones(data.dims, np.int16), zero_point=0)
+    sums, counts = (
+        sum(seen(wide, window, y, x, size) for y, x in np.ndindex(height, width))
+        for wide in (padded(replace(data, zero_point=0), window), padded(ones, window))
+    )
+    return [clamped(half_away(sums / counts), outputs[0], options)]
+
+
 L2_POOL_2D = TfliteOperator(
     "L2_POOL_2D",
     "The root of each window's mean of squares.",

@@ -8,8 +8,9 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import saturate
-from nnbridge.types import OperationCode
+from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, data_of, half_away, real, requantised, stored
@@ -91,13 +92,26 @@ BITCAST = TfliteOperator(
 def cast(to: Lowerer) -> None:
     """CAST between types that NNAPI casts."""
     to.require(to.declared(0).type.name != "INT8" and to.declared_output().type.name != "INT8", "no int8", to.declared(0))
+    wraps = to.input(0).type == OperandCode.TENSOR_INT32 and to.out.type == OperandCode.TENSOR_QUANT8_ASYMM
+    to.require(
+        not wraps or to.mapping == MappingKind.DELEGATE, "no int32 to uint8 (NNAPI saturates, TFLite wraps)", to.declared(0)
+    )
     to.finish(OperationCode.CAST, to.input(0))
 
 
 @CAST.host_kernel
 def host_cast(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    data, dtype = data_of(inputs[0]), outputs[0].dtype
-    return [(data.real if data.dtype.kind == "c" and dtype.kind != "c" else data).astype(dtype)]
+    """Floats saturate as integers, NaN as the largest; what is not 0 is true."""
+    data, out = data_of(inputs[0]), outputs[0]
+    data = data.real if data.dtype.kind == "c" and out.dtype.kind != "c" else data
+    if out.dtype == np.uint8 and out.scale == 0:
+        return [(data != 0).astype(np.uint8)]
+    if data.dtype.kind == "f" and out.dtype.kind in "iu":
+        limits = np.iinfo(str(out.dtype))
+        # The largest integer of 32 and 64 bits is no float: what reaches the power of two above it is replaced.
+        within = data < float(limits.max) + 1
+        return [np.where(within, np.where(within, data, 0).clip(limits.min, None).astype(out.dtype), out.dtype.type(limits.max))]
+    return [data.astype(out.dtype)]
 
 
 @DEQUANTIZE.lowering()

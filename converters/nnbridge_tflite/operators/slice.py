@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from nnbridge.converters.declaration import Option
+from nnbridge.converters.draft import Unmappable
 from nnbridge.converters.folding import Folding
+from nnbridge.errors import Reason
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
@@ -87,49 +87,53 @@ class Cuts:
         return [cut.size for cut in self.cuts]
 
 
-def cuts(to: Lowerer) -> Cuts:
-    """The ranges that a STRIDED_SLICE names, by Python's rules, with ellipsis and new axes."""
-    shape = to.shape(0)
-    begins, ends, steps = to.integers(1), to.integers(2), to.integers(3)
-    to.require(len(begins) == len(ends) == len(steps) and 0 not in steps, "begins, ends and strides", [begins, ends, steps])
-    masks = {name: to.option(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+def cuts(
+    shape: Sequence[int], begins: Sequence[int], ends: Sequence[int], steps: Sequence[int], options: Mapping[str, Any]
+) -> Cuts:
+    """The ranges that a STRIDED_SLICE names, with ellipsis and new axes; ValueError where it names none.
+
+    Begins and ends are clamped to the dimension. Of a dropped axis only the begin counts, which is clamped as well.
+    Ends that count from the begins are not masked.
+    """
+    if not len(begins) == len(ends) == len(steps) or 0 in steps:
+        raise ValueError(f"as many begins as ends and strides other than 0, found {[*begins]}, {[*ends]}, {[*steps]}")
+
+    def marked(mask: str, i: int) -> bool:
+        return bool((options.get(f"{mask}_mask") or 0) >> i & 1)
+
+    named = sum(not marked("new_axis", i) and not marked("ellipsis", i) for i in range(len(begins)))
+    if named > len(shape):
+        raise ValueError(f"at most {len(shape)} ranges, found {named}")
     ranges: list[Cut] = []
     result: list[int] = []
 
-    def marked(mask: str, i: int) -> bool:
-        return bool(masks[mask] >> i & 1)
+    def whole(until: int) -> None:
+        result.extend(shape[len(ranges) : until])
+        ranges.extend(Cut(0, size, 1) for size in shape[len(ranges) : until])
 
-    named = sum(not marked("new_axis", i) and not marked("ellipsis", i) for i in range(len(begins)))
-    to.require(named <= len(shape), f"at most {len(shape)} ranges", named)
-    skipped = len(shape) - named
-    if not any(marked("ellipsis", i) for i in range(len(begins))):
-        trailing, skipped = skipped, 0
-    else:
-        trailing = 0
     for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
         if marked("ellipsis", i):
-            for size in shape[len(ranges) : len(ranges) + skipped]:
-                ranges.append(Cut(0, size, 1))
-                result.append(size)
-            skipped = 0
+            whole(len(ranges) + len(shape) - named)
+            named = len(shape)
             continue
         if marked("new_axis", i):
             result.append(1)
             continue
         size = shape[len(ranges)]
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        start = (low if step > 0 else high) if marked("begin", i) else min(max(begin + size * (begin < 0), low), high)
         if marked("shrink_axis", i):
-            at = begin + size if begin < 0 else begin
-            to.require(0 <= at < size, f"an index in [{-size}, {size})", begin)
-            ranges.append(Cut(at, 1, 1))
+            if not 0 <= start < size:
+                raise ValueError(f"an index below {size}, found {begin}")
+            ranges.append(Cut(start, 1, 1))
             continue
-        if to.option("offset"):
-            end += begin
-        picked = range(size)[slice(None if marked("begin", i) else begin, None if marked("end", i) else end, step)]
-        ranges.append(Cut(picked.start, len(picked), step))
-        result.append(len(picked))
-    for size in shape[len(shape) - trailing :] if trailing else ():
-        ranges.append(Cut(0, size, 1))
-        result.append(size)
+        offset = options.get("offset")
+        stop = end + start if offset else end
+        open_end = marked("end", i) and not offset
+        stop = (high if step > 0 else low) if open_end else min(max(stop + size * (stop < 0), low), high)
+        ranges.append(Cut(start, len(range(start, stop, step)), step))
+        result.append(ranges[-1].size)
+    whole(len(shape))
     return Cuts(tuple(ranges), tuple(result))
 
 
@@ -150,7 +154,12 @@ def strided_slice(to: Lowerer) -> None:
 @STRIDED_SLICE.lowering(wide=True)
 def strided_slice_plain(to: Lowerer) -> None:
     """Ranges without masks, as SLICE where every stride is 1, then RESHAPE for dropped and new axes."""
-    data, cut = to.input(0), cuts(to)
+    data, masks = to.input(0), {option.name: to.option(option.name) for option in STRIDED_SLICE.options}
+    try:
+        cut = cuts(to.shape(0), to.integers(1), to.integers(2), to.integers(3), masks)
+    except ValueError as error:
+        rule, _, found = str(error).partition(", found ")
+        raise Unmappable(Reason(rule, found, to.label)) from error
     to.require(0 not in cut.sizes, "a slice that is not empty", cut.sizes)
     if cut.sizes == list(data.dims) and all(c.stride == 1 for c in cut.cuts):
         to.reshaped(data, cut.shape, out=to.out)
@@ -170,21 +179,11 @@ def strided_slice_plain(to: Lowerer) -> None:
 
 @STRIDED_SLICE.host_kernel
 def host_strided_slice(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    data = data_of(inputs[0])
     begins, ends, steps = (integers(t) for t in inputs[1:4])
-    masks = {m: options.get(f"{m}_mask") or 0 for m in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    index: list[Any] = []
-    for i, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
-        bit = 1 << i
-        stop = begin + end if options["offset"] else end
-        if masks["ellipsis"] & bit:
-            index.append(Ellipsis)
-        elif masks["new_axis"] & bit:
-            index.append(None)
-        elif masks["shrink_axis"] & bit:
-            index.append(begin)
-        else:
-            index.append(slice(None if masks["begin"] & bit else begin, None if masks["end"] & bit else stop, step))
-    return [np.asarray(data_of(inputs[0])[tuple(index)])]
+    found = cuts(data.shape, begins, ends, steps, options)
+    picked = tuple(slice(c.begin, None if c.end < 0 else c.end, c.stride) if c.size else slice(0) for c in found.cuts)
+    return [data[picked].reshape(found.shape)]
 
 
 @DYNAMIC_UPDATE_SLICE.host_kernel

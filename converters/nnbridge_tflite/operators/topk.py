@@ -34,6 +34,7 @@ TOPK_V2 = TfliteOperator(
     inputs("input", "k!"),
     outputs("values", "indices"),
     delegate=mapped(2, 3, NUMBERS, type_in(1, "INT32"), constant(1, "k")),
+    as_stored=True,
 )
 UNIQUE = TfliteOperator(
     "UNIQUE",

@@ -37,6 +37,10 @@ def infer_dims(
         for value, dims in zip(outputs, found, strict=True):
             value.dims = dims
         return
+    sizes = None if declared is None or declared.shaped_by is None else inputs[declared.shaped_by].data
+    if sizes is not None and (sizes > 0).all():
+        outputs[0].dims = tuple(int(d) for d in sizes.reshape(-1))
+        return
     decided = declared is not None and any(
         i < len(inputs) and inputs[i].data is None and not inputs[i].omitted
         for i, one in enumerate(declared.inputs)

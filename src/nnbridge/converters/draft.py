@@ -237,7 +237,10 @@ def _open_dims(call: Call) -> list[tuple[int, ...]] | None:
 
 
 def _require_same_quantisation(operation: str, value: Value, computed: Arg) -> None:
-    """An operation that hands on its input's parameters, or fixed ones, cannot serve a tensor that declares others."""
+    """An operation that hands on its input's parameters, or fixed ones, cannot serve a tensor that declares others.
+
+    A scale that is a rounding away becomes the computed one, because executions insist on it for model outputs.
+    """
     if not value.scale or not computed.scale:
         return
     close = abs(value.scale - computed.scale) <= _RELATIVE_SCALE_ERROR * computed.scale
@@ -248,6 +251,7 @@ def _require_same_quantisation(operation: str, value: Value, computed: Arg) -> N
                 f"an output with scale {computed.scale:.6g} and zero point {computed.zero_point}", found, operation, value.name
             )
         )
+    value.scale = computed.scale
 
 
 def options_value(extension: str, text: bytes) -> Value:

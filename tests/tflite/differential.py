@@ -1,0 +1,205 @@
+"""A drawn operator's answer beside that of LiteRT's reference kernel, and the differences that a rule explains."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge import Compilation, Execution
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import NnbridgeError
+from nnbridge_tflite.convert import convert_with_report
+from tests.tflite import drawing_more
+from tests.tflite.drawing import I8, I32, U8, Case, F, values
+from tests.tflite.files import TfliteBuilder
+
+DRAWS = drawing_more.DRAWS
+FORK = get_context("fork")
+VERSIONS = ((1, 2, 3, 4, 5), (2, 1, 3, 4, 5))
+"""Versions of an operator in the order tried, by turns, until LiteRT has a kernel for one: converters write low ones."""
+OPTIMISED = ("LOCAL_RESPONSE_NORMALIZATION",)
+"""LiteRT's reference kernel leaves out the window's last element."""
+POSITIVE = ("LOG", "SQRT", "RSQRT", "POW")
+
+QUANT8 = (U8, I8)
+COMPARISONS = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
+_RULES = (
+    (("CAST",), (I32,), 255, "NNAPI's cast to 8 bits saturates, TFLite's wraps"),
+    (COMPARISONS, QUANT8, 1, "NNAPI compares real numbers, TFLite integers on a common scale"),
+    (("HARD_SWISH",), QUANT8, 1, "fixed-point steps are rounded differently"),
+    (("L2_NORMALIZATION",), QUANT8, 1, "the product with the inverse root is rounded differently"),
+    (("LEAKY_RELU",), QUANT8, 1, "it is PRELU, whose multipliers have another rounding"),
+    (("MEAN",), QUANT8, 1, "NNAPI's 8-bit MEAN truncates"),
+    (("QUANTIZE",), QUANT8, 1, "the delegate goes through float32"),
+    (("RESIZE_BILINEAR",), QUANT8, 1, "NNAPI interpolates in float32, TFLite in integers"),
+    (("TANH",), QUANT8, 1, "NNAPI computes in fixed point, TFLite rounds floats"),
+)
+EXPLAINED = {(name, "delegate", type): (steps, why) for names, types, steps, why in _RULES for name in names for type in types}
+"""(operator, how it was mapped, element type) -> the most steps of a difference, and the rule of docs/tflite.md that explains it.
+
+Only what Android's delegate hands over is explained: all else is computed as LiteRT's reference kernels do.
+"""
+
+
+def write(case: Case, path: Path, shapes: Sequence[Sequence[int]]) -> None:
+    """Write the file; its outputs have these shapes."""
+    builder = TfliteBuilder()
+    indexes, computed = [], []
+    for one in case.inputs:
+        if one is None:
+            indexes.append(-1)
+        elif one.value is not None:
+            indexes.append(builder.constant(one.value, None, scale=one.scale, zero_point=one.zero_point, axis=one.axis))
+        else:
+            parameters = {"scale": one.scale, "zero_point": one.zero_point}
+            indexes.append(builder.tensor(one.shape, one.type, is_variable=one.variable, **parameters))
+            computed += [] if one.variable else [indexes[-1]]
+    outputs = [
+        builder.tensor(shape, one.type, scale=one.scale, zero_point=one.zero_point)
+        for one, shape in zip(case.outputs, shapes, strict=True)
+    ]
+    builder.operator(case.operator, indexes, outputs, case.options, case.version)
+    builder.write(path, computed, outputs)
+
+
+def reference(path: Path, feeds: Sequence[Any], kernels: str = "BUILTIN_REF") -> list[Any]:
+    """LiteRT's outputs, computed in a fork of this process: some of its kernels end the process on operands that do not fit."""
+    import ai_edge_litert.interpreter  # noqa: F401 - once, before the fork
+
+    receiver, sender = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=_answer, args=(sender, path, feeds, kernels))
+    child.start()
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        raise RuntimeError("LiteRT ended the process") from None
+    finally:
+        child.join()
+        receiver.close()
+    if isinstance(found, str):
+        raise RuntimeError(found)
+    return list(found)
+
+
+def _answer(sender: Connection, path: Path, feeds: Sequence[Any], kernels: str) -> None:
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    faulthandler.disable()  # pytest's would print a traceback for each process that LiteRT ends.
+    try:
+        resolver = getattr(OpResolverType, kernels)
+        interpreter = Interpreter(str(path), experimental_op_resolver_type=resolver, num_threads=1)
+        interpreter.allocate_tensors()
+        for detail, array in zip(interpreter.get_input_details(), feeds, strict=True):
+            interpreter.set_tensor(detail["index"], array)
+        interpreter.invoke()
+        sender.send([interpreter.get_tensor(detail["index"]).copy() for detail in interpreter.get_output_details()])
+    except (RuntimeError, ValueError) as error:
+        sender.send(str(error) or "refused")
+
+
+def expected(case: Case, path: Path, feeds: Sequence[Any], versions: Sequence[int] = VERSIONS[0]) -> list[Any]:
+    """LiteRT's outputs for the first version that it has a kernel for; of operators without a reference kernel, the other one."""
+    default = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+    shapes = [one.shape or (1,) for one in case.outputs]
+    for kernels in (default,) if case.operator in OPTIMISED else ("BUILTIN_REF", default):
+        for case.version in versions:
+            write(case, path, shapes)
+            try:
+                return reference(path, feeds, kernels)
+            except RuntimeError as error:
+                message = str(error)
+                if "find op" not in message:
+                    raise
+    raise RuntimeError(message)
+
+
+def steps_apart(ours: Any, theirs: Any) -> tuple[str, int]:
+    """How two outputs differ, and by how many steps at most; an empty text if they do not."""
+    if ours.shape != theirs.shape:
+        return f"shape {ours.shape} for {theirs.shape}", 1 << 62
+    if theirs.dtype.kind in "fc":
+        with np.errstate(all="ignore"):
+            finite = np.isfinite(theirs)
+            allowed = 1e-5 * np.abs(theirs) + 1e-5 * (np.abs(theirs[finite]).max() if finite.any() else 1.0) + 1e-30
+            close = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)) | (np.abs(ours - theirs) <= allowed)
+        return ("", 0) if close.all() else (f"{(~close).sum()} of {close.size} floats", 1 << 62)
+    ours = ours.view(theirs.dtype) if ours.dtype.itemsize == theirs.dtype.itemsize else ours
+    steps = np.abs(ours.astype(np.int64) - theirs.astype(np.int64)) if theirs.dtype != bool else (ours ^ theirs).astype(int)
+    most = int(steps.max(initial=0))
+    return (f"{(steps != 0).sum()} of {steps.size} integers, {most} steps at most", most) if most else ("", 0)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One case: ``outcome`` is ``equal``, ``refused`` (by LiteRT), ``explained``, ``differs``, ``fails``."""
+
+    number: int
+    operator: str
+    type: str
+    outcome: str
+    message: str = ""
+
+
+def judge(number: int, seed: int, names: Sequence[str], folder: Path, mapping: str, keep: Path | None = None) -> Verdict:
+    """Draw the case of a number and compare; files that differ or fail are moved to ``keep``."""
+    rng = np.random.default_rng([seed, number])
+    name = names[int(rng.integers(len(names)))]
+    case = DRAWS[name](rng, name)
+    path = folder / "case.tflite"
+    computed = [one for one in case.inputs if one is not None and one.value is None and not one.variable]
+    type = next((one.type for one in computed), case.outputs[0].type)
+    feeds = [values(rng, one.shape, one.type) if one.feed is None else one.feed for one in computed]
+    if name in POSITIVE and type == F:
+        feeds = [np.abs(feed) + np.float32(0.01) for feed in feeds]
+    try:
+        theirs = expected(case, path, feeds, VERSIONS[number % 2])
+    except RuntimeError as error:
+        return Verdict(number, name, type, "refused", str(error)[:200])
+    if any(0 in array.shape for array in theirs):
+        return Verdict(number, name, type, "refused", "an output without elements")
+    write(case, path, [array.shape for array in theirs])
+    outcome, message = "equal", ""
+    try:
+        model, placed = convert_with_report(path, ConversionOptions(mapping=mapping))
+        compilation = Compilation.create(model, [])
+        compilation.finish()
+        ours = list(Execution(compilation).run([np.atleast_1d(feed) for feed in feeds]).values())
+    except NnbridgeError as error:
+        outcome, message = "fails", f"{type}: {case}: {str(error)[-200:]}"
+    except Exception as error:
+        outcome, message = "fails", f"{type}: {case}: not an error of nnbridge's: {error.__class__.__name__}: {error}"
+    else:
+        ours = [a.reshape(b.shape) if b.ndim == 0 and a.size == 1 else a for a, b in zip(ours, theirs, strict=True)]
+        found = [steps_apart(a, b) for a, b in zip(ours, theirs, strict=True)]
+        if any(text for text, _ in found):
+            most, message = EXPLAINED.get((name, str(placed[0].mapping), type), (0, ""))
+            outcome = "explained" if max(steps for _, steps in found) <= most else "differs"
+            if outcome == "differs":
+                texts = "; ".join(text for text, _ in found if text)
+                message = f"{type}, mapped {placed[0].mapping}: {case}: {texts}"
+    if keep is not None and outcome in ("differs", "fails"):
+        path.rename(keep / f"{seed}-{number}-{name}.tflite")
+    return Verdict(number, name, type, outcome, message)
+
+
+def verdicts(
+    numbers: range, seed: int, names: Sequence[str], mapping: str = "wide", keep: Path | None = None
+) -> Iterator[Verdict]:
+    """The verdicts on the cases of these numbers."""
+    logging.disable(logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in numbers:
+            yield judge(number, seed, names, Path(folder), mapping, keep)
+    logging.disable(logging.NOTSET)
