@@ -49,6 +49,11 @@ def test_hyperbolic_cosine_of_float16_does_not_overflow_before_its_result() -> N
     np.testing.assert_allclose(found.astype(np.float64), np.cosh([11.5]), rtol=0.02)
 
 
+@pytest.mark.parametrize(("operator", "opset"), [("Erf", 13), ("Gelu", 20)])
+def test_zero_of_float16_stays_zero(operator: str, opset: int) -> None:
+    np.testing.assert_array_equal(run(helper.make_node(operator, ["x0"], ["y"]), [np.float16([0, 0])], opset), [0, 0])
+
+
 def test_an_output_scale_that_is_almost_the_inputs_is_another_one() -> None:
     nodes = [
         helper.make_node("DequantizeLinear", ["x0", "s", "z"], ["a"]),

@@ -122,6 +122,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
     ("Hardmax", [real(2, 3, 4)], {"axis": 1}, 1, 13),
     ("ReduceLogSum", [np.abs(real(2, 3, 4)), np.array([-1, 0])], {"keepdims": 0}, 1, 18),
     ("ReduceLogSumExp", [real(2, 3, 4)], {"axes": [1]}, 1, 13),
+    ("ReduceLogSum", [np.abs(real(2, 3))], {"noop_with_empty_axes": 1}, 1, 18),
     ("LpNormalization", [real(2, 3, 4)], {"axis": 1, "p": 1}, 1, 17),
     ("MeanVarianceNormalization", [real(2, 3, 4, 5)], {}, 1, 13),
     ("LRN", [real(2, 6, 4, 3)], {"size": 3, "alpha": 0.5}, 1, 13),

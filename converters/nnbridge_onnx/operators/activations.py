@@ -10,7 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.model import Array
-from nnbridge.types import FuseCode, OperationCode
+from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.declaration import AXIS, MOVED, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
@@ -149,8 +149,9 @@ def _erf(to: Lowerer, x: Value) -> Value:
     polynomial, square = to.compute(C.MUL, total, t), to.compute(C.MUL, size, size)
     tail = to.compute(C.MUL, polynomial, to.compute(C.EXP, to.compute(C.MUL, square, -1.0)))
     positive = to.compute(C.SUB, 1.0, tail)
-    # The sign: -1, 0 or 1, as x / max(|x|, tiny).
-    return to.compute(C.MUL, positive, to.compute(C.DIV, x, to.compute(C.MAXIMUM, size, 1e-30)))
+    # The sign: -1, 0 or 1, as x / max(|x|, tiny), which must not be 0 in float16.
+    tiny = 1e-30 if x.type == OperandCode.TENSOR_FLOAT32 else 2.0**-14
+    return to.compute(C.MUL, positive, to.compute(C.DIV, x, to.compute(C.MAXIMUM, size, tiny)))
 
 
 GELU = evaluated(

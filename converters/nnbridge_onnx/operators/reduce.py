@@ -136,7 +136,8 @@ def _logarithms(call: HostCall, *, exponentials: bool) -> Sequence[Array]:
     x, stated = call.input(0), call.optional(1)
     axes = tuple(int(a) for a in (call.option("axes") or () if stated is None else np.ravel(stated)))
     if not axes and call.option("noop_with_empty_axes"):
-        return [x]
+        # Nothing is added up, the logarithm remains.
+        return [x if exponentials else np.asarray(np.log(x)).astype(x.dtype)]
     numbers = x.astype(np.promote_types(x.dtype, np.float32))
     options: dict[str, Any] = {"axis": axes or None, "keepdims": bool(call.option("keepdims"))}
     with np.errstate(divide="ignore"):

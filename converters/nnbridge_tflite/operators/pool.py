@@ -60,7 +60,7 @@ def average_pool_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> 
         sum(seen(wide, window, y, x, size) for y, x in np.ndindex(height, width))
         for wide in (padded(replace(data, zero_point=0), window), padded(ones, window))
     )
-    return [clamped(half_away(sums / counts), outputs[0], options)]
+    return [clamped(half_away(np.asarray(sums / counts)), outputs[0], options)]
 
 
 L2_POOL_2D = TfliteOperator(
