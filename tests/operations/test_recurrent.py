@@ -117,7 +117,7 @@ class PlainLstm:
     """The formulas of the contract, for one cell."""
 
     def __init__(self, values: Named, prefix: str, activation: int, clips: tuple[float, float]) -> None:
-        self.values = {name.removeprefix(prefix): np.float64(v) for name, v in values.items() if name.startswith(prefix)}
+        self.values = {name.removeprefix(prefix): v.astype(np.float64) for name, v in values.items() if name.startswith(prefix)}
         self.activation, self.clips = ACTIVATIONS[activation], [clip or np.inf for clip in clips]
         self.hidden = self.cell = np.zeros(0)
 
@@ -257,9 +257,9 @@ def rnn_weights(make: Numbers, prefix: str, size: int) -> tuple[Named, int]:
 
 def plain_rnn(values: Named, prefix: str, code: int, hidden: Values, **inputs: Values) -> Values:
     """activation(W x + R h + b); inputs by the names of their weights."""
-    x = hidden @ np.float64(values[f"{prefix}recurrent_weights"]).T + values[f"{prefix}bias"]
+    x = hidden @ values[f"{prefix}recurrent_weights"].astype(np.float64).T + values[f"{prefix}bias"]
     for name, value in inputs.items():
-        x = x + value @ np.float64(values[prefix + name]).T
+        x = x + value @ values[prefix + name].astype(np.float64).T
     return ACTIVATIONS[code](x)
 
 
@@ -337,8 +337,8 @@ def test_svdf(dims: tuple[int, int, int, int], bias: bool, code: int, seed: int)
     state = make(batch, memory * filters)
     given_values = {"input": x, **values, "state_in": state}
     found = results(Op.SVDF, given_values, {"rank": rank, "activation": code}, 2, {"input", "state_in"})
-    columns = np.float64(state).reshape(batch, filters, memory)
-    columns[..., -1] = np.float64(x) @ values["weights_feature"].T
+    columns = state.astype(np.float64).reshape(batch, filters, memory)
+    columns[..., -1] = x.astype(np.float64) @ values["weights_feature"].T
     sums = (columns * values["weights_time"]).sum(axis=2).reshape(batch, units, rank).sum(axis=2)
     moved = np.concatenate([columns[..., 1:], np.zeros((batch, filters, 1))], axis=2)
     agree(found, [moved.reshape(batch, -1), ACTIVATIONS[code](sums + values.get("bias", 0))])

@@ -13,7 +13,7 @@ from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import Lifetime, OperandCode, OperationCode, PreferenceCode
-from tests.graphs import FLOAT, add_then, unary_chain
+from tests.graphs import FLOAT, add_then, constant_add, unary_chain
 from tests.runtime.drivers import CannotPrepare, Crashes, Driver, FailsToExecute, WrongCount
 from tests.runtime.planning import BOOL8, Graph, binary, kind_of, picky, places, program, scripted
 from tests.runtime.planning import compiled as planned
@@ -95,9 +95,11 @@ def test_p24_step_inputs_come_as_model_inputs_then_temporaries() -> None:
 
 
 def test_p23_step_models_share_the_memory_of_constants() -> None:
+    compilation = compiled(constant_add(np.ones(1000, np.float32)), Driver("driver"))
+    [own], steps = compilation.model.pools, compilation.plan.steps
+    assert [[pool is own for pool in step.model.pools] for step in steps] == [[True]]
     compilation = compiled(add_then(FLOOR, ABS), Driver("floors", frozenset({FLOOR})))
-    assert len(compilation.plan.steps) == 3
-    assert all(step.model.pools is compilation.model.pools for step in compilation.plan.steps)
+    assert [step.model.pools for step in compilation.plan.steps] == [compilation.model.pools] * 3
 
 
 def test_p31_one_step_that_cannot_be_prepared_moves_the_whole_model_to_the_cpu() -> None:
