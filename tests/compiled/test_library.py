@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nnbridge.cpu.compiled.instructions import FORMS, chosen, host_forms, supported
-from nnbridge.cpu.compiled.library import Library, Variant, cache_directory, function
+from nnbridge.cpu.compiled.objects import Library, Variant, cache_directory, function
 
 CLAMP = Variant("clamp_bytes")
 

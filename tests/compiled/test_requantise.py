@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nnbridge.cpu.compiled.emitter import I32, Emitter, Value, vector
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
-from nnbridge.cpu.compiled.library import Fields, Variant, function, kernel, library
+from nnbridge.cpu.compiled.objects import Fields, Variant, function, kernel, library
 from nnbridge.cpu.compiled.requantise import Inexact, Narrowing, Rescaling, column_order, load_parameters, rescale
 from nnbridge.operations.arithmetic import mbqm, mbqm_once, wrap32
 

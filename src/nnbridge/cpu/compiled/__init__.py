@@ -51,7 +51,7 @@ def report() -> str:
     if reason is not None:
         return f"reference ({reason})"
     from nnbridge.cpu.compiled.instructions import chosen, host_forms
-    from nnbridge.cpu.compiled.library import cache_directory
+    from nnbridge.cpu.compiled.objects import cache_directory
 
     forms = ", ".join(form.name for form in host_forms())
     return f"compiled, {chosen().name} (this processor runs {forms}), objects in {cache_directory() or 'memory only'}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
-from nnbridge.cpu.compiled.library import KERNELS, Variant, function, library
+from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
 from nnbridge.cpu.compiled.threads import pool
 from nnbridge.errors import NnapiError
 from nnbridge.model import Array

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.library import Variant, function, library
+from nnbridge.cpu.compiled.objects import Variant, function, library
 
 _SPINS = 5000
 """Rounds that a helper waits for the next run before it sleeps: about 0.1 ms."""

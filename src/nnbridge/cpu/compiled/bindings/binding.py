@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.library import Variant
+from nnbridge.cpu.compiled.objects import Variant
 from nnbridge.cpu.compiled.program import (
     Argument,
     Bound,

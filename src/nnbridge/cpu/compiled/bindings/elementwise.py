@@ -21,7 +21,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     run_reference,
     zero_of,
 )
-from nnbridge.cpu.compiled.library import Variant
+from nnbridge.cpu.compiled.objects import Variant
 from nnbridge.cpu.compiled.program import (
     Argument,
     Place,

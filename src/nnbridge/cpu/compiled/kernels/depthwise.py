@@ -15,7 +15,7 @@ import numpy as np
 from nnbridge.cpu.compiled.emitter import F32, I8, I16, I32, I64, Emitter, Value, vector
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, Strips
-from nnbridge.cpu.compiled.library import Fields, kernel
+from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
 from nnbridge.model import Array
 

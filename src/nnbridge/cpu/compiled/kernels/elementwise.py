@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nnbridge.cpu.compiled.emitter import F32, I8, I16, I32, I64, Emitter, Value, vector
-from nnbridge.cpu.compiled.library import Fields, kernel
+from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale, rows_of
 
 Body = Callable[[Value, Sequence[Value], Value], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nnbridge.cpu.compiled.emitter import I8, I16, I32, I64, Emitter, Value, vector
-from nnbridge.cpu.compiled.library import Fields, kernel
+from nnbridge.cpu.compiled.objects import Fields, kernel
 
 
 @kernel("source target size")

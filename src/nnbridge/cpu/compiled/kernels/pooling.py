@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nnbridge.cpu.compiled.emitter import F32, F64, I1, I8, I32, I64, Emitter, Value, vector
 from nnbridge.cpu.compiled.kernels.elementwise import exponential
-from nnbridge.cpu.compiled.library import Fields, kernel
+from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.requantise import Narrowing
 
 _LOWEST = -3.4028234663852886e38
