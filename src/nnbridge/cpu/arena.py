@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -12,24 +13,26 @@ from nnbridge.model import Array
 
 ALIGNMENT = 64
 
+Key = TypeVar("Key", bound=Hashable)
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """One buffer: its index, its size in bytes, and the first and last step that need it."""
 
-    index: int
+@dataclass(frozen=True)
+class Lease(Generic[Key]):
+    """One buffer: its index or another key, its size in bytes, and the first and last step that need it."""
+
+    index: Key
     size: int
     first: int
     last: int
 
 
-def plan_arena(leases: Sequence[Lease]) -> tuple[dict[int, int], int]:
+def plan_arena(leases: Sequence[Lease[Key]]) -> tuple[dict[Key, int], int]:
     """The offset of each buffer by its index, and the bytes of all together.
 
     Greedy by size: each buffer goes to the lowest gap that no buffer alive at the same time occupies.
     """
-    placed: list[tuple[int, int, Lease]] = []
-    offsets: dict[int, int] = {}
+    placed: list[tuple[int, int, Lease[Key]]] = []
+    offsets: dict[Key, int] = {}
     for lease in sorted(leases, key=lambda item: (-item.size, item.first)):
         size = math.ceil(lease.size / ALIGNMENT) * ALIGNMENT
         offset = 0

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.cpu.arena import ALIGNMENT, Lease, allocate, plan_arena
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
@@ -25,7 +26,6 @@ from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.types import OperandCode
 
-ALIGNMENT = 64
 SLACK = 256
 """Bytes behind the arena and behind constants that kernels may read."""
 
@@ -295,39 +295,13 @@ def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) ->
     return needed[::-1]
 
 
-@dataclass(frozen=True)
-class _Lease:
-    """A buffer of the arena: its size, and the first and last step that need it."""
-
-    buffer: Buffer
-    size: int
-    first: int
-    last: int
-
-
-def _offsets(leases: Sequence[_Lease]) -> tuple[dict[Buffer, int], int]:
-    """Offsets of buffers, and the bytes that they take: largest first, each into the lowest gap that is free in its time."""
-    placed: list[tuple[int, int, _Lease]] = []
-    offsets: dict[Buffer, int] = {}
-    for lease in sorted(leases, key=lambda item: (-item.size, item.first)):
-        size = -(-lease.size // ALIGNMENT) * ALIGNMENT
-        at = 0
-        for start, end, other in placed:
-            if other.first <= lease.last and lease.first <= other.last and start < at + size and at < end:
-                at = end
-        placed.append((at, at + size, lease))
-        placed.sort(key=lambda item: item[0])
-        offsets[lease.buffer] = at
-    return offsets, max((end for _, end, _ in placed), default=0)
-
-
 class Instance:
     """What one run writes to: the arena, argument blocks, and what threads share."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         # Kernels read bytes that nothing wrote, whose products are left out: they must not slow floats down.
-        self._memory = _aligned(program.memory_size)
+        self._memory = allocate(program.memory_size + SLACK)
         self._memory[:] = 0
         base = self._memory.ctypes.data
         self._blocks = program.blocks.copy()
@@ -360,13 +334,6 @@ class Instance:
         program.run_shared(self._address, 0, 1)
 
 
-def _aligned(size: int) -> Array:
-    """Bytes at an aligned address, with slack behind them."""
-    raw = np.empty(size + ALIGNMENT + SLACK, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size + SLACK]
-
-
 class Program:
     """Compiled operations; ``run`` may be called from several threads at once."""
 
@@ -397,7 +364,7 @@ class Program:
         ]
         self.steps = tuple(every)
         first_byte = -(-8 * slots // ALIGNMENT) * ALIGNMENT
-        offsets, size = _offsets(self._leases(every, args, buffers))
+        offsets, size = plan_arena(self._leases(every, args, buffers))
         self.arena_size = size
         self.memory_size = first_byte + size
         self.slots = slots
@@ -444,14 +411,14 @@ class Program:
         return Step(variant, arguments, 1, -1, reads, writes)
 
     @staticmethod
-    def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[_Lease]:
+    def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[Lease[Buffer]]:
         spans: dict[Buffer, list[int]] = {}
         for number, step in enumerate(steps):
             for value in step.arguments.values():
                 if isinstance(value, Place):
                     spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
         return [
-            _Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
+            Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
             for root, at in spans.items()
         ]
 
@@ -467,7 +434,7 @@ class Program:
         key = value.tobytes() if value.nbytes <= 1 << 16 else id(value)
         held = self._constants.get(key)
         if held is None:
-            held = _aligned(value.nbytes)
+            held = allocate(value.nbytes + SLACK)
             held[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             held[value.nbytes :] = 0
             self._constants[key] = held
