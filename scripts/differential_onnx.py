@@ -976,7 +976,7 @@ def group(case: Case) -> None:
         (y,) = case.node([x, w], operator=name, pads=[case.whole(0, 1)] * 4)
     elif name in ("MatMul", "Gemm"):
         if name == "Gemm":
-            case.__init__(case.rng, case.operator, case.opset)  # type: ignore[misc]
+            case.__init__(case.rng, case.operator, case.opset)  # type: ignore[misc]  # drawn anew, with inputs of rank 2
             case.quantised = True
             x, *pair = dequantised(shape[2:])
         w, *_ = dequantised((shape[3], case.whole(1, 4)), case.pick(signed, I8), case.chance(0.8))

@@ -172,8 +172,9 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
     The lowering comes first for 8-bit integers, a kernel of TFLite's integer arithmetic before both.
     """
     ways: list[Way] = []
-    if declared.kernel is not None:
-        ways.append(lambda tensors, kernel=declared.kernel: kernel(tensors, outputs, options))  # type: ignore[misc]
+    kernel = declared.kernel
+    if kernel is not None:
+        ways.append(lambda tensors: kernel(tensors, outputs, options))
     if declared.lowerings:
         lowering = _lowering(declared.name, code, inputs, outputs, options)
         integers = any(t.dtype.itemsize == 1 and t.scale > 0 for t in (*inputs, *outputs))
