@@ -16,7 +16,7 @@ from nnbridge_onnx.declaration import MOVED, MULTIPLIED, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
-from nnbridge_onnx.operators.reshape import MAX_RANK, regrouped
+from nnbridge_onnx.operators.reshaping import MAX_RANK, regrouped
 from nnbridge_onnx.read.graph import Dims
 from nnbridge_onnx.rules import RANK_4, Provider, condition
 

@@ -12,7 +12,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import MULTIPLIED, Product, Quantised, QuantisedIo, attribute, operator
 from nnbridge_onnx.lowerer import C, Lowerer
-from nnbridge_onnx.operators.quantise import Numbers, quantised_bias, quantised_filter, stored_weights
+from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quantised_filter, stored_weights
 from nnbridge_onnx.read.graph import Dims, Node
 from nnbridge_onnx.rules import Provider, Unit, condition, one_of, uint8_parameters
 

@@ -16,7 +16,7 @@ from nnbridge_onnx.declaration import WINDOW, Product, Quantised, QuantisedIo, a
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import FIRST
-from nnbridge_onnx.operators.quantise import Numbers, quantised_bias, quantised_filter, stored_weights
+from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quantised_filter, stored_weights
 from nnbridge_onnx.operators.sampling import between, read_pixels
 from nnbridge_onnx.operators.windows import Plane, Window, padding, plane, window, windows
 from nnbridge_onnx.read.graph import Node
