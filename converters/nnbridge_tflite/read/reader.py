@@ -238,9 +238,8 @@ def _indexes(vector: Any, count: int, place: str, *, optional: bool = False) -> 
         _refuse(place, f"at most {MAX_OPERANDS} tensors", len(vector))
     indexes = tuple(vector.tolist())
     lowest = -1 if optional else 0
-    for i in indexes:
-        if not lowest <= i < count:
-            _refuse(place, f"a tensor index below {count}", i)
+    if indexes and not lowest <= min(indexes) <= max(indexes) < count:
+        _refuse(place, f"a tensor index below {count}", next(i for i in indexes if not lowest <= i < count))
     return indexes
 
 
@@ -250,7 +249,7 @@ def _dims(vector: Any, place: str, lowest: int) -> tuple[int, ...]:
     if len(vector) > MAX_RANK:
         _refuse(place, f"at most {MAX_RANK} dimensions", len(vector))
     dims = tuple(vector.tolist())
-    if any(d < lowest for d in dims):
+    if dims and min(dims) < lowest:
         _refuse(place, f"dimensions of at least {lowest}", list(dims))
     return dims
 
@@ -268,9 +267,10 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Qu
     if len(scales) > 1 and (not shape or len(scales) != shape[axis]):
         expected = shape[axis] if shape else 1
         _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
-    if not np.isfinite(scales).all() or (scales < 0).any():
-        _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
-    return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
+    numbers = tuple(scales.tolist())
+    if not all(0 <= scale < math.inf for scale in numbers):
+        _refuse(place, "finite scales of at least 0", next(scale for scale in numbers if not 0 <= scale < math.inf))
+    return Quantisation(numbers, tuple(zero_points.tolist()), axis)
 
 
 _LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
-from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
@@ -92,8 +92,7 @@ class Value:
         lifetime = Lifetime.NO_VALUE if self.omitted else Lifetime.TEMPORARY_VARIABLE
         if self.constant:
             lifetime = Lifetime.CONSTANT_REFERENCE
-        scale = float(np.float32(self.scale))
-        return Operand(self.type, self.dims, scale, self.zero_point, self.channel_quant, lifetime, name=self.name)
+        return Operand(self.type, self.dims, float32(self.scale), self.zero_point, self.channel_quant, lifetime, name=self.name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

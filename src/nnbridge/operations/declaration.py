@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from nnbridge.errors import Reason
@@ -166,10 +167,17 @@ class Signature:
         """Feature level of the form with this number of inputs."""
         return self.counts.get(count, 1)
 
-    def expand(self, count: int) -> list[Input]:
+    @cached_property
+    def _repeated(self) -> int:
+        """The position of the input that stands for any number of operands; -1 for none."""
+        return next((i for i, declared in enumerate(self.inputs) if declared.repeat), -1)
+
+    def expand(self, count: int) -> tuple[Input, ...]:
         """The input declared for each of ``count`` positions."""
-        repeats = count - len(self.inputs) + 1
-        return [declared for declared in self.inputs for _ in range(repeats if declared.repeat else 1)][:count]
+        at = self._repeated
+        if at < 0:
+            return self.inputs[:count]
+        return (*self.inputs[:at], *[self.inputs[at]] * (count - len(self.inputs) + 1), *self.inputs[at + 1 :])[:count]
 
 
 def signature(
