@@ -96,7 +96,7 @@ class ModelBuilder:
         TYPES.check_allowed(type, "addOperand")
         if type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE):
             warn_of_oem()
-        dims, scale = tuple(int(d) for d in dims), float32(scale)
+        dims, scale = tuple(map(int, dims)), float32(scale)
         reason = check_operand_type(type, dims, scale, zero_point)
         if reason is not None:
             raise BadDataError(Reason(reason.rule, reason.found, "addOperand", reason.operand or name))
@@ -389,10 +389,8 @@ def _without_trailing_defaults(operation: Operation, model: Model) -> Operation:
             continue
         expanded = form.expand(len(operation.inputs))
         # Two forms of equal length differ in a type, such as CONV_2D's explicit and implicit padding.
-        if any(
-            isinstance(d.type, OperandCode) and d.type != operands[i].type
-            for d, i in zip(expanded, operation.inputs, strict=True)
-        ):
+        codes = [operands[i].type for i in operation.inputs]
+        if [d for d, code in zip(expanded, codes, strict=True) if isinstance(d.type, OperandCode) and d.type != code]:
             continue
         keep = len(expanded)
         for count in sorted((count for count in form.counts if count < keep), reverse=True):

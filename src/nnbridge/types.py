@@ -6,7 +6,7 @@ Names and codes are those of ``NeuralNetworks.h`` and ``NeuralNetworksTypes.h`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -286,11 +286,11 @@ class TypeFacts:
     """``zero`` must be 0, ``optional`` at least 0, ``positive`` more than 0, ``unchecked``."""
     zero_points: tuple[int, int] = (0, 0)
     """Smallest and largest zero point."""
+    size: int = field(init=False)
+    """Bytes of one element."""
 
-    @property
-    def size(self) -> int:
-        """Bytes of one element."""
-        return 0 if self.dtype is None else self.dtype.itemsize
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 0 if self.dtype is None else self.dtype.itemsize)
 
 
 def _facts(dtype: str | None, tensor: bool, since: int, scale: str = "zero", zero_points: tuple[int, int] = (0, 0)) -> TypeFacts:

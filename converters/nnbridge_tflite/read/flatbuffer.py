@@ -92,7 +92,7 @@ class Decoder:
 
     def root(self, table: str) -> Table:
         """The root table."""
-        return self.table(table, self._u32(0))
+        return self.table(table, self._length(0, 0))
 
     def table(self, name: str, at: int) -> Table:
         """The table of class ``name`` at a position: field name → value; unknown fields are passed over."""
@@ -162,10 +162,10 @@ class Decoder:
 
     def _elsewhere(self, field: Field, target: int, values: Table) -> Any:
         """What an offset of a table leads to."""
-        if field.kind is Kind.TABLE:
-            return self.table(field.target, target)
         if field.kind is Kind.SCALARS:
             return self._scalars(field, target)
+        if field.kind is Kind.TABLE:
+            return self.table(field.target, target)
         if field.kind is Kind.STRING:
             return self._string(target)
         if field.kind is Kind.UNION:
@@ -209,15 +209,14 @@ class Decoder:
         return self._vectors[key]
 
     def _length(self, target: int, size: int) -> int:
-        length = self._u32(target)
+        """The number that stands before a vector's elements."""
+        try:
+            length: int = _U32.unpack_from(self._data, target)[0]
+        except struct.error:
+            raise Malformed(f"an offset inside {self._size} bytes", f"byte {target}") from None
         if target + 4 + length * size > self._size:
             raise Malformed(f"a vector inside {self._size} bytes", f"{length} elements of {size} bytes at byte {target}")
         return length
-
-    def _u32(self, at: int) -> int:
-        if at + 4 > self._size:
-            raise Malformed(f"an offset inside {self._size} bytes", f"byte {at}")
-        return int(_U32.unpack_from(self._data, at)[0])
 
     def _spend(self, elements: int) -> None:
         self._budget.elements -= elements

@@ -132,7 +132,7 @@ class _Reading:
 
     def _spend(self, place: str, *vectors: Any) -> None:
         """Account for what is copied, before it is."""
-        self._left -= ENTRY + sum(len(vector) for vector in vectors if vector is not None)
+        self._left -= ENTRY + sum([len(vector) for vector in vectors if vector is not None])
         if self._left < 0:
             _refuse(place, f"at most {MAX_EXPANDED} numbers in tensors and operators", "more")
 

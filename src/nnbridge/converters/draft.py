@@ -20,7 +20,7 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
 from nnbridge.operations.matching import match
-from nnbridge.operations.validation import check_operand_type, validate_model, validate_operation
+from nnbridge.operations.validation import OperandKind, check_operand_type, validate_model, validate_operation, verdict_of
 from nnbridge.types import CONTROL_FLOW, TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
 
 _RELATIVE_SCALE_ERROR = 1e-5
@@ -87,8 +87,19 @@ class Value:
         kept = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
         return Value(**{**kept, **changes})
 
+    def arg(self) -> Arg:
+        """The value as shape rules see it."""
+        scale = float32(self.scale)
+        return Arg(self.type, self.dims, scale, self.zero_point, self.channel_quant, self.data, not self.omitted, self.constant)
+
+    def kind(self) -> OperandKind:
+        """What validation reads of the operand."""
+        channel_dim = None if self.channel_quant is None else self.channel_quant.channel_dim
+        present = not self.omitted or self.constant
+        return self.type, self.dims, float32(self.scale), self.zero_point, channel_dim, present, self.constant
+
     def operand(self) -> Operand:
-        """The operand as validation sees it."""
+        """The operand that the model gets."""
         lifetime = Lifetime.NO_VALUE if self.omitted else Lifetime.TEMPORARY_VARIABLE
         if self.constant:
             lifetime = Lifetime.CONSTANT_REFERENCE
@@ -165,37 +176,31 @@ class Draft:
         self.steps.append(step)
 
     def _check(self, step: Step) -> None:
-        inputs = [value.operand() for value in step.inputs]
-        self._resolve(step, inputs)
-        operands = [*inputs, *(value.operand() for value in step.outputs)]
-        for operand in operands[len(inputs) :]:
-            broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
+        self._resolve(step)
+        inputs, outputs = tuple([value.kind() for value in step.inputs]), tuple([value.kind() for value in step.outputs])
+        for type, dims, scale, zero_point, *_ in outputs:
+            broken = check_operand_type(type, dims, scale, zero_point)
             if broken is not None:
                 raise Unmappable(replace(broken, operation=OperationCode(step.code).name))
-        places = range(len(operands))
-        operation = Operation(step.code, tuple(places[: len(inputs)]), tuple(places[len(inputs) :]))
-        verdict = validate_operation(operation, operands)
+        verdict = verdict_of(step.code, inputs, outputs)
         if verdict.reason is not None:
             raise Unmappable(verdict.reason)
         if verdict.level > self.feature_level:
             name = OperationCode(step.code).name
             raise Unmappable(Reason(f"feature level {verdict.level} at least", str(self.feature_level), name))
 
-    def _resolve(self, step: Step, inputs: Sequence[Operand]) -> None:
+    def _resolve(self, step: Step) -> None:
         """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them.
 
         This comes before validation, because the dimensions that a file declares for computed tensors may be stale.
         """
         declared = definition(step.code)
         assert declared is not None
-        args = [
-            Arg.of(operand, value.data, present=not value.omitted) for operand, value in zip(inputs, step.inputs, strict=True)
-        ]
-        outs = [Arg.of(value.operand()) for value in step.outputs]
+        args, outs = [value.arg() for value in step.inputs], [value.arg() for value in step.outputs]
         found = match(declared, [a.type for a in args], [a.type for a in outs])
         if isinstance(found, Reason):
             raise Unmappable(found)
-        if any(_open(arg) for arg in args if arg.present):
+        if [arg for arg in args if arg.present and _open(arg)]:
             tried = _open_dims(Call(declared, found.signature, tuple(args), tuple(outs)))
             for i, value in enumerate(step.outputs):
                 value.dims = tried[i] if tried is not None else value.open_dims or (0,) * len(value.dims)
@@ -215,7 +220,7 @@ class Draft:
 
 def _open(arg: Arg) -> bool:
     """True for a tensor of which a dimension or the rank is not known."""
-    return 0 in arg.dims or (not arg.dims and not is_extension(arg.type) and TYPE_FACTS[arg.type].tensor)
+    return 0 in arg.dims if arg.dims else not is_extension(arg.type) and TYPE_FACTS[arg.type].tensor
 
 
 def _open_dims(call: Call) -> list[tuple[int, ...]] | None:

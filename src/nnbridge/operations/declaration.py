@@ -168,6 +168,11 @@ class Signature:
         return self.counts.get(count, 1)
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """The inputs' names."""
+        return frozenset(declared.name for declared in self.inputs)
+
+    @cached_property
     def _repeated(self) -> int:
         """The position of the input that stands for any number of operands; -1 for none."""
         return next((i for i, declared in enumerate(self.inputs) if declared.repeat), -1)

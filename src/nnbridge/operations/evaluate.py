@@ -72,7 +72,7 @@ def resolve(call: Call) -> tuple[Arg, ...]:
             scale, zero_point = source.scale, source.zero_point
         elif out.type in rule.fixed:
             scale, zero_point = rule.fixed[OperandCode(out.type)]
-        dims = tuple(int(d) for d in dims)
+        dims = tuple(map(int, dims))
         elements = math.prod(dims)
         # Nothing smaller can be too large: elements have 8 bytes at most (fact E35).
         if elements >= _MAX_BYTES // 8 and elements * out.dtype.itemsize > _MAX_BYTES:
