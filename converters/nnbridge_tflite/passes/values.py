@@ -59,7 +59,7 @@ class TensorValues:
     def of_arrays(
         cls, tensors: Sequence[Tensor], arrays: Mapping[int, Array], draft: Draft, states: Iterable[int] = ()
     ) -> TensorValues:
-        """Tensors without a file: those with an array are constants, the others are written; ``kept`` are states."""
+        """Tensors without a file: those with an array are constants, the others are written; ``states`` are variables."""
         values = cls(None, tensors, frozenset(range(len(tensors))) - set(arrays), draft)
         values._constants.update(arrays)
         values._states = frozenset(states)

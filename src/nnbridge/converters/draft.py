@@ -63,7 +63,7 @@ class Value:
     """Where the constant lies, if that place may serve the model as it is."""
     omitted: bool = False
     open_dims: tuple[int, ...] = ()
-    """The dimensions while only a run can tell them, where the file says which those are."""
+    """The dimensions while only a run can know them, where the file says which those are."""
     model: Model | None = None
     """The finished model that a MODEL operand stands for."""
 
@@ -84,8 +84,8 @@ class Value:
 
     def like(self, **changes: Any) -> Value:
         """A new value with this one's type and quantisation, without its constant."""
-        kept = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
-        return Value(**{**kept, **changes})
+        own = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
+        return Value(**{**own, **changes})
 
     def arg(self) -> Arg:
         """The value as shape rules see it."""
@@ -161,7 +161,7 @@ class Draft:
     def omitted(self, type: int) -> Value:
         """An optional operand without a value."""
         dims = (0,) if not is_extension(type) and TYPE_FACTS[type].tensor else ()
-        # NNAPI wants parameters of a quantised operand even where it has no value.
+        # NNAPI requires parameters of a quantised operand even where it has no value.
         scale = 1.0 if not is_extension(type) and TYPE_FACTS[type].scale == "positive" else 0.0
         return Value(type, dims, scale, omitted=True)
 
