@@ -93,7 +93,8 @@ class Lowering:
 
     lower: Lower
     wide: bool = False
-    """True for a decomposition that Android's delegate or provider never makes."""
+    """True for a decomposition that Android's delegate never makes. ONNX declarations do not use it: ONNX Runtime's provider
+    accepts or leaves whole nodes, by the rule ``provider``."""
 
 
 @dataclass(eq=False)
