@@ -81,7 +81,7 @@ def test_answers_equal_those_of_run_bit_for_bit(suffix: str, real_models: Path, 
 @compiler
 def test_a_constant_of_more_than_128_bytes_comes_from_the_file_of_weights(ndk: Path, tmp_path: Path) -> None:
     weights = np.arange(100, dtype=np.float32)
-    source, _, constants, *_ = export.write(constant_add(weights), tmp_path / "add.c", "add")
+    source, *_, constants = export.write(constant_add(weights), tmp_path / "add.c", "add")
     assert weights.tobytes() in constants.read_bytes()
     (total,) = answers(compile_source(source, ndk), ndk, weights)
     assert np.frombuffer(total, np.float32).tolist() == (2 * weights).tolist()
@@ -103,7 +103,7 @@ def if_model() -> Model:
 
 @compiler
 def test_bodies_of_control_flow_are_models_of_their_own(ndk: Path, tmp_path: Path) -> None:
-    program = compile_source(export.write(if_model(), tmp_path / "branch.c", "if")[0], ndk)
+    program = compile_source(next(iter(export.write(if_model(), tmp_path / "branch.c", "if"))), ndk)
     x = np.array([[-1, 2, -3, 4]], np.float32)
     assert answers(program, ndk, np.array([True]), x) == [(-x).tobytes()]
     assert answers(program, ndk, np.array([False]), x) == [np.abs(x).tobytes()]
@@ -120,7 +120,7 @@ def test_states_go_from_one_run_to_the_next(ndk: Path, tmp_path: Path) -> None:
     builder.add_operation(OperationCode.FLOOR, [after], [y])
     builder.identify_inputs_and_outputs([x, before], [y, after])
     model = replace(builder.finish(), states=(State(1, 1, np.array([10, 20], np.float32).tobytes()),))
-    program = compile_source(export.write(model, tmp_path / "sum.c", "sum")[0], ndk)
+    program = compile_source(next(iter(export.write(model, tmp_path / "sum.c", "sum"))), ndk)
     (total,) = answers(program, ndk, np.ones(2, np.float32), options=("--repeat", 3))
     assert np.frombuffer(total, np.float32).tolist() == [13, 23]
 
@@ -131,15 +131,15 @@ def test_a_dimension_that_only_a_run_knows_is_answered(ndk: Path, tmp_path: Path
     y = model.main.outputs[0]
     operands = [replace(o, dims=(0, 0)) if i == y else o for i, o in enumerate(model.main.operands)]
     model = replace(model, main=replace(model.main, operands=tuple(operands)))
-    program = compile_source(export.write(model, tmp_path / "open.c", "open")[0], ndk)
+    program = compile_source(next(iter(export.write(model, tmp_path / "open.c", "open"))), ndk)
     (total,) = answers(program, ndk, np.zeros((1, 4), np.float32))
     assert np.frombuffer(total, np.float32).tolist() == [1, 1, 1, 1]
 
 
 @compiler
 def test_weights_of_another_model_are_refused(ndk: Path, tmp_path: Path) -> None:
-    program = compile_source(export.write(constant_add(np.ones(100, np.float32)), tmp_path / "one.c", "one")[0], ndk)
-    other = export.write(constant_add(np.zeros(100, np.float32)), tmp_path / "elsewhere.c", "zero")[2]
+    program = compile_source(next(iter(export.write(constant_add(np.ones(100, np.float32)), tmp_path / "one.c", "one"))), ndk)
+    *_, other = export.write(constant_add(np.zeros(100, np.float32)), tmp_path / "elsewhere.c", "zero")
     (tmp_path / "in").write_bytes(bytes(400))
     ended = run(program, ndk, other, tmp_path / "in")
     assert (ended.returncode, "weights that this source was not generated with" in ended.stderr) == (1, True)
@@ -147,7 +147,7 @@ def test_weights_of_another_model_are_refused(ndk: Path, tmp_path: Path) -> None
 
 @compiler
 def test_without_inputs_the_program_says_which_it_needs(ndk: Path, tmp_path: Path) -> None:
-    program = compile_source(export.write(add_then(), tmp_path / "add.c", "add")[0], ndk)
+    program = compile_source(next(iter(export.write(add_then(), tmp_path / "add.c", "add"))), ndk)
     ended = run(program, ndk)
     assert ended.returncode == 2
     assert "input x: type 3, dimensions [1, 4], 16 bytes" in ended.stderr
@@ -161,7 +161,7 @@ def test_names_from_a_file_end_no_comment_and_no_string(ndk: Path, tmp_path: Pat
     operations = tuple(replace(operation, name=bad) for operation in model.main.operations)
     model = replace(model, main=replace(model.main, operands=operands, operations=operations))
     for suffix in COMPILERS:
-        compile_source(export.write(model, tmp_path / f"1 return{suffix}", bad)[0], ndk)
+        compile_source(next(iter(export.write(model, tmp_path / f"1 return{suffix}", bad))), ndk)
 
 
 def test_operations_of_the_host_are_refused_by_name(real_models: Path, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_vendors_operation_is_looked_up_by_its_extension_s_name(tmp_path: Path
     operations = tuple(Operation(code, o.inputs, o.outputs) if o.type == OperationCode.ABS else o for o in model.main.operations)
     prefix = TYPES.prefix("com.example.export")
     model = replace(model, main=replace(model.main, operations=operations), extensions={"com.example.export": prefix})
-    text = export.write(model, tmp_path / "vendor.c", "vendor")[0].read_text()
+    text = next(iter(export.write(model, tmp_path / "vendor.c", "vendor"))).read_text()
     assert '{"com.example.export", 7},' in text
     assert "ANeuralNetworksModel_getExtensionOperationType" in text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from nnbridge.conformance.cases import build, inputs_of, read_cases
 from nnbridge.errors import InputError
 from nnbridge.export.cases import Example, case_data, example
 from nnbridge.extensions import TYPES
-from nnbridge.model import Model
+from nnbridge.model import Location, Model
 from nnbridge.types import OperationCode
 from tests.export.test_c_source import if_model
 from tests.graphs import add_then, constant_add
@@ -48,9 +49,11 @@ def test_a_case_that_is_read_again_is_the_same_case(cases: Path) -> None:
             inputs = inputs_of(case)
             written = case_data(Example(model, inputs, [np.zeros(1)] * len(model.main.outputs)), case.name)
             again = build(type(case)(case.suite, case.spec, written))
-            assert again.main.operands == model.main.operands, case.name
-            assert sorted(map(str, again.main.operations)) == sorted(map(str, model.main.operations)), case.name
-            assert again.referenced == model.referenced
+            for found, graph in zip(again.subgraphs(), model.subgraphs(), strict=True):
+                assert [replace(o, location=Location()) for o in found.operands] == [
+                    replace(o, location=Location()) for o in graph.operands
+                ]
+                assert sorted(map(str, found.operations)) == sorted(map(str, graph.operations))
 
 
 def test_numbers_that_json_lacks_are_written_as_text(tmp_path: Path) -> None:
@@ -62,8 +65,6 @@ def test_numbers_that_json_lacks_are_written_as_text(tmp_path: Path) -> None:
 
 
 def test_a_vendors_operation_has_no_case(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     model = add_then(OperationCode.ABS)
     code = TYPES.code("com.example.case", 1)
     operations = tuple(replace(o, type=code) if o.type == OperationCode.ABS else o for o in model.main.operations)

@@ -23,7 +23,7 @@ class Kind:
 
     summary: str
     module: str
-    """The module whose ``write(model, path, title)`` returns the files it has written, ``path`` first."""
+    """The module whose ``write(model, path, title)`` returns the bytes of each file it has written, ``path`` first."""
 
 
 WRITERS: Mapping[str, Kind] = {
@@ -37,13 +37,15 @@ WRITERS: Mapping[str, Kind] = {
 """Suffix → kind."""
 
 
-def write(model: Model, path: Path, title: str) -> tuple[Path, ...]:
-    """Write a model as its path's suffix asks; the files written, ``path`` first. ``title`` names the model's source.
+def write(model: Model, path: Path, title: str) -> dict[Path, int]:
+    """Write a model as its path's suffix asks, without one as a saved model; file → bytes, ``path`` first.
 
-    InputError for an unknown suffix, and for a model that the kind cannot express.
+    ``title`` names the model's source. InputError for an unknown suffix, and for a model that the kind cannot express.
     """
     suffix = next((suffix for suffix in WRITERS if path.name.lower().endswith(suffix)), None)
     if suffix is None:
-        raise InputError(Reason(f"a file that ends in {', '.join(WRITERS)}", path.name, operand="--output"))
-    writer: Callable[[Model, Path, str], tuple[Path, ...]] = import_module(WRITERS[suffix].module).write
+        if path.suffix and (path.is_file() or not path.exists()):  # A pipe or device may have any name.
+            raise InputError(Reason(f"a file that ends in {', '.join(WRITERS)}", path.name, operand="--output"))
+        suffix = ".nnapi"
+    writer: Callable[[Model, Path, str], dict[Path, int]] = import_module(WRITERS[suffix].module).write
     return writer(model, path, title)

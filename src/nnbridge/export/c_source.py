@@ -44,7 +44,7 @@ _ANDROID: Final = {1: "8.1", 2: "9", 3: "10", 4: "11", 5: "12"}
 """Feature level → Android release; later levels come with updates to the runtime."""
 
 
-def write(model: Model, path: Path, title: str) -> tuple[Path, ...]:
+def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write the five files. InputError for a model that no phone can build, and before a file of another origin is replaced."""
     _require_ndk(model)
     name = _identifier(path.name.split(".")[0])
@@ -66,13 +66,13 @@ def write(model: Model, path: Path, title: str) -> tuple[Path, ...]:
         "language": "C" if suffix.lower() == ".c" else "CXX",
         **source.texts(name),
     }
-    with atomic_write(weights) as file:
-        for part in source.weights():
-            file.write(part)
+    written: dict[Path, int] = {}
     for target, template in ((path, "model.c"), (header, "model.h"), (program, "main.c"), (build, "CMakeLists.txt")):
         with atomic_write(target) as file:
-            file.write(_filled(template, names).encode())
-    return path, header, weights, program, build
+            written[target] = file.write(_filled(template, names).encode())
+    with atomic_write(weights) as file:
+        written[weights] = sum(file.write(part) for part in source.weights())
+    return written
 
 
 def _require_ndk(model: Model) -> None:

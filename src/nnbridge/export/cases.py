@@ -62,13 +62,12 @@ def _drawn(rng: np.random.Generator, operand: Operand) -> Array:
     return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
 
 
-def write(model: Model, path: Path, title: str) -> tuple[Path, ...]:
+def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write a spec file with one case of the model, named after the file."""
     name = path.name.split(".")[0] or title
     content = {"suite": path.resolve().parent.name, "spec": name, "cases": [case_data(example(model), name)]}
-    with atomic_write(path) as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
-        packed.write(json.dumps(content).encode())
-    return (path,)
+    with atomic_write(path) as file:
+        return {path: file.write(gzip.compress(json.dumps(content).encode(), mtime=0))}
 
 
 def case_data(found: Example, name: str) -> dict[str, Any]:

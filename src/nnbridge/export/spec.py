@@ -18,12 +18,11 @@ _SPECIAL = {"NaN": 'float("nan")', "Infinity": 'float("inf")', "-Infinity": 'flo
 _ROLES = {Lifetime.SUBGRAPH_INPUT: "Input", Lifetime.SUBGRAPH_OUTPUT: "Output"}
 
 
-def write(model: Model, path: Path, title: str) -> tuple[Path, ...]:
+def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write a spec with one example: inputs drawn with seed 0, outputs of NNAPI's CPU."""
     text = "\n".join(_lines(example(model), title)) + "\n"
     with atomic_write(path) as file:
-        file.write(text.encode())
-    return (path,)
+        return {path: file.write(text.encode())}
 
 
 def _lines(found: Example, title: str) -> Iterator[str]:

@@ -38,7 +38,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
         loaded = loading.load(model, conversion(**options))
     with working("Writing"):
         files = export.write(loaded, output, model.name)
-    size = sum(file.stat().st_size for file in files if file.is_file())
+    size = sum(files.values())
     level, operations, operands = int(required_level(loaded)), len(loaded.main.operations), len(loaded.main.operands)
     if as_json:
         counts = {"bytes": size, "operations": operations, "operands": operands, "feature_level": level}
@@ -46,5 +46,5 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     else:
         counted_all = (counted(n, noun) for n, noun in ((operations, "operation"), (operands, "operand"), (size, "byte")))
         echo(f"{output}: {', '.join(counted_all)}, feature level {level}")
-        for file in files[1:]:
+        for file in list(files)[1:]:
             echo(str(file))
