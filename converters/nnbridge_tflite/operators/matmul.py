@@ -37,7 +37,7 @@ FULLY_CONNECTED = TfliteOperator(
         NO_OLD_HYBRID,
         OLD_TYPES,
         RESTRICTED_SCALES,
-        from_level(4, "retained dimensions", lambda node: not node.option("keep_num_dims")),
+        from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
         Condition("no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16"),
     ),
     rounds_once=True,

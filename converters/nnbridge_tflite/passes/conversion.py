@@ -116,15 +116,14 @@ class Conversion:
             self.graph.operators, self.graph.outputs, lambda o: [i for i in o.inputs if i >= 0], lambda o: o.outputs, lasting
         )
         alive = {operator.index for operator in found}
-        with np.errstate(all="ignore"):
-            for operator in self.graph.operators:
-                declared = self._declared[operator.index]
-                if declared is not None and declared.check is not None:
-                    declared.check(Node(operator, self.values))
-                if operator.index in alive:
-                    self.placements.append(self._place_safely(declared, operator))
-                else:
-                    self.placements.append(Mapped(operator.index, operator.name, MappingKind.DEAD))
+        for operator in self.graph.operators:
+            declared = self._declared[operator.index]
+            if declared is not None and declared.check is not None:
+                declared.check(Node(operator, self.values))
+            if operator.index in alive:
+                self.placements.append(self._place_safely(declared, operator))
+            else:
+                self.placements.append(Mapped(operator.index, operator.name, MappingKind.DEAD))
 
     def report(self, hosted: Reason | None = None) -> None:
         """Report the outcome of a called subgraph's operators; ``hosted`` is why the host runs NNAPI's operations as well."""
@@ -180,7 +179,8 @@ class Conversion:
     def _place_safely(self, declared: TfliteOperator | None, operator: Operator) -> Mapped:
         """Options and constants may hold any number; what Python cannot compute with is the file's fault."""
         try:
-            return self._place(declared, operator)
+            with np.errstate(all="ignore"):
+                return self._place(declared, operator)
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, MemoryError) as error:
             raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
 

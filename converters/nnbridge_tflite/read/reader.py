@@ -267,10 +267,9 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Qu
     if len(scales) > 1 and (not shape or len(scales) != shape[axis]):
         expected = shape[axis] if shape else 1
         _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
-    numbers = tuple(scales.tolist())
-    if not all(0 <= scale < math.inf for scale in numbers):
-        _refuse(place, "finite scales of at least 0", next(scale for scale in numbers if not 0 <= scale < math.inf))
-    return Quantisation(numbers, tuple(zero_points.tolist()), axis)
+    if not all(0 <= scale < math.inf for scale in scales.tolist()):
+        _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
+    return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
 
 
 _LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}

@@ -62,31 +62,32 @@ class Verdict:
 def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point: int) -> Reason | None:
     """What ``addOperand`` refuses: unknown types, scalars with dimensions, bad quantisation, tensors too large."""
     if is_extension(code):
+        name = type_name(code)
         declared = TYPES.operand_type(code)
         if declared is None:
             return Reason("an operand type of a registered extension", TYPES.readable(code))
         if scale != 0 or zero_point != 0:
-            return Reason("scale 0 and zero point 0 for an extension type", f"{scale}, {zero_point}", operand=type_name(code))
+            return Reason("scale 0 and zero point 0 for an extension type", f"{scale}, {zero_point}", operand=name)
         tensor, size = declared.is_tensor, declared.byte_size
     elif code not in TYPE_FACTS:
         return Reason("a known operand type", type_name(code))
     else:
-        facts = TYPE_FACTS[code]
+        name, facts = type_name(code), TYPE_FACTS[code]
         tensor, size = facts.tensor, facts.size
         if facts.scale == "positive" and not (scale > 0 and math.isfinite(scale)):
-            return Reason("a scale above 0", str(scale), operand=type_name(code))
+            return Reason("a scale above 0", str(scale), operand=name)
         if facts.scale == "zero" and scale != 0:
-            return Reason("scale 0", str(scale), operand=type_name(code))
+            return Reason("scale 0", str(scale), operand=name)
         low, high = facts.zero_points
-        # addOperand does not look at the zero point of TENSOR_INT32; finish does (fact V11).
-        if not low <= zero_point <= high and facts.scale in ("zero", "positive"):
-            return Reason(f"a zero point from {low} to {high}", str(zero_point), operand=type_name(code))
-    if dims and not tensor:
-        return Reason("no dimensions for a scalar", str(list(dims)), operand=type_name(code))
-    if dims and (min(dims) < 0 or max(dims) > MAX_TENSOR_BYTES):
-        return Reason("dimensions from 0 to 2**32 - 1", str(list(dims)), operand=type_name(code))
-    if math.prod(filter(None, dims)) * size > MAX_TENSOR_BYTES:
-        return Reason("a tensor of at most 2**32 - 1 bytes", str(list(dims)), operand=type_name(code))
+        # addOperand does not look at the zero point of TENSOR_INT32; finish does (nnapi V11).
+        if facts.scale in ("zero", "positive") and not low <= zero_point <= high:
+            return Reason(f"a zero point from {low} to {high}", str(zero_point), operand=name)
+    if not tensor and len(dims) > 0:
+        return Reason("no dimensions for a scalar", str(list(dims)), operand=name)
+    if dims and not 0 <= min(dims) <= max(dims) <= MAX_TENSOR_BYTES:
+        return Reason("dimensions from 0 to 2**32 - 1", str(list(dims)), operand=name)
+    if math.prod(d for d in dims if d) * size > MAX_TENSOR_BYTES:
+        return Reason("a tensor of at most 2**32 - 1 bytes", str(list(dims)), operand=name)
     return None
 
 
