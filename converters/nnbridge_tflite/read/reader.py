@@ -177,7 +177,7 @@ class _Reading:
             _indexes(table["inputs"], tensors, f"inputs of {place}", optional=True),
             _indexes(table["outputs"], tensors, f"outputs of {place}"),
             _indexes(table["intermediates"], tensors, f"intermediates of {place}", optional=True),
-            {key: self._plain(value, place) for key, value in options.items()},
+            {key: value if isinstance(value, int) else self._plain(value, place) for key, value in options.items()},
             custom,
             self._custom_options(table, place),
         )

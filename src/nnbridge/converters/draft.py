@@ -7,7 +7,7 @@ Each operation is validated and its output shapes are computed when it is emitte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,8 @@ class Value:
     """The dimensions while only a run can know them, where the file says which those are."""
     model: Model | None = None
     """The finished model that a MODEL operand stands for."""
+    _scalar: tuple[Arg, OperandKind] | None = field(default=None, init=False, repr=False)
+    """What :meth:`arg` and :meth:`kind` return of a shared scalar, which is never changed."""
 
     @property
     def constant(self) -> bool:
@@ -87,13 +89,34 @@ class Value:
         own = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
         return Value(**{**own, **changes})
 
+    def scaled(self, scale: float) -> Value:
+        """The same value read with another scale and zero point 0; several times faster than ``dataclasses.replace``."""
+        return Value(
+            self.type,
+            self.dims,
+            scale,
+            0,
+            self.channel_quant,
+            self.name,
+            self.source_type,
+            self.data,
+            self.region,
+            self.omitted,
+            self.open_dims,
+            self.model,
+        )
+
     def arg(self) -> Arg:
         """The value as shape rules see it."""
+        if self._scalar is not None:
+            return self._scalar[0]
         scale = float32(self.scale)
         return Arg(self.type, self.dims, scale, self.zero_point, self.channel_quant, self.data, not self.omitted, self.constant)
 
     def kind(self) -> OperandKind:
         """What validation reads of the operand."""
+        if self._scalar is not None:
+            return self._scalar[1]
         channel_dim = None if self.channel_quant is None else self.channel_quant.channel_dim
         present = not self.omitted or self.constant
         return self.type, self.dims, float32(self.scale), self.zero_point, channel_dim, present, self.constant
@@ -146,7 +169,8 @@ class Draft:
         """A scalar constant."""
         key = (type, value)
         if key not in self._shared:
-            self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
+            made = self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
+            made._scalar = made.arg(), made.kind()
         return self._shared[key]
 
     def ints(self, values: Sequence[int], dims: tuple[int, ...] | None = None) -> Value:

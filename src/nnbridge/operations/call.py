@@ -167,8 +167,7 @@ class Call:
         if arg is not None:
             data = arg.data
             return data.item() if data.size == 1 else self.fail("a scalar", f"{data.size} values", name)
-        inputs = (declared for signature in self.definition.signatures for declared in signature.inputs)
-        default = next((i.default for i in inputs if i.name == name and i.default is not None), None)
+        default = self.definition.defaults.get(name)
         self.require(default is not None, "a value", "none", name)
         return default
 

@@ -259,6 +259,12 @@ class OperationDef:
             return [*declared[:-1], *[declared[-1]] * (count - len(declared) + 1)] if count >= len(declared) else None
         return list(declared) if count == len(declared) else None
 
+    @cached_property
+    def defaults(self) -> Mapping[str, int | float | bool]:
+        """The value of each input that has one where a form leaves it out."""
+        declared = [i for signature in reversed(self.signatures) for i in reversed(signature.inputs)]
+        return {i.name: i.default for i in declared if i.default is not None}
+
     @property
     def kernel(self) -> Kernel:
         """The reference kernel."""

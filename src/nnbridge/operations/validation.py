@@ -152,7 +152,7 @@ def _validate_operation(
 
 def verdict_of(code: int, inputs: tuple[OperandKind, ...], outputs: tuple[OperandKind, ...]) -> Verdict:
     """One operation of these operands against its declaration, the bodies of IF and WHILE apart."""
-    extended = is_extension(max([kind[0] for kind in (*inputs, *outputs)], default=0))
+    extended = is_extension(max([kind[0] for kind in inputs + outputs], default=0))
     return (_verdict if extended else _cached_verdict)(code, inputs, outputs)
 
 
