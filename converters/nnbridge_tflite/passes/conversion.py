@@ -216,8 +216,8 @@ class Conversion:
         """True if the operator reads or writes quantised 16-bit data (state alone does not count)."""
         if declared is not None and declared.as_stored:
             return False
-        found = (self.graph.tensors[i] for i in (*operator.inputs[:3], *operator.outputs) if i >= 0)
-        return any(t.type.name == "INT16" and t.quantisation.scales for t in found)
+        found = [self.graph.tensors[i] for i in (*operator.inputs[:3], *operator.outputs) if i >= 0]
+        return bool([t for t in found if t.type.name == "INT16" and t.quantisation.scales])
 
     def _try(
         self, declared: TfliteOperator | None, lowering: Lowering, operator: Operator, mapping: MappingKind, *, through_host: bool

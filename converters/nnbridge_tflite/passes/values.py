@@ -174,9 +174,15 @@ class TensorValues:
             value.omitted = True
             return value
         self._make_per_channel(value, tensor)
-        value.data = self._in_nnapi(array, value).reshape(value.dims)
+        stored = self._in_nnapi(array, value)
+        value.data = stored.reshape(value.dims)
         in_place = tensor.data is not None and tensor.sparsity is None and tensor.type.name != "INT4"
-        if in_place and tensor.data is not None and self.file is not None and np.shares_memory(value.data, array):
+        if (
+            in_place
+            and tensor.data is not None
+            and self.file is not None
+            and (stored is array or np.shares_memory(stored, array))
+        ):
             value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
         return value
 
