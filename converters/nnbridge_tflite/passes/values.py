@@ -176,13 +176,9 @@ class TensorValues:
         self._make_per_channel(value, tensor)
         stored = self._in_nnapi(array, value)
         value.data = stored.reshape(value.dims)
-        in_place = tensor.data is not None and tensor.sparsity is None and tensor.type.name != "INT4"
-        if (
-            in_place
-            and tensor.data is not None
-            and self.file is not None
-            and (stored is array or np.shares_memory(stored, array))
-        ):
+        unpacked = tensor.sparsity is not None or tensor.type.name == "INT4"
+        in_place = not unpacked and (stored is array or np.shares_memory(stored, array))
+        if in_place and tensor.data is not None and self.file is not None:
             value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
         return value
 
