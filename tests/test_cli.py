@@ -46,7 +46,20 @@ def refused(*arguments: str) -> str:
 
 @pytest.mark.parametrize(
     "command",
-    ["convert", "inspect", "plan", "run", "compare", "devices", "devices check", "devices serve", "ndk build", "ndk env", "vts"],
+    [
+        "convert",
+        "inspect",
+        "plan",
+        "rewrite",
+        "run",
+        "compare",
+        "devices",
+        "devices check",
+        "devices serve",
+        "ndk build",
+        "ndk env",
+        "vts",
+    ],
 )
 def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     result = call(*command.split(), "--help")

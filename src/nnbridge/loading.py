@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from nnbridge import storage
-from nnbridge.converters import ConversionOptions, Converter, check_options, converter_for, resolved
+from nnbridge.converters import ConversionOptions, Converter, Edit, check_options, converter_for, resolved
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
@@ -34,6 +35,12 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
 def mapping_of(path: str | Path, options: ConversionOptions) -> str:
     """The mapping under which a file is converted: ``phone`` stands for the one of its format."""
     return _resolved(Path(path), options)[1].mapping
+
+
+def edits(path: str | Path) -> Iterable[Edit]:
+    """Rewrites of a file's operators that leave its answers as they are; none for formats that nnbridge does not write."""
+    converter, _ = _resolved(Path(path), ConversionOptions())
+    return () if converter is None or converter.edits is None else converter.edits(Path(path))
 
 
 def _resolved(path: Path, options: ConversionOptions) -> tuple[Converter | None, ConversionOptions]:

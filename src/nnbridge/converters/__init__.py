@@ -6,7 +6,7 @@ A converter turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -44,6 +44,19 @@ class ConversionOptions:
     them float32, ``refuse`` refuses the file."""
 
 
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A rewrite of one operator of a file that leaves the answers as they are."""
+
+    subgraph: int
+    index: int
+    operator: str
+    text: str
+    """What stands in the operator's place."""
+    content: Callable[[], bytes]
+    """The bytes of the edited file."""
+
+
 @dataclass(frozen=True)
 class Converter:
     """A reader of one file format."""
@@ -60,6 +73,8 @@ class Converter:
     """Convert, and say what became of each operator; without one, that is not told."""
     interface: Callable[[Path, ConversionOptions], SignatureInfo] | None = None
     """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
+    edits: Callable[[Path], Iterable[Edit]] | None = None
+    """Every rewrite that applies to an operator of a file; None for formats that are not written."""
     mappings: tuple[str, ...] = ("wide",)
     """The mappings that it knows, the phone's first."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))

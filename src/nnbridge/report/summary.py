@@ -70,12 +70,7 @@ class Summary:
 def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, level: int, android: str) -> Summary:
     """What a plan comes to. ``mapped``: the outcome of each operator of the file; ``android``: the phone's version."""
     drivers = {share.device for share in compilation.shares()}
-    found = {(m.subgraph, m.index): outcome for m in mapped if (outcome := _of_file(m)) is not None}
-    for key, placement, host in _operations(compilation):
-        if mapped and key not in found:
-            continue  # an operator that a body holds, or that was added at conversion
-        own = _HOST if host else _outcome(compilation, placement, key, drivers)
-        found[key] = max(found.get(key, ""), own, key=_ORDER.index)
+    found = operator_outcomes(compilation, mapped)
     # From Android 10 on, the delegate offers its operators to the devices without NNAPI's CPU.
     without_cpu = mapping == "delegate" and level >= FeatureLevel.LEVEL_3 and drivers
     refused_on = _OWN_CPU["delegate"] if without_cpu else _NNAPI_CPU
@@ -87,8 +82,6 @@ def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, 
     counts = Counter(found.values())
     merged = counts.pop("", 0)
     handed = counts.total() - counts[_HOST]
-    main = compilation.model.main
-    groups = delegated_partitions(main, [operation.mapping != "host" for operation in main.operations])
     return Summary(
         tuple(share.device for share in compilation.shares()),
         android,
@@ -97,13 +90,31 @@ def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, 
         counts.total(),
         merged,
         handed,
-        len(groups),
+        handed_groups(compilation),
         handed - counts["refused"],
         counts["limited"],
         counts["device"],
         elsewhere,
         compilation.plan.fallback is not None and bool(drivers),
     )
+
+
+def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], str]:
+    """What becomes of each operator of the file, by its subgraph and index: one of :data:`_ORDER`."""
+    drivers = {share.device for share in compilation.shares()}
+    found = {(m.subgraph, m.index): outcome for m in mapped if (outcome := _of_file(m)) is not None}
+    for key, placement, host in _operations(compilation):
+        if mapped and key not in found:
+            continue  # an operator that a body holds, or that was added at conversion
+        own = _HOST if host else _outcome(compilation, placement, key, drivers)
+        found[key] = max(found.get(key, ""), own, key=_ORDER.index)
+    return found
+
+
+def handed_groups(compilation: Compilation) -> int:
+    """How many groups of operations are handed to NNAPI, whatever devices make of them."""
+    main = compilation.model.main
+    return len(delegated_partitions(main, [operation.mapping != "host" for operation in main.operations]))
 
 
 _ORDER = ("", "device", "slower", "limited", "refused", _HOST)
