@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nnbridge.model import Array
 
 
-@click.command(short_help="Write a file as plan --advice advises, with the same answers.")
+@click.command(short_help="Rewrite a file as plan --advice says.")
 @MODEL
 @option("--advice", "number", type=click.IntRange(min=1), required=True, metavar="N", help="The number in plan --advice.")
 @option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .tflite or .nnapi file to write.")
