@@ -50,6 +50,7 @@ def main() -> None:
     proven: dict[tuple[Path, int, int, str], str] = {}
     for path in sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES):
         counts["files"] += 1
+        print(f"{path.name}: {counts}", flush=True)
         for device in devices:
             for android in options.android:
                 setting = ("--device", device, "--android", android)
@@ -72,9 +73,10 @@ def check(path: Path, setting: tuple[str, ...], advice: Any, inputs: int, proven
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / path.name
         if at is None:
-            changed = {f"--{name.replace('_', '-')}": str(value) for name, value in advice["options"].items()}
+            changed = {f"--{name.replace('_', '-')}": str(value) for name, value in advice["options"].items() if name != "shapes"}
+            shapes = [word for shape in advice["options"].get("shapes", ()) for word in ("--shape", shape)]
             kept = setting[:2] if "--feature-level" in changed else setting
-            planned = command("plan", str(path), *kept, *(word for item in changed.items() for word in item))
+            planned = command("plan", str(path), *kept, *shapes, *(word for item in changed.items() for word in item))
         else:
             place = at["subgraph"], at["index"]
             edit = next(e for e in edits(path) if (e.subgraph, e.index) == place and e.text in advice["text"])

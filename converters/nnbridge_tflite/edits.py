@@ -234,9 +234,44 @@ def _leaky_as_prelu(graph: _Graph) -> bool:
     return True
 
 
+def _in_four_dimensions(graph: _Graph) -> bool:
+    """An element-wise operator of more than four dimensions between RESHAPEs: the first ones become one."""
+    shape, inputs = graph.shape(graph.out), [int(t) for t in graph.operator["inputs"]]
+    whole = [t for t in inputs if graph.shape(t) == shape]
+    alone = all(graph.shape(t) in ((), (1,)) for t in inputs if t not in whole)
+    if len(shape) <= 4 or not graph.fixed(graph.out, *whole) or not alone:
+        return False
+    flat = (int(np.prod(shape[:-3])), *shape[-3:])
+    within = {t: graph.tensor(t, flat, "four dimensions") for t in dict.fromkeys((*whole, graph.out))}
+    for data in dict.fromkeys(whole):
+        _reshape(graph, data, within[data])
+    same = dict(graph.operator, outputs=np.asarray([within[graph.out]], "<i4"))
+    graph.placed.append({**same, "inputs": np.asarray([within.get(t, t) for t in inputs], "<i4")})
+    _reshape(graph, within[graph.out], graph.out)
+    return True
+
+
 _FUSING = ("ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "MAX_POOL_2D")
+_ELEMENTWISE: tuple[str, ...] = (
+    "ADD",
+    "SUB",
+    "MUL",
+    "DIV",
+    "MAXIMUM",
+    "MINIMUM",
+    "ABS",
+    "NEG",
+    "EXP",
+    "LOG",
+    "SQRT",
+    "RSQRT",
+    "SIN",
+    "FLOOR",
+)
+_ELEMENTWISE += ("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH", "QUANTIZE", "DEQUANTIZE", "CAST")
 REWRITES = (
     Rewrite((*_FUSING, "CONCATENATION", "L2_NORMALIZATION"), "its fused activation as an operator of its own", _activation_apart),
+    Rewrite(_ELEMENTWISE, "the same in four dimensions, between RESHAPEs", _in_four_dimensions),
     Rewrite(("SPLIT",), "a STRIDED_SLICE for each part", _split_as_slices),
     Rewrite(("UNPACK",), "a STRIDED_SLICE and a RESHAPE for each part", _unpack_as_slices),
     Rewrite(("PACK",), "RESHAPEs, then CONCATENATION", _pack_as_concatenation),

@@ -7,7 +7,7 @@ How a file is planned is the caller's: a function from a path and changed option
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -73,16 +73,27 @@ class Advice:
         return {"text": self.text, "rewrite": at is not None, "operator": operator, "options": dict(self.options), **figures}
 
 
-def advise(path: Path, edits: Iterable[Edit], measure: Measure, level: int) -> list[Advice]:
-    """Changes that bring more of a file to its devices, the most effective first; of one operator the first that helps."""
+def advise(path: Path, edits: Iterable[Edit], measure: Measure, level: int, shapes: Sequence[str] = ()) -> list[Advice]:
+    """Changes that bring more of a file to its devices, the most effective first; of one operator the first that helps.
+
+    ``shapes``: values of ``--shape`` that state open dimensions of the inputs.
+    """
     before = measure(path, {})
-    found = [*_settings(path, before, measure, level), *_rewrites(path, edits, before, measure)]
+    found = [*_settings(path, before, measure, level, shapes), *_rewrites(path, edits, before, measure)]
     return sorted(
         found, key=lambda a: (len(a.after.elsewhere), a.after.partitions, a.after.steps, -a.after.multiply_adds, a.edit is None)
     )
 
 
-def _settings(path: Path, before: Outcome, measure: Measure, level: int) -> Iterator[Advice]:
+def _settings(path: Path, before: Outcome, measure: Measure, level: int, shapes: Sequence[str]) -> Iterator[Advice]:
+    if shapes:
+        options = {"shapes": tuple(shapes)}
+        try:
+            after = measure(path, options)
+        except NnbridgeError:
+            after = before  # Dimensions that do not fit each other are no advice.
+        if after.better_than(before):
+            yield Advice(f"inputs of stated dimensions ({', '.join(shapes)})", before, after, options)
     for higher in range(level + 1, RUNTIME_FEATURE_LEVEL + 1):
         after = measure(path, {"feature_level": higher, "android": None})
         if after.better_than(before):

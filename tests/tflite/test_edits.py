@@ -101,7 +101,27 @@ def leaky_relu() -> Made:
     return file, [data], [out]
 
 
-FILES = (add_relu6, split, split_int8, unpack, pack_axis_1, squeeze, expand_dims, cut, square, squared_difference, leaky_relu)
+def rank_5() -> Made:
+    file = TfliteBuilder()
+    data, out = file.tensor((2, 3, 2, 2, 2)), file.tensor((2, 3, 2, 2, 2))
+    file.operator("SUB", [data, file.constant(np.float32([0.7]))], [out])
+    return file, [data], [out]
+
+
+FILES = (
+    rank_5,
+    add_relu6,
+    split,
+    split_int8,
+    unpack,
+    pack_axis_1,
+    squeeze,
+    expand_dims,
+    cut,
+    square,
+    squared_difference,
+    leaky_relu,
+)
 
 
 def call(*arguments: str, status: int = 0) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,13 @@ from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.advice import Advice, Outcome
+    from nnbridge.converters.inspection import TensorInfo
 
 
 def advice_on(model: Path, options: Mapping[str, Any]) -> list[Advice]:
     """Changes that bring more of a file to the requested devices. InputError without a device, and where they get all."""
     from nnbridge.advice import advise
-    from nnbridge.loading import edits
+    from nnbridge.loading import edits, inspect
 
     if not options["devices"]:
         raise InputError(Reason("at least one --device, to advise on", "none", operand="--advice"))
@@ -24,7 +26,15 @@ def advice_on(model: Path, options: Mapping[str, Any]) -> list[Advice]:
     def measure(path: Path, changed: Mapping[str, Any]) -> Outcome:
         return _outcome(path, {**options, **changed})
 
-    return advise(model, edits(model), measure, conversion_of(options).feature_level)
+    asked = conversion_of(options)
+    stated = () if asked.shapes else _open_shapes(inspect(model, replace(asked, mapping="phone")).inputs)
+    return advise(model, edits(model), measure, asked.feature_level, stated)
+
+
+def _open_shapes(inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
+    """The dimensions of inputs that leave some open, with 1 for these, as ``--shape`` reads them."""
+    dims = {tensor.name: [max(d or 0, 0) for d in tensor.shape or ()] for tensor in inputs}
+    return tuple(f"{name}={','.join(str(d or 1) for d in shape)}" for name, shape in dims.items() if 0 in shape)
 
 
 def _outcome(path: Path, options: Mapping[str, Any]) -> Outcome:
