@@ -17,6 +17,7 @@ import numpy as np
 from nnbridge.converters import Edit
 from nnbridge.errors import ConversionError, Reason
 from nnbridge_tflite.read.flatbuffer import Decoder, Span
+from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.read.schema import builtin_codes, builtin_names, enum_names
 from nnbridge_tflite.write import encode, options_table
@@ -311,4 +312,4 @@ def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Tabl
 def _content(path: Path, subgraph: int, index: int, rewrite: Rewrite) -> bytes:
     model = _replaced(decoded(path), subgraph, index, rewrite)
     assert model is not None, "an edit that applied"
-    return encode(model)
+    return with_archive(encode(model), path)

@@ -16,7 +16,7 @@ from nnbridge import load
 from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
-from nnbridge.loading import edits
+from nnbridge.loading import edits, inspect
 from nnbridge_tflite.edits import REWRITES, decoded
 from nnbridge_tflite.write import encode
 from tests.conftest import MODELS
@@ -200,3 +200,10 @@ def test_the_document_lists_every_rewrite() -> None:
     page = (MODELS.parent / "docs" / "advice.md").read_text(encoding="utf-8")
     rows = [f"| {', '.join(rewrite.operators)} | {rewrite.text} |" for rewrite in REWRITES]
     assert [row for row in rows if row not in page.splitlines()] == []
+
+
+def test_labels_behind_the_tables_stay(tmp_path: Path) -> None:
+    path, target = real_model("mobilenet_v2_1.0_224_quant"), tmp_path / "after.tflite"
+    target.write_bytes(next(iter(edits(path))).content())
+    assert inspect(target).metadata == inspect(path).metadata
+    assert "labels" in inspect(target).metadata

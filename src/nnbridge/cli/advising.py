@@ -24,7 +24,7 @@ def advice_on(model: Path, options: Mapping[str, Any]) -> list[Advice]:
         raise InputError(Reason("at least one --device, to advise on", "none", operand="--advice"))
 
     def measure(path: Path, changed: Mapping[str, Any]) -> Outcome:
-        return _outcome(path, {**options, **changed})
+        return _outcome(path, {**options, "cache_dir": None, **changed})
 
     asked = conversion_of(options)
     stated = () if asked.shapes else _open_shapes(inspect(model, replace(asked, mapping="phone")).inputs)
