@@ -65,6 +65,12 @@ def test_networks_cost_what_was_published_with_them(name: str, millions: float, 
     assert found.parameters == pytest.approx(parameters * 1e6, rel=0.01)
 
 
+def test_an_lstm_multiplies_all_its_matrices_at_each_step() -> None:
+    # 28 steps of 28 numbers, 20 units: four gates of 20 x 28 and 20 x 20; then 10 classes over 28 x 20 states
+    found = cost(load(real_model("mnist_lstm_float"))).operations
+    assert [o.multiply_adds for o in found if o.multiply_adds] == [28 * 4 * 20 * (28 + 20), 10 * 28 * 20]
+
+
 def test_two_values_live_at_once_between_three_unary_operations() -> None:
     # Each value of 4 floats is rounded up to 64 bytes; the second is written while the first is read.
     assert cost(unary_chain(OperationCode.RELU, OperationCode.RELU, OperationCode.RELU)).peak_bytes == 128

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from nnbridge.model import Model, Operation
 from nnbridge.operations.matching import input_places
+from nnbridge.types import Lifetime
 from nnbridge.types import OperationCode as C
 
 Dims = tuple[int, ...]
@@ -105,11 +106,12 @@ def multiply_adds(model: Model, operation: Operation) -> int | None:
         return 0
     formula = _OF[C(operation.type)]
     operands = model.main.operands
-    inputs = {name: operands[operation.inputs[i]].dims for name, i in input_places(model, operation).items()}
+    present = {name: operands[operation.inputs[i]] for name, i in input_places(model, operation).items()}
+    inputs = {name: operand.dims for name, operand in present.items() if operand.lifetime is not Lifetime.NO_VALUE}
     found = Operands(inputs, tuple(operands[i].dims for i in operation.outputs))
     if not inputs or any(0 in dims for dims in (*inputs.values(), *found.outputs)):
         return None
     try:
         return formula.count(found)
-    except (IndexError, ZeroDivisionError):
+    except (KeyError, IndexError, ZeroDivisionError):
         return None
