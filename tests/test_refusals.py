@@ -52,7 +52,7 @@ def test_the_document_lists_every_kind_with_its_failure_type() -> None:
 def test_every_no_has_a_kind(model: str, mapping: str) -> None:
     data = plan(str(real_model(model)), "--mapping", mapping, "--device", "arm-nn-21.11,aosp-minimal", "--android", "11")
     assert reasons(data)
-    assert [reason for reason in reasons(data) if reason.get("kind") not in list(Why)] == []
+    assert [reason for reason in reasons(data) if reason.get("kind") not in set(Why) - {Why.UNSTATED}] == []
 
 
 def test_the_delegates_refusals_are_all_stated(tmp_path: Path) -> None:
