@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnbridge.converters import ConversionOptions, Converter
+from nnbridge.converters import ConversionOptions, Converter, Edit
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
@@ -37,6 +38,12 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     return interface(path, options)
 
 
+def _edits(path: Path) -> Iterable[Edit]:
+    from nnbridge_tflite.edits import edits
+
+    return edits(path)
+
+
 CONVERTER = Converter(
     "tflite",
     (".tflite",),
@@ -45,7 +52,8 @@ CONVERTER = Converter(
     _inspect,
     _explain,
     _interface,
-    mappings=("wide", "delegate"),
+    edits=_edits,
+    mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
 )
 """Registered under the entry point group ``nnbridge.converters``."""
