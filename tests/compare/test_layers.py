@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from nnbridge import devices
 from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs, seeded_samples
-from nnbridge.compare.layers import DeviceReference, LayerComparison, compare_layers, stored_tensors, tensors_of
+from nnbridge.compare.layers import LayerComparison, compare_layers
 from nnbridge.compare.observation import observed_run
 from nnbridge.compare.references import reference
+from nnbridge.compare.tensors import DeviceReference, stored_tensors, tensors_of
 from nnbridge.devices.device import Device
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
