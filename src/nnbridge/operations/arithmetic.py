@@ -121,15 +121,22 @@ def _rescaled_twice(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.Arra
 def mbqm_once(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
     """``x * M / 2**31 * 2**shift`` rounded once, ties up; the left shift wraps in 32 bits. Result int64."""
     rounding = current().rounding
-    if rounding == "double":
-        return _rescaled_twice(x, multiplier, shift)
-    return _ONCE.get(rounding, _rescaled_once)(x, multiplier, shift)
+    products = {"double": _rescaled_twice, "matrix": _rescaled_upwards}
+    return products.get(rounding, _ONCE.get(rounding, _rescaled_once))(x, multiplier, shift)
 
 
 def _rescaled_once(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
     shift = np.asarray(shift, np.int64)
     value, right = wrap32(np.asarray(x, np.int64) << np.maximum(shift, 0)), np.minimum(shift, 0)
     return (value * np.asarray(multiplier, np.int64) + (np.int64(1) << (30 - right))) >> (31 - right)
+
+
+def _rescaled_upwards(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
+    """Two roundings, the second with ties up instead of away from zero, as ruy's kernels of matrix products."""
+    shift = np.asarray(shift, np.int64)
+    right = np.maximum(-shift, 0)
+    high = _rescaled_once(x, multiplier, np.maximum(shift, 0))
+    return (high + ((np.int64(1) << right) >> 1)) >> right
 
 
 def _rescaled_in_float(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
