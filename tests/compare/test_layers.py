@@ -86,7 +86,7 @@ def test_images_of_onnx_files_are_compared_in_their_own_order_of_axes() -> None:
     assert found.passed
 
 
-@pytest.mark.parametrize("fault", ["rounding", "zero point", "filter"])
+@pytest.mark.parametrize("fault", ["rounding", "zero point", "filter", "pad"])
 @pytest.mark.parametrize("against", ["", "reference"])
 def test_the_operation_with_a_planted_fault_is_named(fault: str, against: str) -> None:
     path = MODELS / "digits_int8.tflite"

@@ -29,7 +29,7 @@ _SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
 _SUM_MARGIN = 4.0
 """How many times what other orders of sums change a difference may be: each order is one sample of the rounding errors."""
 _LAST_PLACES = 8
-"""Units in the last place by which two libraries' functions of one number may differ."""
+"""Units in the last place by which two libraries' functions may differ."""
 _TENTH = 0.1
 _HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.TRANSPOSE_CONV_2D)
 
@@ -181,12 +181,14 @@ def _sum_order(case: Case) -> str:
 
 
 def _function(case: Case) -> str:
-    """Differences of a few units in each element's last place."""
+    """Differences of a few units in the last place, of the element or of the largest number that the operation reads."""
     if case.expected.dtype != np.float32:
         return ""
     with np.errstate(all="ignore"):
-        allowed = _LAST_PLACES * np.spacing(np.abs(case.expected).astype(np.float32))
-        near = np.abs(case.actual.astype(np.float64) - case.expected) <= allowed
+        numbers = [x for x in case.inputs if x.dtype == np.float32] or [case.expected]
+        largest = max(np.abs(x[np.isfinite(x)]).max(initial=0.0) for x in numbers)
+        magnitudes = np.maximum(np.abs(case.expected), np.float32(largest))
+        near = np.abs(case.actual.astype(np.float64) - case.expected) <= _LAST_PLACES * np.spacing(magnitudes)
     return f"its function is rounded otherwise, by {_LAST_PLACES} units in the last place at most" if near.all() else ""
 
 

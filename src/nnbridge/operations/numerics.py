@@ -29,7 +29,7 @@ class Numerics:
     """What it does, in a few words."""
     rounding: str = "nnapi"
     """Of integers that are rescaled: ``nnapi`` rounds twice, sums of FULLY_CONNECTED once, as LiteRT's reference kernels;
-    ``matrix`` those of both twice with the second one's ties up, as its plain kernels; ``double`` and ``single`` round all of them twice or once;
+    ``matrix`` those of both twice with ties up, as its plain kernels; ``double`` and ``single`` round all of them so often;
     ``float`` multiplies in float32 and rounds ties to even."""
     real_functions: bool = False
     """True where 8-bit SOFTMAX, LOGISTIC and TANH are tables of real numbers, not computed in fixed point."""
