@@ -31,6 +31,8 @@ _SUM_MARGIN = 4.0
 _LAST_PLACES = 8
 """Units in the last place by which two libraries' functions may differ."""
 _TENTH = 0.1
+ROUNDING = ("sum_order", "function_rounding")
+"""Kinds that every real operation may have, and that no device could do without."""
 _HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.TRANSPOSE_CONV_2D)
 
 

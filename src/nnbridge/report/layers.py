@@ -6,6 +6,7 @@ import csv
 import io
 from pathlib import Path
 
+from nnbridge.compare.causes import ROUNDING
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison, difference
 from nnbridge.report.outputs import MAX_CAUSES
@@ -41,9 +42,10 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     title = f"{comparison.model} against {comparison.reference}, {counted(comparison.samples, 'sample')}"
     title += f": {len(comparison.compared)} of {counted(len(comparison.layers), 'tensor')} compared"
     blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows)]
-    blocks += list(dict.fromkeys(cause.sentence for cause in comparison.causes))[:MAX_CAUSES]
-    if len(comparison.causes) > MAX_CAUSES:
-        blocks.append(f"{counted(len(comparison.causes) - MAX_CAUSES, 'more cause')}: see --json")
+    sentences = list(dict.fromkeys(cause.sentence for cause in comparison.causes if cause.kind not in ROUNDING))
+    blocks += sentences[:MAX_CAUSES]
+    if len(sentences) > MAX_CAUSES:
+        blocks.append(f"{counted(len(sentences) - MAX_CAUSES, 'more cause')}: see --json")
     if comparison.interrupted:
         blocks.append("Interrupted: the samples above are those that were done.")
     alone = [
