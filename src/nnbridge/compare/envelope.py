@@ -23,6 +23,10 @@ from nnbridge.model import Model
 from nnbridge.operations.numerics import Numerics
 
 
+_ROUNDED = 1 - 2.0**-20
+"""Deviations are differences of float32 numbers, whose last places are rounded on either side."""
+
+
 @dataclass(frozen=True)
 class Deviation:
     """One output under one arithmetic, or as someone else answers it, beside NNAPI's CPU."""
@@ -253,8 +257,9 @@ def _placed(
 ) -> Deviation:
     """Another side's deviation with where it lies in the envelope."""
     mine = [d for d in known if d.output == other.output]
-    within = other.largest <= max(d.largest for d in mine) and other.rmse <= max(d.rmse for d in mine)
-    reached = next((d.arithmetic for d in mine if other.largest <= d.largest and other.rmse <= d.rmse), "")
+    largest, rmse = other.largest * _ROUNDED, other.rmse * _ROUNDED
+    within = largest <= max(d.largest for d in mine) and rmse <= max(d.rmse for d in mine)
+    reached = next((d.arithmetic for d in mine if largest <= d.largest and rmse <= d.rmse), "")
     nearest = min(range(len(beside)), key=lambda k: (beside[k].mismatches > 0, beside[k].metrics.noise, k))
     return replace(
         other, within=within, reached_by=reached, nearest=names[nearest].name, nearest_unequal=beside[nearest].mismatches
