@@ -22,7 +22,6 @@ from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
 from nnbridge.model import Model
 from nnbridge.operations.numerics import Numerics
 
-
 _ROUNDED = 1 - 2.0**-20
 """Deviations are differences of float32 numbers, whose last places are rounded on either side."""
 
