@@ -16,7 +16,7 @@ from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement
 from nnbridge.types import FeatureLevel
 
-_CLIENTS = {"delegate": "TFLite's NNAPI delegate", "provider": "ONNX Runtime's NNAPI provider", "wide": "nnbridge"}
+CLIENTS = {"delegate": "TFLite's NNAPI delegate", "provider": "ONNX Runtime's NNAPI provider", "wide": "nnbridge"}
 _OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
 _NNAPI_CPU, _HOST = "NNAPI's CPU", "the host"
 
@@ -50,7 +50,7 @@ class Summary:
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
-        client = _CLIENTS[self.mapping]
+        client = CLIENTS[self.mapping]
         groups = f" in {counted(self.partitions, 'partition')}" if self.handed_over else ""
         text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: "
         text += f"{client} hands over {self.handed_over} of {counted(self.operators, self.unit)}{groups}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nnbridge.cli.options import MODEL, compilation_of, conversion_of, device_options, finish, model_options
+from nnbridge.cli.options import MODEL, compilation_of, device_options, finish, model_options, summary_of
 from nnbridge.cli.output import json_option, print_blocks, print_json
 from nnbridge.errors import NnapiError
 
@@ -36,13 +36,10 @@ def plan(model: Path, full: bool, with_cost: bool, with_advice: bool, as_json: b
     from nnbridge.cli.advising import advice_on
     from nnbridge.converters.inspection import mapped_as_dict
     from nnbridge.cost import cost_of
-    from nnbridge.loading import mapping_of
     from nnbridge.report.advice import advice_table
     from nnbridge.report.cost import cost_tables
     from nnbridge.report.inspection import host_reasons
     from nnbridge.report.plan import plan_as_dict, plan_tables, refusals_as_dict, refusals_table
-    from nnbridge.report.summary import summarise
-    from nnbridge.types import android_name
 
     compilation, mapped = compilation_of(model, **options)
     try:
@@ -54,10 +51,8 @@ def plan(model: Path, full: bool, with_cost: bool, with_advice: bool, as_json: b
         elif refused:
             print_blocks([refusals_table(compilation.model.name, refused)])
         raise
-    asked = conversion_of(options)
-    mapping, level = mapping_of(model, asked), asked.feature_level
-    android = f"Android {options['android']}" if options["android"] else android_name(level)
-    summary = summarise(compilation, mapped, mapping, level, android)
+    summary = summary_of(compilation, mapped, model, options)
+    mapping = summary.mapping
     cost = cost_of(compilation.plan) if as_json or with_cost else None
     advice = advice_on(model, options) if with_advice else []
     if as_json:
