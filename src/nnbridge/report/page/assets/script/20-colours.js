@@ -68,7 +68,7 @@ const where = (r) =>
       ? "the host"
       : r.place === "NNAPI runtime"
         ? "NNAPI’s runtime"
-        : r.name;
+        : clean(r.name);
 const stack = (f) => {
   const t = shown.reduce((s, r) => s + f(r), 0);
   return el(

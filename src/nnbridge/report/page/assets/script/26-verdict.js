@@ -17,7 +17,7 @@ function headline(plan, runners, n, total, places) {
 }
 
 function verdict() {
-  const lines = [workLine(), comparisonLine(), obstacleLine(), ["", P.sentence + ".", "•"]];
+  const lines = [workLine(), comparisonLine(), obstacleLine(), ["", `From the app’s side: ${P.sentence}.`, "•"]];
   return { head: headline(P, R, onDevice.length, N, shown), lines: lines.filter(Boolean) };
 }
 

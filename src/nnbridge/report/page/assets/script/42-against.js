@@ -92,7 +92,8 @@ function movedTable(here) {
     const k = p.findIndex((v, i) => v !== q[i]);
     return k < 0 ? 0 : q[k] - p[k];
   });
-  const cell = (r) => el("span", null, badge(r), " ", where(r));
+  const nowrap = { style: "white-space:nowrap" };
+  const cell = (r) => el("span", nowrap, badge(r), " ", where(r));
   const row = (m) =>
     el(
       "tr",
@@ -117,29 +118,54 @@ function movedTable(here) {
       el("td", { class: "wide" }, m.why.length ? m.why.map((r) => el("div", null, clean(r.device), ": ", ruleNode(r))) : ""),
     );
   const head = ["Here", "There", "Operations", "Mult.-adds", "Why not on a device"];
-  return el(
-    "div",
-    { class: "scroll" },
+  const listed = (some, title) =>
     el(
-      "table",
-      { class: "rows" },
-      el("caption", { class: "vh" }, "Operations that run elsewhere in the other plan"),
+      "div",
+      { class: "scroll" },
       el(
-        "thead",
-        null,
+        "table",
+        { class: "rows" },
+        el("caption", { class: "vh" }, title),
         el(
-          "tr",
+          "thead",
           null,
-          head.map((t) => el("th", { scope: "col", class: /Mult/.test(t) ? "num" : null }, t)),
+          el(
+            "tr",
+            null,
+            head.map((t) => el("th", { scope: "col", class: /Mult/.test(t) ? "num" : null }, t)),
+          ),
+        ),
+        el(
+          "tbody",
+          null,
+          some.slice(0, 40).map(row),
+          some.length > 40 ? el("tr", null, el("td", { class: "dim wide" }, `… and ${some.length - 40} more groups`)) : null,
         ),
       ),
-      el(
-        "tbody",
-        null,
-        rows.slice(0, 40).map(row),
-        rows.length > 40 ? el("tr", null, el("td", { class: "dim wide" }, `… and ${rows.length - 40} more groups`)) : null,
-      ),
-    ),
+    );
+  const gained = rows.filter((m) => rank(m.a) !== rank(m.b));
+  const others = rows.filter((m) => rank(m.a) === rank(m.b));
+  return el(
+    "div",
+    null,
+    gained.length
+      ? listed(gained, "Operations that one plan alone runs on a device")
+      : el("p", { class: "note" }, "No operation moves on or off the devices."),
+    others.length
+      ? el(
+          "details",
+          null,
+          el(
+            "summary",
+            null,
+            `On another device, or elsewhere off the devices: ${plural(
+              sum(others, (m) => m.ops.length),
+              "operation",
+            )}`,
+          ),
+          listed(others, "Operations that run elsewhere of the same kind"),
+        )
+      : null,
   );
 }
 

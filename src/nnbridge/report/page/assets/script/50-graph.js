@@ -88,7 +88,7 @@ function graphSection() {
       zb("−", "Zoom out", () => zoom(1 / 1.35)),
       zb("+", "Zoom in", () => zoom(1.35)),
       zb("Map", "Map of the whole network", () => fitAll()),
-      zb("1:1", "Normal size", () => {
+      zb("1:1", "1:1, normal size", () => {
         g.fold(Infinity);
         center(S.sel >= 0 ? g.nodes[g.nodeOf.get(S.sel)] : null, 1);
       }),

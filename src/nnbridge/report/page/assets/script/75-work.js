@@ -34,7 +34,7 @@ function workSection() {
         { class: "scroll" },
         el(
           "table",
-          { style: "margin-top:4px" },
+          { class: "rows", style: "margin-top:4px" },
           el(
             "thead",
             null,
@@ -54,10 +54,10 @@ function workSection() {
                 "tr",
                 null,
                 el("td", null, q.t),
-                el("td", { class: "num" }, int(q.n)),
+                el("td", { class: "num", "data-l": "How many" }, int(q.n)),
                 el(
                   "td",
-                  null,
+                  { "data-l": "Multiply-adds" },
                   el(
                     "div",
                     { class: "bar" },
@@ -71,7 +71,7 @@ function workSection() {
                 ),
                 el(
                   "td",
-                  null,
+                  { "data-l": "Parameters" },
                   el(
                     "div",
                     { class: "bar" },
@@ -86,9 +86,17 @@ function workSection() {
                   "tr",
                   null,
                   el("td", { class: "dim" }, `${rest.length} other types`),
-                  el("td", { class: "num" }, int(rest.reduce((a, q) => a + q.n, 0))),
-                  el("td", null, el("div", { class: "bar" }, el("span", null, work(rest.reduce((a, q) => a + q.mac, 0))))),
-                  el("td", null, el("div", { class: "bar" }, el("span", null, bytes(rest.reduce((a, q) => a + q.pb, 0))))),
+                  el("td", { class: "num", "data-l": "How many" }, int(rest.reduce((a, q) => a + q.n, 0))),
+                  el(
+                    "td",
+                    { "data-l": "Multiply-adds" },
+                    el("div", { class: "bar" }, el("span", null, work(rest.reduce((a, q) => a + q.mac, 0)))),
+                  ),
+                  el(
+                    "td",
+                    { "data-l": "Parameters" },
+                    el("div", { class: "bar" }, el("span", null, bytes(rest.reduce((a, q) => a + q.pb, 0)))),
+                  ),
                 )
               : null,
           ),
