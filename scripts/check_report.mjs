@@ -102,7 +102,7 @@ async function overflow(page, finding) {
     const root = document.documentElement;
     const out = [...document.querySelectorAll("main *")].filter((e) => {
       const box = e.getBoundingClientRect();
-      return box.right > innerWidth + 1 && box.width > 0 && !e.closest(".vh, .nav");
+      return box.right > innerWidth + 1 && box.width > 0 && !e.closest(".vh, .nav, .row");
     });
     const sideways = [...document.querySelectorAll("main .scroll, main .vt")].filter((e) => e.scrollWidth > e.clientWidth + 1);
     return { wide: root.scrollWidth - innerWidth, names: [...out, ...sideways].slice(0, 3).map((e) => `${e.tagName}.${e.className}`) };
