@@ -9,6 +9,7 @@ from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+    from nnbridge.converters.source import SourceGraph
     from nnbridge.model import Model
 
 
@@ -37,6 +38,12 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     return interface(path, options)
 
 
+def _operators(path: Path, options: ConversionOptions) -> SourceGraph:
+    from nnbridge_tflite.source_graph import source_graph
+
+    return source_graph(path, options)
+
+
 CONVERTER = Converter(
     "tflite",
     (".tflite",),
@@ -47,5 +54,6 @@ CONVERTER = Converter(
     _interface,
     mappings=("wide", "delegate"),
     options=("feature_level", "mapping", "signature", "shapes"),
+    operators=_operators,
 )
 """Registered under the entry point group ``nnbridge.converters``."""

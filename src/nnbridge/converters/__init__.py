@@ -14,6 +14,7 @@ from pathlib import Path
 from nnbridge import storage
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
 from nnbridge.entry_points import installed
+from nnbridge.converters.source import SourceGraph
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
@@ -62,6 +63,8 @@ class Converter:
     """The mappings that it knows."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
     """The fields of :class:`ConversionOptions` that mean something to it."""
+    operators: Callable[[Path, ConversionOptions], SourceGraph] | None = None
+    """The file's own operators, for devices that judge these."""
 
     def recognises(self, head: bytes) -> bool:
         """True if the file's first bytes carry the format's mark."""
