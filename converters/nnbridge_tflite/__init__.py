@@ -9,7 +9,7 @@ from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
-    from nnbridge.converters.source import SourceGraph
+    from nnbridge.converters.source import SourceDeclaration, SourceGraph
     from nnbridge.model import Model
 
 
@@ -44,6 +44,12 @@ def _operators(path: Path, options: ConversionOptions) -> SourceGraph:
     return source_graph(path, options)
 
 
+def _declared() -> tuple[SourceDeclaration, ...]:
+    from nnbridge_tflite.source_graph import declared
+
+    return declared()
+
+
 CONVERTER = Converter(
     "tflite",
     (".tflite",),
@@ -55,5 +61,6 @@ CONVERTER = Converter(
     mappings=("wide", "delegate"),
     options=("feature_level", "mapping", "signature", "shapes"),
     operators=_operators,
+    declared=_declared,
 )
 """Registered under the entry point group ``nnbridge.converters``."""

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft
-from nnbridge.converters.source import SourceGraph, SourceOperator, SourceTensor
+from nnbridge.converters.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
 from nnbridge.errors import OptionError, Reason
 from nnbridge.model import Array
 from nnbridge_tflite.convert import SPARE_ELEMENTS, requested_signature
-from nnbridge_tflite.declaration import definition_of
+from nnbridge_tflite.declaration import REGISTRY, definition_of
 from nnbridge_tflite.passes.values import TensorValues
-from nnbridge_tflite.read.graph import Operator, Subgraph, Tensor
+from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Subgraph, Tensor
 from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.schema import builtin_codes
 
 
 def source_graph(path: Path, options: ConversionOptions) -> SourceGraph:
@@ -34,6 +35,23 @@ def source_graph(path: Path, options: ConversionOptions) -> SourceGraph:
     return SourceGraph("tflite", path.stem, operators, *map(tuple, outer), number)
 
 
+def declared() -> tuple[SourceDeclaration, ...]:
+    """Every builtin operator, those that have no declaration here by name only."""
+    types = tuple(element.name for element in ELEMENT_TYPES.values())
+    found = {each.name: each for each in REGISTRY if not each.custom}
+    return tuple(
+        SourceDeclaration(name, types=types)
+        if name not in found
+        else SourceDeclaration(
+            name,
+            tuple(SourceInput(each.name, each.repeat) for each in found[name].inputs),
+            {option.name: option.default for option in found[name].options},
+            types,
+        )
+        for name in builtin_codes()
+    )
+
+
 def _tensor(tensor: Tensor, subgraph: Subgraph, values: TensorValues) -> SourceTensor:
     quantisation = tensor.quantisation
     held = tensor.data is not None and tensor.index not in subgraph.written and tensor.type.dtype is not None
@@ -47,6 +65,7 @@ def _tensor(tensor: Tensor, subgraph: Subgraph, values: TensorValues) -> SourceT
         tuple(k for k, d in enumerate(tensor.signature) if d < 0),
         quantisation.scales,
         quantisation.zero_points,
+        quantisation.axis,
         quantisation.stated,
         tensor.is_variable,
         read,
@@ -68,5 +87,4 @@ def _operator(operator: Operator, tensors: list[SourceTensor]) -> SourceOperator
         tuple(None if i < 0 else tensors[i] for i in operator.inputs),
         tuple(tensors[i] for i in operator.outputs),
         operator.options if declared is None else declared.complete(operator.options),
-        () if declared is None else tuple(each.name for each in declared.inputs),
     )

@@ -15,6 +15,25 @@ from typing import Any
 from nnbridge.model import Array
 
 
+@dataclass(frozen=True)
+class SourceInput:
+    """An input in an operator's declaration."""
+
+    name: str
+    repeat: bool = False
+    """It stands for any number of inputs."""
+
+
+@dataclass(frozen=True)
+class SourceDeclaration:
+    """What a format's operator may have: names of inputs, options with their defaults, and the format's element types."""
+
+    name: str
+    inputs: tuple[SourceInput, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    types: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class SourceTensor:
     """One tensor of the file."""
@@ -30,6 +49,8 @@ class SourceTensor:
     """Dimensions that the file leaves open."""
     scales: tuple[float, ...] = ()
     zero_points: tuple[int, ...] = ()
+    axis: int = 0
+    """The dimension of the scales, where there are several."""
     quantised: bool = False
     """The file has quantisation parameters of this tensor, if empty ones."""
     variable: bool = False
@@ -71,8 +92,6 @@ class SourceOperator:
     inputs: tuple[SourceTensor | None, ...]
     outputs: tuple[SourceTensor, ...]
     options: Mapping[str, Any]
-    input_names: tuple[str, ...] = ()
-    """The names of the inputs in the operator's declaration."""
 
     def input(self, number: int) -> SourceTensor | None:
         """Input ``number``; None if it is omitted."""
