@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nnbridge.loading import source_graph
+
 SYSTEMS = {"u55": "Ethos_U55_High_End_Embedded", "u65": "Ethos_U65_Embedded", "u85": "Ethos_U85_SYS_DRAM_Mid"}
+NPU = "CUSTOM:ethos-u"
 _TABLE = re.compile(r'<table name="(\w+)">\s*<!\[CDATA\[(.*?)\]\]>', re.DOTALL)
 
 
@@ -19,8 +22,8 @@ class Oracle:
     """Vela's answer for one file."""
 
     error: str = ""
-    places: dict[int, str] = field(default_factory=dict)
-    """Operator → ``NPU`` or ``CPU``; operators that Vela folded away are not listed."""
+    on_cpu: frozenset[int] = frozenset()
+    """Operators that Vela left as they are; it compiled the others or folded them away."""
     cycles: dict[int, float] = field(default_factory=dict)
     """Operator → its cycles; on the NPU only."""
     total_cycles: float = 0.0
@@ -34,31 +37,30 @@ def run(vela: Path, files: Sequence[Path], accelerator: str, folder: Path, memor
         command = [str(vela), str(file), "--accelerator-config", accelerator, "--config", "Arm/vela.ini"]
         command += ["--system-config", SYSTEMS[series], "--memory-mode", memory_mode, "--output-dir", str(folder)]
         done = subprocess.run([*command, "--enable-debug-db"], capture_output=True, text=True, check=False, cwd=folder)
-        yield _read(folder, file.stem, done.stdout + done.stderr)
+        yield _read(folder, file, done.stdout + done.stderr)
 
 
-def _read(folder: Path, stem: str, log: str) -> Oracle:
-    database = folder / f"{stem}_debug.xml"
-    summaries = sorted(folder.glob(f"{stem}_summary_*.csv"))
-    if not database.exists():
+def _read(folder: Path, file: Path, log: str) -> Oracle:
+    compiled, database = folder / f"{file.stem}_vela.tflite", folder / f"{file.stem}_debug.xml"
+    summaries = sorted(folder.glob(f"{file.stem}_summary_*.csv"))
+    if not compiled.exists():
         return Oracle(log.strip()[-300:])
-    tables = {name: list(csv.DictReader(io.StringIO(text.strip()))) for name, text in _TABLE.findall(database.read_text())}
-    operator_of = {row["id"]: int(row["ext_key"]) for row in tables["source"]}
-    on_npu = {row["source_id"] for row in tables.get("perf", ())}
+    tables = {name: list(csv.DictReader(io.StringIO(text.strip()))) for name, text in _tables(database)}
+    operator_of = {row["id"]: int(row["ext_key"]) for row in tables.get("source", ())}
     cycles: dict[int, float] = {}
     for row in tables.get("perf", ()):
         number = operator_of.get(row["source_id"])
         if number is not None:
             cycles[number] = cycles.get(number, 0.0) + float(row["op_cycles"])
-    listed = {row["source_id"] for row in tables.get("optimised", ())}
-    places = {n: "NPU" if i in on_npu else "CPU" for i, n in operator_of.items() if i in on_npu or i in listed}
-    summary = next(csv.DictReader(summaries[0].open())) if summaries else {}
-    for used in (database, *summaries):
-        used.unlink()
-    return Oracle(
-        "",
-        places,
-        cycles,
-        float(summary.get("cycles_total", 0) or 0),
-        float(summary.get("sram_memory_used", 0) or 0) * 1024,
-    )
+    left = {tensor.name for operator in source_graph(compiled).operators if operator.name != NPU for tensor in operator.outputs}
+    on_cpu = {o.index for o in source_graph(file).operators if any(tensor.name in left for tensor in o.outputs)}
+    with summaries[0].open() if summaries else io.StringIO("cycles_total\n0\n") as text:
+        summary = next(csv.DictReader(text))
+    for used in (compiled, database, *summaries):
+        used.unlink(missing_ok=True)
+    total, sram = (float(summary.get(key) or 0) for key in ("cycles_total", "sram_memory_used"))
+    return Oracle("", frozenset(on_cpu), cycles, total, sram * 1024)
+
+
+def _tables(database: Path) -> list[tuple[str, str]]:
+    return _TABLE.findall(database.read_text()) if database.exists() else []

@@ -153,6 +153,8 @@ def compiled(
     chosen = named_devices(devices)
     if no_fallback and not chosen:
         raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
+    chosen, limit = bound_devices(path, chosen, options)
+    max_partitions = limit if max_partitions is None else max_partitions
     with working(f"Reading {path.name}"):
         model, mapped = load_with_report(path, conversion(**options))
     mode = PartitioningMode(PARTITIONING.index(partitioning))
@@ -171,6 +173,21 @@ def compiled(
         compilation.set_max_partitions(max_partitions)
         compilation.finish()
     return compilation, mapped
+
+
+def bound_devices(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
+    """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
+
+    A compiler has no limit, a delegate its own; None where no such device is among them.
+    """
+    from nnbridge.devices.source_profiles import SourceProfile
+    from nnbridge.loading import source_graph
+
+    if not any(isinstance(device, SourceProfile) for device in chosen):
+        return list(chosen), None
+    graph = source_graph(path, conversion(**{**options, "mapping": "delegate"}))
+    limits = [device.max_partitions for device in chosen if isinstance(device, SourceProfile)]
+    return [device.bound(graph) if isinstance(device, SourceProfile) else device for device in chosen], min(limits)
 
 
 def named_devices(names: Sequence[str]) -> list[Device]:

@@ -155,4 +155,16 @@ def _registered(device: Device) -> Device:
     return device
 
 
-__all__ = ["CPU_NAME", "HOST_NAME", "Device", "all_devices", "cpu", "device", "driver", "drivers", "host", "shipped", "shipped_at_source"]
+__all__ = [
+    "CPU_NAME",
+    "HOST_NAME",
+    "Device",
+    "all_devices",
+    "cpu",
+    "device",
+    "driver",
+    "drivers",
+    "host",
+    "shipped",
+    "shipped_at_source",
+]

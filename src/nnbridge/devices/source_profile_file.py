@@ -21,7 +21,7 @@ LEVELS = ("tflite",)
 """The formats whose operators devices look at."""
 _TEXTS = ("name", "like", "level", "version", "source", "verified")
 _TABLES = ("hardware", "sets", "conditions", "operations")
-_KEYS = (*_TEXTS, *_TABLES, "rules", "partitions", "cost", "notes", "aliases")
+_KEYS = (*_TEXTS, *_TABLES, "rules", "partitions", "max_partitions", "cost", "notes", "aliases")
 _RULE_KEYS = ("require", "when", "says", "uncertain", "except", "only", "fails_model")
 _PARTITIONS = ("all", "first")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -75,6 +75,7 @@ class _Reader:
             tuple(self._texts(table, "notes")),
             self._hardware(table),
             partitions,
+            self._limit(table),
             cost_of(self._table(table, "cost"), self.note) if "cost" in table else None,
             aliases=tuple(self._texts(table, "aliases")),
         )
@@ -126,9 +127,7 @@ class _Reader:
         only, excepted = self._texts(entry, "only"), self._texts(entry, "except")
         return key not in excepted and (not only or key in only)
 
-    def _conditions(
-        self, key: str, entry: Mapping[str, Any], words: Vocabulary, fatal: set[Condition]
-    ) -> Iterator[Condition]:
+    def _conditions(self, key: str, entry: Mapping[str, Any], words: Vocabulary, fatal: set[Condition]) -> Iterator[Condition]:
         try:
             made = condition(entry["require"], words, self._text_of(entry, "when"))
         except RuleErrors as error:
@@ -139,6 +138,13 @@ class _Reader:
         if entry.get("fails_model") is True:
             fatal.add(made)
         yield made
+
+    def _limit(self, table: Mapping[str, Any]) -> int:
+        value = table.get("max_partitions", 0)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
+            return value
+        self.note("max_partitions", "a whole number of at least 0", value)
+        return 0
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -195,4 +201,3 @@ def _words(level: str, key: str, sets: Mapping[str, Sequence[str]], hardware: Se
         names={**words.names, **dict.fromkeys(hardware, NUMBER)},
         words={**words.words, **{name: (LIST, tuple(values)) for name, values in sets.items()}},
     )
-

@@ -74,6 +74,8 @@ class SourceProfile(Device):
     hardware: Mapping[str, float] = field(default_factory=dict)
     partitions: str = "all"
     """``all``, or ``first``: what follows the first refused operator is refused, too."""
+    max_partitions: int = 0
+    """Partitions that it takes unless the user states another number; 0: all."""
     cost: Cost | None = None
     type: DeviceTypeCode = DeviceTypeCode.ACCELERATOR
     aliases: tuple[str, ...] = ()

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-KINDS = ("conv", "depthwise", "fully_connected", "pool", "walk", "resize", "elementwise", "softmax", "lstm", "mean", "copy", "view")
+KINDS = (
+    "conv",
+    "depthwise",
+    "fully_connected",
+    "pool",
+    "walk",
+    "resize",
+    "elementwise",
+    "softmax",
+    "lstm",
+    "mean",
+    "copy",
+    "view",
+)
 """What the array does for an operator; bands are stated by kind."""
 
 

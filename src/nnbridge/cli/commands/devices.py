@@ -36,7 +36,9 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
     from nnbridge.report.plan import devices_as_dict, devices_table
 
     with drivers_apart():
-        listed = devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
+        listed = devices_as_dict(
+            (*device_list.shipped(), *device_list.shipped_at_source()) if profiles else device_list.all_devices()
+        )
     if as_json:
         print_json(listed)
     else:
@@ -53,13 +55,17 @@ def devices_check(file: Path, as_json: bool) -> None:
     Example:
       nnbridge devices check my-npu.toml
     """
-    from nnbridge.devices.profile_file import load_profiles
+    from nnbridge.devices.profile_levels import load_any
+    from nnbridge.devices.source_profiles import SourceProfile
     from nnbridge.report.plan import devices_as_dict
 
-    found = load_profiles(file)
+    found = load_any(file)
     listed = []
     for profile, described in zip(found, devices_as_dict(found), strict=True):
-        rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+        if isinstance(profile, SourceProfile):
+            rules = counted(len(profile.rules.operators), f"{profile.format} operator")
+        else:
+            rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
         listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
         print_json(listed)
