@@ -82,7 +82,7 @@ def device(name: str) -> Device:
         return found
     if SUFFIX in name:
         return _from_file(name)
-    found = next((d for d in shipped() if d.name == name), None)
+    found = next((d for d in shipped() if name in (d.name, *d.aliases)), None)
     if found is not None:
         return found
     if ":" in name:

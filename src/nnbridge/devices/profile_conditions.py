@@ -66,6 +66,10 @@ class ConditionReader:
     def __init__(self, note: Note) -> None:
         self._note = note
         self.definitions = Definitions()
+        self._raw: Mapping[str, Any] = {}
+        self._resolved: dict[str, tuple[Entry, ...]] = {}
+        self._within: list[str] = []
+        """The conditions that are being looked up."""
 
     # -- definitions -------------------------------------------------------------------------------------------------
 
@@ -78,9 +82,21 @@ class ConditionReader:
                 self._note(name, "one meaning of a name", "several", quoted=False)
         numbers = {name: value for name, value in hardware.items() if self._number(name, value)}
         self.definitions = Definitions(numbers, {name: self._types(name, value) for name, value in sets.items()})
-        for name, value in conditions.items():  # a condition may name those above it
-            known = {**self.definitions.conditions, name: tuple(self.entries(name, value))}
-            self.definitions = replace(self.definitions, conditions=known)
+        self._raw, self._resolved, self._within = conditions, {}, []
+        for name in conditions:
+            self._named(name)
+        self.definitions = replace(self.definitions, conditions=self._resolved)
+
+    def _named(self, name: str) -> tuple[Entry, ...]:
+        """The conditions that a name stands for; names of others in them are looked up first."""
+        if name in self._within:
+            self._note(name, "a condition without itself in it", name, quoted=False)
+            return ()
+        if name not in self._resolved:
+            self._within.append(name)
+            self._resolved[name] = tuple(self.entries(name, self._raw[name]))
+            self._within.pop()
+        return self._resolved[name]
 
     def _number(self, name: str, value: object) -> bool:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 2**63:
@@ -108,8 +124,8 @@ class ConditionReader:
     def entries(self, key: str, value: object) -> Iterator[Entry]:
         """A text, a table, the name of a condition, or a list of these."""
         for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, str) and item in self.definitions.conditions:
-                yield from self.definitions.conditions[item]
+            if isinstance(item, str) and item in self._raw:
+                yield from self._named(item)
             elif isinstance(item, str):
                 yield Entry(item)
             elif isinstance(item, dict):
@@ -135,9 +151,9 @@ class ConditionReader:
             self._note("at", f"one of {', '.join(STAGES)}", stage)
         elif not texts["require"] and not (texts["when"] and texts["uncertain"]):
             self._note(key, "a condition with require, or with when and uncertain", ", ".join(table) or None)
-        elif _NAME.fullmatch(texts["require"]) and texts["require"] in self.definitions.conditions:
+        elif _NAME.fullmatch(texts["require"]) and texts["require"] in self._raw:
             remarks = {name: value for name, value in texts.items() if value and name not in ("require", "when")}
-            for inner in self.definitions.conditions[texts["require"]]:
+            for inner in self._named(texts["require"]):
                 both = " and ".join(f"({w})" for w in (texts["when"], inner.when) if w)
                 yield replace(inner, when=both, **remarks)
         else:
