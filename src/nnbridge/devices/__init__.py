@@ -83,7 +83,7 @@ def device(name: str) -> Device:
         return found
     if SUFFIX in name:
         return _from_file(name)
-    found = next((d for d in shipped() if d.name == name), None)
+    found = next((d for d in shipped() if name in (d.name, *d.aliases)), None)
     if found is not None:
         return found
     at_source = next((d for d in shipped_at_source() if name in (d.name, *d.aliases)), None)

@@ -49,6 +49,8 @@ class Condition:
     """Why it is open whether the device has this condition."""
     dies: bool = False
     """The driver dies where this is broken, when it is asked for its support."""
+    wording: str = ""
+    """In words, where the tree's own are not the best ones."""
 
     def broken(self, subject: Subject) -> bool:
         """True if the operation does not meet the condition, as far as is known."""
@@ -60,7 +62,8 @@ class Condition:
     @cached_property
     def sentence(self) -> str:
         """The condition in words."""
-        return f"{sentence(self.node)}, where {sentence(self.when.node)}" if self.when else sentence(self.node)
+        words = self.wording or sentence(self.node)
+        return f"{words}, where {sentence(self.when.node)}" if self.when else words
 
     @cached_property
     def _leaves(self) -> Mapping[str, Conditional]:
@@ -77,11 +80,16 @@ class Condition:
 
 def condition(text: str, vocabulary: Vocabulary, when: str = "", **remarks: Any) -> Condition:
     """A checked condition; RuleErrors has all mistakes of its text. ``remarks``: other fields by name."""
-    node = _parsed(text)
-    made = Condition(text, node, compiled(node, vocabulary), vocabulary, **remarks)
+    made = replace(checked(text, _parsed(text), vocabulary), **remarks)
+    return replace(made, when=condition(when, vocabulary)) if when else made
+
+
+def checked(text: str, node: Node, vocabulary: Vocabulary) -> Condition:
+    """The condition of a tree; RuleErrors as :func:`condition` has them."""
+    made = Condition(text, node, compiled(node, vocabulary), vocabulary)
     if not any(isinstance(part, Name) for part in walk(node)):
         raise RuleErrors([RuleError("a condition about the operation", f"one that is always {_truth(made)}", 0)])
-    return replace(made, when=condition(when, vocabulary)) if when else made
+    return made
 
 
 def _parsed(text: str) -> Node:
