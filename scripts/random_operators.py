@@ -77,15 +77,25 @@ class Draw:
         top = 2**41 if type == "int64" and self.chance.random() < 0.2 else 1000
         return self.constant([top] * channels, type, 0.93, scale=[0.0005], zero_point=[0])
 
-    def apply(self, name: str, inputs: list[int], shape: Shape, options: dict[str, Any] | None = None, type: str = "") -> None:
+    def apply(
+        self,
+        name: str,
+        inputs: list[int],
+        shape: Shape,
+        options: dict[str, Any] | None = None,
+        type: str = "",
+        **parameters: Any,
+    ) -> None:
         """The operator with an output of a shape."""
-        out = self.file.tensor(shape, type or self.type, **self.parameters(type or self.type))
+        out = self.file.tensor(shape, type or self.type, **(parameters or self.parameters(type or self.type)))
         self.outputs.append(out)
         self.file.operator(name, inputs, [out], options if options is not None else {})
 
 
 def unary(draw: Draw) -> None:
     name, shape = draw.chance.choice(UNARY), draw.shape()
+    if name == "HARD_SWISH" and draw.chance.random() < 0.98:
+        draw.type = "int8"
     other = draw.chance.choice(("int8", "int16", "uint8", "int32")) if name == "QUANTIZE" or draw.chance.random() < 0.05 else ""
     draw.apply(name, [draw.computed(shape)], shape, {}, other)
 
@@ -171,6 +181,7 @@ def reduced(draw: Draw) -> None:
 
 
 def arg_max(draw: Draw) -> None:
+    draw.type = draw.chance.choice(("int8", "uint8")) if draw.chance.random() < 0.98 else draw.type
     shape = draw.shape(2)
     axis = draw.chance.choice((-1, len(shape) - 1, len(shape) - 1, 0, 1))
     out = tuple(s for k, s in enumerate(shape) if k != axis % len(shape))
@@ -255,11 +266,13 @@ def moved(draw: Draw) -> None:
     name = draw.chance.choice(
         ("RESHAPE", "EXPAND_DIMS", "TILE", "PACK", "UNPACK", "REVERSE_V2", "CAST", "GATHER", "SPACE_TO_DEPTH")
     )
+    same = draw.parameters(draw.type) if draw.chance.random() < 0.98 else {}
     if name == "RESHAPE":
         new = (1, int(np.prod(shape)))
-        draw.apply(name, [draw.computed(shape), draw.constant(list(new), likely=1.0)], new, {"new_shape": list(new)})
+        shaped = draw.constant(list(new), likely=1.0)
+        draw.apply(name, [draw.computed(shape, **same), shaped], new, {"new_shape": list(new)}, **same)
     elif name == "EXPAND_DIMS":
-        draw.apply(name, [draw.computed(shape), draw.constant(0, likely=1.0)], (1, *shape))
+        draw.apply(name, [draw.computed(shape, **same), draw.constant(0, likely=1.0)], (1, *shape), **same)
     elif name == "TILE":
         times = [draw.chance.choice((1, 2)) for _ in shape]
         out = tuple(s * t for s, t in zip(shape, times, strict=True))

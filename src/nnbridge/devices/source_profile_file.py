@@ -105,7 +105,8 @@ class _Reader:
                 made = tuple(c for e in entries for c in self._conditions(key, e, words, fatal))
                 for contradicting, subject in contradictions(made):
                     self.note(key, f"conditions on {subject} that some {key} can meet", contradicting.text)
-                found.append(made)
+                # A file that cannot be compiled is found before any operator is placed.
+                found.append(tuple(sorted(made, key=lambda each: each not in fatal)))
             operators[key] = tuple(found)
         return SourceRules(level, operators, frozenset(fatal))
 

@@ -110,8 +110,8 @@ class SourceProfile(Device):
             broken = next((each for each in conditions if each.broken(subject)), None)
             if broken is None:
                 return Claim(operator, uncertain=next((c.uncertain for c in conditions if c.uncertain), ""))
-            rule = _FATAL + broken.sentence if broken in self.rules.fatal else broken.says or broken.sentence
-            reason = Reason(rule, broken.found(subject) or "otherwise", operator.label)
+            rule = _FATAL + broken.sentence if broken in self.rules.fatal else broken.sentence
+            reason = Reason(rule, broken.found(subject) or "otherwise", operator.label, says=broken.says)
             first = first or Claim(operator, reason, broken.uncertain)
         assert first is not None  # there is at least one alternative
         return first

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from nnbridge.estimate.numbers import ArrayNumbers
-from nnbridge.estimate.work import ENCODED_PER_ENTROPY, Sides, Work
+from nnbridge.estimate.work import ENCODED_PER_ENTROPY, FLAT, Sides, Work
 
 SUB_KERNEL = 8
 """Larger kernels are computed in parts of this side."""
@@ -113,8 +114,10 @@ def _map_cycles(work: Work, numbers: ArrayNumbers) -> float:
     """Cycles that loading inputs and storing outputs needs; windows overlap at the edges of blocks."""
     side = math.sqrt(numbers.block / numbers.channel_multiple) * work.stride
     overlap = math.prod((side + max(0, k - work.stride)) / side for k in work.kernel) if work.kind != "mean" else 1.0
-    read = sum(stored_bytes(each, work.element_bytes, numbers.channel_multiple) for each in work.inputs)
-    written = stored_bytes(work.out, work.element_bytes, numbers.channel_multiple)
+    plain = work.plain or (False,) * (len(work.inputs) + 1)
+    multiples = [1 if each else numbers.channel_multiple for each in plain]
+    read = sum(stored_bytes(m, work.element_bytes, k) for m, k in zip(work.inputs, multiples, strict=False))
+    written = stored_bytes(work.out, work.element_bytes, multiples[-1])
     return (read * overlap + written) / numbers.bandwidth["maps"]
 
 
@@ -134,8 +137,11 @@ def _walked(work: Work, numbers: ArrayNumbers, steps: float, per_output: float) 
     return _pipelined(work, numbers, array, per_output)
 
 
-def _flat_walk(work: Work, numbers: ArrayNumbers, steps: float) -> float:
-    """A walk whose order does not matter: the value is cut into whole granules."""
+def _shaped_walk(work: Work, numbers: ArrayNumbers) -> float:
+    """A walk over each element once; with few channels the value is cut into whole granules."""
+    steps = numbers.kernel_step[0] * work.element_bytes
+    if work.out[3] >= FLAT:
+        return _walked(work, numbers, steps, numbers.elementwise["other"])
     granules = _ceil(_elements(work), math.prod(numbers.granule))
     return _pipelined(work, numbers, numbers.step_cycles * granules * steps / numbers.cores, numbers.elementwise["other"])
 
@@ -143,11 +149,14 @@ def _flat_walk(work: Work, numbers: ArrayNumbers, steps: float) -> float:
 def _walk(work: Work, numbers: ArrayNumbers, table: bool) -> float:
     if work.form == "arg_max":
         return _walked(work, numbers, ARG_MAX_STEPS, numbers.elementwise["other"])
-    return _flat_walk(work, numbers, numbers.kernel_step[0] * work.element_bytes)
+    return _shaped_walk(work, numbers)
 
 
 def _copy(work: Work, numbers: ArrayNumbers, table: bool) -> float:
-    return _flat_walk(work, numbers, numbers.kernel_step[0] * work.element_bytes)
+    """Each part is copied by itself."""
+    steps = numbers.kernel_step[0] * work.element_bytes
+    parts = [replace(work, out=part, inputs=(part,), kind="walk") for part in work.parts]
+    return sum(_walked(part, numbers, steps, numbers.elementwise["other"]) for part in parts)
 
 
 def _pool(work: Work, numbers: ArrayNumbers, table: bool) -> float:
@@ -160,7 +169,7 @@ def _resize(work: Work, numbers: ArrayNumbers, table: bool) -> float:
     if work.form == "one pixel":
         return float(_elements(work) * ONE_PIXEL_CYCLES)
     if factor == 1:
-        return _copy(work, numbers, table)
+        return _shaped_walk(work, numbers)
     if work.form == "half pixel":
         return _elements(work) * work.element_bytes * HALF_PIXEL_BYTES / numbers.bandwidth["maps"]
     if work.form == "nearest":

@@ -14,6 +14,8 @@ from nnbridge.converters.source import SourceOperator, SourceTensor
 Sides: TypeAlias = "tuple[int, int, int, int]"
 ENCODED_PER_ENTROPY = 1.08
 """Bytes of Vela's weight streams per byte of order-0 entropy: median over 42 files, 1.04 to 1.22."""
+FLAT = 8
+"""Values with fewer channels are computed as if they had another shape, where the shape does not matter."""
 TABLES = frozenset(
     ("LOGISTIC", "TANH", "HARD_SWISH", "EXP", "ELU", "GELU", "LOG", "RSQRT", "LEAKY_RELU", "ABS", "NEG", "SQRT", "PRELU")
 )
@@ -43,6 +45,10 @@ class Work:
     macs: int = 0
     form: str = ""
     """Within the kind: ``add``, ``mul``, ``other`` of elementwise operators, ``bilinear``, ``half pixel``, ``nearest``, ``one pixel`` of resizing, ``arg_max`` of a walk."""
+    plain: tuple[bool, ...] = ()
+    """For each input, then the output: stored as it is, as what the CPU reads or writes."""
+    parts: tuple[Sides, ...] = ()
+    """Of a copy: sides of the parts that are copied."""
     steps: int = 1
     """Repetitions: time steps of a recurrent operator."""
 
@@ -155,8 +161,9 @@ def _arg_max(operator: SourceOperator) -> Work:
 
 
 def _copy(operator: SourceOperator) -> Work:
-    largest = max((*operator.computed, *operator.outputs), key=lambda t: t.elements)
-    return Work("copy", sides(largest.shape), 1, (1, 1), _element(operator), _maps(operator), form=operator.name)
+    moved = operator.computed if operator.name in JOINS else operator.outputs
+    out, parts = sides(operator.outputs[0].shape), tuple(sides(t.shape) for t in moved)
+    return Work("copy", out, 1, (1, 1), _element(operator), _maps(operator), form=operator.name, parts=parts)
 
 
 def _view(operator: SourceOperator) -> Work:
@@ -177,8 +184,9 @@ def _resize(operator: SourceOperator) -> Work:
 def _elementwise(form: str) -> Callable[[SourceOperator], Work]:
     def rule(operator: SourceOperator) -> Work:
         out = sides(operator.outputs[0].shape)
-        if any(t is not None and t.elements == 1 for t in operator.inputs):
-            # With a scalar the shape does not matter: the value is one long row.
+        alike = all(t is not None and t.shape in ((), (1,), operator.outputs[0].shape) for t in operator.inputs)
+        if alike and (out[3] < FLAT or any(t is not None and t.elements == 1 for t in operator.inputs)):
+            # Where the shape does not matter, few channels are no loss: the value is one long row.
             out = (1, 1, 1, math.prod(out))
         return Work("elementwise", out, 1, (1, 1), _element(operator), _maps(operator), form=form)
 
