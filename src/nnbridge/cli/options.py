@@ -135,7 +135,9 @@ def interface_of(path: Path, options: Mapping[str, Any]) -> SignatureInfo:
 def compiled(
     path: Path,
     *,
-    devices: Sequence[str],
+    devices: Sequence[str] = (),
+    chosen: Sequence[Device] | None = None,
+    limit: int | None = None,
     preference: str,
     cache_dir: Path | None,
     max_partitions: int | None,
@@ -143,17 +145,20 @@ def compiled(
     no_fallback: bool,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
-    """The model of a file, compiled for the requested devices, with the outcome of each operator of the file."""
+    """The model of a file, compiled for the requested devices, with the outcome of each operator of the file.
+
+    ``chosen`` and ``limit``: the devices, bound to the file already, and their limit on partitions (:func:`bound_to`).
+    """
     from nnbridge.devices.device import cache_files_needed
     from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
-    chosen = named_devices(devices)
+    if chosen is None:
+        chosen, limit = bound_to(path, named_devices(devices), options)
     if no_fallback and not chosen:
         raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
-    chosen, limit = bound_devices(path, chosen, options)
     max_partitions = limit if max_partitions is None else max_partitions
     with working(f"Reading {path.name}"):
         model, mapped = load_with_report(path, conversion(**options))
@@ -175,17 +180,18 @@ def compiled(
     return compilation, mapped
 
 
-def bound_devices(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
+def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
     """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
 
     A compiler has no limit, a delegate its own; None where no such device is among them.
     """
+    from nnbridge.converters import ConversionOptions
     from nnbridge.devices.source_profiles import SourceProfile
     from nnbridge.loading import source_graph
 
     if not any(isinstance(device, SourceProfile) for device in chosen):
         return list(chosen), None
-    graph = source_graph(path, conversion(**{**options, "mapping": "delegate"}))
+    graph = source_graph(path, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
     limits = [device.max_partitions for device in chosen if isinstance(device, SourceProfile)]
     return [device.bound(graph) if isinstance(device, SourceProfile) else device for device in chosen], min(limits)
 

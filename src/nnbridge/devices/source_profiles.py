@@ -6,7 +6,7 @@ operation as the importer mapped it, with the CPU's arithmetic; everything else 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nnbridge.converters.source import SourceGraph, SourceOperator
@@ -162,6 +162,11 @@ class BoundDevice(Device):
     def capabilities(self) -> Capabilities:
         """The profile's."""
         return self.profile.capabilities
+
+    def with_only(self, operators: Collection[int]) -> BoundDevice:
+        """The device that leaves all other operators to the CPU."""
+        accepted = {claim.operator.index for claim in self.claims if claim.accepted}
+        return BoundDevice(self.profile, self.graph, self.claims, frozenset(accepted - set(operators)))
 
     def supported_extensions(self) -> Sequence[Extension]:
         """The host extensions: what NNAPI cannot express of a claimed operator."""

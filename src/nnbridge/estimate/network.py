@@ -10,7 +10,7 @@ from nnbridge.estimate.cycles import operation_cycles, weight_bytes, weight_cycl
 from nnbridge.estimate.memory import peak_bytes
 from nnbridge.estimate.numbers import Band, Cost
 from nnbridge.estimate.partitions import Group
-from nnbridge.estimate.work import CLAMPS, JOINS, TABLES, Work, work_of
+from nnbridge.estimate.work import CLAMPS, JOINS, PARTS, TABLES, Work, work_of
 
 _PRODUCTS = ("conv", "depthwise", "fully_connected")
 FIRST_CHANNELS = 16
@@ -130,7 +130,17 @@ def _in_place(graph: SourceGraph, operator: SourceOperator, work: Work, group: G
     if operator.name in JOINS:
         copied = [not _written_in_place(graph, t.index, members) for t in operator.computed]
         work = replace(work, parts=tuple(part for part, moved in zip(work.parts, copied, strict=True) if moved))
+    if operator.name in PARTS:
+        copied = [not _read_in_place(graph, t.index, outer) for t in operator.outputs]
+        work = replace(work, parts=tuple(part for part, moved in zip(work.parts, copied, strict=True) if moved))
+        if len(operator.outputs) == 1 and operator.outputs[0].elements == max(t.elements for t in operator.computed):
+            work = replace(work, parts=())
     return replace(work, plain=plain if len(plain) == len(work.inputs) + 1 else ())
+
+
+def _read_in_place(graph: SourceGraph, index: int, outer: Collection[int]) -> bool:
+    """A part that only operators of the group read is read where it is, unless it is joined with others."""
+    return index not in outer and not any(reader.name in JOINS for reader in graph.readers.get(index, ()))
 
 
 def _written_in_place(graph: SourceGraph, index: int, members: Collection[int]) -> bool:

@@ -93,7 +93,7 @@ def _first(operator: SourceOperator) -> SourceTensor:
 
 
 def _element(operator: SourceOperator) -> int:
-    return max(1, _first(operator).bits // 8)
+    return max(1, operator.outputs[0].bits // 8)
 
 
 def _conv(operator: SourceOperator, data: int = 0) -> Work | None:

@@ -65,11 +65,17 @@ def _ran_on(plan: Plan) -> Iterator[tuple[int, str]]:
 
 
 def operators_tables(plan: Plan, full: bool = False) -> list[Table | str]:
-    """The operators that stay on the CPU grouped by reason, or each one."""
-    found = operators_as_dict(plan)
-    if not found:
-        return []
-    rows = found["operators"]
+    """The operators that stay on the CPU grouped by reason, or each one; nothing without such devices."""
+    devices = bound_devices(plan)
+    return _tables(operators_of(devices, dict(_ran_on(plan))), full) if devices else []
+
+
+def operators_only(devices: list[BoundDevice], full: bool = False) -> list[Table | str]:
+    """The same of a file that is not converted."""
+    return _tables(operators_of(devices, {}), full)
+
+
+def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
     taken = Counter(row["device"] for row in rows)
     title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in taken.items())}"
     if full:

@@ -3,35 +3,104 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.options import MODEL, compiled, device_options, model_options
+from nnbridge.cli.options import MODEL, bound_to, compiled, device_options, model_options, named_devices, option
 from nnbridge.cli.output import json_option, print_blocks, print_json
+
+if TYPE_CHECKING:
+    from nnbridge.devices.source_profiles import BoundDevice
+    from nnbridge.estimate.plans import Estimate
+
+_ESTIMATE = "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
+_OPTIMISE = "Delegate the best cut by the device's cost model, instead of every partition that it accepts."
+_MEMORY = "The device's memory for weights and values; partitions that need more are cut or stay on the CPU."
+_CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
 
 
 @click.command(short_help="Show which device accepts each operation, and why.")
 @MODEL
 @click.option("--full", is_flag=True, help="One row for each operation instead of groups.")
+@option("--estimate", is_flag=True, help=_ESTIMATE)
+@option("--optimise", is_flag=True, help=_OPTIMISE)
+@option("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
+@option("--cpu", default="pixel3-4-threads", metavar="NAME", help=_CPU)
 @device_options
 @model_options
 @json_option
-def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
+def plan(
+    model: Path,
+    full: bool,
+    as_json: bool,
+    estimate: bool,
+    optimise: bool,
+    memory: int | None,
+    cpu: str,
+    devices: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Show which device runs each operation, and why not the others.
 
     \b
     Examples:
       nnbridge plan model.tflite --device nnapi-sample_float_fast
       nnbridge plan model.tflite --device nnapi-sample_float_fast,nnapi-sample_minimal --preference low-power
+      nnbridge plan model.tflite --device ethos-u55-128 --estimate
+      nnbridge plan model.tflite --device ethos-u55-128 --optimise --memory 262144
     """
     from nnbridge.converters.inspection import mapped_as_dict
+    from nnbridge.errors import ConversionError
+    from nnbridge.report.estimate import estimate_as_dict, estimate_tables
     from nnbridge.report.inspection import host_reasons
+    from nnbridge.report.operators import operators_of, operators_only
     from nnbridge.report.plan import plan_as_dict, plan_tables
 
+    chosen = named_devices(devices)
+    chosen, limit = bound_to(model, chosen, options)
+    bound = [device for device in chosen if _looks_at_files(device)]
+    found = _estimates(bound, cpu, memory) if estimate or optimise or memory is not None else []
+    if optimise:
+        best = {each.device: {i for o in each.best.cut.options for i in o.operators} for each in found}
+        chosen = [device.with_only(best[device.name]) if _looks_at_files(device) else device for device in chosen]
+        bound = [device for device in chosen if _looks_at_files(device)]
+    estimates = {"estimates": [estimate_as_dict(each) for each in found]} if found else {}
+    tables = [block for each in found for block in estimate_tables(each, full)]
     mapping = options["mapping"]
-    compilation, mapped = compiled(model, **options)
+    try:
+        compilation, mapped = compiled(model, chosen=chosen, limit=limit, **options)
+    except ConversionError as error:
+        if not bound:
+            raise
+        # A compiler reads files that LiteRT, and with it the conversion, refuses.
+        if as_json:
+            listed = operators_of(bound, {})
+            print_json({"model": str(model), "operators": listed, "not_converted": error.reason.as_dict(), **estimates})
+        else:
+            print_blocks([*operators_only(bound, full), f"Not converted, so that nothing runs: {error}", *tables])
+        return
     if as_json:
-        print_json({**plan_as_dict(compilation), "model": str(model), "conversion": {mapping: mapped_as_dict(mapped)}})
+        conversion = {mapping: mapped_as_dict(mapped)}
+        print_json({**plan_as_dict(compilation), "model": str(model), "conversion": conversion, **estimates})
     else:
-        print_blocks([*plan_tables(compilation, full), *host_reasons(mapping, mapped)])
+        print_blocks([*plan_tables(compilation, full), *tables, *host_reasons(mapping, mapped)])
+
+
+def _looks_at_files(device: object) -> bool:
+    from nnbridge.devices.source_profiles import BoundDevice
+
+    return isinstance(device, BoundDevice)
+
+
+def _estimates(bound: list[BoundDevice], cpu: str, memory: int | None) -> list[Estimate]:
+    """One for each device that looks at files; refused where there is none, or no cost model."""
+    from nnbridge.errors import InputError, Reason
+    from nnbridge.estimate.plans import estimate
+
+    if not bound:
+        rule = "a --device with a cost model, such as ethos-u55-128"
+        raise InputError(Reason(rule, "none; nothing is estimated without", operand="--estimate"))
+    return [
+        estimate(d.graph, {c.operator.index for c in d.claims if c.accepted}, d.name, d.profile.cost, cpu, memory) for d in bound
+    ]
