@@ -1,7 +1,7 @@
 """Put TFLite operators and networks to Arm's Vela and to nnbridge's Ethos-U profiles: places, cycles and memory side by side.
 
-VELA is the command of the package `ethos-u-vela`, which whoever runs this installs in an environment of its own. Exit status 1 if an
-operator is placed otherwise.
+VELA is the command of the package `ethos-u-vela`, which whoever runs this installs in an environment of its own. Exit
+status 1 if an operator is placed otherwise.
 
 Examples:
   python scripts/compare_vela.py VELA --device ethos-u55-128 --operators 2000

@@ -12,10 +12,9 @@ from random_quantised import TfliteBuilder
 Shape = tuple[int, ...]
 TYPES = ("int8", "int8", "int8", "uint8", "int16", "int32", "float32", "int64")
 SIDES = (1, 1, 2, 3, 4, 7, 8, 16, 17, 33, 64, 127, 128, 130)
-UNARY = (
-    "ABS NEG EXP HARD_SWISH LEAKY_RELU LOGISTIC RELU RELU6 RELU_N1_TO_1 TANH ELU GELU LOG RSQRT QUANTIZE SQRT SIN ROUND".split()
-)
-BINARY = "ADD SUB MUL SQUARED_DIFFERENCE MAXIMUM MINIMUM PRELU FLOOR_DIV".split()
+UNARY = ("ABS", "NEG", "EXP", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "RELU", "RELU6", "RELU_N1_TO_1", "TANH", "ELU", "GELU")
+UNARY += ("LOG", "RSQRT", "QUANTIZE", "SQRT", "SIN", "ROUND")
+BINARY = ("ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "MAXIMUM", "MINIMUM", "PRELU", "FLOOR_DIV")
 
 
 class Draw:

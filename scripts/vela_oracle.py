@@ -37,7 +37,11 @@ def run(vela: Path, files: Sequence[Path], accelerator: str, folder: Path, memor
         command = [str(vela), str(file), "--accelerator-config", accelerator, "--config", "Arm/vela.ini"]
         command += ["--system-config", SYSTEMS[series], "--memory-mode", memory_mode, "--output-dir", str(folder)]
         done = subprocess.run([*command, "--enable-debug-db"], capture_output=True, text=True, check=False, cwd=folder)
-        yield _read(folder, file, done.stdout + done.stderr) if done.returncode == 0 else Oracle(f"{done.stderr.strip()[-300:]} ({done.returncode})")
+        yield (
+            _read(folder, file, done.stdout + done.stderr)
+            if done.returncode == 0
+            else Oracle(f"{done.stderr.strip()[-300:]} ({done.returncode})")
+        )
 
 
 def _read(folder: Path, file: Path, log: str) -> Oracle:

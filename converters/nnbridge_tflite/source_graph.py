@@ -30,9 +30,9 @@ def source_graph(path: Path, options: ConversionOptions) -> SourceGraph:
     subgraph = file.graph.subgraphs[number]
     values = TensorValues(file, subgraph.tensors, subgraph.written, Draft(options.feature_level, SPARE_ELEMENTS))
     tensors = [_tensor(tensor, subgraph, values) for tensor in subgraph.tensors]
-    outer = ([tensors[i] for i in side] for side in (subgraph.inputs, subgraph.outputs))
+    inputs, outputs = (tuple(tensors[i] for i in side) for side in (subgraph.inputs, subgraph.outputs))
     operators = tuple(_operator(operator, tensors) for operator in subgraph.operators)
-    return SourceGraph("tflite", path.stem, operators, *map(tuple, outer), number)
+    return SourceGraph("tflite", path.stem, operators, inputs, outputs, number)
 
 
 def declared() -> tuple[SourceDeclaration, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from nnbridge.devices.profile_file import MAX_BYTES, SHIPPED, SUFFIX, load_profiles, tomllib
+from nnbridge.devices.profile_file import MAX_BYTES, SHIPPED, SUFFIX, load_profiles
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.source_profile_file import LEVELS, source_profiles
 from nnbridge.devices.source_profiles import SourceProfile
+from nnbridge.toml import tomllib
 
 
 def load_any(path: Path) -> tuple[ProfileDevice, ...] | tuple[SourceProfile, ...]:

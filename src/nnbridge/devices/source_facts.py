@@ -13,9 +13,8 @@ from nnbridge.converters import converters
 from nnbridge.converters.source import SourceDeclaration, SourceGraph, SourceOperator, SourceTensor
 from nnbridge.devices.rules.facts import LIST, MAX_ELEMENTS, NUMBER, OPERAND, OPERANDS, TRUTH, TYPE, Fact, Value, Vocabulary
 
-PARAMETERS = frozenset(
-    "shape axis axes paddings begin end size sizes strides permutation multiples output_shape filter weights bias value".split()
-)
+_STATED = ("shape", "axis", "axes", "paddings", "begin", "end", "size", "sizes", "strides", "permutation", "multiples")
+PARAMETERS = frozenset((*_STATED, "output_shape", "filter", "weights", "bias", "value"))
 """Inputs that say how to compute, by name; the others and the outputs are maps."""
 WEIGHTS = ("filter", "weights")
 _ENUMERATED = {"SAME": 0, "VALID": 1, "NONE": 0, "RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3, "TANH": 4, "SIGN_BIT": 5}
@@ -28,7 +27,7 @@ _COMPUTED: Mapping[str, Mapping[str, str]] = {
         "outer": NUMBER,
         "height": NUMBER,
     },
-    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), {"factor_h": NUMBER, "factor_w": NUMBER}),
+    **{name: {"factor_h": NUMBER, "factor_w": NUMBER} for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")},
 }
 """Operator → names that are computed: what a permutation does with rows, columns and channels, ``outer``: what is above them;
 how many times as many rows and columns an image gets."""

@@ -1,4 +1,4 @@
-"""Reading profiles of devices that look at a file's operators (``level = "tflite"``). All mistakes of a file are reported at once."""
+"""Reading profiles of devices that look at a file's operators (``level = "tflite"``), all mistakes of a file at once."""
 
 from __future__ import annotations
 

@@ -74,14 +74,11 @@ def _storage(graph: SourceGraph, group: Group) -> Mapping[int, int]:
 
     for index in group.operators:
         operator = graph.operators[index]
-        if operator.name in VIEWS or operator.name in TABLES | CLAMPS:
-            source = operator.computed[0] if operator.computed else None
-            if source is not None and (operator.name in VIEWS or len(graph.readers.get(source.index, ())) == 1):
-                if operator.name in VIEWS or source.index not in outer:
-                    found[operator.outputs[0].index] = root(source.index)
-        elif operator.name in JOINS:
-            for part in operator.computed:
-                if part.index not in outer and len(graph.readers.get(part.index, ())) == 1 and part.index in graph.producers:
-                    if root(part.index) != operator.outputs[0].index:
-                        found[root(part.index)] = operator.outputs[0].index
+        readers = [graph.readers.get(tensor.index, ()) for tensor in operator.computed]
+        for tensor, others in zip(operator.computed, readers, strict=True):
+            alone = len(others) == 1 and tensor.index not in outer
+            if operator.name in VIEWS or (operator.name in TABLES | CLAMPS and alone):
+                found[operator.outputs[0].index] = root(tensor.index)
+            elif operator.name in JOINS and alone and root(tensor.index) != operator.outputs[0].index:
+                found[root(tensor.index)] = operator.outputs[0].index
     return {index: root(index) for index in found}

@@ -126,7 +126,7 @@ def _looks_up(graph: SourceGraph, operator: SourceOperator, members: Collection[
 def _in_place(graph: SourceGraph, operator: SourceOperator, work: Work, group: Group, members: Collection[int]) -> Work:
     """The work without copies of parts that are written where they belong; maps at the boundary are stored as they are."""
     outer = {tensor.index for tensor in (*group.inputs, *group.outputs)}
-    plain = tuple(tensor.index in outer for tensor in operator.computed) + (operator.outputs[0].index in outer,)
+    plain = tuple(tensor.index in outer for tensor in (*operator.computed, operator.outputs[0]))
     if operator.name in JOINS:
         copied = [not _written_in_place(graph, t.index, members) for t in operator.computed]
         work = replace(work, parts=tuple(part for part, moved in zip(work.parts, copied, strict=True) if moved))
@@ -146,4 +146,3 @@ def _read_in_place(graph: SourceGraph, index: int, outer: Collection[int]) -> bo
 def _written_in_place(graph: SourceGraph, index: int, members: Collection[int]) -> bool:
     producer = graph.producers.get(index)
     return producer is not None and producer.index in members and len(graph.readers[index]) == 1
-

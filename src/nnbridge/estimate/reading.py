@@ -79,9 +79,9 @@ def _array(table: Mapping[str, Any], note: Note) -> ArrayNumbers:
 
 def _number(table: Mapping[str, Any], key: str, note: Note, default: float | None = None) -> float:
     value = table.get(key, default)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
-        if value > 0 or default is not None:
-            return float(value)
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if known and value is not None and (value > 0 or (value == 0 and default is not None)):
+        return float(value)
     note(key, "a number above 0", value)
     return 1.0
 

@@ -44,7 +44,8 @@ class Work:
     entropy_bytes: float = 0.0
     macs: int = 0
     form: str = ""
-    """Within the kind: ``add``, ``mul``, ``other`` of elementwise operators, ``bilinear``, ``half pixel``, ``nearest``, ``one pixel`` of resizing, ``arg_max`` of a walk."""
+    """Within the kind: ``add``, ``mul``, ``other`` of elementwise operators; ``bilinear``, ``half pixel``, ``nearest``,
+    ``one pixel`` of resizing; ``arg_max`` of a walk."""
     plain: tuple[bool, ...] = ()
     """For each input, then the output: stored as it is, as what the CPU reads or writes."""
     parts: tuple[Sides, ...] = ()

@@ -95,7 +95,9 @@ def estimate_tables(found: Estimate, full: bool = False) -> list[Table | str]:
         listed = [_row(n, each) for n, partition in enumerate(found.partitions) for each in partition.operators]
         tables.append(Table("Operators", ("partition", "operator", "type", "time", "cycles", "90 %"), listed))
     limit = "" if found.limit is None else f" within {_bytes(found.limit)}"
-    choices = [(each.name, _time(each.us), _signed(each.cut.gain_us), _bytes(each.cut.bytes), _of(each.cut)) for each in found.choices]
+    choices = [
+        (each.name, _time(each.us), _signed(each.cut.gain_us), _bytes(each.cut.bytes), _of(each.cut)) for each in found.choices
+    ]
     tables.append(Table(f"Choices{limit}", ("choice", "whole file", "gain", "memory", "partitions"), choices))
     return [*tables, *_sentences(found)]
 
@@ -122,7 +124,8 @@ def _band_sentence(cost: Cost) -> str:
         return "no error is known."
     if band["factor"] is None:
         return f"{band['networks']} networks are not enough to state a band."
-    return f"within a factor of {band['factor']:g} for 90 % of networks ({band['networks']} held out; {band['oracle']}; {NOT_THE_CHIP})."
+    measured = f"{band['networks']} held out; {band['oracle']}; {NOT_THE_CHIP}"
+    return f"within a factor of {band['factor']:g} for 90 % of networks ({measured})."
 
 
 def _row(number: int, found: OperatorEstimate) -> tuple[str, ...]:

@@ -19,9 +19,10 @@ def bound_devices(plan: Plan) -> list[BoundDevice]:
 
 
 def operators_as_dict(plan: Plan) -> dict[str, Any]:
-    """``operators``: each operator of the file with its place, ``device`` or ``cpu``, and the reasons; nothing without such devices.
+    """``operators``: each operator of the file with its place, ``device`` or ``cpu``, and the reasons.
 
-    An operator that no operation came from, such as a reshaping that was folded, is where the device's answer puts it.
+    Nothing without devices that look at the file. An operator that no operation came from, such as a reshaping that was
+    folded, is where the device's answer puts it.
     """
     devices = bound_devices(plan)
     if not devices:

@@ -61,11 +61,13 @@ def devices_check(file: Path, as_json: bool) -> None:
       nnbridge devices check my-npu.toml
     """
     from nnbridge.devices.profile_levels import load_any
+    from nnbridge.devices.profiles import ProfileDevice
     from nnbridge.devices.source_profiles import SourceProfile
     from nnbridge.report.plan import devices_as_dict
 
     found = load_any(file)
     listed = []
+    profile: ProfileDevice | SourceProfile
     for profile, described in zip(found, devices_as_dict(found), strict=True):
         if isinstance(profile, SourceProfile):
             rules = counted(len(profile.rules.operators), f"{profile.format} operator")

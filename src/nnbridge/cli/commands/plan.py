@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,13 @@ from nnbridge.cli.options import MODEL, bound_to, compiled, device_options, mode
 from nnbridge.cli.output import json_option, print_blocks, print_json
 
 if TYPE_CHECKING:
+    from nnbridge.devices.device import Device
     from nnbridge.devices.source_profiles import BoundDevice
     from nnbridge.estimate.plans import Estimate
 
-_ESTIMATE = "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
+_ESTIMATE = (
+    "Time and peak memory of each partition, and whether delegating pays. For devices with a cost model (docs/estimates.md)."
+)
 _OPTIMISE = "Delegate the best cut by the device's cost model, instead of every partition that it accepts."
 _MEMORY = "The device's memory for weights and values; partitions that need more are cut or stay on the CPU."
 _CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
@@ -59,12 +63,13 @@ def plan(
 
     chosen = named_devices(devices)
     chosen, limit = bound_to(model, chosen, options)
-    bound = [device for device in chosen if _looks_at_files(device)]
+    bound = _bound(chosen)
     found = _estimates(bound, cpu, memory) if estimate or optimise or memory is not None else []
     if optimise:
         best = {each.device: {i for o in each.best.cut.options for i in o.operators} for each in found}
-        chosen = [device.with_only(best[device.name]) if _looks_at_files(device) else device for device in chosen]
-        bound = [device for device in chosen if _looks_at_files(device)]
+        optimised = {device.name: device.with_only(best[device.name]) for device in bound}
+        chosen = [optimised.get(device.name, device) for device in chosen]
+        bound = _bound(chosen)
     estimates = {"estimates": [estimate_as_dict(each) for each in found]} if found else {}
     tables = [block for each in found for block in estimate_tables(each, full)]
     mapping = options["mapping"]
@@ -87,10 +92,11 @@ def plan(
         print_blocks([*plan_tables(compilation, full), *tables, *host_reasons(mapping, mapped)])
 
 
-def _looks_at_files(device: object) -> bool:
+def _bound(chosen: Sequence[Device]) -> list[BoundDevice]:
+    """The devices that look at the file's operators."""
     from nnbridge.devices.source_profiles import BoundDevice
 
-    return isinstance(device, BoundDevice)
+    return [device for device in chosen if isinstance(device, BoundDevice)]
 
 
 def _estimates(bound: list[BoundDevice], cpu: str, memory: int | None) -> list[Estimate]:
