@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
+from string import ascii_letters, digits
 from typing import Any
 
 from nnbridge.devices.operation_facts import operand_vocabulary, reserved, type_words, vocabulary
@@ -23,6 +24,9 @@ STAGES = ("support", "prepare")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MAX_ROWS = 4_000
 _words = cache(type_words)
+_STATES = {"": (False, True), "!": (True,), "~": (False,)}
+"""What stands behind a type in a row → whether the operand may be a constant."""
+_NAME_CHARACTERS = f"{ascii_letters}{digits}_"
 
 Note = Callable[..., None]
 """``note(key, rule, found)`` records a mistake; ``text=`` and ``at=`` are the condition's text and the character in it."""
@@ -195,7 +199,10 @@ class ConditionReader:
     # -- joint types -------------------------------------------------------------------------------------------------
 
     def signatures(self, key: str, table: Mapping[str, Any], says: str) -> tuple[Condition, ...]:
-        """Operand names → rows of types that they may have together. A set in several columns is one type of it."""
+        """Operand names → rows of types that they may have together. A set in several columns is one type of it.
+
+        ``!`` behind a type requires a constant, ``~`` forbids one.
+        """
         words = self.definitions.vocabulary(key)
         return tuple(
             made for header, rows in table.items() if (made := self._signature(key, header, rows, words, says)) is not None
@@ -210,27 +217,32 @@ class ConditionReader:
         if not isinstance(rows, list) or not rows or not all(isinstance(row, str) for row in rows):
             self._note(key, "a list of rows of types", rows, text=header)
             return None
-        allowed: dict[tuple[OperandCode, ...], None] = {}
+        allowed: dict[tuple[Any, ...], None] = {}
+        shown: list[str] = []
         for row in rows:
-            columns = row.split()
-            if len(columns) != len(names):
-                self._note(key, f"{len(names)} types, one for each of {header}", row, text=row)
+            columns = [(column.rstrip("!~"), _STATES.get(column.lstrip(_NAME_CHARACTERS))) for column in row.split()]
+            if len(columns) != len(names) or None in (state for _, state in columns):
+                self._note(key, f"{len(names)} types, one for each of {header}, each alone or with ! or ~", row, text=row)
                 continue
-            variables = dict.fromkeys(columns)
+            variables = dict.fromkeys(word for word, _ in columns)
             options = [self.codes(key, word) for word in variables]
-            if math.prod(map(len, options)) + len(allowed) > _MAX_ROWS:
+            states = [state for _, state in columns if state is not None]
+            if math.prod(map(len, (*options, *states))) + len(allowed) > _MAX_ROWS:
                 self._note(key, f"at most {_MAX_ROWS} rows", "more", text=row)
                 return None
             for choice in product(*options):
                 of = dict(zip(variables, choice, strict=True))
-                allowed[tuple(of[word] for word in columns)] = None
-        short = {
-            code: code.name.removeprefix("TENSOR_") if code.name.startswith("TENSOR_") else f"SCALAR_{code.name}"
-            for code in OperandCode
-        }
-        types = [Attribute(0, Name(0, name), "type") for name in names]
-        text = f"{header}: {'; '.join(' '.join(short[c] for c in row) for row in allowed)}"
-        held = "signature"
-        own = replace(words, words={**words.words, held: (LIST, tuple(row if len(row) > 1 else row[0] for row in allowed))})
-        left = Listing(0, tuple(types)) if len(types) > 1 else types[0]
-        return replace(checked(text, Comparison(0, left, (("in", Name(0, held)),)), own), says=says, wording=f"types {text}")
+                types = tuple(of[word] for word, _ in columns)
+                shown.append(
+                    " ".join(_short(c) + m for c, m in zip(types, (c.lstrip(_NAME_CHARACTERS) for c in row.split()), strict=True))
+                )
+                allowed |= {(*types, *constants): None for constants in product(*states)}
+        own = replace(words, words={**words.words, "signature": (LIST, tuple(allowed))})
+        read = tuple(Attribute(0, Name(0, name), attribute) for attribute in ("type", "constant") for name in names)
+        text = f"{header}: {'; '.join(dict.fromkeys(shown))}"
+        condition = checked(text, Comparison(0, Listing(0, read), (("in", Name(0, "signature")),)), own)
+        return replace(condition, says=says, wording=f"types {text}")
+
+
+def _short(code: OperandCode) -> str:
+    return code.name.removeprefix("TENSOR_") if code.name.startswith("TENSOR_") else f"SCALAR_{code.name}"

@@ -155,6 +155,7 @@ FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...], int, Callable[..., Value]]] 
     "max": (NUMBER, (NUMBER, NUMBER), 2, max),
     "min": (NUMBER, (NUMBER, NUMBER), 2, min),
     "bit": (TRUTH, (NUMBER, NUMBER), 2, bit),
+    "unique": (LIST, (LIST,), 1, lambda values: tuple(dict.fromkeys(values))),
     "distinct": (TRUTH, (LIST,), 1, lambda values: len(set(values)) == len(values)),
     "broadcastable": (TRUTH, (LIST, LIST), 2, broadcastable),
     "same_pad": (NUMBER, (NUMBER, NUMBER, NUMBER, NUMBER), 3, same_pad),
