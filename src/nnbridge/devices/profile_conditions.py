@@ -19,6 +19,8 @@ from nnbridge.devices.rules.syntax import KEYWORDS, Attribute, Comparison, Listi
 from nnbridge.types import OperandCode
 
 CONDITION_KEYS = ("require", "when", "says", "source", "uncertain", "dies", "at")
+DEFINED = ("hardware", "sets", "terms", "conditions")
+"""The tables of a device that define names."""
 STAGES = ("support", "prepare")
 """When a condition on operands is evaluated."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -57,11 +59,12 @@ class Definitions:
     hardware: Mapping[str, int | float] = field(default_factory=dict)
     sets: Mapping[str, tuple[OperandCode, ...]] = field(default_factory=dict)
     conditions: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    terms: Mapping[str, str] = field(default_factory=dict)
 
     def vocabulary(self, key: str) -> Vocabulary:
         """The names that conditions of an operation may use."""
         texts = {name: " and ".join(e.as_text for e in entries) for name, entries in self.conditions.items() if entries}
-        return vocabulary(key, self.hardware, self.sets, texts)
+        return vocabulary(key, self.hardware, self.sets, {**self.terms, **texts})
 
 
 class ConditionReader:
@@ -77,15 +80,17 @@ class ConditionReader:
 
     # -- definitions -------------------------------------------------------------------------------------------------
 
-    def define(self, hardware: Mapping[str, Any], sets: Mapping[str, Any], conditions: Mapping[str, Any]) -> None:
-        """What the device defines, each name once and none that the language has."""
-        for name in (*hardware, *sets, *conditions):
+    def define(self, tables: Sequence[Mapping[str, Any]]) -> None:
+        """What the device defines, each name once and none that the language has: DEFINED's tables, in this order."""
+        hardware, sets, terms, conditions = tables
+        for name in (*hardware, *sets, *terms, *conditions):
             if not _NAME.fullmatch(name) or name in KEYWORDS or reserved(name):
                 self._note(name, "a name that the language does not have", name, quoted=False)
-            elif sum(name in table for table in (hardware, sets, conditions)) > 1:
+            elif sum(name in table for table in tables) > 1:
                 self._note(name, "one meaning of a name", "several", quoted=False)
         numbers = {name: value for name, value in hardware.items() if self._number(name, value)}
-        self.definitions = Definitions(numbers, {name: self._types(name, value) for name, value in sets.items()})
+        texts = {name: text for name, text in terms.items() if self._text(name, text)}
+        self.definitions = Definitions(numbers, {name: self._types(name, value) for name, value in sets.items()}, {}, texts)
         self._raw, self._resolved, self._within = conditions, {}, []
         for name in conditions:
             self._named(name)
@@ -106,6 +111,12 @@ class ConditionReader:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 2**63:
             return True
         self._note(name, "a number below 2**63", value)
+        return False
+
+    def _text(self, name: str, value: object) -> bool:
+        if isinstance(value, str) and value.isprintable():
+            return True
+        self._note(name, "a printable text", value)
         return False
 
     def _types(self, name: str, value: object) -> tuple[OperandCode, ...]:

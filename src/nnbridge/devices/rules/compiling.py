@@ -16,6 +16,7 @@ from nnbridge.devices.rules.facts import (
     ATTRIBUTES,
     EACH,
     FUNCTIONS,
+    KNOWN,
     LIST,
     MAX_ELEMENTS,
     NUMBER,
@@ -147,7 +148,11 @@ class _Compiler:
 
     def _note(self, rule: str, found: str, node: Node) -> tuple[str, Function]:
         self.mistakes.append(RuleError(rule, found, node.at))
-        return ANY, _nothing
+        return self._nothing()
+
+    def _nothing(self) -> tuple[str, Function]:
+        """What stands for a part that has a mistake."""
+        return ANY, _unknown
 
     def _parts(self, node: Node, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
         match node:
@@ -177,7 +182,9 @@ class _Compiler:
                 return TRUTH, self._comparison(node, variables)
             case Choice():
                 condition = self.of(node.condition, variables, TRUTH)
-                (kind, yes), (_, no) = self._parts(node.yes, variables), self._parts(node.no, variables)
+                (kind, yes), (other, no) = self._parts(node.yes, variables), self._parts(node.no, variables)
+                if kind != other or kind != OPERAND:
+                    kind, yes, no = (kind if kind == other else ANY), _plain(yes, kind), _plain(no, other)
                 return kind, lambda s, v: None if (x := condition(s, v)) is None else yes(s, v) if x else no(s, v)
             case Listing():
                 items = [_plain(self.of(part, variables), ANY) for part in node.of]
@@ -211,16 +218,17 @@ class _Compiler:
         return self._note(f"a name of {vocabulary.title}{hint}", name, node)
 
     def _condition(self, node: Name) -> tuple[str, Function]:
-        """A condition that stands elsewhere, by its name."""
+        """A condition or term that stands elsewhere, by its name."""
         if node.name in self._within or len(self._within) > MAX_DEPTH // 4:
             return self._note("a condition without itself in it", node.name, node)
         inner = _Compiler(self._vocabulary, (*self._within, node.name))
+        kind, function = self._nothing()
         try:
-            function = inner.of(parse(self._vocabulary.conditions[node.name]), (), TRUTH)
+            kind, function = inner._parts(parse(self._vocabulary.conditions[node.name]), ())
         except RuleError as error:
-            inner.mistakes, function = [error], _nothing
-        self.mistakes += [RuleError(f"{m.rule} in condition {node.name}", m.found, node.at) for m in inner.mistakes]
-        return TRUTH, lambda s, v: function(s, ())
+            inner.mistakes = [error]
+        self.mistakes += [RuleError(f"{m.rule} in {node.name}", m.found, node.at) for m in inner.mistakes]
+        return kind, lambda s, v: function(s, ())
 
     def _attribute(self, node: Attribute, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
         holder = self.of(node.of, variables, OPERAND)
@@ -252,6 +260,9 @@ class _Compiler:
             hint = near(node.function, FUNCTIONS) or f" ({', '.join(known)})"
             return self._note(f"{rule}{hint}", node.function, node)
         kind, kinds, least, function = FUNCTIONS[node.function]
+        if node.function == KNOWN and len(node.arguments) == 1:
+            argument = self.of(node.arguments[0], variables)
+            return TRUTH, lambda s, v: plain(argument(s, v)) is not None
         if not least <= len(node.arguments) <= len(kinds):
             count = str(least) if least == len(kinds) else f"{least} to {len(kinds)}"
             return self._note(f"{count} arguments of {node.function}", str(len(node.arguments)), node)
@@ -296,7 +307,7 @@ class _Compiler:
         return kind, each
 
 
-def _nothing(subject: Subject, variables: tuple[Value, ...]) -> Value:
+def _unknown(subject: Subject, variables: tuple[Value, ...]) -> Value:
     return None
 
 
