@@ -17,7 +17,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any
 

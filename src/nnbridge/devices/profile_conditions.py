@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from string import ascii_letters, digits
 from typing import Any
@@ -63,8 +63,18 @@ class Definitions:
 
     def vocabulary(self, key: str) -> Vocabulary:
         """The names that conditions of an operation may use."""
+        if key not in self._vocabularies:
+            self._vocabularies[key] = vocabulary(key, self.hardware, self.sets, self._texts)
+        return self._vocabularies[key]
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
         texts = {name: " and ".join(e.as_text for e in entries) for name, entries in self.conditions.items() if entries}
-        return vocabulary(key, self.hardware, self.sets, {**self.terms, **texts})
+        return {**self.terms, **texts}
+
+    @cached_property
+    def _vocabularies(self) -> dict[str, Vocabulary]:
+        return {}
 
 
 class ConditionReader:
@@ -141,7 +151,7 @@ class ConditionReader:
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, str) and item in self._raw:
                 yield from self._named(item)
-            elif isinstance(item, str):
+            elif isinstance(item, str) and item:
                 yield Entry(item)
             elif isinstance(item, dict):
                 yield from self._entry(key, item)

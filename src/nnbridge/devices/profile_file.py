@@ -68,10 +68,20 @@ def load_profiles(path: Path) -> tuple[ProfileDevice, ...]:
     return _Reader(path).devices()
 
 
-@cache
 def shipped() -> tuple[ProfileDevice, ...]:
     """The profiles that come with nnbridge."""
-    return tuple(device for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) for device in load_profiles(path))
+    return tuple(device for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) for device in _shipped_file(path))
+
+
+def shipped_device(name: str) -> ProfileDevice | None:
+    """The shipped profile with this name or alias; only files that have it are read."""
+    files = (path for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) if f'"{name}"' in path.read_text(encoding="utf-8"))
+    return next((d for path in files for d in _shipped_file(path) if name in (d.name, *d.aliases)), None)
+
+
+@cache
+def _shipped_file(path: Path) -> tuple[ProfileDevice, ...]:
+    return load_profiles(path)
 
 
 class _Reader:

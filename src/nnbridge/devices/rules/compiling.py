@@ -8,8 +8,10 @@ not broken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from nnbridge.devices.rules.facts import (
     ANY,
@@ -46,6 +48,7 @@ from nnbridge.devices.rules.syntax import (
     RuleError,
     Unary,
     parse,
+    walk,
 )
 
 Function: TypeAlias = "Callable[[Subject, tuple[Value, ...]], Value]"
@@ -92,8 +95,40 @@ class RuleErrors(Exception):
         self.mistakes = mistakes
 
 
+_COMPILED: dict[tuple[Any, ...], Callable[[Subject], Value]] = {}
+_MAX_COMPILED = 20_000
+"""Functions that are stored. Releases of a driver share nearly all of their conditions."""
+
+
 def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:
     """A function of the subject: True, False or None (not known). RuleErrors has every mistake of the tree."""
+    key = (node, required, _meanings(node, vocabulary))
+    found = _COMPILED.get(key)
+    if found is None:
+        if len(_COMPILED) >= _MAX_COMPILED:
+            _COMPILED.clear()
+        found = _COMPILED[key] = _compiled(node, vocabulary, required)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _names(node: Node) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.name for part in walk(node) if isinstance(part, Name)))
+
+
+def _meanings(node: Node, vocabulary: Vocabulary, depth: int = 0) -> tuple[Any, ...]:
+    """What the names of a tree stand for, which is all that a vocabulary adds to it."""
+    found: list[Any] = []
+    for name in _names(node):
+        text = vocabulary.conditions.get(name)
+        found.append((name, vocabulary.names.get(name), vocabulary.words.get(name), text))
+        if text is not None and depth < MAX_DEPTH:
+            with suppress(RuleError):
+                found.append(_meanings(parse(text), vocabulary, depth + 1))
+    return tuple(found)
+
+
+def _compiled(node: Node, vocabulary: Vocabulary, required: str) -> Callable[[Subject], Value]:
     compiler = _Compiler(vocabulary)
     function = compiler.of(node, (), required)
     if compiler.mistakes:
