@@ -14,7 +14,7 @@ from typing import Any
 from nnbridge.devices.operation_facts import operand_vocabulary, reserved, type_words, vocabulary
 from nnbridge.devices.rules import Condition, RuleErrors, Vocabulary, condition, contradictions, near
 from nnbridge.devices.rules.conditions import checked
-from nnbridge.devices.rules.facts import LIST
+from nnbridge.devices.rules.facts import LIST, OPERAND
 from nnbridge.devices.rules.syntax import KEYWORDS, Attribute, Comparison, Listing, Name
 from nnbridge.types import OperandCode
 
@@ -231,9 +231,10 @@ class ConditionReader:
 
     def _signature(self, key: str, header: str, rows: object, words: Vocabulary, says: str) -> Condition | None:
         names = header.split()
-        unknown = next((n for n in names if n not in words.names), None)
+        operands = [name for name, kind in words.names.items() if kind == OPERAND]
+        unknown = next((n for n in names if n not in operands), None)
         if unknown is not None or not names:
-            self._note(key, f"operands of {key}{near(unknown or '', words.names)}", unknown, text=header)
+            self._note(key, f"operands of {key}{near(unknown or '', operands)}", unknown, text=header)
             return None
         if not isinstance(rows, list) or not rows or not all(isinstance(row, str) for row in rows):
             self._note(key, "a list of rows of types", rows, text=header)
@@ -255,7 +256,9 @@ class ConditionReader:
                 of = dict(zip(variables, choice, strict=True))
                 types = tuple(of[word] for word, _ in columns)
                 shown.append(
-                    " ".join(_short(c) + m for c, m in zip(types, (c.lstrip(_NAME_CHARACTERS) for c in row.split()), strict=True))
+                    " ".join(
+                        short_name(c) + m for c, m in zip(types, (c.lstrip(_NAME_CHARACTERS) for c in row.split()), strict=True)
+                    )
                 )
                 allowed |= {(*types, *constants): None for constants in product(*states)}
         own = replace(words, words={**words.words, "signature": (LIST, tuple(allowed))})
@@ -265,5 +268,6 @@ class ConditionReader:
         return replace(condition, says=says, wording=f"types {text}")
 
 
-def _short(code: OperandCode) -> str:
+def short_name(code: OperandCode) -> str:
+    """A type's name in conditions."""
     return code.name.removeprefix("TENSOR_") if code.name.startswith("TENSOR_") else f"SCALAR_{code.name}"

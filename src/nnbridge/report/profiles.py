@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from nnbridge.devices.profile_conditions import short_name
 from nnbridge.devices.profiles import ProfileDevice, ProfileRule
 from nnbridge.devices.rules import Condition
+from nnbridge.devices.rules.facts import LIST
 from nnbridge.devices.rules.sentences import sentence
 from nnbridge.devices.rules.syntax import Name, parse, walk
 from nnbridge.errors import InputError, Reason
@@ -84,21 +86,27 @@ def _rules(rule: ProfileRule) -> Iterator[dict[str, Any]]:
 
 def _condition(made: Condition) -> dict[str, Any]:
     known = {name: getattr(made, name) for name in ("says", "source", "uncertain") if getattr(made, name)}
-    terms = {name: sentence(parse(text)) for name, text in _terms(made).items()}
+    terms = _terms(made)
     known |= {"terms": terms} if terms else {}
     return {"rule": made.sentence + (", or the driver dies" if made.dies else ""), **known}
 
 
 def _terms(made: Condition) -> dict[str, str]:
-    """The texts of the profile's own names in a condition, and in those texts."""
-    texts = made.vocabulary.conditions
+    """What the profile's own names in a condition stand for, and the names in those."""
+    words = made.vocabulary
     found: dict[str, str] = {}
     waiting = [made.node, *([made.when.node] if made.when else [])]
     while waiting:
         for part in walk(waiting.pop()):
-            if isinstance(part, Name) and part.name in texts and part.name not in found:
-                found[part.name] = texts[part.name]
-                waiting.append(parse(texts[part.name]))
+            if not isinstance(part, Name) or part.name in words.names or part.name in found:
+                continue
+            kind, value = words.words.get(part.name, ("", None))
+            if kind == LIST and not made.wording:
+                found[part.name] = ", ".join(short_name(item) for item in value)
+            elif part.name in words.conditions:
+                inner = parse(words.conditions[part.name])
+                found[part.name] = sentence(inner)
+                waiting.append(inner)
     return found
 
 
