@@ -1,7 +1,7 @@
 """Fit call, rate and bandwidth of devices to published latencies of MobileNets.
 
 LATENCIES is a table with tabs: network, device, accelerator, milliseconds, source. Networks named
-mobilenet_v1_WIDTH_SIDE_quant, as in the list of hosted models, are used; their operators follow from width and side. Prints the numbers of a
+mobilenet_v1_WIDTH_SIDE_quant are used; their operators follow from width and side. Prints the numbers of a
 `[device.cost]` table and the error of networks that were left out.
 
 Example:

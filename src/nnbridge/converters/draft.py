@@ -133,11 +133,11 @@ class Draft:
     # -- constants --------------------------------------------------------------------------------------------------
 
     def scalar(self, type: OperandCode, value: float) -> Value:
-        """A scalar constant."""
-        key = (type, value)
-        if key not in self._shared:
-            self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
-        return self._shared[key]
+        """A scalar constant: an operand of its own for each use, as Android's delegate and ONNX Runtime's provider add them.
+
+        Some drivers refuse operations that name an operand twice.
+        """
+        return Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
 
     def ints(self, values: Sequence[int], dims: tuple[int, ...] | None = None) -> Value:
         """A TENSOR_INT32 constant."""

@@ -20,7 +20,7 @@ from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
-from nnbridge.devices.profile_file import SUFFIX, shipped
+from nnbridge.devices.profile_file import SUFFIX, shipped, shipped_device
 from nnbridge.devices.profile_levels import load_any, shipped_at_source
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
@@ -83,7 +83,7 @@ def device(name: str) -> Device:
         return found
     if SUFFIX in name:
         return _from_file(name)
-    found = next((d for d in shipped() if name in (d.name, *d.aliases)), None)
+    found = shipped_device(name)
     if found is not None:
         return found
     at_source = next((d for d in shipped_at_source() if name in (d.name, *d.aliases)), None)

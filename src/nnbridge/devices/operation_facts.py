@@ -112,11 +112,12 @@ class ModelFacts:
 class OperationFacts:
     """One operation: the subject of conditions."""
 
-    __slots__ = ("_defaults", "_facts", "_layout", "_operation", "_places")
+    __slots__ = ("_defaults", "_facts", "_known", "_layout", "_operation", "_places")
 
     def __init__(self, facts: ModelFacts, operation: Operation) -> None:
         self._facts = facts
         self._operation = operation
+        self._known: dict[str, Value] = {}
         operands = facts.model.main.operands
         declared = definition(operation.type)
         self._places, self._defaults, self._layout = _places(
@@ -125,6 +126,11 @@ class OperationFacts:
 
     def get(self, name: str) -> Value:
         """The operand, or operands, of a name; None if this form of the operation has none."""
+        if name not in self._known:
+            self._known[name] = self._found(name)
+        return self._known[name]
+
+    def _found(self, name: str) -> Value:
         place = self._places.get(name)
         if place is None:
             return self._defaults[name] if name in self._defaults else self._alias(name)

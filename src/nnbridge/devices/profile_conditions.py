@@ -6,23 +6,29 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
+from string import ascii_letters, digits
 from typing import Any
 
 from nnbridge.devices.operation_facts import operand_vocabulary, reserved, type_words, vocabulary
 from nnbridge.devices.rules import Condition, RuleErrors, Vocabulary, condition, contradictions, near
 from nnbridge.devices.rules.conditions import checked
-from nnbridge.devices.rules.facts import LIST
+from nnbridge.devices.rules.facts import LIST, OPERAND
 from nnbridge.devices.rules.syntax import KEYWORDS, Attribute, Comparison, Listing, Name
 from nnbridge.types import OperandCode
 
 CONDITION_KEYS = ("require", "when", "says", "source", "uncertain", "dies", "at")
+DEFINED = ("hardware", "sets", "terms", "conditions")
+"""The tables of a device that define names."""
 STAGES = ("support", "prepare")
 """When a condition on operands is evaluated."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MAX_ROWS = 4_000
 _words = cache(type_words)
+_STATES = {"": (False, True), "!": (True,), "~": (False,)}
+"""What stands behind a type in a row → whether the operand may be a constant."""
+_NAME_CHARACTERS = f"{ascii_letters}{digits}_"
 
 Note = Callable[..., None]
 """``note(key, rule, found)`` records a mistake; ``text=`` and ``at=`` are the condition's text and the character in it."""
@@ -53,11 +59,22 @@ class Definitions:
     hardware: Mapping[str, int | float] = field(default_factory=dict)
     sets: Mapping[str, tuple[OperandCode, ...]] = field(default_factory=dict)
     conditions: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
+    terms: Mapping[str, str] = field(default_factory=dict)
 
     def vocabulary(self, key: str) -> Vocabulary:
         """The names that conditions of an operation may use."""
+        if key not in self._vocabularies:
+            self._vocabularies[key] = vocabulary(key, self.hardware, self.sets, self._texts)
+        return self._vocabularies[key]
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
         texts = {name: " and ".join(e.as_text for e in entries) for name, entries in self.conditions.items() if entries}
-        return vocabulary(key, self.hardware, self.sets, texts)
+        return {**self.terms, **texts}
+
+    @cached_property
+    def _vocabularies(self) -> dict[str, Vocabulary]:
+        return {}
 
 
 class ConditionReader:
@@ -73,15 +90,17 @@ class ConditionReader:
 
     # -- definitions -------------------------------------------------------------------------------------------------
 
-    def define(self, hardware: Mapping[str, Any], sets: Mapping[str, Any], conditions: Mapping[str, Any]) -> None:
-        """What the device defines, each name once and none that the language has."""
-        for name in (*hardware, *sets, *conditions):
+    def define(self, tables: Sequence[Mapping[str, Any]]) -> None:
+        """What the device defines, each name once and none that the language has: DEFINED's tables, in this order."""
+        hardware, sets, terms, conditions = tables
+        for name in (*hardware, *sets, *terms, *conditions):
             if not _NAME.fullmatch(name) or name in KEYWORDS or reserved(name):
                 self._note(name, "a name that the language does not have", name, quoted=False)
-            elif sum(name in table for table in (hardware, sets, conditions)) > 1:
+            elif sum(name in table for table in tables) > 1:
                 self._note(name, "one meaning of a name", "several", quoted=False)
         numbers = {name: value for name, value in hardware.items() if self._number(name, value)}
-        self.definitions = Definitions(numbers, {name: self._types(name, value) for name, value in sets.items()})
+        texts = {name: text for name, text in terms.items() if self._text(name, text)}
+        self.definitions = Definitions(numbers, {name: self._types(name, value) for name, value in sets.items()}, {}, texts)
         self._raw, self._resolved, self._within = conditions, {}, []
         for name in conditions:
             self._named(name)
@@ -102,6 +121,12 @@ class ConditionReader:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 2**63:
             return True
         self._note(name, "a number below 2**63", value)
+        return False
+
+    def _text(self, name: str, value: object) -> bool:
+        if isinstance(value, str) and value.isprintable():
+            return True
+        self._note(name, "a printable text", value)
         return False
 
     def _types(self, name: str, value: object) -> tuple[OperandCode, ...]:
@@ -126,7 +151,7 @@ class ConditionReader:
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, str) and item in self._raw:
                 yield from self._named(item)
-            elif isinstance(item, str):
+            elif isinstance(item, str) and item:
                 yield Entry(item)
             elif isinstance(item, dict):
                 yield from self._entry(key, item)
@@ -195,7 +220,10 @@ class ConditionReader:
     # -- joint types -------------------------------------------------------------------------------------------------
 
     def signatures(self, key: str, table: Mapping[str, Any], says: str) -> tuple[Condition, ...]:
-        """Operand names → rows of types that they may have together. A set in several columns is one type of it."""
+        """Operand names → rows of types that they may have together. A set in several columns is one type of it.
+
+        ``!`` behind a type requires a constant, ``~`` forbids one.
+        """
         words = self.definitions.vocabulary(key)
         return tuple(
             made for header, rows in table.items() if (made := self._signature(key, header, rows, words, says)) is not None
@@ -203,34 +231,43 @@ class ConditionReader:
 
     def _signature(self, key: str, header: str, rows: object, words: Vocabulary, says: str) -> Condition | None:
         names = header.split()
-        unknown = next((n for n in names if n not in words.names), None)
+        operands = [name for name, kind in words.names.items() if kind == OPERAND]
+        unknown = next((n for n in names if n not in operands), None)
         if unknown is not None or not names:
-            self._note(key, f"operands of {key}{near(unknown or '', words.names)}", unknown, text=header)
+            self._note(key, f"operands of {key}{near(unknown or '', operands)}", unknown, text=header)
             return None
         if not isinstance(rows, list) or not rows or not all(isinstance(row, str) for row in rows):
             self._note(key, "a list of rows of types", rows, text=header)
             return None
-        allowed: dict[tuple[OperandCode, ...], None] = {}
+        allowed: dict[tuple[Any, ...], None] = {}
+        shown: list[str] = []
         for row in rows:
-            columns = row.split()
-            if len(columns) != len(names):
-                self._note(key, f"{len(names)} types, one for each of {header}", row, text=row)
+            columns = [(column.rstrip("!~"), _STATES.get(column.lstrip(_NAME_CHARACTERS))) for column in row.split()]
+            if len(columns) != len(names) or None in (state for _, state in columns):
+                self._note(key, f"{len(names)} types, one for each of {header}, each alone or with ! or ~", row, text=row)
                 continue
-            variables = dict.fromkeys(columns)
+            variables = dict.fromkeys(word for word, _ in columns)
             options = [self.codes(key, word) for word in variables]
-            if math.prod(map(len, options)) + len(allowed) > _MAX_ROWS:
+            states = [state for _, state in columns if state is not None]
+            if math.prod(map(len, (*options, *states))) + len(allowed) > _MAX_ROWS:
                 self._note(key, f"at most {_MAX_ROWS} rows", "more", text=row)
                 return None
             for choice in product(*options):
                 of = dict(zip(variables, choice, strict=True))
-                allowed[tuple(of[word] for word in columns)] = None
-        short = {
-            code: code.name.removeprefix("TENSOR_") if code.name.startswith("TENSOR_") else f"SCALAR_{code.name}"
-            for code in OperandCode
-        }
-        types = [Attribute(0, Name(0, name), "type") for name in names]
-        text = f"{header}: {'; '.join(' '.join(short[c] for c in row) for row in allowed)}"
-        held = "signature"
-        own = replace(words, words={**words.words, held: (LIST, tuple(row if len(row) > 1 else row[0] for row in allowed))})
-        left = Listing(0, tuple(types)) if len(types) > 1 else types[0]
-        return replace(checked(text, Comparison(0, left, (("in", Name(0, held)),)), own), says=says, wording=f"types {text}")
+                types = tuple(of[word] for word, _ in columns)
+                shown.append(
+                    " ".join(
+                        short_name(c) + m for c, m in zip(types, (c.lstrip(_NAME_CHARACTERS) for c in row.split()), strict=True)
+                    )
+                )
+                allowed |= {(*types, *constants): None for constants in product(*states)}
+        own = replace(words, words={**words.words, "signature": (LIST, tuple(allowed))})
+        read = tuple(Attribute(0, Name(0, name), attribute) for attribute in ("type", "constant") for name in names)
+        text = f"{header}: {'; '.join(dict.fromkeys(shown))}"
+        condition = checked(text, Comparison(0, Listing(0, read), (("in", Name(0, "signature")),)), own)
+        return replace(condition, says=says, wording=f"types {text}")
+
+
+def short_name(code: OperandCode) -> str:
+    """A type's name in conditions."""
+    return code.name.removeprefix("TENSOR_") if code.name.startswith("TENSOR_") else f"SCALAR_{code.name}"

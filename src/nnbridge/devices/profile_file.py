@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
-from nnbridge.devices.profile_conditions import ConditionReader, Entry
+from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
 from nnbridge.devices.profiles import NUMERICS, SIDES, Faults, ProfileDevice, ProfileRule
 from nnbridge.devices.rules import near as _near
 from nnbridge.errors import InputError, Reason
@@ -39,7 +39,7 @@ _MAX_DELAY_MS = 3_600_000
 _OTHERS = "others"
 """The key for operations that are not named."""
 _TEXT_KEYS = ("name", "like", "version", "source", "verified", "type", "numerics")
-_MERGED = ("operations", "hardware", "sets", "conditions")
+_MERGED = ("operations", *DEFINED)
 """Tables that a device and the one that it is like have in common."""
 _DEVICE_KEYS = (*_TEXT_KEYS, "aliases", "feature_level", "performance", *_MERGED, "operands", "rules", "faults", "extensions")
 _BOUNDS = ("at_least", "at_most")
@@ -68,10 +68,20 @@ def load_profiles(path: Path) -> tuple[ProfileDevice, ...]:
     return _Reader(path).devices()
 
 
-@cache
 def shipped() -> tuple[ProfileDevice, ...]:
     """The profiles that come with nnbridge."""
-    return tuple(device for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) for device in load_profiles(path))
+    return tuple(device for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) for device in _shipped_file(path))
+
+
+def shipped_device(name: str) -> ProfileDevice | None:
+    """The shipped profile with this name or alias; only files that have it are read."""
+    files = (path for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) if f'"{name}"' in path.read_text(encoding="utf-8"))
+    return next((d for path in files for d in _shipped_file(path) if name in (d.name, *d.aliases)), None)
+
+
+@cache
+def _shipped_file(path: Path) -> tuple[ProfileDevice, ...]:
+    return load_profiles(path)
 
 
 class _Reader:
@@ -156,7 +166,7 @@ class _Reader:
         if not operations and not table.get("extensions") and isinstance(table.get("operations", {}), dict):
             self._note("operations", f"a table of operations ([device.operations]) of device {name}", None)
         self._conditions = conditions = ConditionReader(self._note)
-        conditions.define(*(self._table(table, key) for key in ("hardware", "sets", "conditions")))
+        conditions.define([self._table(table, key) for key in DEFINED])
         common = tuple(conditions.entries("rules", table.get("rules", [])))
         rules = {key: self._below(key, self._alternatives, key, value, common) for key, value in operations.items()}
         return ProfileDevice(

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -81,6 +82,13 @@ class ProfileRule:
     source: str = ""
     uncertain: str = ""
     """Why the whole rule is open."""
+
+    @cached_property
+    def has_keys(self) -> bool:
+        """True if there is a rule with a key of its own, beside conditions."""
+        return bool(
+            self.types or self.ranks or self.constant or self.values or self.at_least or self.at_most or self.zero_points
+        ) or bool(self.same_quantisation or self.max_bytes or self.max_side or self.fixed_size)
 
 
 @dataclass(frozen=True)
@@ -259,7 +267,8 @@ def _broken(rule: ProfileRule, facts: ModelFacts, operation: Operation, name: st
     if rule.never:
         yield Reason("an operation that the device supports", f"{name}: {rule.never}", name, says=rule.says)
         return
-    yield from _broken_keys(rule, facts.model, operation, name)
+    if rule.has_keys:
+        yield from _broken_keys(rule, facts.model, operation, name)
     if rule.conditions:
         subject = OperationFacts(facts, operation)
         for made in rule.conditions:

@@ -30,6 +30,7 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
       nnbridge devices --profiles
       nnbridge devices check my-npu.toml
       nnbridge devices ask arm-nn-21.11 models.jsonl.gz --json
+      nnbridge devices explain arm-nn-21.11 CONV_2D
       nnbridge devices serve my_module:MINE --socket mine.socket
     """
     if context.invoked_subcommand is not None:
@@ -111,6 +112,34 @@ def devices_ask(device: str, models: Path, as_json: bool) -> None:
             answer = str(answers.reasons[index] or "supported")
             doubt = f" (uncertain: {answers.uncertain[index]})" if answers.uncertain[index] else ""
             echo(f"line {question.line}, operation {index} {question.model.operation_name(operation)}: {answer}{doubt}")
+
+
+@devices.command("explain", short_help="Print the rules of a device's profile as sentences.")
+@click.argument("name")
+@click.argument("operation", required=False, default="")
+@json_option
+def devices_explain(name: str, operation: str, as_json: bool) -> None:
+    """Print the rules of a device's profile as sentences, of all its operations or of one.
+
+    Each has the driver's own words for a refusal where they are known, and the place in the source that it was read from.
+
+    \b
+    Examples:
+      nnbridge devices explain vsi-imx-1.3.0 CONV_2D
+      nnbridge devices explain my-npu.toml --json
+    """
+    from nnbridge.devices.profiles import ProfileDevice
+    from nnbridge.errors import InputError, Reason
+    from nnbridge.report.profiles import profile_as_dict, profile_tables
+
+    profile = _device(name)
+    if not isinstance(profile, ProfileDevice):
+        raise InputError(Reason("a device that a profile describes; other drivers have no rules to print", name, operand="NAME"))
+    data = profile_as_dict(profile, operation)
+    if as_json:
+        print_json(data)
+    else:
+        print_blocks(profile_tables(data))
 
 
 def _device(name: str) -> Device:

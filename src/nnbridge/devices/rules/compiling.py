@@ -8,14 +8,17 @@ not broken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from nnbridge.devices.rules.facts import (
     ANY,
     ATTRIBUTES,
     EACH,
     FUNCTIONS,
+    KNOWN,
     LIST,
     MAX_ELEMENTS,
     NUMBER,
@@ -45,6 +48,7 @@ from nnbridge.devices.rules.syntax import (
     RuleError,
     Unary,
     parse,
+    walk,
 )
 
 Function: TypeAlias = "Callable[[Subject, tuple[Value, ...]], Value]"
@@ -91,8 +95,40 @@ class RuleErrors(Exception):
         self.mistakes = mistakes
 
 
+_COMPILED: dict[tuple[Any, ...], Callable[[Subject], Value]] = {}
+_MAX_COMPILED = 20_000
+"""Functions that are stored. Releases of a driver share nearly all of their conditions."""
+
+
 def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:
     """A function of the subject: True, False or None (not known). RuleErrors has every mistake of the tree."""
+    key = (node, required, _meanings(node, vocabulary))
+    found = _COMPILED.get(key)
+    if found is None:
+        if len(_COMPILED) >= _MAX_COMPILED:
+            _COMPILED.clear()
+        found = _COMPILED[key] = _compiled(node, vocabulary, required)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _names(node: Node) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.name for part in walk(node) if isinstance(part, Name)))
+
+
+def _meanings(node: Node, vocabulary: Vocabulary, depth: int = 0) -> tuple[Any, ...]:
+    """What the names of a tree stand for, which is all that a vocabulary adds to it."""
+    found: list[Any] = []
+    for name in _names(node):
+        text = vocabulary.conditions.get(name)
+        found.append((name, vocabulary.names.get(name), vocabulary.words.get(name), text))
+        if text is not None and depth < MAX_DEPTH:
+            with suppress(RuleError):
+                found.append(_meanings(parse(text), vocabulary, depth + 1))
+    return tuple(found)
+
+
+def _compiled(node: Node, vocabulary: Vocabulary, required: str) -> Callable[[Subject], Value]:
     compiler = _Compiler(vocabulary)
     function = compiler.of(node, (), required)
     if compiler.mistakes:
@@ -147,7 +183,11 @@ class _Compiler:
 
     def _note(self, rule: str, found: str, node: Node) -> tuple[str, Function]:
         self.mistakes.append(RuleError(rule, found, node.at))
-        return ANY, _nothing
+        return self._nothing()
+
+    def _nothing(self) -> tuple[str, Function]:
+        """What stands for a part that has a mistake."""
+        return ANY, _unknown
 
     def _parts(self, node: Node, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
         match node:
@@ -177,7 +217,9 @@ class _Compiler:
                 return TRUTH, self._comparison(node, variables)
             case Choice():
                 condition = self.of(node.condition, variables, TRUTH)
-                (kind, yes), (_, no) = self._parts(node.yes, variables), self._parts(node.no, variables)
+                (kind, yes), (other, no) = self._parts(node.yes, variables), self._parts(node.no, variables)
+                if kind != other or kind != OPERAND:
+                    kind, yes, no = (kind if kind == other else ANY), _plain(yes, kind), _plain(no, other)
                 return kind, lambda s, v: None if (x := condition(s, v)) is None else yes(s, v) if x else no(s, v)
             case Listing():
                 items = [_plain(self.of(part, variables), ANY) for part in node.of]
@@ -211,16 +253,17 @@ class _Compiler:
         return self._note(f"a name of {vocabulary.title}{hint}", name, node)
 
     def _condition(self, node: Name) -> tuple[str, Function]:
-        """A condition that stands elsewhere, by its name."""
+        """A condition or term that stands elsewhere, by its name."""
         if node.name in self._within or len(self._within) > MAX_DEPTH // 4:
             return self._note("a condition without itself in it", node.name, node)
         inner = _Compiler(self._vocabulary, (*self._within, node.name))
+        kind, function = self._nothing()
         try:
-            function = inner.of(parse(self._vocabulary.conditions[node.name]), (), TRUTH)
+            kind, function = inner._parts(parse(self._vocabulary.conditions[node.name]), ())
         except RuleError as error:
-            inner.mistakes, function = [error], _nothing
-        self.mistakes += [RuleError(f"{m.rule} in condition {node.name}", m.found, node.at) for m in inner.mistakes]
-        return TRUTH, lambda s, v: function(s, ())
+            inner.mistakes = [error]
+        self.mistakes += [RuleError(f"{m.rule} in {node.name}", m.found, node.at) for m in inner.mistakes]
+        return kind, lambda s, v: function(s, ())
 
     def _attribute(self, node: Attribute, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
         holder = self.of(node.of, variables, OPERAND)
@@ -252,6 +295,9 @@ class _Compiler:
             hint = near(node.function, FUNCTIONS) or f" ({', '.join(known)})"
             return self._note(f"{rule}{hint}", node.function, node)
         kind, kinds, least, function = FUNCTIONS[node.function]
+        if node.function == KNOWN and len(node.arguments) == 1:
+            argument = self.of(node.arguments[0], variables)
+            return TRUTH, lambda s, v: plain(argument(s, v)) is not None
         if not least <= len(node.arguments) <= len(kinds):
             count = str(least) if least == len(kinds) else f"{least} to {len(kinds)}"
             return self._note(f"{count} arguments of {node.function}", str(len(node.arguments)), node)
@@ -296,7 +342,7 @@ class _Compiler:
         return kind, each
 
 
-def _nothing(subject: Subject, variables: tuple[Value, ...]) -> Value:
+def _unknown(subject: Subject, variables: tuple[Value, ...]) -> Value:
     return None
 
 

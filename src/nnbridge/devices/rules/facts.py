@@ -69,7 +69,7 @@ class Vocabulary:
     words: Mapping[str, tuple[str, Value]] = field(default_factory=dict)
     """Name → kind and value: types, enumerated values, numbers of the hardware."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """Name → the text of a condition that stands elsewhere."""
+    """Name → the text of a condition or term that stands elsewhere."""
     title: str = "the operation"
     """In messages: whose names these are."""
 
@@ -143,7 +143,11 @@ def _least(values: Sequence[Any]) -> Value:
     return min(values) if values else None
 
 
+KNOWN = "known"
+"""The function that is true for what is known, and never unknown itself."""
+
 FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...], int, Callable[..., Value]]] = {
+    KNOWN: (TRUTH, (ANY,), 1, bool),
     "abs": (NUMBER, (NUMBER,), 1, abs),
     "floor": (NUMBER, (NUMBER,), 1, math.floor),
     "ceil": (NUMBER, (NUMBER,), 1, math.ceil),
@@ -155,6 +159,7 @@ FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...], int, Callable[..., Value]]] 
     "max": (NUMBER, (NUMBER, NUMBER), 2, max),
     "min": (NUMBER, (NUMBER, NUMBER), 2, min),
     "bit": (TRUTH, (NUMBER, NUMBER), 2, bit),
+    "unique": (LIST, (LIST,), 1, lambda values: tuple(dict.fromkeys(values))),
     "distinct": (TRUTH, (LIST,), 1, lambda values: len(set(values)) == len(values)),
     "broadcastable": (TRUTH, (LIST, LIST), 2, broadcastable),
     "same_pad": (NUMBER, (NUMBER, NUMBER, NUMBER, NUMBER), 3, same_pad),

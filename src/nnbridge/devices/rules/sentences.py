@@ -61,6 +61,10 @@ _NAMES = {
 def sentence(node: Node) -> str:
     """A condition in words."""
     match node:
+        case Call(function="distinct", arguments=(Each(body=Attribute(name="identity"), source=source),)):
+            return f"no operand stands twice among {_value(source)}"
+        case Comparison(first=Attribute(name=one), rest=(("==", Attribute(name=other)),)) if one == other and _is_truth(one):
+            return f"{sentence(node.first)} if and only if {sentence(node.rest[0][1])}"
         case Unary(sign="not", of=Attribute(name=name) as of) if ATTRIBUTES[name][0] == TRUTH:
             return _negated(sentence(of))
         case Unary(sign="not"):
@@ -88,6 +92,10 @@ def sentence(node: Node) -> str:
             return ATTRIBUTES[name][2].format(_value(node.of))
         case _:
             return _value(node)
+
+
+def _is_truth(name: str) -> bool:
+    return name in ATTRIBUTES and ATTRIBUTES[name][0] == TRUTH
 
 
 def _negated(text: str) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 MAX_CHARACTERS = 2_000
 MAX_DEPTH = 40
@@ -186,6 +187,7 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(part)
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str) -> Node:
     """The tree of a condition; RuleError at its first mistake."""
     if len(text) > MAX_CHARACTERS:
