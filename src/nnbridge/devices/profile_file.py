@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -19,12 +18,8 @@ from nnbridge.devices.rules import near as _near
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
+from nnbridge.toml import tomllib
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SUFFIX = ".toml"
 SHIPPED = Path(__file__).parent / "data"
