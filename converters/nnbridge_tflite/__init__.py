@@ -9,8 +9,8 @@ from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
-    from nnbridge.converters.source import SourceDeclaration, SourceGraph
     from nnbridge.model import Model
+    from nnbridge.source import SourceDeclaration, SourceGraph
 
 
 def _convert(path: Path, options: ConversionOptions) -> Model:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.draft import Draft
-from nnbridge.converters.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
 from nnbridge.errors import OptionError, Reason
 from nnbridge.model import Array
+from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
 from nnbridge_tflite.convert import SPARE_ELEMENTS, requested_signature
 from nnbridge_tflite.declaration import REGISTRY, definition_of
 from nnbridge_tflite.passes.values import TensorValues

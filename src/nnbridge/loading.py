@@ -8,9 +8,9 @@ from pathlib import Path
 from nnbridge import storage
 from nnbridge.converters import ConversionOptions, check_options, converter_for
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
-from nnbridge.converters.source import SourceGraph
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
+from nnbridge.source import SourceGraph
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:

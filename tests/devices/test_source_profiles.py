@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnbridge import devices
-from nnbridge.cli import cli
+from nnbridge.cli.commands import cli
 from nnbridge.devices.profile_levels import load_any, shipped_at_source
 from nnbridge.devices.source_profiles import Claim, SourceProfile
 from nnbridge.errors import InputError
@@ -78,12 +78,14 @@ def test_one_operator_against_tflites_semantics_refuses_the_whole_file_to_vela(t
 def test_the_edge_tpu_has_one_partition(tmp_path: Path) -> None:
     found = claims("edgetpu", chain(tmp_path, "RELU", "SIN", "TANH"))
     assert [claim.accepted for claim in found] == [True, False, False]
-    assert found[2].reason is not None and found[2].reason.rule == "one partition only"
+    assert found[2].reason is not None
+    assert found[2].reason.rule == "one partition only"
 
 
 def test_what_the_source_leaves_open_is_uncertain(tmp_path: Path) -> None:
     found = plan(chain(tmp_path, "RELU"), "--device", "litert-qualcomm")["operators"]
-    assert found[0]["place"] == "device" and "not public" in found[0]["uncertain"][0]
+    assert found[0]["place"] == "device"
+    assert "not public" in found[0]["uncertain"][0]
 
 
 def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_operation(tmp_path: Path) -> None:
@@ -101,12 +103,14 @@ def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_
 
 def test_a_device_of_tflites_level_refuses_other_files(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["plan", "models/digits_float32.onnx", "--device", "ethos-u55-128"])
-    assert result.exit_code == 2 and "a TFLite file" in result.stderr
+    assert result.exit_code == 2
+    assert "a TFLite file" in result.stderr
 
 
 @pytest.mark.parametrize("found", shipped_at_source(), ids=lambda found: found.name)
 def test_shipped_profiles_name_their_source(found: SourceProfile) -> None:
-    assert found.source.startswith("https://") and found.rules.operators
+    assert found.source.startswith("https://")
+    assert found.rules.operators
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from nnbridge.estimate.calibration import Measured, calibrate
 from nnbridge.estimate.cut import Option, best_cut, exhaustive, largest, memory
 from nnbridge.estimate.cycles import operation_cycles
 from nnbridge.estimate.network import partition_estimate
+from nnbridge.estimate.numbers import ArrayNumbers
 from nnbridge.estimate.partitions import groups
 from nnbridge.estimate.plans import estimate
 from nnbridge.estimate.work import Work
@@ -26,9 +27,10 @@ from nnbridge.loading import source_graph
 from tests.devices.test_source_profiles import chain, profile
 
 
-def numbers(name: str = "ethos-u55-128"):  # type: ignore[no-untyped-def]  # the array's numbers
+def numbers(name: str = "ethos-u55-128") -> ArrayNumbers:
     cost = profile(name).cost
-    assert cost is not None and cost.array is not None
+    assert cost is not None
+    assert cost.array is not None
     return cost.array
 
 
@@ -62,7 +64,8 @@ def test_published_networks_are_near_velas_cycles_and_memory(shared: Path, confi
         parts = [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted(device, shared / file))]
         cycles.append(abs(sum(o.cycles for p in parts for o in p.operators) / summary["total_cycles"] - 1))
         peaks.append(abs(max(p.peak_bytes for p in parts) / summary["memory_peak"]["Sram"] - 1))
-    assert median(cycles) <= 0.035 and sorted(cycles)[-2] <= 0.13
+    assert median(cycles) <= 0.035
+    assert sorted(cycles)[-2] <= 0.13
     assert median(peaks) <= 0.02
 
 
@@ -77,7 +80,8 @@ def test_nothing_is_estimated_without_numbers(tmp_path: Path) -> None:
 def test_a_call_that_costs_more_than_it_saves_does_not_pay(tmp_path: Path) -> None:
     graph = source_graph(chain(tmp_path, "RELU"))
     found = estimate(graph, {0}, "hexagon", profile("hexagon").cost, "pixel3-4-threads")
-    assert found.best.cut.options == () and found.us > 1800 > found.cpu_us
+    assert found.best.cut.options == ()
+    assert found.us > 1800 > found.cpu_us
 
 
 def test_groups_are_as_few_as_dependences_allow(tmp_path: Path) -> None:
@@ -87,12 +91,11 @@ def test_groups_are_as_few_as_dependences_allow(tmp_path: Path) -> None:
 
 def test_latencies_give_their_own_rates_back() -> None:
     macs, moved = [10**6, 10**8, 10**7], [10**5, 10**6, 10**6]
-    made = [
-        Measured(str(k), [k * m for m in macs], [k * b for b in moved], 1 + 1e3 * sum(k * max(m / 1e11, b / 2e9) for m, b in zip(macs, moved, strict=True)))
-        for k in range(1, 9)
-    ]  # fmt: skip
+    each = sum(max(m / 1e11, b / 2e9) for m, b in zip(macs, moved, strict=True))
+    made = [Measured(str(k), [k * m for m in macs], [k * b for b in moved], 1 + 1e3 * k * each) for k in range(1, 9)]
     found = calibrate(made)
-    assert found.call_us == pytest.approx(1000, rel=0.1) and found.worst_error < 0.1
+    assert found.call_us == pytest.approx(1000, rel=0.1)
+    assert found.worst_error < 0.1
     with pytest.raises(InputError, match="at least 5 networks"):
         calibrate(made[:4])
 
@@ -110,7 +113,8 @@ def test_the_best_cut_is_the_best_of_all(drawn: list[tuple[int, int, int]], limi
 
 def test_the_largest_groups_need_not_be_the_best() -> None:
     options = [Option(0, (0, 1, 2), -5.0, 10), Option(1, (3, 4), 7.0, 10)]
-    assert largest(options, 1).gain_us == -5 and best_cut(options).gain_us == 7
+    assert largest(options, 1).gain_us == -5
+    assert best_cut(options).gain_us == 7
 
 
 def test_devices_without_a_cost_model_are_listed_with_the_others() -> None:

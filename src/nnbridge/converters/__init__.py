@@ -13,10 +13,10 @@ from pathlib import Path
 
 from nnbridge import storage
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
-from nnbridge.converters.source import SourceDeclaration, SourceGraph
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
+from nnbridge.source import SourceDeclaration, SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 CONVERTERS_GROUP = "nnbridge.converters"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.converters import converters
-from nnbridge.converters.source import SourceDeclaration, SourceGraph, SourceOperator, SourceTensor
 from nnbridge.devices.rules.facts import LIST, MAX_ELEMENTS, NUMBER, OPERAND, OPERANDS, TRUTH, TYPE, Fact, Value, Vocabulary
+from nnbridge.entry_points import installed
+from nnbridge.source import SourceDeclaration, SourceGraph, SourceOperator, SourceTensor
 
 _STATED = ("shape", "axis", "axes", "paddings", "begin", "end", "size", "sizes", "strides", "permutation", "multiples")
 PARAMETERS = frozenset((*_STATED, "output_shape", "filter", "weights", "bias", "value"))
@@ -53,8 +53,8 @@ open, ``unstated`` how many maps and weights have no quantisation parameters, ``
 @cache
 def declarations(format: str) -> Mapping[str, SourceDeclaration]:
     """The operators of a format, by name."""
-    found = next((c for c in converters() if c.name == format and c.declared is not None), None)
-    return {} if found is None or found.declared is None else {each.name: each for each in found.declared()}
+    found = next((c for c in installed("nnbridge.converters") if c.name == format and c.declared is not None), None)
+    return {} if found is None else {each.name: each for each in found.declared()}
 
 
 @cache

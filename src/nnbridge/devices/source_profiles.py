@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nnbridge.converters.source import SourceGraph, SourceOperator
 from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
 from nnbridge.devices.device import (
     Capabilities,
@@ -27,6 +26,7 @@ from nnbridge.errors import InputError, Reason
 from nnbridge.estimate.numbers import Cost
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operation
+from nnbridge.source import SourceGraph, SourceOperator
 from nnbridge.types import DeviceTypeCode, is_extension
 
 _FASTER = uniform_capabilities(Performance(0.1, 0.1))

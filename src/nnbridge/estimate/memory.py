@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nnbridge.converters.source import SourceGraph, SourceTensor
 from nnbridge.estimate.partitions import Group
 from nnbridge.estimate.work import CLAMPS, JOINS, TABLES, VIEWS, sides
+from nnbridge.source import SourceGraph, SourceTensor
 
 ALIGNMENT = 16
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from nnbridge.converters.source import SourceGraph, SourceOperator
 from nnbridge.estimate.cycles import operation_cycles, weight_bytes, weight_cycles
 from nnbridge.estimate.memory import peak_bytes
 from nnbridge.estimate.numbers import Band, Cost
 from nnbridge.estimate.partitions import Group
 from nnbridge.estimate.work import CLAMPS, JOINS, PARTS, TABLES, Work, work_of
+from nnbridge.source import SourceGraph, SourceOperator
 
 _PRODUCTS = ("conv", "depthwise", "fully_connected")
 FIRST_CHANNELS = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from nnbridge.converters.source import SourceGraph, SourceTensor
+from nnbridge.source import SourceGraph, SourceTensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from nnbridge.converters.source import SourceGraph
 from nnbridge.errors import InputError, Reason
 from nnbridge.estimate.cut import Cut, Option, best_cut, largest
 from nnbridge.estimate.network import PartitionEstimate, partition_estimate
@@ -16,6 +15,7 @@ from nnbridge.estimate.numbers import Cost
 from nnbridge.estimate.partitions import Group, group, groups
 from nnbridge.estimate.reading import cost_of
 from nnbridge.estimate.work import work_of
+from nnbridge.source import SourceGraph
 from nnbridge.toml import tomllib
 
 CPUS = Path(__file__).parent / "cpus.toml"

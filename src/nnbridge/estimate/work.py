@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.source import SourceOperator, SourceTensor
+from nnbridge.source import SourceOperator, SourceTensor
 
 Sides: TypeAlias = "tuple[int, int, int, int]"
 ENCODED_PER_ENTROPY = 1.08
