@@ -12,7 +12,7 @@ from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.toml import tomllib
 
 
-def load_any(path: Path) -> tuple[ProfileDevice, ...] | tuple[SourceProfile, ...]:
+def load_any(path: Path) -> tuple[ProfileDevice | SourceProfile, ...]:
     """The devices of a file, all of one level; InputError names its mistakes with their lines."""
     text = _source_text(path)
     return load_profiles(path) if text is None else source_profiles(path, text, tomllib.loads(text))

@@ -129,13 +129,17 @@ def devices_explain(name: str, operation: str, as_json: bool) -> None:
       nnbridge devices explain my-npu.toml --json
     """
     from nnbridge.devices.profiles import ProfileDevice
+    from nnbridge.devices.source_profiles import SourceProfile
     from nnbridge.errors import InputError, Reason
-    from nnbridge.report.profiles import profile_as_dict, profile_tables
+    from nnbridge.report.profiles import profile_as_dict, profile_tables, source_profile_as_dict
 
     profile = _device(name)
-    if not isinstance(profile, ProfileDevice):
+    if isinstance(profile, SourceProfile):
+        data = source_profile_as_dict(profile, operation)
+    elif isinstance(profile, ProfileDevice):
+        data = profile_as_dict(profile, operation)
+    else:
         raise InputError(Reason("a device that a profile describes; other drivers have no rules to print", name, operand="NAME"))
-    data = profile_as_dict(profile, operation)
     if as_json:
         print_json(data)
     else:
