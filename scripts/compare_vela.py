@@ -21,9 +21,9 @@ from tempfile import TemporaryDirectory
 from script_support import argument_parser, one_line_errors
 
 with one_line_errors():
-    from random_operators import operators
-    from random_quantised import network
-    from vela_oracle import Oracle, run
+    from vela.oracle import Oracle, run
+    from vela.random_operators import operators
+    from vela.random_quantised import network
 
     from nnbridge import devices
     from nnbridge.devices.source_profiles import SourceProfile

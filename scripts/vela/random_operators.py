@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from random_quantised import TfliteBuilder
+from vela.random_quantised import TfliteBuilder
 
 Shape = tuple[int, ...]
 TYPES = ("int8", "int8", "int8", "uint8", "int16", "int32", "float32", "int64")
