@@ -22,14 +22,14 @@ from nnbridge.model import Array
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, first_line, opset_of
 from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
-from nnbridge_onnx.read.graph import FLOAT, Graph, Node, Tensor, dtype_of, type_name
+from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
 
 OLDEST_IR = 3
 _OTHERS = {
-    "sequence_type": "a sequence",
-    "optional_type": "an optional",
-    "map_type": "a map",
-    "sparse_tensor_type": "a sparse tensor",
+    "sequence_type": Tensor(SEQUENCE),
+    "optional_type": Tensor(OPTIONAL),
+    "map_type": Tensor(0, instead="a map"),
+    "sparse_tensor_type": Tensor(0, instead="a sparse tensor"),
 }
 """Kinds of values that are no tensors."""
 
@@ -179,7 +179,7 @@ class _Reader:
             self._fail("dense constants", f"{len(graph.sparse_initializer)} sparse ones")
         tensors = {v.name: self._tensor(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
         for name, array in constants.items():
-            tensors[name] = Tensor(self._type_of(array), array.shape, "strings" if array.dtype.kind in "OUS" else "")
+            tensors[name] = Tensor(self._type_of(array), array.shape)
         inputs = tuple(value.name for value in graph.input if value.name not in constants)
         nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
         outputs = tuple(value.name for value in graph.output)
@@ -200,11 +200,11 @@ class _Reader:
 
     def _tensor(self, type: Any) -> Tensor:
         if not type.HasField("tensor_type"):
-            return Tensor(0, instead=_OTHERS.get(type.WhichOneof("value"), "a value of no type"))
+            return _OTHERS.get(type.WhichOneof("value"), Tensor(0, instead="a value of no type"))
         kind = type.tensor_type
         element, instead = int(kind.elem_type), ""
-        if dtype_of(element) is None:
-            instead, element = type_name(element).replace("STRING", "strings"), 0
+        if element != STRING and dtype_of(element) is None:
+            instead, element = type_name(element), 0
         if not kind.HasField("shape"):
             return Tensor(element, None, instead)
         dims = tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim)
@@ -213,6 +213,8 @@ class _Reader:
         return Tensor(element, dims, instead)
 
     def _type_of(self, array: Array) -> int:
+        if array.dtype.kind in "OUS":
+            return STRING
         known = int(self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
         return known if dtype_of(known) is not None else 0
 
