@@ -15,7 +15,7 @@ import numpy as np
 from nnbridge.converters.draft import Draft, Region, Step, Unmappable, Value
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Reason
-from nnbridge.model import Array, Pool, Source
+from nnbridge.model import Array, ArrayPool, Source
 from nnbridge.types import MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, OperandCode, OperationCode
 from nnbridge_onnx.declaration import declared
 from nnbridge_onnx.host.extension import UNSUPPORTED, operation_code, options_of, options_value, type_code
@@ -77,7 +77,7 @@ def in_place(value: Value) -> Value:
     """A large constant as the model may hold it: in the place where it is."""
     data = value.data
     if data is not None and data.nbytes > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
-        value.region = Region(Pool.of(data.reshape(-1).view(np.uint8)), 0, data.nbytes)
+        value.region = Region(ArrayPool(data), 0, data.nbytes)
     return value
 
 
@@ -274,8 +274,7 @@ class Operands(Known):
         if array.size == 0:
             return Value(self._type(type, name)[0], (0,), name=name, omitted=True)
         code, quantisation = self._type(type, name)
-        stored = np.ascontiguousarray(array)
-        stored = stored.view(np.uint8) if stored.dtype == np.bool_ else stored
+        stored = array.view(np.uint8) if array.dtype == np.bool_ else array
         stored = stored.reshape(array.shape or (1,))
         value = Value(code, stored.shape, name=name, data=stored)
         if quantisation is not None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from nnbridge import Compilation, Execution
+from nnbridge import Compilation, Execution, load
+from nnbridge.cli.commands import cli
+from nnbridge.converters import ConversionOptions
 
 onnx = pytest.importorskip("onnx")
 
@@ -82,3 +86,24 @@ def test_a_resize_to_nearest_pixels_is_nnapi_s_for_an_open_batch() -> None:
 def test_a_resize_whose_pixels_nnapi_s_float32_factor_misses_is_not_its() -> None:
     # 41 * float32(2 / 82) is below 1: NNAPI repeats pixel 0 once more.
     assert "RESIZE_NEAREST_NEIGHBOR" not in resized(41, 2)
+
+
+def test_an_input_of_any_shape_is_converted_and_takes_dimensions_that_are_stated(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    graph = helper.make_graph(
+        [N("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, None)],
+        [helper.make_tensor_value_info("y", FLOAT, ["n"])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    assert load(path).main.operands[0].dims == ()
+    assert load(path, ConversionOptions(shapes={"x": (2,)})).main.operands[0].dims == (2,)
+
+
+def test_a_failure_on_random_inputs_states_the_open_dimensions(tmp_path: Path) -> None:
+    constants = {"w": np.ones((2, 3, 3, 3), np.float32)}
+    onnx.save(made([N("Conv", ["x", "w"], ["y"])], ["n", 3, "h", 8], constants), tmp_path / "m.onnx")
+    result = CliRunner().invoke(cli, ["run", str(tmp_path / "m.onnx"), "--seed", "0"])
+    assert result.exit_code == 2
+    assert "input x leaves dimension 0, 2 of [?, 3, ?, 8] open and 1 was used: state it with --shape x=N,3,N,8" in result.output

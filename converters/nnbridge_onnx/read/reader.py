@@ -54,9 +54,10 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
     _check_versions(onnx, model, source)
     try:
         mended = _mended(onnx, model)
-        with _described_outputs(mended):
+        by_path = mended is model and folder is not None and all(map(_has_shape, model.graph.input))
+        with _described(mended):
             # By its path where there is one: the checker looks for external data beside the file.
-            onnx.checker.check_model(source if mended is model and folder is not None else mended)
+            onnx.checker.check_model(source if by_path else mended)
         model = mended
         file = FileContext(onnx, options, source)
         for step in FILE_PASSES:
@@ -115,18 +116,19 @@ def _mended(onnx: Any, model: Any) -> Any:
 
 
 @contextmanager
-def _described_outputs(model: Any) -> Iterator[None]:
-    """Outputs whose type or shape only later passes find are scalars meanwhile: the checker requires both."""
-    open_outputs = [value for value in model.graph.output if not _has_shape(value)]
-    types = [type(value.type).FromString(value.type.SerializeToString()) for value in open_outputs]
-    for value in open_outputs:
+def _described(model: Any) -> Iterator[None]:
+    """Outputs whose type or shape only later passes find, and inputs of any shape, are scalars for the checker."""
+    graph = model.graph
+    open_values = [v for v in graph.output if not _has_shape(v)] + [v for v in graph.input if _has_type(v) and not _has_shape(v)]
+    types = [type(value.type).FromString(value.type.SerializeToString()) for value in open_values]
+    for value in open_values:
         tensor = value.type.tensor_type
         tensor.elem_type = tensor.elem_type or FLOAT
         tensor.shape.SetInParent()
     try:
         yield
     finally:
-        for value, found in zip(open_outputs, types, strict=True):
+        for value, found in zip(open_values, types, strict=True):
             value.type.CopyFrom(found)
 
 
