@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.differential import Failure, Fork, Verdict, judged, quietly
+from tests.differential import Failure, Fork, Verdict, computed, judged, quietly
 from tests.tflite import drawing_more
 from tests.tflite.drawing import I8, I32, U8, Case, F, values
 from tests.tflite.files import TfliteBuilder
