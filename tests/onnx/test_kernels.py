@@ -183,3 +183,29 @@ def test_every_kernel_is_tested() -> None:
     # These are the evaluator's, brought into a form that it computes rightly: the backend suite tests them.
     evaluated = {"Attention", "Cast", "Loop", "Scan"}
     assert {case[0] for case in CASES} == {definition.name for definition in REGISTRY if definition.kernel} - evaluated
+
+
+def test_a_gemm_s_column_of_biases_differs_for_each_row() -> None:
+    node = helper.make_node("Gemm", ["x", "w", "c"], ["y"])
+    inputs = [np.float32([[1, 2], [3, 4]]), np.eye(2, dtype=np.float32), np.float32([[10], [20]])]
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 2])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 2])],
+        [onnx.numpy_helper.from_array(array, name) for array, name in zip(inputs[1:], "wc", strict=True)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert backend.run_model(model, inputs[:1])[0].tolist() == [[11.0, 12.0], [23.0, 24.0]]
+
+
+def test_squeeze_counts_negative_axes_in_the_input() -> None:
+    node = helper.make_node("Squeeze", ["x"], ["y"], axes=[-4, 3])
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.INT16, [1, 3, 2, 1])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT16, [3, 2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=7)
+    assert backend.run_model(model, [np.zeros((1, 3, 2, 1), np.int16)])[0].shape == (3, 2)

@@ -23,6 +23,8 @@ POSITIVE = ("LOG", "SQRT", "RSQRT", "POW")
 QUANT8 = (U8, I8)
 COMPARISONS = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
 _RULES = (
+    (("ADD", "SUB"), QUANT8, 1, "NNAPI rounds the rescaled sum twice, LiteRT once"),
+    (("LOGISTIC",), QUANT8, 5, "NNAPI takes inputs beyond a power of two of steps for infinite"),
     (("CAST",), (I32,), 255, "NNAPI's cast to 8 bits saturates, TFLite's wraps"),
     (COMPARISONS, QUANT8, 1, "NNAPI compares real numbers, TFLite integers on a common scale"),
     (("HARD_SWISH",), QUANT8, 1, "fixed-point steps are rounded differently"),

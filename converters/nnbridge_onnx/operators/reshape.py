@@ -84,6 +84,13 @@ def _run_unsqueeze(call: HostCall) -> Sequence[Array]:
     return [np.expand_dims(call.input(0), tuple(int(a) for a in axes))]
 
 
+@SQUEEZE.host_kernel
+def _run_squeeze(call: HostCall) -> Sequence[Array]:
+    """Axes count in the input, whatever their order."""
+    axes = call.option("axes") if call.version < 13 else call.optional(1)
+    return [np.squeeze(call.input(0), None if axes is None else tuple(int(a) for a in np.ravel(axes)))]
+
+
 def _flatten_image(to: Lowerer, image: Dims, shape: Dims) -> None:
     """An image as rows: a matrix product with constants takes them in the order of the channels-last image."""
     rows = to.emit(C.RESHAPE, to.image(), to.vector(shape), out=to.output())
