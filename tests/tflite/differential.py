@@ -16,8 +16,8 @@ from tests.tflite.files import TfliteBuilder
 DRAWS = drawing_more.DRAWS
 VERSIONS = ((1, 2, 3, 4, 5), (2, 1, 3, 4, 5))
 """Versions of an operator in the order tried, by turns, until LiteRT has a kernel for one: converters write low ones."""
-OPTIMISED = ("LOCAL_RESPONSE_NORMALIZATION",)
-"""LiteRT's reference kernel leaves out the window's last element."""
+OPTIMISED = ("LOCAL_RESPONSE_NORMALIZATION", "SUM")
+"""LiteRT's reference kernel leaves out the last element of the window, and rounds sums of uint8 upwards for some parameters."""
 POSITIVE = ("LOG", "SQRT", "RSQRT", "POW")
 
 QUANT8 = (U8, I8)
