@@ -27,6 +27,7 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, prepare, resolve, run_kernel
 from nnbridge.operations.kernels import InPlace, Tier
+from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
 from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, Lifetime, OperationCode, operation_name
 
 _BOUND_PROGRAMS = 8
@@ -56,18 +57,23 @@ NO_LIMITS = Limits()
 class Executor:
     """A prepared model on the CPU. ``run`` may be called from several threads at once.
 
-    ``numerics``: ``exact`` computes relaxed float32 in float32; ``float16`` rounds every float32 result of a relaxed
-    model to float16, as an accelerator may. ``kernels``: the highest tier of kernels that is used.
+    ``numerics`` names an arithmetic of :data:`~nnbridge.operations.numerics.NUMERICS`: ``exact`` is NNAPI's CPU, which computes
+    relaxed float32 in float32; ``float16`` rounds every float32 result of a relaxed model to float16, as an accelerator may.
+    ``kernels``: the highest tier of kernels that is used.
     """
 
     def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier = Tier.COMPILED) -> None:
         self.model = model
         self.kernels = kernels
-        self.rounds = numerics == "float16" and model.relaxed
+        self.numerics = NUMERICS[numerics]
+        stored = self.numerics.stored if model.relaxed or not self.numerics.relaxed_only else "float32"
+        self.store = None if stored == "float32" else STORED[stored]
+        """What float32 numbers are rounded with before they are stored."""
         self._subgraphs = [_Bindings(self, number, subgraph) for number, subgraph in enumerate(model.subgraphs())]
         main = model.main
         if all(_fully_known(main.operands[i]) for i in main.inputs):
-            self._subgraphs[0].bound(tuple(main.operands[i].dims for i in main.inputs))
+            with using(self.numerics):
+                self._subgraphs[0].bound(tuple(main.operands[i].dims for i in main.inputs))
 
     def run(self, inputs: Arrays, outputs: Arrays | None = None, limits: Limits = NO_LIMITS) -> list[Arg]:
         """Compute. ``inputs`` in model-input order, None for an omitted one, each of its true shape.
@@ -76,7 +82,12 @@ class Executor:
         Returns the outputs with their true dimensions; ``value`` is the caller's array where it was used.
         """
         limits.check()
-        return self._subgraphs[0].run(inputs, outputs, limits)
+        if self.numerics is EXACT:
+            return self._subgraphs[0].run(inputs, outputs, limits)
+        if self.store is not None and self.numerics.all_stored:
+            inputs = [x if x is None or x.dtype != np.float32 else self.store(x) for x in inputs]
+        with using(self.numerics):
+            return self._subgraphs[0].run(inputs, outputs, limits)
 
     def run_body(self, subgraph: Subgraph, operand: int, args: Sequence[Arg], limits: Limits) -> list[Arg]:
         """Run the subgraph that a MODEL operand refers to."""
@@ -91,7 +102,8 @@ class _Bindings:
         self._executor = executor
         self._number = number
         self._subgraph = subgraph
-        self._constants = [_constant(executor.model, operand) for operand in subgraph.operands]
+        store = executor.store if executor.numerics.all_stored else None
+        self._constants = [_constant(executor.model, operand, store) for operand in subgraph.operands]
         self._programs: OrderedDict[tuple[Any, ...], _Program] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -127,6 +139,7 @@ class _Run:
 
 
 Step: TypeAlias = Callable[[_Run], None]
+Store: TypeAlias = Callable[[Array], Array]
 
 
 def _nothing(_: _Run) -> None:
@@ -165,7 +178,12 @@ class _Program:
     def _compile(self, steps: list[Step]) -> None:
         """Put programs of compiled kernels in the place of the operations that they cover."""
         executor, subgraph = self._executor, self._subgraph
-        if executor.kernels < Tier.COMPILED or executor.rounds or not compiled.requested() or compiled.unavailable():
+        if (
+            executor.kernels < Tier.COMPILED
+            or executor.numerics is not EXACT
+            or not compiled.requested()
+            or compiled.unavailable()
+        ):
             return
         from nnbridge.cpu.compiled.program import Candidate, Program, plan  # llvmlite is imported when it is used
 
@@ -305,7 +323,7 @@ class _Program:
         return None if any(d <= 0 for out in outs for d in out.dims) else replace(call, outs=outs)
 
     def _static_step(self, position: int, operation: Operation, call: Call) -> Step:
-        outputs, inputs, rounds = operation.outputs, operation.inputs, self._executor.rounds
+        outputs, inputs, store = operation.outputs, operation.inputs, self._executor.store
         found = prepare(call, self._executor.kernels)
         if found is None:
             run_time = [
@@ -316,7 +334,7 @@ class _Program:
                 args = list(call.args)
                 for k, i in run_time:
                     args[k] = args[k].with_value(run.values[i], args[k].dims)
-                _store(run.values, outputs, inputs, run_kernel(replace(call, args=tuple(args))), rounds)
+                _store(run.values, outputs, inputs, run_kernel(replace(call, args=tuple(args))), store)
 
             return whole_call
         positions, second = found
@@ -325,7 +343,7 @@ class _Program:
 
             def from_data(run: _Run) -> None:
                 values = run.values
-                _store(values, outputs, inputs, second(*[values[i] for i in sources]), rounds)
+                _store(values, outputs, inputs, second(*[values[i] for i in sources]), store)
 
             return from_data
         first_scratch = len(self._subgraph.operands) + len(self._scratch)
@@ -333,13 +351,14 @@ class _Program:
         self._buffers.update(zip(buffers, [*((out.dims, out.dtype) for out in call.outs), *second.scratch], strict=True))
         self._scratch += [position] * len(second.scratch)
         write = second.write
-        rounded = [i for i, out in zip(outputs, call.outs, strict=True) if rounds and out.dtype == np.float32]
+        rounded = [i for i, out in zip(outputs, call.outs, strict=True) if out.dtype == np.float32]
 
         def in_place(run: _Run) -> None:
             values = run.values
             write([values[i] for i in buffers], *[values[i] for i in sources])
-            for i in rounded:
-                values[i][...] = _through_half(values[i])
+            if store is not None:
+                for i in rounded:
+                    values[i][...] = store(values[i])
 
         return in_place
 
@@ -361,18 +380,20 @@ class _Program:
                 results = [_as_operand(out, arg) for out, arg in zip(outs, inner, strict=True)]
             for i, out, result in zip(operation.outputs, outs, results, strict=True):
                 run.resolved[i] = _as_declared(operation, out, result)
-            _store(run.values, operation.outputs, operation.inputs, [r.data for r in results], executor.rounds)
+            _store(run.values, operation.outputs, operation.inputs, [r.data for r in results], executor.store)
 
         return dynamic
 
 
-def _store(values: list[Any], outputs: Sequence[int], inputs: Sequence[int], results: Sequence[Array], rounds: bool) -> None:
+def _store(
+    values: list[Any], outputs: Sequence[int], inputs: Sequence[int], results: Sequence[Array], store: Store | None
+) -> None:
     """Put results where they belong: into the caller's array, or as they are, or copied if they are views of an input.
 
     The arena may reuse that input's buffer while the result is still needed, and the caller may change the arrays on either side.
     """
     for i, result in zip(outputs, results, strict=True):
-        value = _through_half(result) if rounds and result.dtype == np.float32 else result
+        value = store(result) if store is not None and result.dtype == np.float32 else result
         if values[i] is not None:
             np.copyto(values[i], value)
         elif value.base is None:
@@ -382,10 +403,12 @@ def _store(values: list[Any], outputs: Sequence[int], inputs: Sequence[int], res
             values[i] = value.copy() if shared else value
 
 
-def _constant(model: Model, operand: Operand) -> Arg | None:
+def _constant(model: Model, operand: Operand, store: Store | None) -> Arg | None:
     """The argument for an operand that is known before a run: a constant or an omitted one."""
     if operand.is_constant:
         value = model.value(operand)
+        if store is not None and value is not None and value.dtype == np.float32:
+            value = store(value)
         return Arg.of(operand, value, present=value is None or value.size > 0)
     return Arg.of(operand, present=False) if operand.lifetime is Lifetime.NO_VALUE else None
 
@@ -425,10 +448,6 @@ def _as_declared(operation: Operation, operand: Operand, computed: Arg) -> Arg:
             rule = f"an output with scale {operand.scale} and zero point {operand.zero_point} as declared"
             raise OpFailedError(Reason(rule, found, name, operand.name))
     return computed.with_value(computed.value, dims)
-
-
-def _through_half(x: Array) -> Array:
-    return x.astype(np.float16).astype(np.float32)
 
 
 # -- control flow ----------------------------------------------------------------------------------------------------

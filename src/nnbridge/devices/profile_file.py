@@ -13,11 +13,12 @@ from typing import Any, NoReturn, TypeVar
 
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
 from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
-from nnbridge.devices.profiles import NUMERICS, SIDES, Faults, ProfileDevice, ProfileRule
+from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
 from nnbridge.devices.rules import near as _near
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
+from nnbridge.operations.numerics import NUMERICS
 from nnbridge.toml import tomllib
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
 
@@ -175,7 +176,7 @@ class _Reader:
             verified=self._text_of(table, "verified"),
             aliases=tuple(self._list(table, "aliases", str)),
             operands=conditions.on_operands(tuple(conditions.entries("operands", table.get("operands", [])))),
-            numerics=self._one_of(table, "numerics", NUMERICS, "exact"),
+            numerics=self._one_of(table, "numerics", tuple(NUMERICS), "exact"),
             faults=self._faults(self._table(table, "faults")),
             others=rules.get(_OTHERS, ()),
             extensions=dict(self._extension(item) for item in self._list(table, "extensions", dict)),
