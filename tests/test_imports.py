@@ -27,9 +27,9 @@ LAYERS = (
     "runtime converters",
     "loading conformance ndk",
     "compare clib",
-    "delegate",
     "inputs",
     "report",
+    "delegate",
     "cli",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""

@@ -15,7 +15,9 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 
 from nnbridge import __version__
@@ -190,7 +192,8 @@ class EmbeddedLibrary:
         ffi.set_source(self.module, source)
         ffi.embedding_init_code(start)
         code, target = work / f"{self.module}.c", work / self.name
-        ffi.emit_c_code(str(code))
+        with redirect_stdout(StringIO()):  # cffi prints what it does
+            ffi.emit_c_code(str(code))
         found = {name: sysconfig.get_config_var(name) or "" for name in ("CC", "LIBDIR", "LIBPL", "LIBS", "SYSLIBS", "LDVERSION")}
         compiler = shlex.split(os.environ.get("CC") or found["CC"] or "cc")
         if shutil.which(compiler[0]) is None:
