@@ -155,7 +155,8 @@ class Delegate:
             partition = Partition(graph, tuple(members), tuple(inputs), tuple(outputs), dims)
             try:
                 part = self.part(partition)
-                wrong = mismatches(part, context)
+                # With open dimensions, those of outputs follow when the node is prepared.
+                wrong = [] if self.options.allow_dynamic_dimensions else mismatches(part, context)
                 if wrong:
                     raise ConversionError(Reason("the interpreter's dimensions", ", ".join(wrong)))
             except (ConversionError, NnapiError) as error:
@@ -174,9 +175,9 @@ class Delegate:
 
     def _say_replaced(self, context: Context, graph: OpenGraph, taken: int, total: int) -> None:
         """TFLite's line, which its own log has at a level that is not shown."""
-        name = graph.delegation.subgraph_name(graph.subgraph) or "<unnamed>"
+        name = graph.delegation.subgraph_name(graph.subgraph)
         delegated = [context.builtin_code(node)[0] == DELEGATED for node in context.nodes()]
-        groups = sum(now or not before for before, now in zip([True, *delegated], delegated, strict=False))
+        groups = sum(now or before for before, now in zip([True, *delegated], delegated, strict=False))
         self.log(
             f"INFO: Replacing {taken} out of {total} node(s) with delegate ({DELEGATE_NAME}) node, "
             f"yielding {groups} partitions for subgraph {graph.subgraph} ({name}).\n"
