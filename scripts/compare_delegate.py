@@ -5,9 +5,10 @@ python scripts/compare_delegate.py folder --devices nnapi-reference nnapi-sample
 
 One row for each file and device. ``nodes`` and ``partitions`` are those that the interpreter handed over, which must be those
 that the plan of the same file has for the device: the operators that Android's delegate maps and the device accepts, in the
-largest three partitions; operators that the converter folds stay with TFLite and may divide a partition. ``bits``: the partitions whose outputs are bit for bit those of the same operators of the converted
-file, run by nnbridge alone on what the interpreter passed to them. ``whole``: whether the file's outputs are those of
-`nnbridge run --mapping delegate`; where TFLite computes nodes itself, the greatest difference is shown instead.
+largest three partitions; operators that the converter folds stay with TFLite and may divide a partition. ``bits``: the
+partitions whose outputs are bit for bit those of the same operators of the converted file, run by nnbridge alone on what the
+interpreter passed to them. ``whole``: whether the file's outputs are those of `nnbridge run --mapping delegate`; where TFLite
+computes nodes itself, the greatest difference is shown instead.
 Exit status 0 only if nodes, partitions and bits agree in every row, and outputs wherever nnbridge computes all nodes.
 """
 

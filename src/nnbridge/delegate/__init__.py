@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from nnbridge.delegate.options import READERS
 from nnbridge.delegate.source import EXPORTED, HELPERS, INNER, REFUSALS, TYPES
 from nnbridge.devices.device import Device
 from nnbridge.embedding import EmbeddedLibrary
@@ -21,6 +22,11 @@ RUNTIMES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorf
 def build(folder: str | Path) -> Path:
     """Put the library into a folder; compiled once for each Python and version of nnbridge. InputError if that fails."""
     return _library().put(folder)
+
+
+def option_names() -> tuple[str, ...]:
+    """The names of the delegate's options."""
+    return tuple(READERS)
 
 
 @cache

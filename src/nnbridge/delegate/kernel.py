@@ -116,18 +116,22 @@ class Kernel:
             return
         if places is not None or self._now is None:
             self._now = self._at(context, places() if places is not None else ())
-        bound = self._now
-        for copy in bound.before:
+        for copy in self._now.before:
             _copy(*copy)
-        if self._burst is not None:
-            burst = self._burst
-            traced("Execution_burstCompute", lambda: burst.compute(bound.execution))
-        elif TRACE is not None:
-            traced("Execution_compute", bound.execution.compute)
+        self.compute()
+        for copy in self._now.after:
+            _copy(*copy)
+
+    def compute(self) -> None:
+        """Run NNAPI's execution once more on the buffers of the last invoke."""
+        assert self._now is not None
+        execution, burst = self._now.execution, self._burst
+        if TRACE is None:
+            execution.compute() if burst is None else burst.compute(execution)
+        elif burst is None:
+            traced("Execution_compute", execution.compute)
         else:
-            bound.execution.compute()
-        for copy in bound.after:
-            _copy(*copy)
+            traced("Execution_burstCompute", lambda: burst.compute(execution))
 
     def _at(self, context: Context, places: tuple[tuple[int, int], ...]) -> _Bound:
         """The execution for these addresses, one of those that are stored or a new one."""

@@ -48,11 +48,11 @@ def parse(pairs: Sequence[tuple[str, str]]) -> Options:
     for key, text in pairs:
         bare = key.removeprefix("nnapi_")
         name = _ALIASES.get(bare, bare)
-        if name not in _READERS:
-            raise InputError(Reason(f"an option of {', '.join(_READERS)}", key, operand="delegate options"))
+        if name not in READERS:
+            raise InputError(Reason(f"an option of {', '.join(READERS)}", key, operand="delegate options"))
         if name in found:
             raise InputError(Reason(f"{name} once", f"{key} again", operand="delegate options"))
-        found[name] = _READERS[name](name, text.strip())
+        found[name] = READERS[name](name, text.strip())
     return Options(**found)
 
 
@@ -131,7 +131,7 @@ _PRIORITIES = {
     "medium": int(PriorityCode.MEDIUM),
     "high": int(PriorityCode.HIGH),
 }
-_READERS: Mapping[str, Callable[[str, str], Any]] = {
+READERS: Mapping[str, Callable[[str, str], Any]] = {
     "execution_preference": _one_of(_PREFERENCES),
     "accelerator_name": _text,
     "cache_dir": _text,
