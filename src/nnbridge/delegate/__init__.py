@@ -15,7 +15,7 @@ from nnbridge.embedding import EmbeddedLibrary
 from nnbridge.errors import InputError, Reason
 
 LIBRARY = "libnnbridge_delegate.so"
-RUNTIMES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorflow.lite")
+RUNTIMES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorflow.lite.python.interpreter")
 """Modules with TFLite's ``load_delegate``."""
 
 
@@ -53,21 +53,13 @@ def load(device: str | Device = "", *, runtime: Any = None, **options: object) -
 
 def _runtime() -> Any:
     """The TFLite runtime that is imported, else the first one that is installed."""
-    for name in RUNTIMES:
-        if name in sys.modules:
-            return _loaded(name)
-    for name in RUNTIMES:
+    imported = [name for name in RUNTIMES if name.partition(".")[0] in sys.modules]
+    for name in (*imported, *RUNTIMES):
         try:
-            return _loaded(name)
+            return import_module(name)
         except ImportError:
             continue
     raise InputError(Reason("a TFLite runtime (pip install ai-edge-litert)", "none", operand="delegate"))
-
-
-def _loaded(name: str) -> Any:
-    module = import_module(name)
-    # TensorFlow has it one level below.
-    return module if hasattr(module, "load_delegate") else module.experimental
 
 
 def _library() -> EmbeddedLibrary:
