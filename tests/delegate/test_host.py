@@ -1,19 +1,22 @@
-"""The delegate in a C program that has no Python of its own."""
+"""The delegate in programs of its own: a C program that has no Python, and the example of the guide."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from nnbridge import delegate
 from nnbridge_tflite.read.placed import tensor_names
+from tests.conftest import MODELS, REPOSITORY
 from tests.delegate.interpreters import graph, needs
 
 needs()
 
+EXAMPLE = REPOSITORY / "examples" / "delegate.py"
 HOST = Path(__file__).with_name("host.c")
 
 
@@ -55,3 +58,10 @@ def test_devices_of_the_environment_are_the_programs(host: Path, tmp_path: Path)
     ended = run(host, tmp_path, NNBRIDGE_DEVICES="nnapi-sample_minimal")
     assert "Could not find" not in ended.stderr  # a device may be named that is not listed
     assert ended.returncode == 0
+
+
+def test_the_example_agrees_with_litert() -> None:
+    command = [sys.executable, str(EXAMPLE), str(MODELS / "digits_int8.tflite"), "nnapi-sample_quant"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "greatest difference to LiteRT: 0\n"
+    assert "Replacing 11 out of 11 node(s)" in ended.stderr

@@ -205,7 +205,7 @@ CFFI_DLLEXPORT TfLiteDelegate* tflite_plugin_create_delegate(
     if (Py_IsInitialized() && strncmp(Py_GetVersion(), VERSION, strlen(VERSION)) != 0) {{
         char text[160];
         snprintf(text, sizeof text, "expected Python " NUMBER(PY_MAJOR_VERSION) "." NUMBER(PY_MINOR_VERSION)
-                 ", which built this library, found %.20s. ", Py_GetVersion());
+                 ", which built this library, found %.*s. ", (int)strcspn(Py_GetVersion(), " "), Py_GetVersion());
         if (report_error != NULL) report_error(text); else fprintf(stderr, "ERROR: %s\\n", text);
         return NULL;
     }}
