@@ -9,7 +9,7 @@ from nnbridge.converters import ConversionOptions, Converter
 from nnbridge.converters.delegation import InMemory
 
 if TYPE_CHECKING:
-    from nnbridge.converters.delegation import Delegation, Names
+    from nnbridge.converters.delegation import Delegation, Places
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
     from nnbridge.model import Model
 
@@ -39,10 +39,10 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     return interface(path, options)
 
 
-def _names(data: memoryview) -> Names | None:
-    from nnbridge_tflite.read.placed import tensor_names
+def _places(data: memoryview) -> Places | None:
+    from nnbridge_tflite.read.placed import placed_tensors
 
-    return tensor_names(data)
+    return placed_tensors(data)
 
 
 def _open(data: memoryview) -> Delegation:
@@ -62,6 +62,6 @@ CONVERTER = Converter(
     _interface,
     mappings=("wide", "delegate"),
     options=("feature_level", "mapping", "signature", "shapes"),
-    in_memory=InMemory(_MARK, _names, _open),
+    in_memory=InMemory(_MARK, _places, _open),
 )
 """Registered under the entry point group ``nnbridge.converters``."""

@@ -79,6 +79,10 @@ class TfliteDelegation:
         """The name that the file has for a subgraph."""
         return self.file.graph.subgraphs[subgraph].name
 
+    def codes(self, subgraph: int) -> tuple[int, ...]:
+        """The builtin codes of a subgraph's operators."""
+        return tuple(operator.code for operator in self.file.graph.subgraphs[subgraph].operators)
+
     def outcomes(self, subgraph: int, dims: Dims, feature_level: int) -> tuple[Mapped, ...]:
         """The outcome of each operator of a subgraph."""
         return tuple(self._converted(subgraph, self._graph(subgraph, dims), feature_level).placements)

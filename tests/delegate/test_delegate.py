@@ -80,6 +80,44 @@ def test_a_file_in_memory_is_found(tmp_path: Path) -> None:
     assert answer(running, X).tolist() == np.abs(X).tolist()
 
 
+def test_a_file_without_names_is_found_by_its_constants(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor(SHAPE), builder.tensor(SHAPE)
+    builder.operator("ADD", [x, builder.constant([1.0], "float32")], [y], {})
+    for tensor in builder.tensors:
+        tensor["name"] = None
+    running = interpreter(builder.write(tmp_path / "m.tflite", [x], [y]))
+    assert replaced(capfd.readouterr().err) == [(1, 1, 1)]
+    assert answer(running, X).tolist() == (X + np.float32(1)).tolist()
+
+
+def test_a_graph_that_points_at_no_file_stays_with_tflite(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor(SHAPE), builder.tensor(SHAPE)
+    builder.operator("ABS", [x], [y], {})
+    for tensor in builder.tensors:
+        tensor["name"] = None
+    running = interpreter(builder.write(tmp_path / "m.tflite", [x], [y]))
+    assert "WARNING: nothing is handed to NNAPI: expected a model file in the interpreter's memory" in capfd.readouterr().err
+    assert answer(running, X).tolist() == np.abs(X).tolist()
+
+
+def test_subgraphs_that_are_alike_differ_by_their_constants(tmp_path: Path) -> None:
+    main = TfliteBuilder()
+    maps = []
+    for number, graph_ in enumerate((main, main.beside())):
+        x, y = graph_.tensor(SHAPE, name="x"), graph_.tensor(SHAPE, name="y")
+        graph_.operator("ADD", [x, graph_.constant([10.0 * number], "float32")], [y], {})
+        sides = {"inputs": [{"name": "i", "tensor_index": x}], "outputs": [{"name": "o", "tensor_index": y}]}
+        maps.append({"signature_key": f"plus{10 * number}", "subgraph_index": number, **sides})
+        if number:
+            main.add(graph_, [x], [y])
+    running = interpreter(main.write(tmp_path / "m.tflite", [0], [1], signature_defs=maps))
+    for plus in (0, 10):
+        found = running.get_signature_runner(f"plus{plus}")(i=X)["o"]
+        assert found.tolist() == (X + np.float32(plus)).tolist()
+
+
 def test_another_batch_is_computed_after_resizing(tmp_path: Path) -> None:
     running = interpreter(graph(tmp_path, "ABS", "RELU"))
     for batch in (1, 4, 2):
@@ -200,6 +238,24 @@ def test_a_graph_with_dynamic_tensors_is_refused_before_it_is_looked_at(tmp_path
     builder.operator("RESHAPE", [x, sizes], [y], {"new_shape": []})
     with pytest.raises(RuntimeError):
         interpreter(builder.write(tmp_path / "m.tflite", [x, sizes], [y]))
+
+
+def test_a_partition_behind_dynamic_tensors_gets_their_dimensions(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, sizes = builder.tensor((6,), name="x"), builder.tensor((2,), "int32", name="sizes")
+    y, z = (builder.tensor((1, 1), name=name, shape_signature=[-1, -1]) for name in "yz")
+    builder.operator("RESHAPE", [x, sizes], [y], {})
+    builder.operator("ABS", [y], [z], {})
+    running = interpreter(builder.write(tmp_path / "m.tflite", [x, sizes], [z]), allow_dynamic_dimensions=True)
+    for dims in ((2, 3), (3, 2), (6, 1)):
+        assert answer(running, -np.arange(6), dims).tolist() == np.arange(6.0).reshape(dims).tolist()
+
+
+def test_an_interpreter_outlives_its_delegate(tmp_path: Path) -> None:
+    running = interpreter(graph(tmp_path, "ABS"))
+    running._delegates = []
+    gc.collect()
+    assert answer(running, X).tolist() == np.abs(X).tolist()
 
 
 @driver("relus")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nnbridge import delegate
-from nnbridge_tflite.read.placed import tensor_names
+from nnbridge_tflite.read.placed import placed_tensors
 from tests.conftest import MODELS, REPOSITORY
 from tests.delegate.interpreters import graph, needs
 
@@ -32,9 +32,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(host: Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     path = graph(folder, "ABS")
-    names = tensor_names(memoryview(path.read_bytes()))
-    assert names is not None
-    offsets = [str(span.offset) for span in names[0] if span is not None]
+    places = placed_tensors(memoryview(path.read_bytes()))
+    assert places is not None
+    offsets = [str(name.offset) for name, _ in places[0] if name is not None]
     command = [host, host.with_name(delegate.LIBRARY), path, *offsets]
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError
 from nnbridge_tflite.convert import convert_with_report
 from nnbridge_tflite.delegation import TfliteDelegation
-from nnbridge_tflite.read.placed import tensor_names
+from nnbridge_tflite.read.placed import placed_tensors
 from tests.conftest import MODELS
 from tests.tflite.cases import cases
 from tests.tflite.files import TfliteBuilder
@@ -84,13 +85,17 @@ def test_a_part_has_the_interpreters_dimensions(tmp_path: Path) -> None:
     assert (part.inputs, part.outputs, part.variables) == ((y,), (z,), 0)
 
 
-def test_names_of_tensors_are_found_where_they_lie(tmp_path: Path) -> None:
+def test_names_and_constants_are_found_where_they_lie(tmp_path: Path) -> None:
     builder = TfliteBuilder()
-    x = builder.tensor((2,), name="first")
-    data = memoryview(builder.write(tmp_path / "m.tflite", [x], [x]).read_bytes())
-    names = tensor_names(data)
-    assert names is not None
-    ((span,),) = names
-    assert span is not None
-    assert bytes(data[span.offset : span.offset + span.length]) == b"first"
-    assert tensor_names(data[:40]) is None
+    x, y, one = builder.tensor((2,), name="first"), builder.tensor((2,)), builder.constant([7.0, 8.0], "float32")
+    builder.operator("ADD", [x, one], [y], {})
+    data = memoryview(builder.write(tmp_path / "m.tflite", [x], [y]).read_bytes())
+    places = placed_tensors(data)
+    assert places is not None
+    (name, nothing), _, (_, constant) = places[0]
+    assert name is not None
+    assert nothing is None
+    assert constant is not None
+    assert bytes(data[name.offset : name.offset + name.length]) == b"first"
+    assert np.frombuffer(data, np.float32, 2, constant.offset).tolist() == [7, 8]
+    assert placed_tensors(data[:40]) is None

@@ -14,8 +14,10 @@ from nnbridge.model import Model
 
 Dims: TypeAlias = "Sequence[tuple[int, ...]]"
 """The dimensions of a subgraph's tensors, by index."""
-Names: TypeAlias = "Sequence[Sequence[tuple[int, int] | None]]"
-"""For each subgraph, offset and length of its tensors' names."""
+Place: TypeAlias = "tuple[int, int]"
+"""Offset and length in a file."""
+Places: TypeAlias = "Sequence[Sequence[tuple[Place | None, Place | None]]]"
+"""For each subgraph where its tensors' names and constants lie."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class Delegation(Protocol):
     def subgraph_name(self, subgraph: int) -> str:
         """The name that the file has for a subgraph."""
 
+    def codes(self, subgraph: int) -> tuple[int, ...]:
+        """The builtin codes of a subgraph's operators."""
+
     def outcomes(self, subgraph: int, dims: Dims, feature_level: int) -> tuple[Mapped, ...]:
         """The outcome of each operator; what the importer refuses is left to the interpreter."""
 
@@ -52,7 +57,7 @@ class InMemory:
 
     mark: tuple[int, bytes]
     """Where the format's mark lies, and what it is."""
-    names: Callable[[memoryview], Names | None]
-    """Where the tensors' names lie; None for what is no file of the format."""
+    places: Callable[[memoryview], Places | None]
+    """Where the tensors' names and constants lie; None for what is no file of the format."""
     open: Callable[[memoryview], Delegation]
     """Read the file; the bytes behind it are passed over. ConversionError for a wrong one."""

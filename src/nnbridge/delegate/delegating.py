@@ -84,7 +84,7 @@ class Delegate:
             return 0
         plan = [node for node in context.nodes() if context.builtin_code(node)[0] != DELEGATED]
         try:
-            graph = context.open()
+            graph = context.open(plan)
         except ConversionError as error:
             self.log(f"WARNING: nothing is handed to NNAPI: {error}\n")
             return 0
@@ -200,11 +200,11 @@ def _device(name: str) -> Device:
 def _accelerator(name: str, listed: Sequence[Device]) -> Device:
     """The device of a name: one that is listed, a profile's or a driver's of one's own. InputError in Android's words."""
     found = next((device for device in listed if device.name == name), None)
-    if found is not None:
+    if found is not None and name not in LOCAL:
         return found
     try:
         return _device(name)
     except InputError as error:
         names = ",".join(device.name for device in listed)
         text = f"Could not find the specified NNAPI accelerator: {name}. Must be one of: {{{names}}}."
-        raise InputError(replace(error.reason, rule=text)) from error
+        raise InputError(f"{text} {error}") from error

@@ -6,7 +6,7 @@ import itertools
 import os
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from nnbridge import ndk
@@ -66,12 +66,11 @@ class _Node:
 
     record: Any
     """C's NnbridgeKernel."""
-    arrays: Sequence[Any]
-    """What the record points at."""
     delegate: Delegate
     partition: Partition
     kernel: Kernel
-    tensors: tuple[int, ...] = field(default=())
+    arrays: Sequence[Any] = ()
+    """What the record points at."""
 
 
 class _Glue:
@@ -126,14 +125,21 @@ class _Glue:
         claimed = found.claim(integers(self._ffi, params.nodes_to_replace))
         if claimed is None:
             return 0
-        partition, kernel = claimed
-        tensors = tuple(dict.fromkeys((*kernel.part.inputs, *kernel.part.outputs)))
-        new, count, number = self._ffi.new, max(len(tensors), 1), next(self._numbers)
-        arrays = (new("int[]", [*tensors] or 1), new("char*[]", count), new("size_t[]", count))
-        names = ("tensors", "data", "bytes")
-        record = new("NnbridgeKernel*", {"number": number, "count": len(tensors), **dict(zip(names, arrays, strict=True))})
-        self._nodes[number] = _Node(record, arrays, found, partition, kernel, tensors)
-        return int(self._ffi.cast("uintptr_t", record))
+        number = next(self._numbers)
+        node = self._nodes[number] = _Node(self._ffi.new("NnbridgeKernel*", {"number": number}), found, *claimed)
+        self._watch(node)
+        return int(self._ffi.cast("uintptr_t", node.record))
+
+    def _watch(self, node: _Node) -> None:
+        """Have C compare the addresses of a kernel's tensors from now on, beginning with none."""
+        tensors = list(dict.fromkeys((*node.kernel.part.inputs, *node.kernel.part.outputs)))
+        new, record, count = self._ffi.new, node.record, len(tensors)
+        record.tensors, record.data, record.bytes = node.arrays = (
+            new("int[]", tensors or 1),
+            new("char*[]", count or 1),
+            new("size_t[]", count or 1),
+        )
+        record.count = count
 
     def free(self, record: Any) -> None:
         """``TfLiteRegistration.free``."""
@@ -148,7 +154,7 @@ class _Glue:
             if dims != node.kernel.dims:
                 node.partition.dims = graph.all_dims(node.partition.graph.tensors)
                 node.kernel = node.delegate.compile(node.partition)
-                record.count and self._ffi.memmove(record.data, bytes(8 * record.count), 8 * record.count)
+                self._watch(node)
             for tensor, known in node.kernel.output_dims():
                 if known != (graph.dims(tensor) or (1,)):
                     graph.resize(tensor, known)

@@ -1,7 +1,7 @@
 """A TFLite interpreter's memory: its graph as it is now, and the file that it runs.
 
-A graph's tensors point at their names in the file's bytes. The file is looked for in front of a name, and accepted only where
-every name of a subgraph lies exactly where the interpreter has it.
+A graph's tensors point at their names and constants in the file's bytes. The file is looked for in front of them, and accepted
+only where every name and constant of a subgraph lies exactly where the interpreter has it, and the operators are the nodes'.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.converters import converters
-from nnbridge.converters.delegation import Delegation, InMemory, Names
+from nnbridge.converters.delegation import Delegation, InMemory, Place
 from nnbridge.errors import ConversionError, Reason
 
 DELEGATED = 51
 """The builtin code of a node that a delegate runs."""
-CONSTANT, PERSISTENT, DYNAMIC = 1, 3, 4
+CONSTANT, DYNAMIC = 1, 4
 """Kinds of a tensor's memory (``TfLiteAllocationType``)."""
 _CHUNK = 1 << 20
 
@@ -93,21 +93,35 @@ class Context:
         """An error in the interpreter's log."""
         self._lib.nnbridge_report(self._context, text.encode())
 
-    def open(self) -> OpenGraph:
+    def open(self, nodes: Sequence[int]) -> OpenGraph:
         """The file that the interpreter runs. ConversionError if it cannot be found or read."""
-        addresses = self._names()
+        addresses = self._addresses()
         for reader in (c.in_memory for c in converters() if c.in_memory is not None):
-            for data, base in _candidates(self._ffi, reader, addresses):
-                names = reader.names(data)
-                subgraph = None if names is None else _subgraph(names, base, addresses)
-                if names is not None and subgraph is not None:
-                    return OpenGraph(reader.open(data), subgraph, len(names[subgraph]))
-        raise ConversionError(Reason("a model file in the interpreter's memory", "none in front of its tensors' names"))
+            for data, base in _candidates(self._ffi, reader, [a for pair in addresses for a in pair if a]):
+                places = reader.places(data) or ()
+                fitting = [k for k, placed in enumerate(places) if _fits(placed, base, addresses)]
+                if not fitting:
+                    continue
+                delegation = reader.open(data)
+                same = [k for k in fitting if self._has_nodes(nodes, delegation.codes(k))]
+                if len(same) == 1:
+                    return OpenGraph(delegation, same[0], len(places[same[0]]))
+                found = f"{len(same)} subgraphs" if same else "other operators"
+                raise ConversionError(Reason("a file with one subgraph that is the interpreter's", found))
+        raise ConversionError(Reason("a model file in the interpreter's memory", "none in front of its tensors"))
 
-    def _names(self) -> list[int]:
-        """Where the names of the tensors lie."""
-        tensors = self._context.tensors
-        return [int(self._ffi.cast("uintptr_t", tensors[i].name)) for i in range(self._context.tensors_size)]
+    def _has_nodes(self, nodes: Sequence[int], codes: Sequence[int]) -> bool:
+        """True if the nodes that no delegate runs are the file's operators."""
+        own = [(node, code) for node in nodes if node < len(codes) and (code := self.builtin_code(node)[0]) != DELEGATED]
+        return all(codes[node] == code for node, code in own)
+
+    def _addresses(self) -> list[tuple[int, int]]:
+        """Where the names and the constants of the tensors lie."""
+        tensors = (self._context.tensors[i] for i in range(self._context.tensors_size))
+        return [(self._number(t.name), self._number(t.data) if t.allocation_type == CONSTANT else 0) for t in tensors]
+
+    def _number(self, pointer: Any) -> int:
+        return int(self._ffi.cast("uintptr_t", pointer))
 
     def _check(self, status: int, call: str) -> None:
         if status != 0:
@@ -124,15 +138,13 @@ def int_array(ffi: Any, values: Sequence[int]) -> Any:
     return ffi.new("TfLiteIntArray*", {"size": len(values), "data": list(values)})
 
 
-def _subgraph(names: Names, base: int, addresses: Sequence[int]) -> int | None:
-    """The subgraph whose tensors' names lie where the interpreter has them."""
-    for k, listed in enumerate(names):
-        if not 0 < len(listed) <= len(addresses):
-            continue
-        pairs = [(span, address) for span, address in zip(listed, addresses, strict=False) if span is not None]
-        if pairs and all(base + span[0] == address for span, address in pairs):
-            return k
-    return None
+def _fits(placed: Sequence[tuple[Place | None, Place | None]], base: int, addresses: Sequence[tuple[int, int]]) -> bool:
+    """True if names and constants of a subgraph lie where the interpreter has them, and there are some."""
+    if len(placed) > len(addresses):
+        return False
+    pairs = [pair for places, at in zip(placed, addresses, strict=False) for pair in zip(places, at, strict=True)]
+    known = [(place, at) for place, at in pairs if place is not None and at]
+    return bool(known) and all(base + place[0] == at for place, at in known)
 
 
 def _candidates(ffi: Any, reader: InMemory, addresses: Sequence[int]) -> Iterator[tuple[memoryview, int]]:

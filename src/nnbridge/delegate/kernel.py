@@ -21,6 +21,7 @@ from nnbridge.errors import NnapiError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Model, Operand
 from nnbridge.ndk.core import TRACE
+from nnbridge.ndk.functions import partitioning_mode
 from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -47,14 +48,14 @@ def traced(call: str, act: Callable[[], _Result], **more: Callable[[], Any]) -> 
     return result
 
 
-def compiled(model: Model, options: Options, devices: Sequence[Device] | None, target: Sequence[Device], key: str) -> Compilation:
+def compiled(model: Model, options: Options, devices: Sequence[Device], target: Sequence[Device], key: str) -> Compilation:
     """Compile a partition as Android's delegate does: for target devices alone, or without them for all with fallback.
 
     ``key`` says which partition it is, for the cache.
     """
     if TRACE is not None:
         traced("Model_finish", lambda: None, saved=lambda: TRACE.model(model) if TRACE is not None else "")
-    compilation = Compilation.create_for_devices(model, target) if target else Compilation.create(model, devices)
+    compilation = _created(model, devices, target)
     if options.execution_preference >= 0:
         compilation.set_preference(options.execution_preference)
     compilation.set_priority(options.execution_priority)
@@ -66,6 +67,10 @@ def compiled(model: Model, options: Options, devices: Sequence[Device] | None, t
         compilation.add_extension_attribute(*hint)
     traced("Compilation_finish", compilation.finish, plan=lambda: TRACE.plan(compilation) if TRACE is not None else [])
     return compilation
+
+
+def _created(model: Model, devices: Sequence[Device], target: Sequence[Device]) -> Compilation:
+    return Compilation.create_for_devices(model, target) if target else Compilation.create(model, devices, partitioning_mode())
 
 
 def _flipped(operand: Operand) -> bool:
@@ -115,6 +120,7 @@ class Kernel:
             self._run(context)
             return
         if places is not None or self._now is None:
+            self._now = None  # Should the tensors not fit, the next invoke must not compute with the old ones.
             self._now = self._at(context, places() if places is not None else ())
         for copy in self._now.before:
             _copy(*copy)
