@@ -152,14 +152,14 @@ def same_bits(run: Run, model: Model, target: Device) -> bool:
     read = dict.fromkeys(i for o in members for i in o.inputs if i not in written)
     inputs = [i for i in read if main.operands[i].lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)]
     names = {main.operands[i].name: i for i in written}
-    given = {ours.operands[i].name: run.inputs[t] for i, t in zip(ours.inputs, run.part.inputs, strict=True)}
+    passed_by_name = {ours.operands[i].name: run.inputs[t] for i, t in zip(ours.inputs, run.part.inputs, strict=True)}
     answers = {ours.operands[i].name: run.outputs[t] for i, t in zip(ours.outputs, run.part.outputs, strict=True)}
     part = extract(model, members, inputs, [names[name] for name in answers])
     compilation = Compilation.create_for_devices(part, [target])
     compilation.finish()
     execution = Execution(compilation)
     for k, i in enumerate(inputs):
-        execution.set_input_buffer(k, given[main.operands[i].name])
+        execution.set_input_buffer(k, passed_by_name[main.operands[i].name])
     buffers = [bytearray(len(answer)) for answer in answers.values()]
     for k, buffer in enumerate(buffers):
         execution.set_output(k, buffer)

@@ -109,8 +109,8 @@ class TfliteDelegation:
             if outcome[node].mapping != MappingKind.DELEGATE:
                 found = "; ".join(map(str, outcome[node].reasons)) or str(outcome[node].mapping)
                 raise ConversionError(Reason("an operator that NNAPI gets", found, f"operator {node} {outcome[node].operator}"))
-        given, computed = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
-        model = model_with_states(f"{NAME}-{subgraph}", given, computed, main.draft, main.variables)
+        read, computed = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
+        model = model_with_states(f"{NAME}-{subgraph}", read, computed, main.draft, main.variables)
         variables = tuple(_tensor(key) for key in main.variables.starts if key in main.variables.changed)
         # The interpreter has the variables' values from run to run.
         return Part(replace(model, states=()), (*passed, *variables), (*outputs, *variables), len(variables))

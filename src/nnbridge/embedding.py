@@ -128,7 +128,7 @@ class EmbeddedLibrary:
     """The module whose ``connect``, called with cffi's module, defines the functions."""
     refusals: Mapping[str, int | None]
     """What the functions return where nnbridge cannot start."""
-    helpers: tuple[str, ...] = field(default=())
+    called_by_python: tuple[str, ...] = field(default=())
     """Prototypes of C functions that Python calls."""
 
     @property
@@ -187,7 +187,7 @@ class EmbeddedLibrary:
         except ImportError as error:
             raise InputError(Reason("cffi (pip install cffi)", str(error), operand=command)) from error
         ffi = cffi.FFI()
-        ffi.cdef("\n".join([self.types, *(f"{prototype};" for prototype in self.helpers)]))
+        ffi.cdef("\n".join([self.types, *(f"{prototype};" for prototype in self.called_by_python)]))
         ffi.embedding_api("\n".join(f"{prototype};" for prototype in self.inner.values()))
         ffi.set_source(self.module, source)
         ffi.embedding_init_code(start)

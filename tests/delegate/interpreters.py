@@ -28,12 +28,12 @@ def needs() -> None:
 def graph(folder: Path, *operators: str, shape: tuple[int, ...] = SHAPE) -> Path:
     """A chain of unary operators from x to y."""
     builder = TfliteBuilder()
-    given = at = builder.tensor(shape, name="x")
+    first = at = builder.tensor(shape, name="x")
     for name in operators:
         out = builder.tensor(shape, name=f"{name.lower()} {len(builder.tensors)}")
         builder.operator(name, [at], [out], {})
         at = out
-    return builder.write(folder / "m.tflite", [given], [at])
+    return builder.write(folder / "m.tflite", [first], [at])
 
 
 def accumulator(folder: Path) -> Path:

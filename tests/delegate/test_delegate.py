@@ -17,6 +17,7 @@ from nnbridge import Compilation, Execution, delegate, devices
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import driver
 from nnbridge.loading import load
+from nnbridge.runtime.states import States
 from tests.conftest import MODELS
 from tests.delegate.interpreters import SHAPE, accumulator, answer, graph, interpreter, needs
 from tests.tflite.files import TfliteBuilder
@@ -145,6 +146,19 @@ def test_states_are_the_interpreters(tmp_path: Path) -> None:
     assert [float(answer(running, [[1]])[0, 0]) for _ in range(10)] == list(range(1, 11))
     running.reset_all_variables()
     assert float(answer(running, [[1]])[0, 0]) == 1
+
+
+@pytest.mark.parametrize("name", ["keras_lstm_mnist_ptq", "mnist_lstm_float", "dtln_noise_suppression"])
+def test_published_networks_go_on_as_in_nnbridge_for_ten_invokes(name: str, real_models: Path) -> None:
+    path = real_models / f"{name}.tflite"
+    running, model = interpreter(path), load(path, ConversionOptions(mapping="delegate"))
+    compilation = Compilation.create(model, ["nnapi-sample_all"])
+    compilation.finish()
+    states, rng = States(model), np.random.default_rng(0)
+    for _ in range(10):
+        inputs = [(rng.random(d["shape"]) * 50).astype(d["dtype"]) for d in running.get_input_details()]
+        ours = next(iter(Execution(compilation, states).run(inputs).values()))
+        assert answer(running, *inputs).tobytes() == ours.tobytes()
 
 
 def test_two_interpreters_have_their_own_states(tmp_path: Path) -> None:

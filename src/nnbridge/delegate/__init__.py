@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.delegate.options import READERS
-from nnbridge.delegate.source import EXPORTED, HELPERS, INNER, REFUSALS, TYPES
+from nnbridge.delegate.source import EXPORTED, CALLED_BY_PYTHON, INNER, REFUSALS, TYPES
 from nnbridge.devices.device import Device
 from nnbridge.embedding import EmbeddedLibrary
 from nnbridge.errors import InputError, Reason
@@ -74,5 +74,5 @@ def _library() -> EmbeddedLibrary:
         EXPORTED,
         "nnbridge.delegate.glue",
         REFUSALS,
-        HELPERS,
+        CALLED_BY_PYTHON,
     )

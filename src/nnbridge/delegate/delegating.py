@@ -49,7 +49,8 @@ class Delegate:
     log: Log
     target: tuple[Device, ...] = ()
     """The devices that are named, or all but the CPU; empty for all with fallback to the CPU."""
-    all: tuple[Device, ...] = ()
+    listed: tuple[Device, ...] = ()
+    """Every device that NNAPI lists, its CPU last."""
     useful: bool = True
     """False where NNAPI has no device but its CPU, and the CPU is not asked for: nothing is handed over then."""
     waiting: dict[int, list[tuple[Partition, Kernel]]] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Delegate:
 
     @property
     def level(self) -> int:
-        """The feature level that nodes are judged by: the lowest of the target devices'."""
+        """The feature level that decides about nodes: the lowest of the target devices'."""
         levels = [int(device.level) for device in self.target if device.kind == "device"]
         return min([*levels, int(RUNTIME_FEATURE_LEVEL)])
 
@@ -110,16 +111,20 @@ class Delegate:
         self._write_plans(graph, plan, chosen)
         return status
 
-    def claim(self, nodes: Sequence[int]) -> tuple[Partition, Kernel] | None:
-        """The compiled partition of these nodes, while TFLite creates its node."""
-        waiting = self.waiting.get(threading.get_ident(), [])
-        return next((pair for pair in waiting if set(pair[0].nodes) == set(nodes)), None)
+    def claim(self, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Partition, Kernel]:
+        """The compiled partition of these nodes, while TFLite creates its node; another group is compiled now."""
+        waiting = self.waiting[threading.get_ident()]
+        found = next((pair for pair in waiting if set(pair[0].nodes) == set(nodes)), None)
+        if found is not None:
+            return found
+        partition = replace(waiting[0][0], nodes=tuple(nodes), inputs=tuple(inputs), outputs=tuple(outputs))
+        return partition, self.compile(partition)
 
     def compile(self, partition: Partition, part: Part | None = None) -> Kernel:
         """Compile a partition for the dimensions that it was decided for."""
         part = part or self.part(partition)
         key = f"{partition.graph.subgraph} {partition.nodes} {[partition.dims[i] for i in part.inputs]} {self.options.allow_fp16}"
-        compilation = compiled(part.model, self.options, self.all, self.target, key)
+        compilation = compiled(part.model, self.options, self.listed, self.target, key)
         return Kernel(part, compilation, self.options, [partition.dims[i] for i in part.inputs])
 
     def part(self, partition: Partition) -> Part:

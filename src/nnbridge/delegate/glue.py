@@ -122,8 +122,11 @@ class _Glue:
     def init(self, context: Any, params: Any) -> int:
         """``TfLiteRegistration.init``: the address of a kernel's record; 0 for what cannot be, which prepare reports."""
         found = self._delegates[self._address(params.delegate)]
-        claimed = found.claim(integers(self._ffi, params.nodes_to_replace))
-        if claimed is None:
+        arrays = (params.nodes_to_replace, params.input_tensors, params.output_tensors)
+        try:
+            claimed = found.claim(*(integers(self._ffi, array) for array in arrays))
+        except Exception as error:
+            Context(self._embedded, context).report(message(error))
             return 0
         number = next(self._numbers)
         node = self._nodes[number] = _Node(self._ffi.new("NnbridgeKernel*", {"number": number}), found, *claimed)
@@ -182,7 +185,7 @@ class _Glue:
 
     def _node(self, record: Any) -> _Node:
         if record == self._ffi.NULL:
-            raise NnbridgeError("a partition that TFLite did not announce")
+            raise NnbridgeError("a partition that could not be compiled")
         return self._nodes[record.number]
 
     def _address(self, pointer: Any) -> int:

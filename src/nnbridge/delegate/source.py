@@ -118,7 +118,7 @@ REFUSALS: dict[str, int | None] = {
     for name, prototype in INNER.items()
 }
 
-HELPERS = (
+CALLED_BY_PYTHON = (
     "int nnbridge_replace(TfLiteContext*, const TfLiteIntArray*, TfLiteDelegate*)",
     "void nnbridge_report(TfLiteContext*, const char*)",
     "int nnbridge_resize(TfLiteContext*, int, const int*, int)",
