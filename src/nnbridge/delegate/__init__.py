@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.delegate.options import READERS
-from nnbridge.delegate.source import EXPORTED, CALLED_BY_PYTHON, INNER, REFUSALS, TYPES
+from nnbridge.delegate.source import CALLED_BY_PYTHON, EXPORTED, INNER, REFUSALS, TYPES
 from nnbridge.devices.device import Device
 from nnbridge.embedding import EmbeddedLibrary
 from nnbridge.errors import InputError, Reason
