@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnbridge.converters import ConversionOptions, Converter
+from nnbridge.converters import ConversionOptions, Converter, Edit
 from nnbridge.converters.delegation import InMemory
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     return interface(path, options)
 
 
+def _edits(path: Path) -> Iterable[Edit]:
+    from nnbridge_tflite.edits import edits
+
+    return edits(path)
+
+
 def _places(data: memoryview) -> Places | None:
     from nnbridge_tflite.read.placed import placed_tensors
 
@@ -60,7 +67,8 @@ CONVERTER = Converter(
     _inspect,
     _explain,
     _interface,
-    mappings=("wide", "delegate"),
+    edits=_edits,
+    mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
     in_memory=InMemory(_MARK, _places, _open),
 )
