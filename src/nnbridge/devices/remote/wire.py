@@ -285,4 +285,4 @@ def to_reason(data: object) -> Reason | None:
         return None
     if not isinstance(data, dict):
         raise ProtocolError("a reason that is no object")
-    return Reason(*(str(data.get(part, "")) for part in ("rule", "found", "operation", "operand")))
+    return Reason(*(str(data.get(part, "")) for part in ("rule", "found", "operation", "operand", "says")))
