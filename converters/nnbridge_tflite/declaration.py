@@ -29,7 +29,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Handler)
 AnyKernel = TypeVar("AnyKernel", bound=HostKernel)
 
 NO_MAPPING = "Android's delegate has no mapping for it"
-NO_SUBGRAPHS = "Android's delegate hands over no subgraphs, variables or tables"
+NO_SUBGRAPHS = "Android's delegate passes no subgraphs, variables or tables"
 NO_KERNEL = "an operator that LiteRT has a kernel for"
 """What a run requires of an operator that nothing computes."""
 
@@ -48,6 +48,8 @@ class TfliteOperator(OperatorDef):
     """What makes a file wrong whatever it is mapped to: conditions under which LiteRT refuses the operator, too."""
     kernel16: HostKernel | None = None
     """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
+    hybrid: HostKernel | None = None
+    """Its host kernel for float activations beside 8-bit weights."""
     integer: bool = False
     """``kernel16`` computes 8-bit activations, too, as TFLite does."""
     rounds_once: bool = False
@@ -59,7 +61,7 @@ class TfliteOperator(OperatorDef):
     shaped_by: int | None = None
     """The input whose values are the output's dimensions."""
     data_dependent: bool = False
-    """Only a run tells the output's dimensions, unless what it reads is constant."""
+    """Only a run knows the output's dimensions, unless what it reads is constant."""
     needs_ranks: bool = False
     """Its output has as many dimensions more as an input has: its options list the inputs that are scalars in TFLite."""
     applies: str = ""
@@ -91,6 +93,11 @@ class TfliteOperator(OperatorDef):
     def kernel_16_bit(self, kernel: AnyKernel) -> AnyKernel:
         """Decorator: the function that computes the operator on 16-bit activations."""
         self.kernel16 = kernel
+        return kernel
+
+    def hybrid_kernel(self, kernel: AnyKernel) -> AnyKernel:
+        """Decorator: the function that computes the operator on float activations and 8-bit weights, as LiteRT does."""
+        self.hybrid = kernel
         return kernel
 
     def integer_kernel(self, kernel: AnyKernel) -> AnyKernel:

@@ -30,5 +30,6 @@ from nnbridge.compare.samples import (
     seeded_inputs,
     seeded_samples,
     sign_flipped,
+    stating_open_dimensions,
     stored_samples,
 )

@@ -58,7 +58,7 @@ def run(
       nnbridge run model.tflite --input photos/ --labels labels.txt
       nnbridge run model.nnapi --seed 0 --samples cpu.npz
     """
-    from nnbridge.compare import as_samples, save_arrays
+    from nnbridge.compare import as_samples, named_inputs, save_arrays, stating_open_dimensions
     from nnbridge.inputs import Dataset, read_labels
     from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
     from nnbridge.report.outputs import run_as_dict, run_lines
@@ -90,7 +90,8 @@ def run(
             for _ in range(repeat):
                 execution = Execution(compilation, states)
                 execution.measure_steps()
-                outputs = execution.run(item.inputs)
+                with stating_open_dimensions(nnapi, named_inputs(nnapi) if inputs else ()):
+                    outputs = execution.run(item.inputs)
                 reports.append(execution.report)
                 advance(1)
             names = label_names(nnapi, stated.outputs, typed_labels, outputs)

@@ -66,8 +66,9 @@ UNSQUEEZE = operator(
 
 @lowers(FLATTEN, RESHAPE, SQUEEZE, UNSQUEEZE)
 def _reshape(to: Lowerer) -> None:
-    """RESHAPE to the output's shape, which inference has found or a folded shape states."""
-    shape = _requested_shape(to) if to.node.type == "Reshape" and to.known(1) is not None else to.out_shape()
+    """RESHAPE to the output's shape, which inference has found or a folded shape states; NNAPI computes one open dimension."""
+    stated = to.node.type == "Reshape" and to.known(1) is not None and to.operands.shape(to.name(0)) is not None
+    shape = _requested_shape(to) if stated else to.out_shape(open_dimensions=1)
     to.require(0 not in shape, "an output with elements", list(shape))
     image = to.operands.shape(to.name(0)) if to.is_image else None
     if image is not None and shape == (image[0], math.prod(image[1:])):
@@ -83,6 +84,13 @@ def _run_unsqueeze(call: HostCall) -> Sequence[Array]:
     return [np.expand_dims(call.input(0), tuple(int(a) for a in axes))]
 
 
+@SQUEEZE.host_kernel
+def _run_squeeze(call: HostCall) -> Sequence[Array]:
+    """Axes count in the input, whatever their order."""
+    axes = call.option("axes") if call.version < 13 else call.optional(1)
+    return [np.squeeze(call.input(0), None if axes is None else tuple(int(a) for a in np.ravel(axes)))]
+
+
 def _flatten_image(to: Lowerer, image: Dims, shape: Dims) -> None:
     """An image as rows: a matrix product with constants takes them in the order of the channels-last image."""
     rows = to.emit(C.RESHAPE, to.image(), to.vector(shape), out=to.output())
@@ -93,16 +101,16 @@ def _flatten_image(to: Lowerer, image: Dims, shape: Dims) -> None:
 
 
 def _requested_shape(to: Lowerer) -> tuple[int, ...]:
-    """The shape that the second input tells: 0 keeps an axis, -1 takes what is left."""
-    shape, wanted = to.shape(), to.whole(to.constant(1))
+    """The shape of the second input: 0 copies an axis, -1 is what is left."""
+    shape, required = to.shape(), to.whole(to.constant(1))
     keep = not to.option("allowzero")
-    to.require(not keep or all(d != 0 or i < len(shape) for i, d in enumerate(wanted)), "axes to keep", wanted)
-    sizes = [shape[i] if d == 0 and keep else d for i, d in enumerate(wanted)]
+    to.require(not keep or all(d != 0 or i < len(shape) for i, d in enumerate(required)), "axes to copy", required)
+    sizes = [shape[i] if d == 0 and keep else d for i, d in enumerate(required)]
     if -1 in sizes:
         known = math.prod(d for d in sizes if d != -1)
-        to.require(known > 0 and math.prod(shape) % known == 0, f"a shape for {math.prod(shape)} elements", wanted)
+        to.require(known > 0 and math.prod(shape) % known == 0, f"a shape for {math.prod(shape)} elements", required)
         sizes[sizes.index(-1)] = math.prod(shape) // known
-    to.require(math.prod(sizes) == math.prod(shape), f"a shape for {math.prod(shape)} elements", wanted)
+    to.require(math.prod(sizes) == math.prod(shape), f"a shape for {math.prod(shape)} elements", required)
     return tuple(sizes)
 
 
@@ -193,13 +201,13 @@ def _tile(to: Lowerer) -> None:
 @EXPAND.lowering()
 def _expand(to: Lowerer) -> None:
     """TILE of axes of size 1."""
-    shape, wanted = to.shape(), to.out_shape()
-    to.require(0 not in wanted, "an output with elements", list(wanted))
-    padded = (1,) * (len(wanted) - len(shape)) + shape
+    shape, required = to.shape(), to.out_shape()
+    to.require(0 not in required, "an output with elements", list(required))
+    padded = (1,) * (len(required) - len(shape)) + shape
     x = to.input()
-    repeats = [1 if a == b else b for a, b in zip(padded, wanted, strict=True)]
+    repeats = [1 if a == b else b for a, b in zip(padded, required, strict=True)]
     if all(r == 1 for r in repeats):
-        to.finish(C.RESHAPE, x, to.vector(wanted or (1,)))
+        to.finish(C.RESHAPE, x, to.vector(required or (1,)))
         return
     if padded != shape:
         x = to.emit(C.RESHAPE, x, to.vector(padded))
