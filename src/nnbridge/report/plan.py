@@ -32,6 +32,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
     plan = compilation.plan
     sources = plan.partition.sources
     operations = []
+    doubts = _Doubts(plan)
     for source, placement in plan.placed():
         device, model = plan.device_of(placement.operation, source), sources[source].model
         operation = model.main.operations[placement.operation]
@@ -47,6 +48,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
                 "place": PLACES[device.kind],
                 "device": device.name,
                 "reasons": reasons(plan, placement, source),
+                **doubts.of(source, placement.operation),
             }
         )
     steps = []
@@ -71,6 +73,22 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         "fallback": plan.fallback.as_dict() if plan.fallback else None,
         "cache": [cache_as_dict(record) for record in plan.cache],
     }
+
+
+class _Doubts:
+    """Why answers of devices are open, where their profiles say so."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._known: dict[int, dict[str, Sequence[str]]] = {}
+
+    def of(self, source: int, operation: int) -> dict[str, dict[str, str]]:
+        """``uncertain``: device → why, for one operation; nothing where no answer is open."""
+        if source not in self._known:
+            model = self._plan.partition.sources[source].model
+            self._known[source] = {device.name: device.uncertainties(model) for device in self._plan.devices}
+        found = {name: texts[operation] for name, texts in self._known[source].items() if texts[operation]}
+        return {"uncertain": found} if found else {}
 
 
 def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
@@ -209,7 +227,8 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
         if operation["place"] != PLACES["host"]:
             # The host is offered nothing that NNAPI can express.
             others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]
-            why = tuple(_reason_line(reason, operation["type"], measure) for reason in others) or ("-",)
+            doubts = [f"{device}: uncertain, {text}" for device, text in operation.get("uncertain", {}).items()]
+            why = (*(_reason_line(reason, operation["type"], measure) for reason in others), *doubts) or ("-",)
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
     marks = {operation["mapping"] for operation in data["operations"]} & MARKS.keys()
     rows = [(device, name or _listed(Counter(map(_mapped, members))), why) for (device, why, name), members in groups.items()]
@@ -238,7 +257,8 @@ def _reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
     where = f" ({reason['operand']})" if "operand" in reason else ""
     found = reason.get("found", "")
     tail = f", found {found}" if found and found != kind else ""
-    return f"{device}{where}: requires {reason['rule']}{tail}"
+    says = f' ("{reason["says"]}")' if "says" in reason else ""
+    return f"{device}{where}: requires {reason['rule']}{tail}{says}"
 
 
 def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:
