@@ -92,7 +92,7 @@ def test_a_reason_names_an_operation_of_a_host_extension() -> None:
 
 
 def test_a_plan_marks_what_the_delegate_would_not_hand_over() -> None:
-    result = narrow("plan", MODELS / "digits_dynamic.tflite")
+    result = narrow("plan", MODELS / "digits_dynamic.tflite", "--mapping", "wide")
     assert "(wide): beyond what TFLite's delegate or ONNX Runtime's provider hands to NNAPI" in result.stdout
     assert "(wide)" not in narrow("plan", FLOAT32).stdout
 

@@ -45,7 +45,7 @@ CONVERTER = Converter(
     _inspect,
     _explain,
     _interface,
-    mappings=("wide", "delegate"),
+    mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
 )
 """Registered under the entry point group ``nnbridge.converters``."""

@@ -10,6 +10,7 @@ from typing import Any
 from nnbridge.converters.inspection import count_transposes, transposes_as_dict
 from nnbridge.devices.device import Device
 from nnbridge.devices.host import HOST_NAME
+from nnbridge.errors import Why
 from nnbridge.extensions import readable_operation
 from nnbridge.model import Model, Operation
 from nnbridge.report import MARKS, PLACES, PREFERENCES
@@ -106,10 +107,19 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
             shown = {key: _readable(model, operation, text) for key, text in answer.reason.as_dict().items()}
             found.append({"device": answer.device, **shown})
         elif plan.fallback is not None:
-            found.append({"device": answer.device, "fallback": str(plan.fallback)})
+            found.append({"device": answer.device, "fallback": str(plan.fallback), "kind": Why.FALLBACK.value})
         else:
             rule = "better performance than the chosen device's"
-            found.append({"device": answer.device, "rule": rule, "figure": answer.performance, "winner": winner, "best": won})
+            found.append(
+                {
+                    "device": answer.device,
+                    "rule": rule,
+                    "figure": answer.performance,
+                    "winner": winner,
+                    "best": won,
+                    "kind": Why.PERFORMANCE.value,
+                }
+            )
     return found
 
 

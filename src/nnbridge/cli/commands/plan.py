@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nnbridge.cli.options import MODEL, compiled, device_options, model_options
+from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options
 from nnbridge.cli.output import json_option, print_blocks, print_json
 
 
@@ -26,11 +26,12 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
       nnbridge plan model.tflite --device nnapi-sample_float_fast,nnapi-sample_minimal --preference low-power
     """
     from nnbridge.converters.inspection import mapped_as_dict
+    from nnbridge.loading import mapping_of
     from nnbridge.report.inspection import host_reasons
     from nnbridge.report.plan import plan_as_dict, plan_tables
 
-    mapping = options["mapping"]
     compilation, mapped = compiled(model, **options)
+    mapping = mapping_of(model, conversion_of(options))
     if as_json:
         print_json({**plan_as_dict(compilation), "model": str(model), "conversion": {mapping: mapped_as_dict(mapped)}})
     else:
