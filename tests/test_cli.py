@@ -199,7 +199,7 @@ def test_a_converted_model_is_the_same_to_every_command(tmp_path: Path) -> None:
 
 
 def test_no_fallback_refuses_what_the_devices_do_not_cover() -> None:
-    assert "a device that supports the operation" in refused("plan", DIGITS, "--device", MINIMAL, "--no-fallback")
+    assert "a device that supports the operation" in refused("run", DIGITS, "--seed", "0", "--device", MINIMAL, "--no-fallback")
 
 
 def test_bad_arguments_give_one_message_each(tmp_path: Path) -> None:

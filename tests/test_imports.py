@@ -26,8 +26,8 @@ LAYERS = (
     "devices",
     "runtime converters",
     "loading conformance ndk",
-    "compare clib",
-    "inputs",
+    "compare clib cost",
+    "inputs advice",
     "report",
     "cli",
 )

@@ -263,9 +263,8 @@ ANDROID_LEVELS: Final[Mapping[str, FeatureLevel]] = {
 
 
 def android_name(level: int) -> str:
-    """The Android versions whose runtime has a feature level, such as ``Android 13 and later``; levels 6 and 7 have none."""
-    versions = [version for version, known in ANDROID_LEVELS.items() if known == level]
-    return f"Android {versions[0]}" + (" and later" if len(versions) > 1 else "") if versions else f"feature level {level}"
+    """The first Android version whose runtime has a feature level; levels 6 and 7 have none."""
+    return next((f"Android {version}" for version, known in ANDROID_LEVELS.items() if known == level), f"feature level {level}")
 
 
 MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES: Final = 128

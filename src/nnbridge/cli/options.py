@@ -147,7 +147,20 @@ def interface_of(path: Path, options: Mapping[str, Any]) -> SignatureInfo:
         return SignatureInfo("", (), ())
 
 
-def compiled(
+def compiled(path: Path, **options: Any) -> tuple[Compilation, tuple[Mapped, ...]]:
+    """The model of a file, compiled for the requested devices, with the outcome of each operator of the file."""
+    compilation, mapped = compilation_of(path, **options)
+    finish(compilation, path)
+    return compilation, mapped
+
+
+def finish(compilation: Compilation, path: Path) -> None:
+    """Finish the compilation of a file's model."""
+    with working("Compiling"), _of(path):
+        compilation.finish()
+
+
+def compilation_of(
     path: Path,
     *,
     devices: Sequence[str],
@@ -158,7 +171,7 @@ def compiled(
     no_fallback: bool,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
-    """The model of a file, compiled for the requested devices, with the outcome of each operator of the file."""
+    """The compilation before it is finished, and the outcome of each operator of the file."""
     from nnbridge.devices.device import cache_files_needed
     from nnbridge.loading import load_with_report, mapping_of
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
@@ -174,7 +187,7 @@ def compiled(
     mode = PartitioningMode(PARTITIONING.index(partitioning))
     if max_partitions is None:
         max_partitions = TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" and not no_fallback else 0
-    with working("Compiling"), _of(path):
+    with _of(path):
         compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
         compilation.set_preference(PREFERENCES[preference])
         if cache_dir is not None:
@@ -185,7 +198,6 @@ def compiled(
                     raise InputError(Reason("a folder that can be created", str(error), operand="--cache-dir")) from error
             compilation.set_caching(cache_dir, checksum(model))
         compilation.set_max_partitions(max_partitions)
-        compilation.finish()
     return compilation, mapped
 
 
