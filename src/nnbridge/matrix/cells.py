@@ -18,6 +18,7 @@ from nnbridge.compare.comparison import compare
 from nnbridge.compare.references import reference as reference_runtime
 from nnbridge.compare.samples import Sample, seeded_inputs, seeded_samples
 from nnbridge.converters import PHONE, ConversionOptions
+from nnbridge.cost.plan import cost_of
 from nnbridge.devices.profile_file import SUFFIX
 from nnbridge.errors import NnbridgeError
 from nnbridge.extensions import readable_operation
@@ -206,7 +207,7 @@ def _cell(task: Task, opened: _Opened) -> Cell:
     compilation.set_preference(task.settings.preference)
     compilation.set_max_partitions(TFLITE_DEFAULT if opened.mapping == "delegate" else 0)
     compilation.finish()
-    counted = _placement(compilation.plan)
+    counted = {**_placement(compilation.plan), **_work(compilation.plan)}
     compared = _comparison(compilation, opened) if opened.reference else {}
     time_ms = _time(compilation) if task.settings.timed else None
     return Cell(task.name, task.device, task.level, opened.mapping, time_ms=time_ms, **counted, **compared)
@@ -235,6 +236,18 @@ def _placement(plan: Plan) -> dict[str, Any]:
         "fallback": str(plan.fallback) if plan.fallback else "",
         "refused": tuple(refused),
         "placed": tuple(placed),
+    }
+
+
+def _work(plan: Plan) -> dict[str, Any]:
+    """Multiply-adds and bytes that cross borders; what has open dimensions counts nothing."""
+    cost = cost_of(plan)
+    on_device = {(step.source, i) for step in plan.steps if plan.devices[step.device].kind == "device" for i in step.operations}
+    work = {(operation.source, operation.index): operation.multiply_adds or 0 for operation in cost.operations}
+    return {
+        "macs": sum(work.values()),
+        "macs_on_device": sum(work[key] for key in on_device),
+        "transfers": cost.crossing_bytes or 0,
     }
 
 
