@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from nnbridge import __version__
 from nnbridge.matrix.cells import Cell
-from nnbridge.matrix.tables import difference, percent, size, summary
+from nnbridge.matrix.tables import OUTSIDE, difference, percent, size, summary
 from nnbridge.report.terminal import counted, printable
 
 _MOST_REASONS = 60

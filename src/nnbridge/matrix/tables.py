@@ -33,6 +33,7 @@ _COLUMNS = (
     "fallback",
     "error",
 )
+OUTSIDE = ", outside tolerance"
 _MOST_ROWS = 60
 """Cells that are listed one by one on a terminal."""
 _FEW = 3
@@ -57,7 +58,7 @@ def difference(cell: Cell) -> str:
     if cell.difference is None:
         return "no finite value"
     text = "equal" if cell.difference == 0 else f"{cell.difference:.3g}" + (" steps" if cell.quantised else "")
-    return text if cell.passed else f"{text}, outside tolerance"
+    return text if cell.passed else f"{text}{OUTSIDE}"
 
 
 def size(number: int) -> str:
