@@ -73,9 +73,8 @@ def _box(found: tuple[int, Cell] | None, broken: dict[int, list[str]]) -> str:
     mark = ' <b class="bad">✕ limit</b>' if number in broken else ""
     compared = ""
     if cell.passed is not None:
-        compared = (
-            f'<small class="{"good" if cell.passed else "bad"}">{"✓" if cell.passed else "✕"} {_text(difference(cell))}</small>'
-        )
+        kind, sign = ("good", "✓") if cell.passed else ("bad", "✕")
+        compared = f'<small class="{kind}">{sign} {_text(difference(cell).removesuffix(OUTSIDE))}</small>'
     time = "" if cell.time_ms is None else f"<small>{cell.time_ms:.3g} ms</small>"
     title = _text(counts + work + moved + limits + (f"; {cell.fallback}" if cell.fallback else ""))
     shown = f"{percent(cell.share)}<small> in {cell.partitions}</small>{mark}{compared}{time}"
