@@ -192,3 +192,19 @@ def test_damaged_profiles_are_profiles_or_mistakes(tmp_path: Path, monkeypatch: 
     assert set(outcomes) == {"profile", "mistakes", "slower than 2 s"}
     assert outcomes["profile"] + outcomes["mistakes"] == 1_000
     assert min(outcomes["profile"], outcomes["mistakes"]) > 20
+
+
+def test_a_driver_in_another_process_says_the_same(tmp_path: Path) -> None:
+    squeeze = {
+        "operands": [
+            {"type": "TENSOR_FLOAT32", "dims": [1, 2], "lifetime": "SUBGRAPH_INPUT"},
+            {"type": "TENSOR_INT32", "dims": [1], "lifetime": "SUBGRAPH_INPUT"},
+            {"type": "TENSOR_FLOAT32", "dims": [2], "lifetime": "SUBGRAPH_OUTPUT"},
+        ],
+        "operations": [{"type": "SQUEEZE", "inputs": [0, 1], "outputs": [2]}],
+        "inputs": [0, 1],
+        "outputs": [2],
+    }
+    lines = [json.dumps({"model": squeeze})]
+    assert ask(tmp_path, lines, "process:vsi-imx-1.3.0") == ask(tmp_path, lines)
+    assert "Squeeze: dimension tensor should be constant" in ask(tmp_path, lines)[1]

@@ -47,7 +47,11 @@ def read(path: Path, *, as_litert: bool = True) -> TfliteFile:
 
     Without ``as_litert``, an axis of quantisation that LiteRT refuses is accepted: TFLite Micro and its compilers do.
     """
-    pool = _mapped(path)
+    return read_pool(path, _mapped(path), as_litert=as_litert)
+
+
+def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
+    """Check a file that is in memory; ``path`` is what errors call it."""
     data = pool.data
     if len(data) < 8 or bytes(data[4:8]) != IDENTIFIER:
         found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -19,8 +20,12 @@ from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
 from nnbridge.operations.numerics import NUMERICS
-from nnbridge.toml import tomllib
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SUFFIX = ".toml"
 SHIPPED = Path(__file__).parent / "data"
@@ -173,10 +178,10 @@ class _Reader:
             type=DeviceTypeCode[self._one_of(table, "type", _DEVICE_TYPES, "ACCELERATOR")],
             version=self._text_of(table, "version") or "profile",
             source=self._text_of(table, "source"),
+            numerics=self._one_of(table, "numerics", tuple(NUMERICS), "exact"),
             verified=self._text_of(table, "verified"),
             aliases=tuple(self._list(table, "aliases", str)),
             operands=conditions.on_operands(tuple(conditions.entries("operands", table.get("operands", [])))),
-            numerics=self._one_of(table, "numerics", tuple(NUMERICS), "exact"),
             faults=self._faults(self._table(table, "faults")),
             others=rules.get(_OTHERS, ()),
             extensions=dict(self._extension(item) for item in self._list(table, "extensions", dict)),

@@ -20,7 +20,7 @@ from nnbridge.devices.device import Capabilities, Device, PreparedModel, Request
 from nnbridge.devices.operation_facts import ModelFacts, OperandFacts, OperationFacts
 from nnbridge.devices.requantise import prepared_with
 from nnbridge.devices.rules import Condition, Subject
-from nnbridge.errors import BadDataError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, OpFailedError, Reason, Why
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations.matching import input_places
@@ -175,7 +175,7 @@ class ProfileDevice(Device):
         """The first broken rule of the only alternative; what each alternative requires where there are several."""
         model = facts.model
         name = model.operation_name(operation)
-        unlisted = Reason("an operation that the profile lists", name, name)
+        unlisted = Reason("an operation that the profile lists", name, name, kind=Why.OPERATOR)
         extension = model.extension_of(operation.type)
         if extension is not None:
             claimed = next((numbers for e, numbers in self.extensions.items() if e.name == extension[0]), ())
@@ -190,7 +190,9 @@ class ProfileDevice(Device):
             return None
         required = dict.fromkeys(" and ".join(f"{r.operand}: {r.rule}" for r in reasons) for reasons in broken)
         found = dict.fromkeys(f"{r.operand}: {r.found}" for reasons in broken for r in reasons)
-        return Reason("; or ".join(required), ", ".join(found), name)
+        # The first broken rule of the alternative that fits longest names the kind.
+        kind = min(broken, key=len)[0].kind
+        return Reason("; or ".join(required), ", ".join(found), name, kind=kind)
 
     def prepare_model(
         self,
@@ -253,14 +255,15 @@ def _reason(condition: Condition, subject: Subject, name: str, operand: str = ""
     """Why a broken condition refuses an operation."""
     found = condition.found(subject)
     if condition.dies:
-        return Reason(_ALIVE, f"one that dies where not: {condition.sentence} ({found})", name, operand, condition.says)
-    return Reason(condition.sentence, found or "otherwise", name, operand, condition.says)
+        died = f"one that dies where not: {condition.sentence} ({found})"
+        return Reason(_ALIVE, died, name, operand, Why.INTERNAL, condition.says)
+    return Reason(condition.sentence, found or "otherwise", name, operand, Why.OPERAND_VALUE, condition.says)
 
 
 def _broken(rule: ProfileRule, facts: ModelFacts, operation: Operation, name: str) -> Iterator[Reason]:
     """Every rule that an operation breaks."""
     if rule.never:
-        yield Reason("an operation that the device supports", f"{name}: {rule.never}", name, says=rule.says)
+        yield Reason("an operation that the device supports", f"{name}: {rule.never}", name, kind=Why.OPERATOR, says=rule.says)
         return
     if rule.has_keys:
         yield from _broken_keys(rule, facts.model, operation, name)
@@ -279,36 +282,38 @@ def _broken_keys(rule: ProfileRule, model: Model, operation: Operation, name: st
     subject = inputs[positions.get(rule.subject, 0)] if inputs else None
     label = rule.subject or "input 0"
     if subject is not None and rule.types and subject.type not in rule.types:
-        yield Reason(" or ".join(sorted(t.name for t in rule.types)), TYPES.readable(subject.type), name, label)
+        yield Reason(" or ".join(sorted(t.name for t in rule.types)), TYPES.readable(subject.type), name, label, Why.INPUT_TYPE)
     if subject is not None and rule.ranks and len(subject.dims) not in rule.ranks:
-        yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(subject.dims)), name, label)
+        yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(subject.dims)), name, label, Why.RANK)
     for key in rule.constant:
         if key in positions and not inputs[positions[key]].is_constant:
-            yield Reason("a constant", "a computed value", name, key)
+            yield Reason("a constant", "a computed value", name, key, Why.NOT_CONSTANT)
     for key in {**rule.values, **rule.at_least, **rule.at_most}:
         value = _number(model, inputs, positions, key)
         if value is None:
             continue
         if value not in rule.values.get(key, (value,)):
-            yield Reason(f"one of {', '.join(map(str, rule.values[key]))}", str(value), name, key)
+            yield Reason(f"one of {', '.join(map(str, rule.values[key]))}", str(value), name, key, Why.OPERAND_VALUE)
         if value < rule.at_least.get(key, value):
-            yield Reason(f"at least {rule.at_least[key]}", str(value), name, key)
+            yield Reason(f"at least {rule.at_least[key]}", str(value), name, key, Why.OPERAND_VALUE)
         if value > rule.at_most.get(key, value):
-            yield Reason(f"at most {rule.at_most[key]}", str(value), name, key)
+            yield Reason(f"at most {rule.at_most[key]}", str(value), name, key, Why.OPERAND_VALUE)
     for key, points in rule.zero_points.items():
         if key in positions and (point := inputs[positions[key]].zero_point) not in points:
-            yield Reason(f"a zero point of {' or '.join(map(str, points))}", str(point), name, key)
+            yield Reason(f"a zero point of {' or '.join(map(str, points))}", str(point), name, key, Why.QUANTISATION_PARAMETERS)
     if rule.same_quantisation and inputs and _quantisation(inputs[0]) != _quantisation(outputs[0]):
-        yield Reason("the quantisation of the first input", _quantisation(outputs[0]), name, "output")
+        yield Reason(
+            "the quantisation of the first input", _quantisation(outputs[0]), name, "output", Why.QUANTISATION_PARAMETERS
+        )
     for tensor in (o for o in (*inputs, *outputs) if o.is_tensor):
         if rule.fixed_size and (not tensor.dims or 0 in tensor.dims):
-            yield Reason("known dimensions", str(list(tensor.dims)), name, tensor.name)
+            yield Reason("known dimensions", str(list(tensor.dims)), name, tensor.name, Why.DYNAMIC_SHAPE)
         if rule.max_side and max(tensor.dims, default=0) > rule.max_side:
-            yield Reason(f"sides of at most {rule.max_side}", str(list(tensor.dims)), name, tensor.name)
+            yield Reason(f"sides of at most {rule.max_side}", str(list(tensor.dims)), name, tensor.name, Why.OPERAND_SIZE)
         dtype = TYPE_FACTS[tensor.type].dtype
         size = 0 if dtype is None else math.prod(tensor.dims) * dtype.itemsize
         if rule.max_bytes and size > rule.max_bytes:
-            yield Reason(f"at most {rule.max_bytes} bytes", f"{size} bytes", name, tensor.name)
+            yield Reason(f"at most {rule.max_bytes} bytes", f"{size} bytes", name, tensor.name, Why.OPERAND_SIZE)
 
 
 def _quantisation(operand: Operand) -> str:
