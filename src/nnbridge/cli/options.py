@@ -163,7 +163,9 @@ def finish(compilation: Compilation, path: Path) -> None:
 def compilation_of(
     path: Path,
     *,
-    devices: Sequence[str],
+    devices: Sequence[str] = (),
+    chosen: Sequence[Device] | None = None,
+    limit: int | None = None,
     preference: str,
     cache_dir: Path | None,
     max_partitions: int | None,
@@ -171,16 +173,21 @@ def compilation_of(
     no_fallback: bool,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
-    """The compilation before it is finished, and the outcome of each operator of the file."""
+    """The compilation before it is finished, and the outcome of each operator of the file.
+
+    ``chosen`` and ``limit``: the devices, bound to the file already, and their limit on partitions (:func:`bound_to`).
+    """
     from nnbridge.devices.device import cache_files_needed
     from nnbridge.loading import load_with_report, mapping_of
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
-    chosen = named_devices(devices)
+    if chosen is None:
+        chosen, limit = bound_to(path, named_devices(devices), options)
     if no_fallback and not chosen:
         raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
+    max_partitions = limit if max_partitions is None else max_partitions
     asked = conversion(**options)
     with working(f"Reading {path.name}"):
         model, mapped = load_with_report(path, asked)
@@ -199,6 +206,22 @@ def compilation_of(
             compilation.set_caching(cache_dir, checksum(model))
         compilation.set_max_partitions(max_partitions)
     return compilation, mapped
+
+
+def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
+    """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
+
+    A compiler has no limit, a delegate its own; None where no such device is among them.
+    """
+    from nnbridge.converters import ConversionOptions
+    from nnbridge.devices.source_profiles import SourceProfile
+    from nnbridge.loading import source_graph
+
+    if not any(isinstance(device, SourceProfile) for device in chosen):
+        return list(chosen), None
+    graph = source_graph(path, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
+    limits = [device.max_partitions for device in chosen if isinstance(device, SourceProfile)]
+    return [device.bound(graph) if isinstance(device, SourceProfile) else device for device in chosen], min(limits)
 
 
 def named_devices(names: Sequence[str]) -> list[Device]:
