@@ -21,12 +21,13 @@ import numpy as np
 
 from nnbridge.cpu import compiled
 from nnbridge.cpu.arena import Lease, allocate, plan_arena
+from nnbridge.cpu.settings import current
 from nnbridge.errors import MissedDeadlineTransientError, NnapiError, OpFailedError, Reason
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, prepare, resolve, run_kernel
-from nnbridge.operations.kernels import InPlace, Tier
+from nnbridge.operations.kernels import KERNELS, InPlace, Tier
 from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, Lifetime, OperationCode, operation_name
 
 _BOUND_PROGRAMS = 8
@@ -57,12 +58,15 @@ class Executor:
     """A prepared model on the CPU. ``run`` may be called from several threads at once.
 
     ``numerics``: ``exact`` computes relaxed float32 in float32; ``float16`` rounds every float32 result of a relaxed
-    model to float16, as an accelerator may. ``kernels``: the highest tier of kernels that is used.
+    model to float16, as an accelerator may. ``kernels``: the highest tier of kernels that is used; default: as
+    :mod:`nnbridge.cpu.settings` has it.
     """
 
-    def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier = Tier.COMPILED) -> None:
+    def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier | None = None) -> None:
+        settings = current()
         self.model = model
-        self.kernels = kernels
+        self.kernels = settings.tier if kernels is None else kernels
+        self.threads = settings.threads
         self.rounds = numerics == "float16" and model.relaxed
         self._subgraphs = [_Bindings(self, number, subgraph) for number, subgraph in enumerate(model.subgraphs())]
         main = model.main
@@ -96,10 +100,15 @@ class _Bindings:
         self._lock = threading.Lock()
 
     def run(self, inputs: Arrays, outputs: Arrays | None, limits: Limits) -> list[Arg]:
-        return self.bound(tuple([None if x is None else x.shape for x in inputs])).run(inputs, outputs, limits)
+        shapes = tuple([None if x is None else x.shape for x in inputs])
+        return self.bound(shapes, limits.observe is not None).run(inputs, outputs, limits)
 
-    def bound(self, key: tuple[Any, ...]) -> _Program:
-        """The program for these input shapes (None for an omitted input). Two threads may bind the same one; either serves."""
+    def bound(self, shapes: tuple[Any, ...], observed: bool = False) -> _Program:
+        """The program for these input shapes (None for an omitted input). Two threads may bind the same one; either serves.
+
+        An observed one computes the same by the same kernels, and stores all values on the way.
+        """
+        key = (shapes, observed)
         with self._lock:
             program = self._programs.get(key)
             if program is not None:
@@ -107,7 +116,7 @@ class _Bindings:
                 return program
         # Constants may hold anything; the run reports what they overflow to.
         with np.errstate(all="ignore"):
-            program = _Program(self._executor, self._number, self._subgraph, self._constants, key)
+            program = _Program(self._executor, self._number, self._subgraph, self._constants, shapes, observed)
         with self._lock:
             self._programs[key] = program
             while len(self._programs) > _BOUND_PROGRAMS:
@@ -143,6 +152,7 @@ class _Program:
         subgraph: Subgraph,
         constants: Sequence[Arg | None],
         shapes: Sequence[tuple[int, ...] | None],
+        observed: bool = False,
     ) -> None:
         self._executor = executor
         self._number = number
@@ -159,27 +169,29 @@ class _Program:
         self._calls: dict[int, Call] = {}
         steps = [self._bind(step, operation) for step, operation in enumerate(subgraph.operations)]
         self._starts: dict[int, int] = {}
-        self._compile(steps)
+        self._compile(steps, observed)
         self._plan(steps)
 
-    def _compile(self, steps: list[Step]) -> None:
+    def _compile(self, steps: list[Step], observed: bool) -> None:
         """Put programs of compiled kernels in the place of the operations that they cover."""
         executor, subgraph = self._executor, self._subgraph
-        if executor.kernels < Tier.COMPILED or executor.rounds or not compiled.requested() or compiled.unavailable():
+        if executor.kernels < Tier.COMPILED or executor.rounds or compiled.unavailable():
             return
         from nnbridge.cpu.compiled.program import Candidate, Program, plan  # llvmlite is imported when it is used
 
         reason = "requires dimensions that are known before a run"
+        # An operation for which a kernel of its own is registered is computed by that.
+        calls = {k: call for k, call in self._calls.items() if Tier.COMPILED not in KERNELS[call.definition.code]}
         found = plan(
-            [Candidate(k, o.inputs, o.outputs, self._calls.get(k), reason) for k, o in enumerate(subgraph.operations)],
-            subgraph.outputs,
+            [Candidate(k, o.inputs, o.outputs, calls.get(k), reason) for k, o in enumerate(subgraph.operations)],
+            [i for o in subgraph.operations for i in o.outputs] if observed else subgraph.outputs,
         )
 
         def step_of(program: Program) -> Step:
             def run_program(run: _Run) -> None:
                 values = run.values
                 inputs = [np.ascontiguousarray(values[i]) for i in program.inputs]
-                program.run(inputs, [values[i] for i in program.outputs])
+                program.run(inputs, [values[i] for i in program.outputs], executor.threads)
 
             return run_program
 
@@ -220,8 +232,7 @@ class _Program:
                     step(run)
                     if observe is not None:
                         for i in operation.outputs:
-                            if values[i] is not None:  # inside of a compiled program nothing is seen
-                                observe(self._number, i, values[i])
+                            observe(self._number, i, values[i])
                     for i in released:
                         values[i] = None
             return [self._result(run, i) for i in self._subgraph.outputs]

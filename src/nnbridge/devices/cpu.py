@@ -51,11 +51,14 @@ class CpuPreparedModel(PreparedModel):
         self,
         model: Model,
         numerics: str = "exact",
-        kernels: Tier = Tier.COMPILED,
+        kernels: Tier | None = None,
         *,
         observed: Mapping[int, int] | None = None,
     ) -> None:
-        """``observed``: of a rewritten model, its operands → those that observers know; the others are not reported."""
+        """``kernels``: default as :mod:`nnbridge.cpu.settings` has it.
+
+        ``observed``: of a rewritten model, its operands → those that observers know; the others are not reported.
+        """
         self._observed = observed
         self._outputs = [model.main.operands[i] for i in model.main.outputs]
         self._made = [_made(model, i) for i in model.main.outputs]
@@ -174,7 +177,7 @@ class CpuDevice(Device):
     type = DeviceTypeCode.CPU
     kind = "cpu"
 
-    def __init__(self, kernels: Tier = Tier.COMPILED) -> None:
+    def __init__(self, kernels: Tier | None = None) -> None:
         self._kernels = kernels
 
     @property

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds, refuse_options
-from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, model_options, option
+from nnbridge.cli.options import (
+    MODEL,
+    PREPARATION,
+    compiled,
+    compute_options,
+    device_options,
+    input_options,
+    model_options,
+    option,
+)
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 @option("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
 @option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
 @option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
+@compute_options
 @device_options
 @model_options
 @json_option

@@ -30,7 +30,8 @@ def plan(model: Path, full: bool, as_json: bool, **options: Any) -> None:
     from nnbridge.report.plan import plan_as_dict, plan_tables
 
     mapping = options["mapping"]
-    compilation, mapped = compiled(model, **options)
+    # What would run is not run: nothing is compiled.
+    compilation, mapped = compiled(model, kernels="reference", **options)
     if as_json:
         print_json({**plan_as_dict(compilation), "model": str(model), "conversion": {mapping: mapped_as_dict(mapped)}})
     else:

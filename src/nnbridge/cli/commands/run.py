@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, device_files, input_files, parse_preparation, refuse_options
-from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, interface_of, model_options, option
+from nnbridge.cli.options import (
+    MODEL,
+    PREPARATION,
+    compiled,
+    compute_options,
+    device_options,
+    input_options,
+    interface_of,
+    model_options,
+    option,
+)
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -29,6 +39,7 @@ if TYPE_CHECKING:
 @option(
     "--save-image", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw boxes, mask or points over the input image."
 )
+@compute_options
 @device_options
 @model_options
 @json_option
@@ -57,6 +68,7 @@ def run(
       nnbridge run speech.tflite --input yes.wav --rate 16000 --json
       nnbridge run model.tflite --input photos/ --labels labels.txt
       nnbridge run model.nnapi --seed 0 --samples cpu.npz
+      nnbridge run model.tflite --seed 0 --kernels reference
     """
     from nnbridge.compare import as_samples, save_arrays
     from nnbridge.inputs import Dataset, read_labels

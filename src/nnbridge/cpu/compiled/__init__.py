@@ -10,25 +10,8 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-import os
-
-from nnbridge.errors import InputError, Reason
-
-CHOICES = ("reference", "auto", "compiled")
-"""Values of ``NNBRIDGE_KERNELS``."""
 
 _log = logging.getLogger(__name__)
-
-
-def requested() -> bool:
-    """True if ``NNBRIDGE_KERNELS`` asks for compiled kernels: ``auto`` or ``compiled``; the default is ``reference``.
-
-    Where they are asked for and cannot be had, the reference tier computes, which is logged once at INFO level.
-    """
-    value = os.environ.get("NNBRIDGE_KERNELS") or CHOICES[0]
-    if value not in CHOICES:
-        raise InputError(Reason(f"one of {', '.join(CHOICES)}", value, operand="NNBRIDGE_KERNELS"))
-    return value != CHOICES[0]
 
 
 @functools.cache
