@@ -174,18 +174,19 @@ class _Program:
         """The step of each scratch buffer."""
         self._dynamic: set[int] = set()
         self._calls: dict[int, Call] = {}
-        steps = [self._bind(step, operation) for step, operation in enumerate(subgraph.operations)]
+        for position, operation in enumerate(subgraph.operations):
+            self._infer(position, operation)
         self._starts: dict[int, int] = {}
         self._compiled: dict[int, Program] = {}
         """Programs of compiled kernels by the step that runs them."""
-        self._compile(steps, observed)
-        self._plan(steps)
+        covered = self._compile(observed)
+        self._plan([covered.get(k) or self._step(k, operation) for k, operation in enumerate(subgraph.operations)])
 
-    def _compile(self, steps: list[Step], observed: bool) -> None:
-        """Put programs of compiled kernels in the place of the operations that they cover."""
+    def _compile(self, observed: bool) -> dict[int, Step]:
+        """Steps of the operations that programs of compiled kernels cover, by position."""
         executor, subgraph = self._executor, self._subgraph
         if executor.kernels < Tier.COMPILED or executor.rounds or compiled.unavailable():
-            return
+            return {}
         from nnbridge.cpu.compiled.program import Candidate, plan  # llvmlite is imported when it is used
 
         reason = "requires dimensions that are known before a run"
@@ -204,16 +205,15 @@ class _Program:
 
             return run_program
 
+        steps: dict[int, Step] = {}
         for program in found.programs:
-            for k in program.operations:
-                steps[k] = _nothing
-                for i in subgraph.operations[k].outputs:
-                    self._buffers.pop(i, None)
+            steps.update(dict.fromkeys(program.operations, _nothing))
             first = program.operations[0]
             steps[first] = step_of(program)
             self._compiled[first] = program
             self._buffers.update(zip(program.outputs, program.shapes, strict=True))
             self._starts.update(dict.fromkeys(program.outputs, first))
+        return steps
 
     def run(self, inputs: Arrays, outputs: Arrays | None, limits: Limits) -> list[Arg]:
         try:
@@ -328,8 +328,8 @@ class _Program:
 
     # -- binding -----------------------------------------------------------------------------------------------------
 
-    def _bind(self, position: int, operation: Operation) -> Step:
-        """The step of one operation, and what it leaves known of its outputs."""
+    def _infer(self, position: int, operation: Operation) -> None:
+        """What one operation leaves known of its outputs, and its call if that is known before a run."""
         operands, control_flow = self._subgraph.operands, operation.type in CONTROL_FLOW
         specs = [self._specs[i] for i in operation.inputs]
         inputs = [spec for spec in specs if spec is not None]
@@ -339,13 +339,17 @@ class _Program:
                 self._calls[position] = call
                 for i, spec in zip(operation.outputs, call.outs, strict=True):
                     self._specs[i] = spec
-                return self._static_step(position, operation, call)
+                return
         self._dynamic.update(operation.outputs)
         for i in operation.outputs:
             # Control flow leaves exactly what its outputs declare, so that what follows can still be bound.
             if control_flow and fully_known(operands[i]):
                 self._specs[i] = Arg.of(operands[i])
-        return self._dynamic_step(operation)
+
+    def _step(self, position: int, operation: Operation) -> Step:
+        """The step of an operation that no program covers."""
+        call = self._calls.get(position)
+        return self._dynamic_step(operation) if call is None else self._static_step(position, operation, call)
 
     def _resolved(self, operation: Operation, inputs: Sequence[Arg]) -> Call | None:
         """The call with its outputs, if their shapes can be inferred now; refusals wait until the operation runs."""
