@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from nnbridge.errors import MissedDeadlineTransientError, OpFailedError, Reason
 from nnbridge.model import Array, Operation, Subgraph
 from nnbridge.operations.call import Arg
 from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, OperationCode
-
-if TYPE_CHECKING:
-    from nnbridge.cpu.executor import Executor
 
 
 @dataclass(frozen=True)
@@ -33,32 +30,36 @@ class Limits:
             raise MissedDeadlineTransientError("the execution's deadline has passed")
 
 
+RunBody: TypeAlias = "Callable[[Subgraph, int, Sequence[Arg], Limits], list[Arg]]"
+"""Runs the subgraph that a MODEL operand of another refers to."""
+
+
 def _condition(arg: Arg, name: str) -> bool:
     if not arg.present or arg.value is None:
         raise OpFailedError(Reason("a condition with a value", "none", name, "condition"))
     return bool(np.ravel(arg.value)[0])
 
 
-def _run_if(executor: Executor, subgraph: Subgraph, operation: Operation, inputs: list[Arg], limits: Limits) -> list[Arg]:
+def _run_if(run_body: RunBody, subgraph: Subgraph, operation: Operation, inputs: list[Arg], limits: Limits) -> list[Arg]:
     """IF: one of two subgraphs (input 0 the condition, 1 then, 2 else)."""
     branch = operation.inputs[1 if _condition(inputs[0], "IF") else 2]
-    return executor.run_body(subgraph, branch, inputs[3:], limits)
+    return run_body(subgraph, branch, inputs[3:], limits)
 
 
-def _run_while(executor: Executor, subgraph: Subgraph, operation: Operation, inputs: list[Arg], limits: Limits) -> list[Arg]:
+def _run_while(run_body: RunBody, subgraph: Subgraph, operation: Operation, inputs: list[Arg], limits: Limits) -> list[Arg]:
     """WHILE: the value of the condition is looked at before the time (fact U24)."""
     condition, body = operation.inputs[:2]
     started = time.monotonic_ns()
     state = list(inputs[2:])
-    while _condition(executor.run_body(subgraph, condition, state, limits)[0], "WHILE"):
+    while _condition(run_body(subgraph, condition, state, limits)[0], "WHILE"):
         if time.monotonic_ns() - started > limits.loop_timeout:
             raise MissedDeadlineTransientError(Reason(f"a loop that ends within {limits.loop_timeout} ns", "more", "WHILE"))
-        results = executor.run_body(subgraph, body, state, limits)
+        results = run_body(subgraph, body, state, limits)
         state[: len(results)] = results
     return state[: len(operation.outputs)]
 
 
-CONTROL_FLOW: dict[int, Callable[[Executor, Subgraph, Operation, list[Arg], Limits], list[Arg]]] = {
+CONTROL_FLOW: dict[int, Callable[[RunBody, Subgraph, Operation, list[Arg], Limits], list[Arg]]] = {
     OperationCode.IF: _run_if,
     OperationCode.WHILE: _run_while,
 }

@@ -445,7 +445,7 @@ class _Program:
             if control_flow is None:
                 evaluated = evaluate(make_call(declaration_of(operation), args, [Arg.of(out) for out in outs]))
             else:
-                inner = control_flow(executor, subgraph, operation, args, run.limits)
+                inner = control_flow(executor.run_body, subgraph, operation, args, run.limits)
                 evaluated = [as_operand(out, arg) for out, arg in zip(outs, inner, strict=True)]
             for i, out, result in zip(operation.outputs, outs, evaluated, strict=True):
                 run.resolved[i] = as_declared(operation, out, result)
