@@ -6,13 +6,15 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nnbridge import Compilation, Execution, InputError, Model, ModelBuilder
+from nnbridge import Compilation, Execution, InputError, Model, ModelBuilder, load
 from nnbridge.cli.commands import cli
+from nnbridge.compare import seeded_inputs
 from nnbridge.cpu import compiled
 from nnbridge.cpu.executor import Executor
 from nnbridge.cpu.settings import Settings, current, preparing
@@ -169,3 +171,42 @@ def test_the_option_kernels_holds_for_one_command(tmp_path: Path, monkeypatch: p
         result = CliRunner().invoke(cli, ["run", str(path), "--seed", "0", "--kernels", kernels, "--threads", "2"])
         assert result.exit_code == 0, result.output
         assert current().kernels == "auto"
+
+
+@pytest.mark.parametrize("kernels", ["reference", "auto"])
+def test_answers_do_not_depend_on_the_number_of_threads(kernels: str) -> None:
+    model = load(MODELS / "digits_float32.tflite")
+    inputs = seeded_inputs(model, 0)
+    answers = []
+    for threads in (1, 2, 3):
+        compilation = Compilation.create(model, [], kernels=kernels, threads=threads)
+        compilation.finish()
+        answers.append(Execution(compilation).run(inputs))
+    for name, first in answers[0].items():
+        assert all(np.array_equal(first, other[name]) for other in answers[1:])
+
+
+def test_executions_in_several_threads_share_a_compilation() -> None:
+    model = load(MODELS / "digits_int8.tflite")
+    compilation = Compilation.create(model, [], threads=2)
+    compilation.finish()
+    samples = [seeded_inputs(model, seed) for seed in range(4)]
+    expected = [Execution(compilation).run(sample) for sample in samples]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda k: Execution(compilation).run(samples[k % 4]), range(200)))
+    for k, outputs in enumerate(found):
+        assert all(np.array_equal(outputs[name], value) for name, value in expected[k % 4].items())
+
+
+def test_stated_threads_hold_for_blas() -> None:
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+
+    def counts() -> set[int]:
+        return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpoolctl.threadpool_limits():
+        before = counts()
+        Compilation.create(SMALL, []).finish()
+        assert counts() == before
+        Compilation.create(SMALL, [], threads=1).finish()
+        assert counts() <= {1}

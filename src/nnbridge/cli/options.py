@@ -116,9 +116,9 @@ def kernel_option(command: Command) -> Command:
 
 def compute_options(command: Command) -> Command:
     """Options of every command that computes: kernels and threads."""
-    threads = "Threads of each run on the CPU and on devices that compute on it."
-    count = click.IntRange(1, 256)
-    return kernel_option(option("--threads", type=count, metavar="N", default=1, help=threads)(command))
+    threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; what NumPy's BLAS computes, as many
+        as that has."""
+    return kernel_option(option("--threads", type=click.IntRange(1, 256), metavar="N", help=threads)(command))
 
 
 def input_options(command: Command) -> Command:

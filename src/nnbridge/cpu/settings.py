@@ -7,15 +7,20 @@ compilations use, so that drivers that compute with the executor follow them), e
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 from nnbridge.cpu import compiled
 from nnbridge.errors import InputError, Reason
 from nnbridge.operations.kernels import Tier
+
+_log = logging.getLogger(__name__)
 
 ENVIRONMENT = "NNBRIDGE_KERNELS"
 CHOICES = ("auto", "reference", "compiled")
@@ -40,6 +45,24 @@ class Settings:
     def tier(self) -> Tier:
         """The highest tier of kernels that is used; why there are no compiled ones is logged once at INFO level."""
         return Tier.REFERENCE if self.kernels == "reference" or compiled.unavailable() else Tier.COMPILED
+
+
+def limit_blas(threads: int) -> None:
+    """Let NumPy's BLAS, which has one pool for the process, compute on so many threads.
+
+    Without threadpoolctl it goes on as it did, which is logged at INFO level.
+    """
+    try:
+        _blas().limit(limits=threads, user_api="blas")
+    except ImportError as error:
+        _log.info("the threads of NumPy's BLAS are not limited (pip install 'nnbridge[fast]'): %s", error)
+
+
+@functools.cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 _IN_FORCE: ContextVar[Settings | None] = ContextVar("settings", default=None)

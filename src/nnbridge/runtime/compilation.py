@@ -74,6 +74,7 @@ class Compilation:
             in_force.kernels if kernels is None else kernels, in_force.threads if threads is None else threads
         )
         """Kernels and threads."""
+        self._limits_blas = threads is not None
         self.model = model
         self.explicit = explicit
         self.mode = mode
@@ -130,13 +131,17 @@ class Compilation:
 
     @property
     def threads(self) -> int:
-        """Threads that each execution computes on, on devices that use nnbridge's CPU executor; answers do not depend on it."""
+        """Threads that each execution computes on, on devices that use nnbridge's CPU executor; answers do not depend on it.
+
+        Stated before finish it holds for NumPy's BLAS too, in the whole process, so that both do not use every core at a time.
+        """
         return self.settings.threads
 
     @threads.setter
     def threads(self, count: int) -> None:
         self._require_open("threads")
         self.settings = replace(self.settings, threads=count)
+        self._limits_blas = True
 
     @property
     def kernels(self) -> str:
@@ -216,6 +221,8 @@ class Compilation:
         self._require_open("finish")
         self._finished = True
         deadline = deadline_after(self._timeout)
+        if self._limits_blas:
+            settings.limit_blas(self.threads)
         if self.mode is PartitioningMode.NO:
             self._plan = self._on_cpu(Reason("partitioning is switched off"), (), deadline)
             return self._plan
