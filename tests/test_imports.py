@@ -27,7 +27,7 @@ LAYERS = (
     "runtime converters",
     "loading conformance ndk",
     "compare clib",
-    "inputs",
+    "inputs bench",
     "report",
     "cli",
 )

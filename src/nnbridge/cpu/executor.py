@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -72,6 +73,13 @@ class Executor:
     def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None] | None:
         """A run on these arrays, for one thread at a time; None if shapes depend on values or an array is of no use in place."""
         return self._subgraphs[0].bound(_shapes(inputs)).bind(inputs, outputs)
+
+    def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, float]]:
+        """Operation, tier and least microseconds of each step, in run order; empty where a run cannot be bound.
+
+        Operation -1 is what a program spends on its inputs and outputs.
+        """
+        return self._subgraphs[0].bound(_shapes(inputs)).profile(inputs, outputs, rounds)
 
     def run_body(self, subgraph: Subgraph, operand: int, args: Sequence[Arg], limits: Limits) -> list[Arg]:
         """Run the subgraph that a MODEL operand refers to."""
@@ -142,6 +150,12 @@ class _Prepared(NamedTuple):
 
 def _nothing(_: _Run) -> None:
     """The step of an operation that a program computes."""
+
+
+def _microseconds(step: Step, run: _Run) -> float:
+    started = time.perf_counter()
+    step(run)
+    return (time.perf_counter() - started) * 1e6
 
 
 def _ignoring(function: Callable[[], None]) -> Step:
@@ -252,8 +266,8 @@ class _Program:
                 values[i] = None
             self._idle.append(values)
 
-    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None] | None:
-        """A run on these arrays, with all else that it needs of its own; None if only a run knows what to do with them."""
+    def _bound_values(self, inputs: Arrays, outputs: Arrays) -> list[Any] | None:
+        """The values of a run on these arrays; None if only a run knows what to do with them."""
         subgraph, values = self._subgraph, self._new_values()
         for i, array in zip((*subgraph.inputs, *subgraph.outputs), (*inputs, *outputs), strict=True):
             spec, given = self._specs[i], array is not None and array.flags.c_contiguous
@@ -262,6 +276,13 @@ class _Program:
             if array is not None and (array.shape != spec.dims or (i in subgraph.outputs and array.dtype != spec.dtype)):
                 return None
             values[i] = array
+        return values
+
+    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None] | None:
+        """A run on these arrays, with all else that it needs of its own; None if only a run knows what to do with them."""
+        subgraph, values = self._subgraph, self._bound_values(inputs, outputs)
+        if values is None:
+            return None
         stays = {*self._offsets, *subgraph.inputs, *subgraph.outputs}
         run, steps = _Run(values, NO_LIMITS), []
         for k, (step, ended) in enumerate(self._steps):
@@ -284,6 +305,23 @@ class _Program:
                         values[i] = None
 
         return run_bound
+
+    def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, float]]:
+        """Operation, tier and least microseconds of each step."""
+        values = self._bound_values(inputs, outputs)
+        if values is None:
+            return []
+        found, run = [], _Run(values, NO_LIMITS)
+        with np.errstate(all="ignore"):
+            for k, (step, _) in enumerate(self._steps):
+                program = self._compiled.get(k)
+                if program is not None:
+                    read = [np.ascontiguousarray(values[i]) for i in program.inputs]
+                    parts = program.profile(read, [values[i] for i in program.outputs], rounds)
+                    found += [(part.operation, "compiled", us) for part, us in parts]
+                elif step is not _nothing:
+                    found.append((k, "reference", min(_microseconds(step, run) for _ in range(rounds))))
+        return found
 
     def _result(self, run: _Run, i: int) -> Arg:
         spec, value = run.resolved.get(i) or self._specs[i], run.values[i]

@@ -27,8 +27,7 @@ from nnbridge.runtime.plan_runner import GROWTH_LIMIT, Observer, PlanRunner, Run
 from nnbridge.runtime.states import States
 from nnbridge.types import MAX_LOOP_TIMEOUT_NS, DurationCode, OperandCode, ResultCode
 
-UNKNOWN_DURATION = 2**64 - 1
-"""What a device that does not measure says."""
+UNKNOWN_DURATION = 2**64 - 1  # what a device that does not measure says
 
 Item = TypeVar("Item")
 
@@ -62,16 +61,14 @@ class Execution:
         self._timeout: int | None = None
         self._padded = self._measured = self._reusable = self._any_set = False
         self._steps_measured = False
-        self._fence_wait = 0
-        """Nanoseconds that the last computation's driver waited for fences."""
+        self._fence_wait = 0  # nanoseconds that the last computation's driver waited for fences
         self._hints: list[tuple[str, int, bytes]] = []
         self._result = Result()
         self._state = _State.PREPARATION
         self._starting = threading.Lock()
         self._code = ResultCode.NO_ERROR
         self._report: RunReport | None = RunReport()
-        self._bound: Callable[[], None] | None = None
-        """The computation on these arguments once more, where the device offers that."""
+        self._bound: Callable[[], None] | None = None  # the computation on these arguments once more, where there is such
         self._elapsed, self._uses_memories, self._tried_to_bind = 0, False, False
         self.observer: Observer | None = None
         """Called with the values that computations report on their way; neither plan nor numerics depend on it."""
@@ -235,7 +232,7 @@ class Execution:
         self._compute()
 
     def _compute_bound(self, bound: Callable[[], None]) -> bool:
-        """Compute what was computed before; False if that cannot be, and the whole way shall report why."""
+        """Compute what was computed before; False if that fails, so that the whole way reports why."""
         if self._uses_memories:
             self._check_memories()
         started = time.perf_counter_ns()
@@ -334,14 +331,7 @@ class Execution:
         runner = PlanRunner(self.compilation, self.observer)
         self._report = runner.report
         try:
-            request = Request(
-                tuple(map(input_array, self._inputs, self._input_operands)),
-                tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),
-                deadline_after(limit),
-                self._loop_timeout,
-                self._measured or self._steps_measured,
-                tuple(self._hints),
-            )
+            request = self.request(limit)
             self._result = result = runner.execute(request)
         except BaseException as error:
             self._finish(getattr(error, "code", ResultCode.OP_FAILED), ())
@@ -356,6 +346,17 @@ class Execution:
         self._finish(result.code, shapes, complete=not fenced or result.code is not ResultCode.NO_ERROR)
         if result.code is not ResultCode.NO_ERROR:
             raise ERROR_OF_CODE[result.code](result.reason or Reason(result.code.name))
+
+    def request(self, limit: int | None = None) -> Request:
+        """What a device that runs the whole model is asked, with a time limit in nanoseconds."""
+        return Request(
+            tuple(map(input_array, self._inputs, self._input_operands)),
+            tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),
+            deadline_after(limit),
+            self._loop_timeout,
+            self._measured or self._steps_measured,
+            tuple(self._hints),
+        )
 
     def _finish(self, code: ResultCode, shapes: Sequence[OutputShape], *, complete: bool = True) -> None:
         """Facts E63 and E64."""
