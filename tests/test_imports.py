@@ -29,6 +29,7 @@ LAYERS = (
     "compare clib",
     "inputs bench",
     "report",
+    "export",
     "cli",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""

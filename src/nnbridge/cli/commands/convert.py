@@ -1,4 +1,4 @@
-"""``nnbridge convert``: a model file becomes a saved NNAPI model."""
+"""``nnbridge convert``: a model file becomes a saved NNAPI model, C source or a conformance case."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ import click
 from nnbridge.cli.arguments import check_outputs
 from nnbridge.cli.options import MODEL, conversion, model_options
 from nnbridge.cli.output import echo, json_option, print_json, working
-from nnbridge.errors import InputError, Reason
 from nnbridge.report.terminal import counted
+
+OUTPUT = """The file to write: .nnapi, a saved model; .c or .cpp, source for the NDK with .h, .bin, a program and CMakeLists.txt
+beside it; .json.gz, a case for vts; .mod.py, a spec of Android's test generator."""
 
 
 @click.command()
 @MODEL
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .nnapi file to write.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=OUTPUT)
 @model_options
 @json_option
 def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
-    """Convert a TFLite or ONNX file into a saved NNAPI model.
+    """Convert a TFLite or ONNX file into a saved NNAPI model, C source or a conformance case.
 
     \b
-    Example:
+    Examples:
       nnbridge convert model.tflite -o model.nnapi
+      nnbridge convert model.tflite -o app/jni/model.c
+      nnbridge convert model.nnapi -o cases/mine/model.json.gz
     """
-    from nnbridge import loading, storage
+    from nnbridge import export, loading
     from nnbridge.runtime.placement import required_level
 
     check_outputs({"--output": output}, {"the model": [model]})
     with working(f"Reading {model.name}"):
         loaded = loading.load(model, conversion(**options))
-    try:
-        loaded.name.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            Reason("a file name in UTF-8, as saved models hold the model's name", str(model), operand="MODEL")
-        ) from error
     with working("Writing"):
-        size = storage.save(loaded, output)
+        files = export.write(loaded, output, model.name)
+    size = sum(files.values())
     level, operations, operands = int(required_level(loaded)), len(loaded.main.operations), len(loaded.main.operands)
     if as_json:
         counts = {"bytes": size, "operations": operations, "operands": operands, "feature_level": level}
-        print_json({"model": str(model), "output": str(output), **counts})
+        print_json({"model": str(model), "output": str(output), "files": [str(file) for file in files], **counts})
     else:
         counted_all = (counted(n, noun) for n, noun in ((operations, "operation"), (operands, "operand"), (size, "byte")))
         echo(f"{output}: {', '.join(counted_all)}, feature level {level}")
+        for file in list(files)[1:]:
+            echo(str(file))
