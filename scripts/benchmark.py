@@ -56,6 +56,13 @@ class Measured:
     loading: float | None
     """Milliseconds until LiteRT's interpreter is ready."""
 
+    least: bool = False
+    """Compare least times in place of medians."""
+
+    def time(self, contender: str, threads: int) -> float | None:
+        """A contender's milliseconds."""
+        return self.bench.time(contender, threads, self.least)
+
     @property
     def peer(self) -> str:
         """The runtime that the compiled tier is compared with."""
@@ -63,7 +70,7 @@ class Measured:
 
     def ratio(self, threads: int, ours: str = OURS, peer: str = "") -> float | None:
         """Our median by a peer's."""
-        mine, theirs = self.bench.median(ours, threads), self.bench.median(peer or self.peer, threads)
+        mine, theirs = self.time(ours, threads), self.time(peer or self.peer, threads)
         return None if mine is None or theirs is None else mine / theirs
 
 
@@ -79,7 +86,7 @@ class Group:
 
 
 def _peer_time(file: Measured) -> float:
-    return file.bench.median(file.peer, 1) or 0.0
+    return file.time(file.peer, 1) or 0.0
 
 
 def _long(file: Measured) -> bool:
@@ -103,6 +110,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="measure on so many threads as well as on one (default 1)")
     parser.add_argument("--rounds", type=int, default=50, help="runs of each contender at most (default 50)")
     parser.add_argument("--seconds", type=float, default=8.0, help="time for a file's runs at a number of threads (default 8)")
+    parser.add_argument("--least", action="store_true", help="compare least times, as is right on a busy machine, not medians")
     parser.add_argument("--first", action="store_true", help="measure fresh processes as well: first answer and memory")
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="write the tables as a page, dated and with the machine")
     options = parser.parse_args()
@@ -141,16 +149,17 @@ def _measured(path: Path, options: argparse.Namespace) -> Measured:
         Compilation.create(load(path), [], kernels="compiled", threads=1).finish()
 
     prepare()  # the cache of kernels is filled
-    preparing = statistics.median(milliseconds(prepare) for _ in range(5))
+    typical = min if options.least else statistics.median
+    preparing = typical([milliseconds(prepare) for _ in range(5)])
     loading = None
     if path.suffix == ".tflite":
         from ai_edge_litert.interpreter import Interpreter
 
-        loading = statistics.median(milliseconds(lambda: Interpreter(str(path)).allocate_tensors()) for _ in range(5))
+        loading = typical([milliseconds(lambda: Interpreter(str(path)).allocate_tensors()) for _ in range(5)])
     found = measure(path, model, inputs, sorted({1, options.threads}), options.rounds, options.seconds)
     first = first_answers(path) if options.first else {}
     found = Bench(found.latencies, found.missing, profile(model, inputs), first)
-    return Measured(path.name, _quantised(model), found, preparing, loading)
+    return Measured(path.name, _quantised(model), found, preparing, loading, options.least)
 
 
 def _quantised(model: Model) -> bool:
@@ -185,10 +194,11 @@ def _latencies(files: Sequence[Measured], threads: int) -> Table:
     columns = ("file", "kind", *contenders, "ratio")
     rows = []
     for file in files:
-        times = [f"{m:.4g}" if (m := file.bench.median(name, threads)) is not None else "-" for name in contenders]
+        times = [f"{m:.4g}" if (m := file.time(name, threads)) is not None else "-" for name in contenders]
         ratio = file.ratio(threads)
         rows.append((file.name, "8-bit" if file.quantised else "float", *times, "-" if ratio is None else f"{ratio:.2f}"))
-    title = f"Medians in ms on {threads} thread{'s' * (threads > 1)}; ratio: compiled by XNNPACK or ONNX Runtime"
+    times = "Least times" if any(file.least for file in files) else "Medians"
+    title = f"{times} in ms on {threads} thread{'s' * (threads > 1)}; ratio: compiled by XNNPACK or ONNX Runtime"
     return Table(title, columns, rows)
 
 
@@ -232,7 +242,7 @@ def _preparation(files: Sequence[Measured]) -> Iterator[Table]:
 def _slow(file: Measured) -> tuple[str, str, str, str] | None:
     """A row for a file that is slower than its group's limit."""
     ratio, group = file.ratio(1), next(group for group in GROUPS if group.contains(file))
-    if ratio is None or ratio <= group.limit or file.bench.median(OURS, 1) is None:
+    if ratio is None or ratio <= group.limit or file.time(OURS, 1) is None:
         return None
     return file.name, f"{ratio:.2f}", f"{group.limit:g}", _shares(file.bench.operations)
 
@@ -241,7 +251,7 @@ def _shares(operations: Sequence[OperationTime]) -> str:
     total = sum(entry.microseconds for entry in operations)
     parts = by_operation(operations)[:5]
     named = [f"{name}{' (reference)' * (tier == 'reference')} {us / total:.0%}" for name, tier, _, us in parts]
-    return ", ".join(named) or "shapes that depend on values: no profile"
+    return ", ".join(named) or "no profile"
 
 
 def _page(blocks: Sequence[Table | str]) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.cpu import compiled
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.model import Model
+from nnbridge.runtime.execution import Execution
 
 FIRST_ANSWER_TIMEOUT = 120.0
 """Seconds for a fresh process."""
@@ -57,9 +59,10 @@ class Bench:
     first: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     """Milliseconds and bytes of fresh processes, by the contender's name."""
 
-    def median(self, contender: str, threads: int) -> float | None:
-        """A contender's median."""
-        return next((e.median for e in self.latencies if (e.contender, e.threads) == (contender, threads)), None)
+    def time(self, contender: str, threads: int, least: bool = False) -> float | None:
+        """A contender's median, or its least time; None if it was not measured."""
+        found = next((e for e in self.latencies if (e.contender, e.threads) == (contender, threads)), None)
+        return None if found is None else found.least if least else found.median
 
 
 def alternating(runs: Mapping[str, Run], rounds: int, seconds: float) -> dict[str, list[float]]:
@@ -109,18 +112,32 @@ def measure(
 
 
 def profile(model: Model, inputs: Mapping[str, Array], rounds: int = 20) -> list[OperationTime]:
-    """The time of each operation of a model that the CPU runs whole, on one thread; empty for another plan."""
+    """The time of each operation of a model that the CPU runs whole, on one thread; of another plan that of each step."""
     _, execution = bound(model, inputs, "auto", 1)
     plan = execution.compilation.plan
     prepared = plan.prepared[0]
-    if not plan.simple or not isinstance(prepared, CpuPreparedModel):
-        return []
     operations = model.main.operations
-    found = prepared.profile(execution.request(), rounds)
+    found = prepared.profile(execution.request(), rounds) if plan.simple and isinstance(prepared, CpuPreparedModel) else []
+    if not found:
+        return _profiled_steps(execution, rounds)
     return [
         OperationTime(k, model.operation_name(operations[k]) if k >= 0 else "inputs and outputs", tier, us)
         for k, tier, us in found
     ]
+
+
+def _profiled_steps(execution: Execution, rounds: int) -> list[OperationTime]:
+    """The time of each step of a plan, in the order of their first runs."""
+    plan, best = execution.compilation.plan, dict[int, OperationTime]()
+    for _ in range(rounds):
+        execution.compute()
+        for step in execution.report.steps:
+            model = plan.steps[step.step].model
+            names = Counter(map(model.operation_name, model.main.operations)).most_common(3)
+            name = f"step {step.step} on {step.device} ({', '.join(name for name, _ in names)})"
+            time_now = OperationTime(step.step, name, step.device, step.nanoseconds / 1e3)
+            best[step.step] = min(best.get(step.step, time_now), time_now, key=lambda entry: entry.microseconds)
+    return list(best.values())
 
 
 def first_answers(path: Path) -> dict[str, dict[str, float | None]]:

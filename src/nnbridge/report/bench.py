@@ -27,7 +27,7 @@ def bench_tables(title: str, bench: Bench, top: int = 12) -> list[Table | str]:
     """Latencies, first answers, and the operations that take longest."""
     rows = []
     for entry in bench.latencies:
-        base = next((m for name in BASES if (m := bench.median(name, entry.threads)) is not None), None)
+        base = next((m for name in BASES if (m := bench.time(name, entry.threads)) is not None), None)
         times = [f"{value:.4g}" for value in (entry.least, entry.median, entry.p95)]
         ratio = "-" if base is None else f"{entry.median / base:.2f}"
         rows.append((entry.contender, str(entry.threads), *times, str(entry.runs), ratio))
