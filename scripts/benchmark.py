@@ -123,7 +123,7 @@ def main() -> None:
         except Exception as error:
             if path in options.paths:
                 raise
-            left.append(f"{path.name}: {error}".splitlines()[0])
+            left.append(f"{path.name}: {str(error).replace(str(path), '').strip()}".splitlines()[0])
     blocks = list(_blocks(files, left, sorted({1, options.threads})))
     show(blocks, console)
     if options.write is not None:
@@ -279,7 +279,7 @@ def _page(blocks: Sequence[Table | str]) -> str:
 
 
 def _shown(argument: str) -> str:
-    return "FOLDER" if Path(argument).is_dir() else argument
+    return "FOLDER" if Path(argument).is_dir() else Path(argument).name
 
 
 def _processor() -> str:
