@@ -261,7 +261,7 @@ def test_a_cache_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--seed", "0"), ("compare", "--reference", REFERENCE)])
-def test_a_cache_directory_that_no_device_uses_is_told_and_not_made(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_cache_directory_that_no_device_uses_is_reported_and_not_created(command: tuple[str, ...], tmp_path: Path) -> None:
     result = call(command[0], DIGITS, *command[1:], "--device", FAST, "--cache-dir", str(tmp_path / "unused"))
     assert result.exit_code == 0
     assert "Cache: no step runs on a device that caches compiled models" in result.output

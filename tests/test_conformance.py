@@ -93,7 +93,7 @@ def test_a_variant_that_no_case_has_is_bad_input(cases: Path) -> None:
     assert "cases that are of this variant, found none" in result.stderr
 
 
-def test_a_device_that_takes_no_case_whole_fails_and_is_told_so(cases: Path) -> None:
+def test_a_device_that_accepts_no_case_whole_fails_and_that_is_reported(cases: Path) -> None:
     result = CliRunner().invoke(cli, ["vts", str(cases), "--spec", "relu_float_1", "--device", "nnapi-sample_quant"])
     assert result.exit_code == 1
     assert "No case ran: nnapi-sample_quant accepts none of them whole." in result.stdout

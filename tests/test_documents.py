@@ -56,6 +56,18 @@ def test_every_fact_has_its_line(letter: str, count: int) -> None:
     assert sorted(set(range(1, count + 1)) - listed) == []
 
 
+def test_every_fact_that_a_source_cites_is_stated() -> None:
+    listed = r"[A-Z]\d{1,3}(?:(?:, | and | to |–)[A-Z]\d{1,3})*"
+    cited: set[str] = set()
+    for path in [*(REPOSITORY / "src").rglob("*.py"), *(REPOSITORY / "converters").rglob("*.py")]:
+        text = path.read_text()
+        for found in re.findall(rf"[Ff]acts?\s+({listed})", text) + re.findall(r"\bN\d{1,3}\b", text):
+            cited |= set(re.findall(r"[A-Z]\d+", found))
+    stated = set(re.findall(r"^\| ([A-Z]\d+) \|", (REPOSITORY / "docs" / "cited-facts.md").read_text(), re.MULTILINE))
+    assert len(cited) > 150
+    assert sorted(cited - stated) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_linked_files_exist(page: Path) -> None:
     missing = [link for link in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()) if not (page.parent / link).exists()]

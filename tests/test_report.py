@@ -105,7 +105,7 @@ def test_long_lists_of_metadata_are_counted() -> None:
     assert stats == 'stats: {"max": [255.0]}'
 
 
-def test_what_was_found_is_told_without_pythons_marks() -> None:
+def test_what_was_found_is_reported_without_pythons_marks() -> None:
     assert "('" not in narrow("inspect", MODELS / "digits_qdq.onnx").stdout
 
 

@@ -121,7 +121,7 @@ def test_writing_to_a_pipe_leaves_it_a_pipe(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_saving_tells_the_length_of_the_file(tmp_path: Path) -> None:
+def test_saving_reports_the_length_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "saved.nnapi"
     assert storage.save(constant_add(np.ones(100, np.float32)), path) == path.stat().st_size
 
@@ -215,7 +215,7 @@ def test_a_file_that_is_cut_short_after_loading_is_a_conversion_error(tmp_path: 
         storage.save(model, tmp_path / "copy.nnapi")
 
 
-def test_a_file_that_is_replaced_after_loading_does_no_harm(tmp_path: Path) -> None:
+def test_a_file_may_be_replaced_after_loading(tmp_path: Path) -> None:
     path = saved(constant_add(np.ones(100, np.float32)), tmp_path)
     model = storage.load(path)
     storage.save(add_then(OperationCode.ABS), path)

@@ -89,7 +89,7 @@ def test_an_option_of_the_list_of_devices_is_refused_before_check() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's full device")
 @pytest.mark.parametrize("arguments", [("plan", DIGITS), ("run", DIGITS, "--seed", "0", "--json"), ("--help",), ("devices",)])
-def test_output_that_cannot_be_written_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
+def test_output_that_cannot_be_written_is_reported_in_one_line(arguments: tuple[str, ...]) -> None:
     done = nnbridge(*arguments, redirect="> /dev/full")
     assert (done.returncode, done.stderr) == (2, "nnbridge: standard output: No space left on device\n")
 

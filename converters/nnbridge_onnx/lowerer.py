@@ -118,12 +118,6 @@ class Lowerer(LowererBase):
         self.require(not empty, "a value with elements", "none", name)
         return value
 
-    def float_input(self, i: int = 0) -> Value:
-        """An input of float32 or float16."""
-        value = self.input(i)
-        self.require_float(value)
-        return value
-
     def indexes(self, i: int) -> Value:
         """An input of whole numbers, as INT32."""
         name = self.name(i)

@@ -107,7 +107,7 @@ class Provider:
     opset: int = 7
     """First opset."""
     grouped: bool = False
-    """True if groups are handed over as quantised operations."""
+    """True if groups are passed as quantised operations."""
     copies: bool = False
     """True if it only copies: the provider does not accept one of them by itself."""
     follows: bool = False

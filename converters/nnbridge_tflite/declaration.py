@@ -29,7 +29,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Handler)
 AnyKernel = TypeVar("AnyKernel", bound=HostKernel)
 
 NO_MAPPING = "Android's delegate has no mapping for it"
-NO_SUBGRAPHS = "Android's delegate hands over no subgraphs, variables or tables"
+NO_SUBGRAPHS = "Android's delegate passes no subgraphs, variables or tables"
 NO_KERNEL = "an operator that LiteRT has a kernel for"
 """What a run requires of an operator that nothing computes."""
 
@@ -59,7 +59,7 @@ class TfliteOperator(OperatorDef):
     shaped_by: int | None = None
     """The input whose values are the output's dimensions."""
     data_dependent: bool = False
-    """Only a run tells the output's dimensions, unless what it reads is constant."""
+    """Only a run knows the output's dimensions, unless what it reads is constant."""
     needs_ranks: bool = False
     """Its output has as many dimensions more as an input has: its options list the inputs that are scalars in TFLite."""
     applies: str = ""

@@ -55,7 +55,7 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
         if operator.name == "VAR_HANDLE"
     ]
     if carried:
-        notes.append("kept from run to run: " + ", ".join(dict.fromkeys(carried)))
+        notes.append("stored from run to run: " + ", ".join(dict.fromkeys(carried)))
     stated = metadata(file)
     main = _interface(graph, graph.main, stated)
     weights = {tensor.data for tensor in tensors if tensor.data is not None}

@@ -17,7 +17,7 @@ import numpy as np
 from nnbridge.device_view import device_view, pad, small_alignment
 from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullError
 from nnbridge.extensions import TYPES
-from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
 from nnbridge.operations.validation import byte_size, check_operand_type, validate_model, validate_operation
 from nnbridge.types import (
@@ -96,7 +96,7 @@ class ModelBuilder:
         TYPES.check_allowed(type, "addOperand")
         if type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE):
             warn_of_oem()
-        dims, scale = tuple(int(d) for d in dims), _float32(scale)
+        dims, scale = tuple(map(int, dims)), float32(scale)
         reason = check_operand_type(type, dims, scale, zero_point)
         if reason is not None:
             raise BadDataError(Reason(reason.rule, reason.found, "addOperand", reason.operand or name))
@@ -113,7 +113,7 @@ class ModelBuilder:
         """
         operand = self._open_operand(index, "setOperandValue")
         if value is None:
-            self._operands[index] = replace(operand, lifetime=Lifetime.NO_VALUE, location=Location())
+            self._operands[index] = operand.at(Lifetime.NO_VALUE)
             self._large.pop(index, None)
             return
         data = _bytes_of(operand, value)
@@ -121,14 +121,13 @@ class ModelBuilder:
             raise BadDataError(Reason("a value of at least one byte", "0 bytes", "setOperandValue", f"operand {index}"))
         self._require_length(operand, index, len(data), "setOperandValue")
         if len(data) > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
-            self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_REFERENCE, location=Location(-1, 0, len(data)))
+            self._operands[index] = operand.at(Lifetime.CONSTANT_REFERENCE, Location(-1, 0, len(data)))
             self._large[index] = data
             return
         self._large.pop(index, None)
         pad(self._small, small_alignment(len(data)))
-        at = Location(0, len(self._small), len(data))
+        self._operands[index] = operand.at(Lifetime.CONSTANT_COPY, Location(0, len(self._small), len(data)))
         self._small += data
-        self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_COPY, location=at)
 
     def set_operand_value_from_memory(self, index: int, memory: Pool, offset: int, length: int) -> None:
         """``setOperandValueFromMemory``: a constant of ``length`` bytes at ``offset`` of a pool; nothing is copied."""
@@ -141,14 +140,14 @@ class ModelBuilder:
         if pool == len(self._pools):
             self._pools.append(memory)
         self._large.pop(index, None)
-        self._operands[index] = replace(operand, lifetime=Lifetime.CONSTANT_REFERENCE, location=Location(pool, offset, length))
+        self._operands[index] = operand.at(Lifetime.CONSTANT_REFERENCE, Location(pool, offset, length))
 
     def set_operand_value_from_model(self, index: int, model: Model) -> None:
         """``setOperandValueFromModel``: the finished model that a MODEL operand of IF or WHILE stands for."""
         operand = self._open_operand(index, "setOperandValueFromModel")
         if model is None:
             raise UnexpectedNullError(Reason("a model", "None", "setOperandValueFromModel"))
-        self._operands[index] = replace(operand, lifetime=Lifetime.SUBGRAPH, location=Location(offset=len(self._referenced)))
+        self._operands[index] = operand.at(Lifetime.SUBGRAPH, Location(offset=len(self._referenced)))
         self._referenced.append(model)
 
     def set_operand_symm_per_channel_quant_params(self, index: int, scales: Sequence[float], channel_dim: int) -> None:
@@ -220,7 +219,7 @@ class ModelBuilder:
                 if operand.lifetime is not Lifetime.TEMPORARY_VARIABLE:
                     label = operand.name or f"operand {index}"
                     raise BadDataError(Reason("an operand without value or role", operand.lifetime.name, call, label))
-                self._operands[index] = replace(operand, lifetime=lifetime)
+                self._operands[index] = operand.at(lifetime, operand.location)
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
 
     def relax_computation_float32_to_float16(self, allow: bool) -> None:
@@ -260,7 +259,7 @@ class ModelBuilder:
         blob = bytearray()
         for index, value in self._large.items():
             pad(blob, POOL_ALIGNMENT)
-            operands[index] = replace(operands[index], location=Location(len(self._pools), len(blob), len(value)))
+            operands[index] = operands[index].at(Lifetime.CONSTANT_REFERENCE, Location(len(self._pools), len(blob), len(value)))
             blob += value
         if blob:
             self._pools.append(Pool.of(bytes(blob)))
@@ -282,7 +281,7 @@ class ModelBuilder:
             all_pools.extend(model.pools)
         if bodies:
             placed = (
-                replace(o, location=Location(offset=bodies[o.location.offset])) if o.lifetime is Lifetime.SUBGRAPH else o
+                o.at(o.lifetime, Location(offset=bodies[o.location.offset])) if o.lifetime is Lifetime.SUBGRAPH else o
                 for o in operands
             )
             main = replace(main, operands=tuple(placed))
@@ -320,14 +319,6 @@ class ModelBuilder:
     def _readable(self, reason: Reason, operation: Operation) -> Reason:
         """The reason with the operation's place in the source file, where there is one."""
         return replace(reason, operation=f"{reason.operation} ({operation.name})") if operation.name else reason
-
-
-def _float32(scale: float) -> float:
-    """A scale as NNAPI's structures hold it."""
-    if scale == 0:
-        return 0.0
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.float32(scale))
 
 
 def _bytes_of(operand: Operand, value: object) -> memoryview:
@@ -371,11 +362,11 @@ def _moved(subgraph: Subgraph, small_base: int, pool_base: int, subgraph_base: i
     def moved(operand: Operand) -> Operand:
         at = operand.location
         if operand.lifetime is Lifetime.CONSTANT_COPY:
-            return replace(operand, location=replace(at, offset=at.offset + small_base))
+            return operand.at(operand.lifetime, replace(at, offset=at.offset + small_base))
         if operand.lifetime is Lifetime.CONSTANT_REFERENCE:
-            return replace(operand, location=replace(at, pool=at.pool + pool_base))
+            return operand.at(operand.lifetime, replace(at, pool=at.pool + pool_base))
         if operand.lifetime is Lifetime.SUBGRAPH:
-            return replace(operand, location=replace(at, offset=at.offset + subgraph_base))
+            return operand.at(operand.lifetime, replace(at, offset=at.offset + subgraph_base))
         return operand
 
     return replace(subgraph, operands=tuple(moved(o) for o in subgraph.operands))
@@ -392,23 +383,20 @@ def _without_trailing_defaults(operation: Operation, model: Model) -> Operation:
     declared = definition(operation.type)
     if declared is None:
         return operation
-    forms = [s for s in declared.signatures if len(operation.inputs) in s.counts]
     operands = model.main.operands
-    for form in forms:
+    for form in declared.signatures:
+        if len(operation.inputs) not in form.counts:
+            continue
         expanded = form.expand(len(operation.inputs))
         # Two forms of equal length differ in a type, such as CONV_2D's explicit and implicit padding.
-        if any(
-            isinstance(d.type, OperandCode) and d.type != operands[i].type
-            for d, i in zip(expanded, operation.inputs, strict=True)
-        ):
+        codes = [operands[i].type for i in operation.inputs]
+        if [d for d, code in zip(expanded, codes, strict=True) if isinstance(d.type, OperandCode) and d.type != code]:
             continue
         keep = len(expanded)
-        for count in sorted(form.counts, reverse=True):
-            if count < keep and all(
-                _is_default(operands[operation.inputs[i]], expanded[i].default, model) for i in range(count, keep)
-            ):
+        for count in sorted((count for count in form.counts if count < keep), reverse=True):
+            if all(_is_default(operands[operation.inputs[i]], expanded[i].default, model) for i in range(count, keep)):
                 keep = count
-        return replace(operation, inputs=operation.inputs[:keep])
+        return operation if keep == len(expanded) else replace(operation, inputs=operation.inputs[:keep])
     return operation
 
 

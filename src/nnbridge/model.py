@@ -6,6 +6,8 @@ A :class:`Model` is the only thing that passes between nnbridge's stages. It is 
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +22,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
+_FLOAT32 = struct.Struct("<f")
 Array = npt.NDArray[Any]
 
 
@@ -40,6 +43,9 @@ class Location:
     length: int = 0
 
 
+_NOWHERE = Location()
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One operand: type, dimensions (0 = not known, ``()`` of a tensor = rank not known), quantisation, lifetime."""
@@ -50,12 +56,27 @@ class Operand:
     zero_point: int = 0
     channel_quant: ChannelQuant | None = None
     lifetime: Lifetime = Lifetime.TEMPORARY_VARIABLE
-    location: Location = Location()
+    location: Location = _NOWHERE
     extension_data: bytes | None = None
     name: str = ""
     """The name in the source file; for reports only."""
     source_type: str = ""
     """The element type in the source file if another: ``int8`` of a TENSOR_QUANT8_ASYMM, which is offset by 128."""
+
+    def at(self, lifetime: Lifetime, location: Location = _NOWHERE) -> Operand:
+        """A copy of another lifetime whose value lies elsewhere; several times faster than ``dataclasses.replace``."""
+        return Operand(
+            self.type,
+            self.dims,
+            self.scale,
+            self.zero_point,
+            self.channel_quant,
+            lifetime,
+            location,
+            self.extension_data,
+            self.name,
+            self.source_type,
+        )
 
     @property
     def is_tensor(self) -> bool:
@@ -225,6 +246,16 @@ class Model:
         """A readable operation name; extension operations as ``extension#number``."""
         extension = self.extension_of(operation.type)
         return f"{extension[0]}#{extension[1]}" if extension else operation_name(operation.type)
+
+
+def float32(scale: float) -> float:
+    """A scale as NNAPI's structures hold it: rounded to float32, infinite beyond its range."""
+    if scale == 0:
+        return 0.0
+    try:
+        return float(_FLOAT32.unpack(_FLOAT32.pack(scale))[0])
+    except OverflowError:
+        return math.copysign(math.inf, scale)
 
 
 def known(dims: Sequence[int]) -> bool:

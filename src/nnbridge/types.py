@@ -286,15 +286,13 @@ class TypeFacts:
     """``zero`` must be 0, ``optional`` at least 0, ``positive`` more than 0, ``unchecked``."""
     zero_points: tuple[int, int] = (0, 0)
     """Smallest and largest zero point."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of one element."""
-        return 0 if self.dtype is None else self.dtype.itemsize
+    size: int = 0
+    """Bytes of one element."""
 
 
 def _facts(dtype: str | None, tensor: bool, since: int, scale: str = "zero", zero_points: tuple[int, int] = (0, 0)) -> TypeFacts:
-    return TypeFacts(None if dtype is None else np.dtype(dtype), tensor, FeatureLevel(since), scale, zero_points)
+    element = None if dtype is None else np.dtype(dtype)
+    return TypeFacts(element, tensor, FeatureLevel(since), scale, zero_points, 0 if element is None else element.itemsize)
 
 
 TYPE_FACTS: Final[dict[int, TypeFacts]] = {

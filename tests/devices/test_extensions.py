@@ -183,7 +183,7 @@ def test_x8_operations_of_unregistered_extensions_are_refused_by_finish() -> Non
         builder.finish()
 
 
-def test_x9_operation_numbers_are_the_drivers_to_judge() -> None:
+def test_x9_operation_numbers_are_the_drivers_to_check() -> None:
     model = chain(MAKE)
     assert supported_operations(model, [Vendor("v", operations=(USE,))]) == [False]
     builder = ModelBuilder()

@@ -157,7 +157,7 @@ def test_an_output_of_another_length_than_n_is_refused(fibonacci: Device) -> Non
         Execution(compilation).run([np.array([5], np.float32)])
 
 
-def test_an_output_of_open_length_tells_n(fibonacci: Device) -> None:
+def test_an_output_of_open_length_reports_n(fibonacci: Device) -> None:
     compilation = compiled(fibonacci_model([ONE], [Kind(FLOAT, (0,))]), fibonacci)
     assert Execution(compilation).run([np.array([5], np.float32)])["output0"].tolist() == FIRST_TEN[:5]
 

@@ -81,7 +81,7 @@ def test_drivers_by_function_class_and_entry_point_have_less_than_30_lines() -> 
     assert all(lines[file] < 30 for file in ("my_npu.py", "my_relu.py", "pyproject.toml", "my-npu.toml")), lines
 
 
-def test_published_drivers_are_listed_and_the_broken_one_is_told(folder: Path, tmp_path: Path) -> None:
+def test_published_drivers_are_listed_and_the_broken_one_is_reported(folder: Path, tmp_path: Path) -> None:
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     installed = tmp_path / "my_npu-1.0.dist-info"

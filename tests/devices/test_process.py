@@ -92,7 +92,7 @@ def test_models_travel_with_their_large_constants(good: RemoteDevice) -> None:
     assert np.array_equal(Execution(compilation).run([value])["y"], 2 * value)
 
 
-def test_dynamic_outputs_tell_their_dimensions(good: RemoteDevice) -> None:
+def test_dynamic_outputs_report_their_dimensions(good: RemoteDevice) -> None:
     compilation = Compilation.create_for_devices(unary_chain(OperationCode.RELU, dims=(0, 4)), [good])
     compilation.finish()
     assert Execution(compilation).run([np.ones((3, 4), np.float32)])["y"].shape == (3, 4)

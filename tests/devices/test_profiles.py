@@ -104,7 +104,7 @@ def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, told: str) -> None
         ("zero_points = { filter = [1] }", "CONV_2D filter: expected a zero point of 1, found 0"),
     ],
 )
-def test_rules_judge_scalars_and_sides_of_convolutions(tmp_path: Path, rule: str, told: str) -> None:
+def test_rules_check_scalars_and_sides_of_convolutions(tmp_path: Path, rule: str, told: str) -> None:
     model = load(MODELS / "digits_float32.tflite")
     npu = profile(tmp_path, f"[device.operations]\nCONV_2D = {{ {rule} }}")
     first = next(reason for reason in reasons(npu, model) if reason and reason.startswith("CONV_2D"))

@@ -128,7 +128,7 @@ _FIELDS = ("handle", "inputs", "outputs", "deadline", "loop_timeout", "release")
 
 @given(st.dictionaries(st.sampled_from(_FIELDS), _JSON, min_size=1))
 @settings(max_examples=80, deadline=None)
-def test_nonsense_in_execute_is_answered_and_does_no_harm(wrong: Message) -> None:
+def test_nonsense_in_execute_is_answered_with_an_error(wrong: Message) -> None:
     channel = connected(Driver("served"))
     handle, block = prepared(channel), OwnedBlock(128)
     right = {"handle": handle, "inputs": [[0, 16, [1, 4]]], "outputs": [[64, 16, [1, 4]]]}
@@ -556,7 +556,7 @@ def test_a_driver_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
             RemoteDevice.at(str(tmp_path / "driver"))
 
 
-def test_json_tells_device_address_and_process_in_one_line() -> None:
+def test_json_reports_device_address_and_process_in_one_line() -> None:
     name = f"@nnbridge-json-{os.getpid()}"
     with Served(name, "tests.devices.broken:GOOD", "--json") as served:
         assert served.process.stdout is not None
@@ -606,7 +606,7 @@ def test_a_device_that_is_not_there_is_blamed_on_the_argument_of_serve() -> None
     assert said.count("\n") == 1
 
 
-def test_a_driver_that_cannot_be_loaded_in_its_process_tells_why_once(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_driver_that_cannot_be_loaded_in_its_process_reports_why_once(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"^--device process:no_such_module:NPU: expected a device that can be loaded") as caught:
         RemoteDevice.process("no_such_module:NPU")
     assert "its end during" not in str(caught.value)

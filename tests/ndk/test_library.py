@@ -83,14 +83,14 @@ def test_d20_with_the_cpu_alone_no_other_device_is_there(library: Path) -> None:
 
 
 @compiler
-def test_the_log_tells_where_operations_go_and_why_calls_are_refused(library: Path) -> None:
+def test_the_log_reports_where_operations_go_and_why_calls_are_refused(library: Path) -> None:
     result = run(client(library), library, "nnapi-sample_float_fast", NNBRIDGE_LOG="debug")
     assert "operation 0 ADD goes to nnapi-sample_float_fast (nnapi-sample_float_fast 0.8)" in result.stderr
     assert "setInput: expected 800 bytes, found 4" in result.stderr
 
 
 @compiler
-def test_the_trace_tells_what_a_client_did_and_keeps_its_model(library: Path, tmp_path: Path) -> None:
+def test_the_trace_reports_what_a_client_did_and_holds_its_model(library: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     result = run(client(library), library, "nnapi-reference", NNBRIDGE_TRACE=str(trace))
     assert result.returncode == 0, result.stderr
@@ -120,7 +120,7 @@ def test_the_header_has_androids_numbers() -> None:
     assert len(re.findall(r"^\w+ ANeuralNetworks\w+\(", text, re.MULTILINE)) == 75
 
 
-def test_the_commands_build_and_tell_the_environment(tmp_path: Path) -> None:
+def test_the_commands_build_and_report_the_environment(tmp_path: Path) -> None:
     built = CliRunner().invoke(cli, ["ndk", "build", str(tmp_path)])
     assert built.exit_code == 0
     assert (tmp_path / "libneuralnetworks.so").is_file()
@@ -306,7 +306,7 @@ def test_what_the_compiler_says_is_shown(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("named", ["nosuch", ",", "host"])
-def test_devices_of_the_environment_that_are_none_are_told_in_one_line(
+def test_devices_of_the_environment_that_are_none_are_reported_in_one_line(
     named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     functions = importlib.import_module("nnbridge.ndk.functions")

@@ -198,7 +198,7 @@ def test_timing_needs_an_explicit_device_and_a_measured_success() -> None:
     assert 0 < on_hardware[1] <= in_driver[1] < 2**63
 
 
-def test_supported_operations_are_told_in_order_of_addition() -> None:
+def test_supported_operations_are_reported_in_order_of_addition() -> None:
     model = added()
     devices = [named("nnapi-sample_minimal")]
     assert ndk.ANeuralNetworksModel_getSupportedOperationsForDevices(model, devices) == (OK, [True])
@@ -213,7 +213,7 @@ def test_preferences_of_memory() -> None:
     assert ndk.FUNCTIONS["ANeuralNetworksCompilation_getPreferredMemoryPaddingForInput"](compilation, 2) == (BAD_DATA, None)
 
 
-def test_devices_tell_their_names_types_versions_and_levels() -> None:
+def test_devices_report_their_names_types_versions_and_levels() -> None:
     code, count = ndk.ANeuralNetworks_getDeviceCount()
     last = ndk.ANeuralNetworks_getDevice(count - 1)[1]
     assert (code, ndk.ANeuralNetworksDevice_getName(last)) == (OK, (OK, "nnapi-reference"))
@@ -331,7 +331,7 @@ def test_an_error_inside_nnbridge_becomes_op_failed() -> None:
     assert ndk.ANeuralNetworksModel_addOperand(model, object()) == ResultCode.OP_FAILED
 
 
-def test_a_buffer_that_is_too_small_tells_the_size_that_is_needed() -> None:
+def test_a_buffer_that_is_too_small_reports_the_size_that_is_needed() -> None:
     model = ndk.ANeuralNetworksModel_create()[1]
     for operand in (OperandType(3, (0,)), OperandType(3, (0,))):
         ndk.ANeuralNetworksModel_addOperand(model, operand)

@@ -145,7 +145,7 @@ def test_cannot_pass_for_the_reason_that_is_given(case: Any) -> None:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if refusal(case.name) == RANDOM])
-def test_random_numbers_are_of_the_wanted_type_and_shape(case: Any) -> None:
+def test_random_numbers_are_of_the_required_type_and_shape(case: Any) -> None:
     for inputs, outputs in stored(case, case.model):
         for got, want in zip(backend.prepare(case.model).run(inputs), outputs, strict=True):
             assert (got.dtype, got.shape) == (np.asarray(want).dtype, np.asarray(want).shape)

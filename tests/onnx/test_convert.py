@@ -188,7 +188,7 @@ def test_a_flattened_image_goes_into_a_product_as_it_is(tmp_path: Path) -> None:
     assert agrees(path)
 
 
-def test_a_flattened_image_that_something_else_reads_too_is_turned_back(tmp_path: Path) -> None:
+def test_a_flattened_image_that_something_else_reads_too_is_transposed_back(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     constants = {"w": rng.normal(size=(3, 4, 2, 2)).astype(np.float32), "m": rng.normal(size=(75, 75)).astype(np.float32)}
     nodes = [

@@ -313,7 +313,7 @@ def test_c21_a_device_that_fails_with_its_files_is_noted(tmp_path: Path) -> None
     assert (record.result, record.notes[0].found) == ("written", "ZeroDivisionError: a bug")
 
 
-def test_c21_what_was_cached_before_a_fallback_is_told(tmp_path: Path) -> None:
+def test_c21_what_was_cached_before_a_fallback_is_reported(tmp_path: Path) -> None:
     first, second = CachingDriver(takes=frozenset({OperationCode.ADD})), CannotPrepare("b", frozenset({OperationCode.FLOOR}))
     compilation = Compilation.create(MODEL, [first, second])
     compilation.set_caching(tmp_path, TOKEN)

@@ -187,7 +187,7 @@ def test_e12_the_length_is_exact(length: int) -> None:
         Execution(compiled()).set_output(0, bytearray(length))
 
 
-def test_e13_an_output_of_unknown_size_takes_any_room() -> None:
+def test_e13_an_output_of_unknown_size_accepts_any_buffer() -> None:
     execution, out = Execution(compiled(open_model())), np.zeros(9, np.float32)
     execution.set_input_buffer(0, X, (1, 4))
     execution.set_output(0, out)
@@ -288,7 +288,7 @@ def test_e25_a_deadline_that_has_passed_before_the_start_is_missed_for_good() ->
         execution.compute()
 
 
-def test_e26_what_is_found_before_launching_is_told_at_once() -> None:
+def test_e26_what_is_found_before_launching_is_reported_at_once() -> None:
     with pytest.raises(OpFailedError):
         from_device_memory(compiled()).start_compute()
 
@@ -310,7 +310,7 @@ def test_e28_events_speak_the_drivers_errors(code: ResultCode, told: ResultCode)
     assert execution.start_compute().result is told
 
 
-def test_e30_too_little_room_is_never_tried_again() -> None:
+def test_e30_a_buffer_that_is_too_small_is_never_tried_again() -> None:
     execution = Execution(compiled(open_model(), Driver("all")))
     execution.set_input_buffer(0, X, (1, 4))
     execution.set_output(0, bytearray(4))
@@ -342,7 +342,7 @@ def test_e35_an_output_above_4_gib_fails() -> None:
         execution.compute()
 
 
-def test_e36_dimensions_are_told_after_completion() -> None:
+def test_e36_dimensions_are_reported_after_completion() -> None:
     execution, _ = bound()
     with pytest.raises(BadStateError):
         execution.output_rank(0)
@@ -360,7 +360,7 @@ def test_e36_a_failed_execution_has_no_dimensions() -> None:
         execution.output_dims(0)
 
 
-def test_e37_too_little_room_tells_the_true_dimensions() -> None:
+def test_e37_a_buffer_that_is_too_small_reports_the_true_dimensions() -> None:
     execution = Execution(compiled(open_model()))
     execution.set_input_buffer(0, np.zeros(12, np.float32), (3, 4))
     execution.set_output(0, bytearray(4))

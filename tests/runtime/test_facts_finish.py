@@ -116,7 +116,7 @@ def test_m43_an_input_that_nobody_makes() -> None:
         builder.finish()
 
 
-def test_m44_support_is_told_in_the_clients_order() -> None:
+def test_m44_support_is_reported_in_the_clients_order() -> None:
     from nnbridge import ndk
 
     code, model = ndk.ANeuralNetworksModel_create()

@@ -72,7 +72,7 @@ def bound(compilation: Compilation, out: object | None) -> Execution:
 # -- freeing and fences -----------------------------------------------------------------------------------------------
 
 
-def test_e5_freeing_an_execution_that_runs_does_no_harm() -> None:
+def test_e5_freeing_an_execution_that_runs_is_safe() -> None:
     gate = Gated("gated")
     out = np.zeros((1, 4), np.float32)
     execution = bound(compiled(unary_chain(FLOOR), gate), out)
@@ -148,7 +148,7 @@ def test_e57_the_cpu_and_old_drivers_are_waited_for_and_give_no_fence() -> None:
             event.sync_fence_fd()
 
 
-def test_e57_a_driver_computes_on_and_its_fence_tells_the_end() -> None:
+def test_e57_a_driver_computes_on_and_its_fence_signals_the_end() -> None:
     gate, out = Gated("gated"), np.zeros((1, 4), np.float32)
     event = bound(compiled(unary_chain(FLOOR), gate), out).start_compute_with_dependencies([])
     assert not out.any()
@@ -157,7 +157,7 @@ def test_e57_a_driver_computes_on_and_its_fence_tells_the_end() -> None:
     np.testing.assert_array_equal(out, np.floor(X))
 
 
-def test_e57_errors_of_the_cpu_are_told_at_once() -> None:
+def test_e57_errors_of_the_cpu_are_reported_at_once() -> None:
     execution = Execution(compiled(topk()))
     execution.set_input(0, X)
     execution.set_output(0, np.empty((1, 1), np.float32))
@@ -186,7 +186,7 @@ def test_e54_a_plan_with_temporaries_of_open_size_is_started_like_any_other() ->
     np.testing.assert_array_equal(out, np.floor(np.tile(X, (2, 1))))
 
 
-def test_e61_a_fenced_execution_tells_the_dimensions_that_it_was_given() -> None:
+def test_e61_a_fenced_execution_reports_the_dimensions_that_it_was_given() -> None:
     execution = Execution(compiled(unary_chain(OperationCode.RELU, dims=(0, 4))))
     execution.set_input(0, X)
     execution.set_output(0, np.empty((1, 4), np.float32), (1, 4))
@@ -231,7 +231,7 @@ def test_e38_a_scalar_output_has_rank_0_and_no_dimensions() -> None:
         execution.output_dims(0)
 
 
-def test_e39_declared_dimensions_stand_where_the_device_tells_none() -> None:
+def test_e39_declared_dimensions_stand_where_the_device_reports_none() -> None:
     class Silent(Driver):
         def prepare_model(self, *args: object, **options: object) -> PreparedModel:
             return _Silent()
@@ -272,7 +272,7 @@ def chain_of_outputs(*dims: tuple[int, ...]) -> Model:
     return builder.finish()
 
 
-def test_u11_outputs_behind_the_one_that_ran_out_of_room_are_as_declared() -> None:
+def test_u11_outputs_behind_the_one_whose_buffer_was_too_small_are_as_declared() -> None:
     execution = Execution(compiled(chain_of_outputs((), (1, 0), (1, 0), ())))
     execution.set_input(0, X)
     rooms = (16, 4, 16, 4)
@@ -290,7 +290,7 @@ def test_u11_run_gets_all_of_them_in_the_end() -> None:
     assert [output.shape for output in outputs.values()] == [(1, 4)] * 4
 
 
-def test_u12_an_operation_that_gives_every_operand_fails_without_room() -> None:
+def test_u12_an_operation_that_sets_every_operand_fails_without_a_buffer() -> None:
     execution = Execution(compiled(topk()))
     execution.set_input(0, X)
     execution.set_output(0, np.empty((1, 1), np.float32))
@@ -312,7 +312,7 @@ def tiled() -> Model:
     return builder.finish()
 
 
-def test_e40_u12_an_omitted_output_has_too_little_room_and_no_dimensions() -> None:
+def test_e40_u12_an_omitted_output_has_too_small_a_buffer_and_no_dimensions() -> None:
     # TILE is one of the older operations, of which the executor checks the inputs alone.
     execution = bound(compiled(tiled()), None)
     with pytest.raises(OutputInsufficientSizeError):
@@ -389,7 +389,7 @@ def test_fenced_durations_leave_out_what_was_waited_for_fences() -> None:
     assert found[DurationCode.IN_DRIVER] - found[DurationCode.FENCED_IN_DRIVER] > 15_000_000
 
 
-def test_each_step_tells_what_its_device_measured() -> None:
+def test_each_step_reports_what_its_device_measured() -> None:
     compilation = Compilation.create(
         add_then(FLOOR), [Driver("driver", frozenset({FLOOR})), Driver("old", feature_level=2, exec_time=0.9)]
     )

@@ -141,7 +141,7 @@ def test_r10_an_output_that_is_too_small_ends_the_execution_with_the_shapes_know
     assert not execution.output_sufficient(0)
 
 
-def test_r11_unknown_dimensions_double_the_room() -> None:
+def test_r11_unknown_dimensions_double_the_buffer() -> None:
     vague = Result(SMALL, (OutputShape((1, 0), False),))
     driver = scripted("driver", "ABS", results=[vague, vague, vague])
     y, _ = compute(compiled(growing(), driver))

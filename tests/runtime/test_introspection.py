@@ -145,7 +145,7 @@ def test_d8_a_device_above_the_runtime_is_of_the_runtimes_level() -> None:
     assert Driver("a", feature_level=9).level.constant == 1_000_008
 
 
-def test_d10_get_extension_support_wants_the_exact_name() -> None:
+def test_d10_get_extension_support_requires_the_exact_name() -> None:
     class Extended(Driver):
         def supported_extensions(self) -> tuple[Extension, ...]:
             return (Extension("com.example.introspection"),)

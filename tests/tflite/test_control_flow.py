@@ -367,7 +367,7 @@ def test_a_cell_in_a_branch_starts_anew_each_time(calls: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("operator", "place"), [("ABS", "delegate"), ("ROUND", "host")])
-def test_inspection_tells_what_became_of_the_operators_in_bodies(operator: str, place: str, tmp_path: Path) -> None:
+def test_inspection_reports_the_outcome_of_operators_in_bodies(operator: str, place: str, tmp_path: Path) -> None:
     _, placements = convert_with_report(_loop(tmp_path, operator), ConversionOptions())
     inner = [(p.subgraph, p.operator, p.mapping) for p in placements if p.subgraph]
     assert inner == [(1, "LESS", place), (2, "ADD", place), (2, operator, place), (2, "ADD", place)]

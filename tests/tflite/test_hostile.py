@@ -1,4 +1,4 @@
-"""Files made to do harm, one way each: what is said of them, and that it costs nothing."""
+"""Hostile files: each is refused with a clear message, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[Callable[[], Made], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_harm_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None:
+def test_a_hostile_file_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None:
     make, message = REFUSED[name]
     builder, inputs, outputs = make()
     path = builder.write(tmp_path / "m.tflite", inputs, outputs)

@@ -38,7 +38,7 @@ def test_the_interface_the_operators_and_the_weights() -> None:
     assert 0 < found.weight_bytes < found.file_bytes
 
 
-def test_what_maps_is_told_for_each_mapping_with_the_reasons_of_what_does_not() -> None:
+def test_what_maps_is_reported_for_each_mapping_with_the_reasons_of_what_does_not() -> None:
     found = inspect(real_model("yamnet_wavin_quantized_mel_relu6"))
     left = {name: [m.operator for m in mapped if m.mapping == "host"] for name, mapped in found.mappings.items()}
     assert "RFFT2D" in left["delegate"]
@@ -69,7 +69,7 @@ def test_each_signature_runs_by_its_own_names(key: str) -> None:
     assert compare(compilation, "litert", seeded_samples(model, LiteRT(path, key), [0])).passed
 
 
-def test_without_a_signature_the_choice_is_told_and_all_of_them_are_inspected(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_signature_the_choice_is_reported_and_all_of_them_are_inspected(caplog: pytest.LogCaptureFixture) -> None:
     path = real_model("two_signature_keys")
     assert [len(mapped) for mapped in inspect(path).mappings.values()] == [6, 6]
     assert caplog.text == ""
@@ -134,7 +134,7 @@ def labelled(folder: Path) -> Path:
     return path
 
 
-def test_metadata_tells_normalisation_and_labels(tmp_path: Path) -> None:
+def test_metadata_reports_normalisation_and_labels(tmp_path: Path) -> None:
     found = inspect(labelled(tmp_path)).metadata
     (subgraph,) = found["subgraph_metadata"]
     assert found["name"] == "digits"

@@ -185,6 +185,18 @@ def test_table_that_many_offsets_point_at_is_decoded_once() -> None:
     assert len({id(tensor) for subgraph in subgraphs for tensor in subgraph["tensors"]}) == 1
 
 
+def test_fields_that_share_bytes_are_each_read() -> None:
+    # A vtable of Buffer whose fields offset (slot 6) and size (slot 8) both stand at byte 4 of the table.
+    vtable, table = struct.pack("<5H", 10, 12, 0, 4, 4), struct.pack("<iq", 10, 77)
+    found = Decoder(memoryview(struct.pack("<I", 14) + vtable + table)).root("Buffer")
+    assert (found["offset"], found["size"], found["data"]) == (77, 77, None)
+
+
+def test_a_vtable_longer_than_the_schema_is_read_as_far_as_that_is_known() -> None:
+    vtable, table = struct.pack("<40H", 80, 12, 0, 4, 0, *([9] * 35)), struct.pack("<iq", 80, 77)
+    assert Decoder(memoryview(struct.pack("<I", 84) + vtable + table)).root("Buffer")["offset"] == 77
+
+
 def test_work_has_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nnbridge_tflite.read.flatbuffer.Budget", lambda: Budget(tables=3))
     with pytest.raises(Malformed, match="tables"):

@@ -34,7 +34,7 @@ def _finished(model: Model) -> Compilation:
     return compilation
 
 
-def test_the_sign_bit_is_turned_for_a_uint8_operand_that_was_int8() -> None:
+def test_a_uint8_operand_that_was_int8_is_sign_flipped() -> None:
     operand = Operand(OperandCode.TENSOR_QUANT8_ASYMM, (3,), 1.0, source_type="int8")
     values = np.array([0, 128, 255], np.uint8)
     assert sign_flipped(operand, values).tolist() == [-128, 0, 127]

@@ -54,8 +54,8 @@ def _heads(to: Lowerer, position: int, attribute: str) -> _Heads:
     to.require(len(shape) == 3 and count > 0 and shape[2] % count == 0, f"rank 4, or rank 3 with {attribute}", list(shape))
     batch, places, size = shape[0], shape[1], shape[2] // count
     apart = to.emit(C.RESHAPE, x, to.vector([batch, places, count, size]))
-    turned = to.emit(C.TRANSPOSE, apart, to.vector([0, 2, 1, 3]), like=x)
-    return _Heads(turned, (batch, count, places, size))
+    transposed = to.emit(C.TRANSPOSE, apart, to.vector([0, 2, 1, 3]), like=x)
+    return _Heads(transposed, (batch, count, places, size))
 
 
 def _repeated(to: Lowerer, given: _Heads, count: int) -> _Heads:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nnbridge_onnx.declaration import CONTRIB, QuantisedIo, operator
-from nnbridge_onnx.operators.conv import QLINEAR_CONV
-from nnbridge_onnx.operators.pool import POOL_CONDITIONS
-from nnbridge_onnx.operators.quantise import DEQUANTIZE, QUANTIZE
+from nnbridge_onnx.operators.convolution import QLINEAR_CONV
+from nnbridge_onnx.operators.pooling import POOL_CONDITIONS
+from nnbridge_onnx.operators.quantisation import DEQUANTIZE, QUANTIZE
 from nnbridge_onnx.passes.contrib import TO_LAST, Expansion, Skip
 from nnbridge_onnx.rules import BINARY, SAME_PARAMETERS, SCALE_256, Provider, uint8_parameters
 

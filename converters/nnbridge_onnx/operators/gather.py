@@ -16,7 +16,7 @@ from nnbridge_onnx.declaration import MOVED, MULTIPLIED, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
-from nnbridge_onnx.operators.reshape import MAX_RANK, regrouped
+from nnbridge_onnx.operators.reshaping import MAX_RANK, regrouped
 from nnbridge_onnx.read.graph import Dims
 from nnbridge_onnx.rules import RANK_4, Provider, condition
 
@@ -48,8 +48,8 @@ def indexes_from_front(to: Lowerer, position: int, size: int) -> Value:
         return to.draft.ints([v % size for v in numbers], known.shape or (1,))
     given, shape = to.indexes(position), to.shape(position) or (1,)
     negative = to.emit(C.LESS, given, to.vector([0]), out=Value(OperandCode.TENSOR_BOOL8, shape))
-    turned = to.emit(C.ADD, given, to.vector([size]))
-    return to.emit(C.SELECT, negative, turned, given, like=given)
+    from_front = to.emit(C.ADD, given, to.vector([size]))
+    return to.emit(C.SELECT, negative, from_front, given, like=given)
 
 
 def gather_along(to: Lowerer, chosen: Mapping[int, Sequence[int]]) -> None:
@@ -235,8 +235,8 @@ def _triangle(to: Lowerer) -> None:
     k = 0 if shift is None else int(np.ravel(shift)[0])
     to.require(len(shape) >= 2 and (to.is_float(x) or x.type == OperandCode.TENSOR_INT32), "matrices of numbers", list(shape))
     to.draft.spend(2 * math.prod(shape))
-    kept = np.broadcast_to(np.triu(np.ones(shape[-2:]), k) if to.option("upper") else np.tril(np.ones(shape[-2:]), k), shape)
-    mask = Value(OperandCode.TENSOR_BOOL8, shape, data=np.ascontiguousarray(kept, np.uint8))
+    triangle = np.broadcast_to(np.triu(np.ones(shape[-2:]), k) if to.option("upper") else np.tril(np.ones(shape[-2:]), k), shape)
+    mask = Value(OperandCode.TENSOR_BOOL8, shape, data=np.ascontiguousarray(triangle, np.uint8))
     zeros = np.zeros(shape, np.int32)
     nothing = Value(x.type, shape, data=zeros) if x.type == OperandCode.TENSOR_INT32 else to.float_tensor(zeros, x)
     to.finish(C.SELECT, mask, x, nothing)

@@ -12,7 +12,7 @@ from nnbridge.converters.draft import Value
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import MULTIPLIED, Product, Quantised, QuantisedIo, attribute, operator
 from nnbridge_onnx.lowerer import C, Lowerer
-from nnbridge_onnx.operators.quantise import Numbers, quantised_bias, quantised_filter, stored_weights
+from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quantised_filter, stored_weights
 from nnbridge_onnx.read.graph import Dims, Node
 from nnbridge_onnx.rules import Provider, Unit, condition, one_of, uint8_parameters
 
@@ -95,13 +95,13 @@ operator(
 def rows(to: Lowerer, weights: Array) -> tuple[Value, Array]:
     """The first operand as rows, and weights [units, numbers of a row] in the same order.
 
-    Rows that are flattened images stay in the order of the channels-last image; the weights are turned instead.
+    Rows that are flattened images stay in the order of the channels-last image; the weights are transposed instead.
     """
     found = to.operands.flat(to.name(0)) if to.has(0) else None
     if found is None or math.prod(found[1]) != weights.shape[1]:
         return to.input(), weights
-    turned = np.moveaxis(weights.reshape(-1, *found[1]), 1, -1)
-    return found[0], np.ascontiguousarray(turned).reshape(weights.shape)
+    transposed = np.moveaxis(weights.reshape(-1, *found[1]), 1, -1)
+    return found[0], np.ascontiguousarray(transposed).reshape(weights.shape)
 
 
 @GEMM.lowering()
@@ -146,14 +146,14 @@ def _matmul(to: Lowerer) -> None:
     left, right = to.shape(0), to.shape(1)
     weights = to.known(1)
     if weights is not None and weights.ndim == 2 and len(left) >= 2:
-        x, turned = rows(to, weights.T)
+        x, transposed = rows(to, weights.T)
         to.require_float(x)
         # ONNX's MatMul has no bias; a chain gives it one.
         count, units, bias = math.prod(left[:-1]), weights.shape[1], to.optional(2)
         flat = to.emit(C.RESHAPE, x, to.vector([count, left[-1]])) if len(left) > 2 else x
         inputs = [
             flat,
-            to.float_tensor(turned, x),
+            to.float_tensor(transposed, x),
             to.float_tensor(np.zeros(units) if bias is None else bias, x),
             to.activation(),
         ]
@@ -268,17 +268,17 @@ class _Terms:
             self.to.require(self.sizes.setdefault(letter, size) == size, f"{self.sizes[letter]} along {letter}", size)
         return self.to.input(position)
 
-    def summed(self, x: Value, letters: str, kept: str) -> tuple[Value, str]:
+    def summed(self, x: Value, letters: str, retained: str) -> tuple[Value, str]:
         """The value without the axes that nothing else mentions."""
-        gone = [i for i, letter in enumerate(letters) if letter not in kept]
+        gone = [i for i, letter in enumerate(letters) if letter not in retained]
         if not gone:
             return x, letters
         made = self.to.emit(C.REDUCE_SUM, x, self.to.vector(gone), self.to.flag(False))
-        return made, "".join(letter for letter in letters if letter in kept)
+        return made, "".join(letter for letter in letters if letter in retained)
 
-    def turned(self, x: Value, letters: str, wanted: str) -> Value:
+    def transposed(self, x: Value, letters: str, required: str) -> Value:
         """The value with its axes in another order."""
-        order = [letters.index(letter) for letter in wanted]
+        order = [letters.index(letter) for letter in required]
         if order == sorted(order):
             return x
         return self.to.emit(C.TRANSPOSE, x, self.to.vector(order))
@@ -302,15 +302,15 @@ def _einsum(to: Lowerer) -> None:
     if len(values) == 1:
         x, letters = terms.summed(values[0], inputs[0], result)
         to.require(set(letters) == set(result), "letters of the operand in the result", result)
-        to.finish(C.RESHAPE, terms.turned(x, letters, result), to.vector([terms.sizes[c] for c in result] or [1]))
+        to.finish(C.RESHAPE, terms.transposed(x, letters, result), to.vector([terms.sizes[c] for c in result] or [1]))
         return
     (a, left), (b, right) = (terms.summed(values[i], inputs[i], result + inputs[1 - i]) for i in (0, 1))
     to.require(set(result) <= set(left + right), "letters of the operands in the result", result)
     batch = "".join(c for c in result if c in left and c in right)
     inner = "".join(c for c in left if c in right and c not in result)
     rows, columns = ("".join(c for c in result if c in side and c not in batch) for side in (left, right))
-    a = terms.grouped(terms.turned(a, left, batch + rows + inner), [batch, rows, inner])
-    b = terms.grouped(terms.turned(b, right, batch + inner + columns), [batch, inner, columns])
+    a = terms.grouped(terms.transposed(a, left, batch + rows + inner), [batch, rows, inner])
+    b = terms.grouped(terms.transposed(b, right, batch + inner + columns), [batch, inner, columns])
     made = to.emit(C.BATCH_MATMUL, a, b, to.flag(False), to.flag(False))
     order = batch + rows + columns
     dims = [terms.sizes[c] for c in order] or [1]

@@ -158,8 +158,8 @@ class Recurrence:
         if len(parts) == 1:
             self.to.finish(C.RESHAPE, parts[0], shape, position=position)
             return
-        turned = [self._emit(C.RESHAPE, [part, shape]) for part in parts]
-        self.to.finish(C.CONCATENATION, *turned, self.to.scalar(axis), position=position)
+        reshaped = [self._emit(C.RESHAPE, [part, shape]) for part in parts]
+        self.to.finish(C.CONCATENATION, *reshaped, self.to.scalar(axis), position=position)
 
     def last(self, sequence: Value, *, backward: bool) -> Value:
         """The last step of a sequence in its own direction."""
@@ -466,8 +466,8 @@ class _Cell:
         gate, candidate, out = self.functions
         opened = gate(self._clipped(total[0] + self.peephole[0] * memory))
         coupled = self.call.option("input_forget", 0)
-        kept = 1 - opened if coupled else gate(self._clipped(total[2] + self.peephole[2] * memory))
-        memory = kept * memory + opened * candidate(self._clipped(total[3]))
+        retained = 1 - opened if coupled else gate(self._clipped(total[2] + self.peephole[2] * memory))
+        memory = retained * memory + opened * candidate(self._clipped(total[3]))
         return gate(self._clipped(total[1] + self.peephole[1] * memory)) * out(memory), memory
 
     def _gru(self, read: Sequence[Array], state: Array) -> Array:

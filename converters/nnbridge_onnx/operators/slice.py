@@ -13,7 +13,7 @@ from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import LAST
 from nnbridge_onnx.operators.gather import gather_along
-from nnbridge_onnx.operators.reshape import MAX_RANK
+from nnbridge_onnx.operators.reshaping import MAX_RANK
 from nnbridge_onnx.rules import (
     FLOAT_OR_UINT8,
     RANK_4,

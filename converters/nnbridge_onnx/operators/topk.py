@@ -81,7 +81,7 @@ def _compute(call: HostCall) -> Sequence[Array] | None:
     if not 0 <= count <= size:
         raise ValueError(f"k in [0, {size}] expected, found {count}")
     if call.option("largest"):
-        # Backwards, so that a stable sort leaves equal ones in order when it is turned round.
+        # Backwards, so that a stable sort leaves equal ones in order when it is reversed.
         order = size - 1 - np.flip(np.argsort(np.flip(data, axis), axis, kind="stable"), axis)
     else:
         order = np.argsort(data, axis, kind="stable")
@@ -118,19 +118,19 @@ def _selected(rows: Array, most: float, overlap: float) -> list[int]:
 
     ``rows`` [4, boxes] are lowest and highest corners.
     """
-    kept: list[int] = []
+    chosen: list[int] = []
     places = np.arange(rows.shape[1])
     areas = (rows[2] - rows[0]) * (rows[3] - rows[1])
     with np.errstate(all="ignore"):
-        while places.size and len(kept) < most:
-            kept.append(int(places[0]))
+        while places.size and len(chosen) < most:
+            chosen.append(int(places[0]))
             best, rest, area, others = rows[:, 0], rows[:, 1:], areas[0], areas[1:]
             height = np.minimum(rest[2], best[2]) - np.maximum(rest[0], best[0])
             width = np.minimum(rest[3], best[3]) - np.maximum(rest[1], best[1])
             shared = np.maximum(height, 0) * np.maximum(width, 0)
             apart = np.flatnonzero(~((shared > 0) & (shared / (area + others - shared) > overlap)))
             rows, areas, places = rest[:, apart], others[apart], places[1:][apart]
-    return kept
+    return chosen
 
 
 def _corners(call: HostCall) -> Array:

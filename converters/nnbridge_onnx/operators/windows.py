@@ -141,8 +141,8 @@ def windows(call: HostCall, shape: Sequence[int], size: Sequence[int]) -> Window
         return None
     extra = [0] * rank
     if call.option("ceil_mode"):
-        for i, (n, s, room) in enumerate(zip(shape, strides, free, strict=True)):
+        for i, (n, s, gap) in enumerate(zip(shape, strides, free, strict=True)):
             # A window that would start behind the input and its first padding is left out.
-            last = -(-room // s) if -(-room // s) * s < n + begin[i] else room // s
-            extra[i] = max(last * s - room, 0)
+            last = -(-gap // s) if -(-gap // s) * s < n + begin[i] else gap // s
+            extra[i] = max(last * s - gap, 0)
     return Windows(tuple(size), strides, dilations, tuple(begin), tuple(end), tuple(extra))

@@ -26,7 +26,7 @@ class Known:
 
     def tensor(self, name: str) -> Tensor:
         """Type and shape; neither known for a name that inference does not describe."""
-        return self._tensors.get(name, Tensor(0, instead="a value of a type that inference does not tell"))
+        return self._tensors.get(name, Tensor(0, instead="a value of a type that inference does not know"))
 
     def shape(self, name: str) -> Dims | None:
         """The shape, None while a dimension is open."""

@@ -140,7 +140,7 @@ def _unrolled(onnx: Any, node: Any, known: Known, weights: dict[str, Any], budge
     scanning = _scanned(onnx, node, known, version) if node.op_type == "Scan" else _looped(node, body, known)
     if scanning is None or scanning.count < 1:
         return None
-    # A row taken out of each input, and an axis more for each row that is kept.
+    # A row taken out of each input, and an axis more for each row that stays.
     each = len(body.node) + len(scanning.scanned) + len(scanning.stacked)
     if scanning.count * max(each, 1) > budget:
         return None

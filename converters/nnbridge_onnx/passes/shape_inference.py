@@ -78,9 +78,9 @@ def _describe(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[s
     if others:
         # What follows from them is inferred as well.
         names = {value.name for value in others}
-        kept = [value for value in graph.value_info if value.name not in names]
+        retained = [value for value in graph.value_info if value.name not in names]
         del graph.value_info[:]
-        graph.value_info.extend([*kept, *others])
+        graph.value_info.extend([*retained, *others])
         _infer(onnx, bare, weights, known)
 
 

@@ -13,7 +13,7 @@ from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
-from nnbridge_tflite.operators.conv import bias, weights
+from nnbridge_tflite.operators.convolution import bias, weights
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, from_level, mapped
 
 _ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "how LiteRT quantises floats beside 8-bit weights; not computed here")

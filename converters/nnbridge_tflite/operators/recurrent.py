@@ -20,7 +20,7 @@ from nnbridge_tflite.host import integer_lstm
 from nnbridge_tflite.host.codes import STATES
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, requantised
 from nnbridge_tflite.lowerer import FLOATS, Lowerer, Value
-from nnbridge_tflite.operators.conv import weights
+from nnbridge_tflite.operators.convolution import weights
 from nnbridge_tflite.read.graph import Tensor
 from nnbridge_tflite.rules import NO_HYBRID, NO_OLD_HYBRID, Condition, Node, mapped, type_in
 

@@ -13,7 +13,7 @@ from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.codes import BODY
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first
 from nnbridge_tflite.operators.elementwise import host_as_stored
-from nnbridge_tflite.operators.pool import dilated, windows_reduced
+from nnbridge_tflite.operators.pooling import dilated, windows_reduced
 
 FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "STABLEHLO_ADD": np.add,

@@ -105,6 +105,7 @@ class Conversion:
         """Where an operator's operations come from."""
         return Source(operator.index, operator.name, self.number, self._calls.inlined)
 
+    @np.errstate(all="ignore")
     def convert(self) -> None:
         """Draft every operator that an output depends on; inputs have been created."""
 
@@ -179,8 +180,7 @@ class Conversion:
     def _place_safely(self, declared: TfliteOperator | None, operator: Operator) -> Mapped:
         """Options and constants may hold any number; what Python cannot compute with is the file's fault."""
         try:
-            with np.errstate(all="ignore"):
-                return self._place(declared, operator)
+            return self._place(declared, operator)
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, MemoryError) as error:
             raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
 
@@ -216,8 +216,8 @@ class Conversion:
         """True if the operator reads or writes quantised 16-bit data (state alone does not count)."""
         if declared is not None and declared.as_stored:
             return False
-        found = (self.graph.tensors[i] for i in (*operator.inputs[:3], *operator.outputs) if i >= 0)
-        return any(t.type.name == "INT16" and t.quantisation.scales for t in found)
+        found = [self.graph.tensors[i] for i in (*operator.inputs[:3], *operator.outputs) if i >= 0]
+        return bool([t for t in found if t.type.name == "INT16" and t.quantisation.scales])
 
     def _try(
         self, declared: TfliteOperator | None, lowering: Lowering, operator: Operator, mapping: MappingKind, *, through_host: bool

@@ -59,7 +59,7 @@ class TensorValues:
     def of_arrays(
         cls, tensors: Sequence[Tensor], arrays: Mapping[int, Array], draft: Draft, states: Iterable[int] = ()
     ) -> TensorValues:
-        """Tensors without a file: those with an array are constants, the others are written; ``kept`` are states."""
+        """Tensors without a file: those with an array are constants, the others are written; ``states`` are variables."""
         values = cls(None, tensors, frozenset(range(len(tensors))) - set(arrays), draft)
         values._constants.update(arrays)
         values._states = frozenset(states)
@@ -174,9 +174,11 @@ class TensorValues:
             value.omitted = True
             return value
         self._make_per_channel(value, tensor)
-        value.data = self._in_nnapi(array, value).reshape(value.dims)
-        in_place = tensor.data is not None and tensor.sparsity is None and tensor.type.name != "INT4"
-        if in_place and tensor.data is not None and self.file is not None and np.shares_memory(value.data, array):
+        stored = self._in_nnapi(array, value)
+        value.data = stored.reshape(value.dims)
+        unpacked = tensor.sparsity is not None or tensor.type.name == "INT4"
+        in_place = not unpacked and (stored is array or np.shares_memory(stored, array))
+        if in_place and tensor.data is not None and self.file is not None:
             value.region = Region(self.file.pool, tensor.data.offset, tensor.data.length)
         return value
 

@@ -22,7 +22,6 @@ MAX_ELEMENTS = 4_000_000
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
-_SCALARS = {letter: struct.Struct("<" + letter) for letter in "?bBhHiIqQfd"}
 
 Table = dict[str, Any]
 
@@ -57,6 +56,20 @@ class Budget:
     elements: int = MAX_ELEMENTS
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How the tables of one class with one vtable are read: every scalar and offset by few calls of ``struct``."""
+
+    size: int
+    """Bytes from the table's position to the end of its last field."""
+    parts: tuple[tuple[struct.Struct, tuple[str, ...]], ...]
+    """Fields that do not overlap, in order of their offsets, and their names. Most tables have one part."""
+    offsets: tuple[tuple[Field, int], ...]
+    """Fields that stand elsewhere, where the table holds an offset to them, in order of their slots."""
+    defaults: Table
+    """What the fields hold where they are absent."""
+
+
 class Decoder:
     """Decodes one buffer by a schema: the fields of a table, and the members of a union's enumeration."""
 
@@ -72,19 +85,14 @@ class Decoder:
         self._size = len(data)
         self._budget = Budget()
         self._tables: dict[tuple[str, int], Table] = {}
-        self._vectors: dict[tuple[Field, int], Any] = {}
+        self._vectors: dict[tuple[str, Kind, int], Any] = {}
         self._layouts: dict[str, tuple[dict[int, Field], Table]] = {}
-        self._vtables: dict[int, list[tuple[int, int]]] = {}
-        self._of_kind = {
-            Kind.STRING: self._string,
-            Kind.SCALARS: self._scalars,
-            Kind.STRINGS: self._strings,
-            Kind.TABLES: self._vector_of_tables,
-        }
+        self._readings: dict[tuple[str, int], _Reading] = {}
+        self._dtypes = {letter: np.dtype("<" + letter) for letter in "?bBhHiIqQfd"}
 
     def root(self, table: str) -> Table:
         """The root table."""
-        return self.table(table, self._u32(0))
+        return self.table(table, self._length(0, 0))
 
     def table(self, name: str, at: int) -> Table:
         """The table of class ``name`` at a position: field name → value; unknown fields are passed over."""
@@ -94,18 +102,21 @@ class Decoder:
         self._budget.tables -= 1
         if self._budget.tables < 0:
             raise Malformed(f"at most {MAX_TABLES} tables", "more")
-        present, (declared, defaults) = self._vtable(at), self._layout(name)
-        values: Table = defaults.copy()
-        for slot, offset in present:
-            field = declared.get(slot)
-            if field is None:
-                continue
+        if at + 4 > self._size:
+            raise Malformed(f"a table inside {self._size} bytes", f"byte {at}")
+        vtable = at - _I32.unpack_from(self._data, at)[0]
+        reading = self._readings.get((name, vtable))
+        if reading is None:
+            reading = self._readings[name, vtable] = self._reading(name, vtable)
+        # Some writers understate the size of a table, so the end of the file is what counts.
+        if at + reading.size > self._size:
+            raise Malformed(f"a table of {reading.size} bytes inside {self._size} bytes", f"byte {at}")
+        values = reading.defaults.copy()
+        for part, names in reading.parts:
+            values.update(zip(names, part.unpack_from(self._data, at), strict=True))
+        for field, offset in reading.offsets:
             try:
-                place = at + offset
-                # Some writers understate the size of a table, so the end of the file is what counts.
-                if place + field.size > self._size:
-                    raise Malformed(f"a field inside {self._size} bytes", f"byte {place}")
-                values[field.name] = self._value(field, place, values)
+                values[field.name] = self._elsewhere(field, at + offset + values[field.name], values)
             except Malformed as error:
                 error.path.insert(0, field.name)
                 raise
@@ -120,82 +131,92 @@ class Decoder:
             found = self._layouts[name] = {f.slot: f for f in listed}, {f.name: f.default for f in listed}
         return found
 
-    def _vtable(self, at: int) -> list[tuple[int, int]]:
-        """The slots of a table's present fields and their offsets."""
-        if at + 4 > self._size:
-            raise Malformed(f"a table inside {self._size} bytes", f"byte {at}")
-        vtable = at - _I32.unpack_from(self._data, at)[0]
-        found = self._vtables.get(vtable)
-        if found is None:
-            if not 0 <= vtable <= self._size - 4:
-                raise Malformed(f"a vtable inside {self._size} bytes", f"byte {vtable}")
-            length = _U16.unpack_from(self._data, vtable)[0]
-            if length < 4 or length % 2 or vtable + length > self._size:
-                raise Malformed("a vtable of even length inside the file", f"{length} bytes at byte {vtable}")
-            words = struct.unpack_from(f"<{length // 2}H", self._data, vtable)
-            found = self._vtables[vtable] = [(2 * i, offset) for i, offset in enumerate(words) if offset and i > 1]
-        return found
+    def _reading(self, name: str, vtable: int) -> _Reading:
+        """The declared fields that a vtable lists."""
+        if not 0 <= vtable <= self._size - 4:
+            raise Malformed(f"a vtable inside {self._size} bytes", f"byte {vtable}")
+        length = _U16.unpack_from(self._data, vtable)[0]
+        if length < 4 or length % 2 or vtable + length > self._size:
+            raise Malformed("a vtable of even length inside the file", f"{length} bytes at byte {vtable}")
+        declared, defaults = self._layout(name)
+        # A hostile file may have long vtables that overlap; what lies behind the last declared field is not read.
+        count = min(length, max(declared, default=0) + 2) // 2
+        words = struct.unpack_from(f"<{count}H", self._data, vtable)
+        present = [(declared[2 * i], offset) for i, offset in enumerate(words) if offset and 2 * i in declared]
+        parts: list[tuple[struct.Struct, tuple[str, ...]]] = []
+        rest = sorted(present, key=lambda entry: entry[1])
+        while rest:
+            format, names, end, overlapping = "<", [], 0, []
+            for field, offset in rest:
+                if offset < end:
+                    overlapping.append((field, offset))
+                    continue
+                format += f"{offset - end}x{field.format if field.kind is Kind.SCALAR else 'I'}"
+                names.append(field.name)
+                end = offset + (field.size if field.kind is Kind.SCALAR else 4)
+            parts.append((struct.Struct(format), tuple(names)))
+            rest = overlapping
+        size = max((part.size for part, _ in parts), default=4)
+        offsets = tuple(entry for entry in present if entry[0].kind is not Kind.SCALAR)
+        return _Reading(size, tuple(parts), offsets, defaults)
 
-    def _value(self, field: Field, place: int, values: Table) -> Any:
-        if field.kind is Kind.SCALAR:
-            return _SCALARS[field.format].unpack_from(self._data, place)[0]
-        target = place + self._u32(place)
-        if field.kind is Kind.UNION:
-            return self._union(field, target, values)
+    def _elsewhere(self, field: Field, target: int, values: Table) -> Any:
+        """What an offset of a table leads to."""
+        if field.kind is Kind.SCALARS:
+            return self._scalars(field, target)
         if field.kind is Kind.TABLE:
             return self.table(field.target, target)
-        return self._of_kind[field.kind](field, target)
+        if field.kind is Kind.STRING:
+            return self._string(target)
+        if field.kind is Kind.UNION:
+            return self._union(field, target, values)
+        return self._elements(field, target)
 
     def _union(self, field: Field, target: int, values: Table) -> Table | None:
         member = self._members(field.target).get(values.get(f"{field.name}_type") or 0, "")
         # A member that this version of the schema does not know is ignored like any newer field.
         return None if member in ("", "NONE") else self.table(member, target)
 
-    def _string(self, _field: Field, target: int) -> str:
+    def _string(self, target: int) -> str:
         length = self._length(target, 1)
         self._spend(length)
-        return bytes(self._data[target + 4 : target + 4 + length]).decode("utf-8", "replace")
+        return str(self._data[target + 4 : target + 4 + length], "utf-8", "replace")
 
     def _scalars(self, field: Field, target: int) -> Span | npt.NDArray[Any]:
         """Bytes as a :class:`Span`, other scalars as a read-only view of the file."""
         length = self._length(target, field.size)
         if field.format == "B":
             return Span(target + 4, length)
-        return np.frombuffer(self._data, np.dtype("<" + field.format), length, target + 4)
+        return np.frombuffer(self._data, self._dtypes[field.format], length, target + 4)
 
-    def _strings(self, field: Field, target: int) -> tuple[str, ...]:
-        return self._elements(field, target, lambda at: self._string(field, at))
-
-    def _vector_of_tables(self, field: Field, target: int) -> tuple[Table, ...]:
-        return self._elements(field, target, lambda at: self.table(field.target, at))
-
-    def _elements(self, field: Field, target: int, decode: Any) -> tuple[Any, ...]:
-        known = self._vectors.get((field, target))
+    def _elements(self, field: Field, target: int) -> tuple[Any, ...]:
+        """A vector of strings or tables."""
+        key = (field.target, field.kind, target)
+        known = self._vectors.get(key)
         if known is not None:
             return known
         length = self._length(target, 4)
         self._spend(length)
-        offsets = struct.unpack_from(f"<{length}I", self._data, target + 4)
-        found = []
-        for i, offset in enumerate(offsets):
+        found: list[Any] = []
+        for i, offset in enumerate(struct.unpack_from(f"<{length}I", self._data, target + 4)):
+            at = target + 4 + 4 * i + offset
             try:
-                found.append(decode(target + 4 + 4 * i + offset))
+                found.append(self.table(field.target, at) if field.kind is Kind.TABLES else self._string(at))
             except Malformed as error:
                 error.path.insert(0, f"[{i}]")
                 raise
-        self._vectors[field, target] = tuple(found)
-        return self._vectors[field, target]
+        self._vectors[key] = tuple(found)
+        return self._vectors[key]
 
     def _length(self, target: int, size: int) -> int:
-        length = self._u32(target)
+        """The number that stands before a vector's elements."""
+        try:
+            length: int = _U32.unpack_from(self._data, target)[0]
+        except struct.error:
+            raise Malformed(f"an offset inside {self._size} bytes", f"byte {target}") from None
         if target + 4 + length * size > self._size:
             raise Malformed(f"a vector inside {self._size} bytes", f"{length} elements of {size} bytes at byte {target}")
         return length
-
-    def _u32(self, at: int) -> int:
-        if at + 4 > self._size:
-            raise Malformed(f"an offset inside {self._size} bytes", f"byte {at}")
-        return int(_U32.unpack_from(self._data, at)[0])
 
     def _spend(self, elements: int) -> None:
         self._budget.elements -= elements

@@ -132,7 +132,7 @@ class _Reading:
 
     def _spend(self, place: str, *vectors: Any) -> None:
         """Account for what is copied, before it is."""
-        self._left -= ENTRY + sum(len(vector) for vector in vectors if vector is not None)
+        self._left -= ENTRY + sum([len(vector) for vector in vectors if vector is not None])
         if self._left < 0:
             _refuse(place, f"at most {MAX_EXPANDED} numbers in tensors and operators", "more")
 
@@ -177,7 +177,7 @@ class _Reading:
             _indexes(table["inputs"], tensors, f"inputs of {place}", optional=True),
             _indexes(table["outputs"], tensors, f"outputs of {place}"),
             _indexes(table["intermediates"], tensors, f"intermediates of {place}", optional=True),
-            {key: self._plain(value, place) for key, value in options.items()},
+            {key: value if isinstance(value, int) else self._plain(value, place) for key, value in options.items()},
             custom,
             self._custom_options(table, place),
         )
@@ -238,9 +238,8 @@ def _indexes(vector: Any, count: int, place: str, *, optional: bool = False) -> 
         _refuse(place, f"at most {MAX_OPERANDS} tensors", len(vector))
     indexes = tuple(vector.tolist())
     lowest = -1 if optional else 0
-    for i in indexes:
-        if not lowest <= i < count:
-            _refuse(place, f"a tensor index below {count}", i)
+    if indexes and not lowest <= min(indexes) <= max(indexes) < count:
+        _refuse(place, f"a tensor index below {count}", next(i for i in indexes if not lowest <= i < count))
     return indexes
 
 
@@ -250,7 +249,7 @@ def _dims(vector: Any, place: str, lowest: int) -> tuple[int, ...]:
     if len(vector) > MAX_RANK:
         _refuse(place, f"at most {MAX_RANK} dimensions", len(vector))
     dims = tuple(vector.tolist())
-    if any(d < lowest for d in dims):
+    if dims and min(dims) < lowest:
         _refuse(place, f"dimensions of at least {lowest}", list(dims))
     return dims
 
@@ -268,7 +267,7 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Qu
     if len(scales) > 1 and (not shape or len(scales) != shape[axis]):
         expected = shape[axis] if shape else 1
         _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
-    if not np.isfinite(scales).all() or (scales < 0).any():
+    if not all(0 <= scale < math.inf for scale in scales.tolist()):
         _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
     return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
 

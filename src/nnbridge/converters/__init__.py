@@ -36,7 +36,7 @@ class ConversionOptions:
     signature: str = ""
     """The signature to convert, of files that have several; the main graph without one."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Dimensions for inputs by name, where the file leaves them open or others are wanted."""
+    """Dimensions for inputs by name, where the file leaves them open or where others are requested."""
     float64: str = "host"
     """What becomes of float64 values of ONNX files, which NNAPI does not have: ``host`` computes them there, ``narrow`` makes
     them float32, ``refuse`` refuses the file."""
@@ -55,7 +55,7 @@ class Converter:
     inspect: Callable[[Path, ConversionOptions], Inspection] | None = None
     """Look into a file without running it; without one, the converted model is looked into."""
     explain: Callable[[Path, ConversionOptions], tuple[Model, tuple[Mapped, ...]]] | None = None
-    """Convert, and say what became of each operator; without one, that is not told."""
+    """Convert, and report the outcome of each operator; without one, outcomes are not reported."""
     interface: Callable[[Path, ConversionOptions], SignatureInfo] | None = None
     """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
     mappings: tuple[str, ...] = ("wide",)

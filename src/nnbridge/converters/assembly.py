@@ -20,12 +20,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 def live_steps(steps: Sequence[Step], outputs: Sequence[Value]) -> list[Step]:
     """The operations that an output depends on."""
-    wanted = set(map(id, outputs))
+    required = set(map(id, outputs))
     live = []
     for step in reversed(steps):
-        if wanted.intersection(map(id, step.outputs)):
+        if required.intersection(map(id, step.outputs)):
             live.append(step)
-            wanted.update(map(id, step.inputs))
+            required.update(map(id, step.inputs))
     return live[::-1]
 
 
@@ -111,7 +111,7 @@ class Assembly:
         return index
 
     def _set_value(self, index: int, value: Value) -> None:
-        """Large constants of a file stay where they are; small and computed ones are handed over."""
+        """Large constants of a file stay where they are; small and computed ones are copied."""
         assert value.data is not None
         at = value.region
         if at is not None and at.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:

@@ -80,9 +80,9 @@ class Option:
     def violation(self, value: Any) -> str:
         """The rule that a value breaks; empty if it may have this value. Lists are checked element by element."""
         values = np.ravel(value).tolist() if isinstance(value, (list, tuple, np.ndarray)) else [value]
-        if self.at_least is not None and any(v < self.at_least for v in values):
+        if self.at_least is not None and [v for v in values if v < self.at_least]:
             return self.rule or f"{self.name} of at least {self.at_least:g}"
-        if self.choices and any(v not in self.choices for v in values):
+        if self.choices and [v for v in values if v not in self.choices]:
             return self.rule or f"{self.name} of {' or '.join(map(str, self.choices))}"
         return ""
 
@@ -93,7 +93,8 @@ class Lowering:
 
     lower: Lower
     wide: bool = False
-    """True for a decomposition that Android's delegate or provider never makes."""
+    """True for a decomposition that Android's delegate never makes. ONNX declarations do not use it: ONNX Runtime's provider
+    accepts or leaves whole nodes, by the rule ``provider``."""
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ Each operation is validated and its output shapes are computed when it is emitte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, NnapiError, Reason
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
-from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph
+from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
 from nnbridge.operations.matching import match
-from nnbridge.operations.validation import check_operand_type, validate_model, validate_operation
+from nnbridge.operations.validation import OperandKind, check_operand_type, validate_model, validate_operation, verdict_of
 from nnbridge.types import CONTROL_FLOW, TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
 
 _RELATIVE_SCALE_ERROR = 1e-5
@@ -63,9 +63,11 @@ class Value:
     """Where the constant lies, if that place may serve the model as it is."""
     omitted: bool = False
     open_dims: tuple[int, ...] = ()
-    """The dimensions while only a run can tell them, where the file says which those are."""
+    """The dimensions while only a run can know them, where the file says which those are."""
     model: Model | None = None
     """The finished model that a MODEL operand stands for."""
+    _scalar: tuple[Arg, OperandKind] | None = field(default=None, init=False, repr=False)
+    """What :meth:`arg` and :meth:`kind` return of a shared scalar, which is never changed."""
 
     @property
     def constant(self) -> bool:
@@ -84,16 +86,47 @@ class Value:
 
     def like(self, **changes: Any) -> Value:
         """A new value with this one's type and quantisation, without its constant."""
-        kept = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
-        return Value(**{**kept, **changes})
+        own = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
+        return Value(**{**own, **changes})
+
+    def scaled(self, scale: float) -> Value:
+        """The same value read with another scale and zero point 0; several times faster than ``dataclasses.replace``."""
+        return Value(
+            self.type,
+            self.dims,
+            scale,
+            0,
+            self.channel_quant,
+            self.name,
+            self.source_type,
+            self.data,
+            self.region,
+            self.omitted,
+            self.open_dims,
+            self.model,
+        )
+
+    def arg(self) -> Arg:
+        """The value as shape rules see it."""
+        if self._scalar is not None:
+            return self._scalar[0]
+        scale = float32(self.scale)
+        return Arg(self.type, self.dims, scale, self.zero_point, self.channel_quant, self.data, not self.omitted, self.constant)
+
+    def kind(self) -> OperandKind:
+        """What validation reads of the operand."""
+        if self._scalar is not None:
+            return self._scalar[1]
+        channel_dim = None if self.channel_quant is None else self.channel_quant.channel_dim
+        present = not self.omitted or self.constant
+        return self.type, self.dims, float32(self.scale), self.zero_point, channel_dim, present, self.constant
 
     def operand(self) -> Operand:
-        """The operand as validation sees it."""
+        """The operand that the model gets."""
         lifetime = Lifetime.NO_VALUE if self.omitted else Lifetime.TEMPORARY_VARIABLE
         if self.constant:
             lifetime = Lifetime.CONSTANT_REFERENCE
-        scale = float(np.float32(self.scale))
-        return Operand(self.type, self.dims, scale, self.zero_point, self.channel_quant, lifetime, name=self.name)
+        return Operand(self.type, self.dims, float32(self.scale), self.zero_point, self.channel_quant, lifetime, name=self.name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -136,7 +169,8 @@ class Draft:
         """A scalar constant."""
         key = (type, value)
         if key not in self._shared:
-            self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
+            made = self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
+            made._scalar = made.arg(), made.kind()
         return self._shared[key]
 
     def ints(self, values: Sequence[int], dims: tuple[int, ...] | None = None) -> Value:
@@ -151,7 +185,7 @@ class Draft:
     def omitted(self, type: int) -> Value:
         """An optional operand without a value."""
         dims = (0,) if not is_extension(type) and TYPE_FACTS[type].tensor else ()
-        # NNAPI wants parameters of a quantised operand even where it has no value.
+        # NNAPI requires parameters of a quantised operand even where it has no value.
         scale = 1.0 if not is_extension(type) and TYPE_FACTS[type].scale == "positive" else 0.0
         return Value(type, dims, scale, omitted=True)
 
@@ -166,37 +200,31 @@ class Draft:
         self.steps.append(step)
 
     def _check(self, step: Step) -> None:
-        inputs = [value.operand() for value in step.inputs]
-        self._resolve(step, inputs)
-        operands = [*inputs, *(value.operand() for value in step.outputs)]
-        for operand in operands[len(inputs) :]:
-            broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
+        self._resolve(step)
+        inputs, outputs = tuple([value.kind() for value in step.inputs]), tuple([value.kind() for value in step.outputs])
+        for type, dims, scale, zero_point, *_ in outputs:
+            broken = check_operand_type(type, dims, scale, zero_point)
             if broken is not None:
                 raise Unmappable(replace(broken, operation=OperationCode(step.code).name))
-        places = range(len(operands))
-        operation = Operation(step.code, tuple(places[: len(inputs)]), tuple(places[len(inputs) :]))
-        verdict = validate_operation(operation, operands)
+        verdict = verdict_of(step.code, inputs, outputs)
         if verdict.reason is not None:
             raise Unmappable(verdict.reason)
         if verdict.level > self.feature_level:
             name = OperationCode(step.code).name
             raise Unmappable(Reason(f"feature level {verdict.level} at least", str(self.feature_level), name))
 
-    def _resolve(self, step: Step, inputs: Sequence[Operand]) -> None:
+    def _resolve(self, step: Step) -> None:
         """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them.
 
         This comes before validation, because the dimensions that a file declares for computed tensors may be stale.
         """
         declared = definition(step.code)
         assert declared is not None
-        args = [
-            Arg.of(operand, value.data, present=not value.omitted) for operand, value in zip(inputs, step.inputs, strict=True)
-        ]
-        outs = [Arg.of(value.operand()) for value in step.outputs]
+        args, outs = [value.arg() for value in step.inputs], [value.arg() for value in step.outputs]
         found = match(declared, [a.type for a in args], [a.type for a in outs])
         if isinstance(found, Reason):
             raise Unmappable(found)
-        if any(_open(arg) for arg in args if arg.present):
+        if [arg for arg in args if arg.present and _open(arg)]:
             tried = _open_dims(Call(declared, found.signature, tuple(args), tuple(outs)))
             for i, value in enumerate(step.outputs):
                 value.dims = tried[i] if tried is not None else value.open_dims or (0,) * len(value.dims)
@@ -216,7 +244,7 @@ class Draft:
 
 def _open(arg: Arg) -> bool:
     """True for a tensor of which a dimension or the rank is not known."""
-    return 0 in arg.dims or (not arg.dims and not is_extension(arg.type) and TYPE_FACTS[arg.type].tensor)
+    return 0 in arg.dims if arg.dims else not is_extension(arg.type) and TYPE_FACTS[arg.type].tensor
 
 
 def _open_dims(call: Call) -> list[tuple[int, ...]] | None:

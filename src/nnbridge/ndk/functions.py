@@ -409,42 +409,6 @@ def _dims(execution: Execution, type: OperandType | None, call: str) -> Sequence
     return dims
 
 
-@function()
-def ANeuralNetworksExecution_setInput(
-    execution: Handle, index: int, type: OperandType | None, buffer: Buffer, length: int | None = None
-) -> None:
-    """Read from a buffer; NULL of length 0 omits the input."""
-    found = HANDLES.get(execution, Execution)
-    found.set_input_buffer(index, exactly(buffer, length), _dims(found, type, "setInput"))
-
-
-@function()
-def ANeuralNetworksExecution_setInputFromMemory(
-    execution: Handle, index: int, type: OperandType | None, memory: Handle, offset: int, length: int
-) -> None:
-    """Read from a memory."""
-    found = HANDLES.get(execution, Execution)
-    found.set_input_from_memory(index, HANDLES.get(memory, Memory), offset, length, _dims(found, type, "setInputFromMemory"))
-
-
-@function()
-def ANeuralNetworksExecution_setOutput(
-    execution: Handle, index: int, type: OperandType | None, buffer: Buffer, length: int | None = None
-) -> None:
-    """Write into a buffer; NULL of length 0 omits the output."""
-    found = HANDLES.get(execution, Execution)
-    found.set_output(index, exactly(buffer, length), _dims(found, type, "setOutput"))
-
-
-@function()
-def ANeuralNetworksExecution_setOutputFromMemory(
-    execution: Handle, index: int, type: OperandType | None, memory: Handle, offset: int, length: int
-) -> None:
-    """Write into a memory."""
-    found = HANDLES.get(execution, Execution)
-    found.set_output_from_memory(index, HANDLES.get(memory, Memory), offset, length, _dims(found, type, "setOutputFromMemory"))
-
-
 @function(None)
 def ANeuralNetworksExecution_startCompute(execution: Handle) -> Handle:
     """Run in the background; the event is signalled at the end."""
@@ -548,6 +512,26 @@ def _attribute(kind: type[Any]) -> Callable[..., None]:
     return add
 
 
+def _from_buffer(direction: str, method: str) -> Callable[..., None]:
+    def set_argument(execution: Handle, index: int, type: OperandType | None, buffer: Buffer, length: int | None = None) -> None:
+        found = HANDLES.get(execution, Execution)
+        getattr(found, method)(index, exactly(buffer, length), _dims(found, type, f"set{direction}"))
+
+    return set_argument
+
+
+def _from_memory(direction: str, method: str) -> Callable[..., None]:
+    def set_argument(execution: Handle, index: int, type: OperandType | None, memory: Handle, offset: int, length: int) -> None:
+        found, call = HANDLES.get(execution, Execution), f"set{direction}FromMemory"
+        getattr(found, method)(index, HANDLES.get(memory, Memory), offset, length, _dims(found, type, call))
+
+    return set_argument
+
+
+for _name, _method_name, _verb in (("Input", "set_input_buffer", "Read from"), ("Output", "set_output", "Write into")):
+    _doc = f"{_verb} a buffer; NULL of length 0 omits the {_name.lower()}."
+    _export(f"Execution_set{_name}", _from_buffer(_name, _method_name), _doc)
+    _export(f"Execution_set{_name}FromMemory", _from_memory(_name, f"set_{_name.lower()}_from_memory"), f"{_verb} a memory.")
 for _name, (_kind, _method_name, _doc, _failed) in _METHODS.items():
     _export(_name, _method(_kind, _method_name), _doc, *_failed)
 for _kind in (Compilation, Execution):

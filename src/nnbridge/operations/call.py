@@ -93,6 +93,9 @@ class Arg:
         return f"Arg({type_name(self.type)}{list(self.dims)})"
 
 
+_ABSENT = Arg(0, present=False)
+
+
 def real_numbers(arg: Arg) -> Callable[[Array], npt.NDArray[np.float32]]:
     """From an operand's quantised values to the real numbers they represent: ``(v - zero_point) * scale`` in float32."""
     scale, zero_point = np.asarray(arg.scale, np.float32), np.float32(arg.zero_point)
@@ -143,7 +146,7 @@ class Call:
     def __getitem__(self, name: str) -> Arg:
         position = _positions(self.signature, len(self.args)).get(name)
         if position is None:
-            return Arg(0, present=False)
+            return _ABSENT
         assert isinstance(position, int), f"{name} is a repeated input"
         return self.args[position]
 
@@ -163,10 +166,8 @@ class Call:
         arg = self.get(name)
         if arg is not None:
             data = arg.data
-            self.require(data.size == 1, "a scalar", f"{data.size} values", name)
-            return data.reshape(()).item()
-        inputs = (declared for signature in self.definition.signatures for declared in signature.inputs)
-        default = next((i.default for i in inputs if i.name == name and i.default is not None), None)
+            return data.item() if data.size == 1 else self.fail("a scalar", f"{data.size} values", name)
+        default = self.definition.defaults.get(name)
         self.require(default is not None, "a value", "none", name)
         return default
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from nnbridge.errors import Reason
@@ -166,10 +167,22 @@ class Signature:
         """Feature level of the form with this number of inputs."""
         return self.counts.get(count, 1)
 
-    def expand(self, count: int) -> list[Input]:
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The inputs' names."""
+        return frozenset(declared.name for declared in self.inputs)
+
+    @cached_property
+    def _repeated(self) -> int:
+        """The position of the input that stands for any number of operands; -1 for none."""
+        return next((i for i, declared in enumerate(self.inputs) if declared.repeat), -1)
+
+    def expand(self, count: int) -> tuple[Input, ...]:
         """The input declared for each of ``count`` positions."""
-        repeats = count - len(self.inputs) + 1
-        return [declared for declared in self.inputs for _ in range(repeats if declared.repeat else 1)][:count]
+        at = self._repeated
+        if at < 0:
+            return self.inputs[:count]
+        return (*self.inputs[:at], *[self.inputs[at]] * (count - len(self.inputs) + 1), *self.inputs[at + 1 :])[:count]
 
 
 def signature(
@@ -245,6 +258,12 @@ class OperationDef:
         if declared and declared[-1].repeat:
             return [*declared[:-1], *[declared[-1]] * (count - len(declared) + 1)] if count >= len(declared) else None
         return list(declared) if count == len(declared) else None
+
+    @cached_property
+    def defaults(self) -> Mapping[str, int | float | bool]:
+        """The value of each input that has one where a form leaves it out."""
+        declared = [i for signature in reversed(self.signatures) for i in reversed(signature.inputs)]
+        return {i.name: i.default for i in declared if i.default is not None}
 
     @property
     def kernel(self) -> Kernel:

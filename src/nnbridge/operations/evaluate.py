@@ -72,12 +72,12 @@ def resolve(call: Call) -> tuple[Arg, ...]:
             scale, zero_point = source.scale, source.zero_point
         elif out.type in rule.fixed:
             scale, zero_point = rule.fixed[OperandCode(out.type)]
-        dims = tuple(int(d) for d in dims)
+        dims = tuple(map(int, dims))
         elements = math.prod(dims)
         # Nothing smaller can be too large: elements have 8 bytes at most (fact E35).
         if elements >= _MAX_BYTES // 8 and elements * out.dtype.itemsize > _MAX_BYTES:
             call.fail(f"an output of {_MAX_BYTES} bytes at most", list(dims))
-        resolved.append(out.replace(dims=dims, scale=scale, zero_point=zero_point, value=None))
+        resolved.append(Arg(out.type, dims, scale, zero_point, out.channel_quant, None, out.present, out.constant))
     return tuple(resolved)
 
 

@@ -29,7 +29,7 @@ def match(definition: OperationDef, inputs: Sequence[int], outputs: Sequence[int
     Networks repeat the same few combinations of types, so answers are cached. What names an extension type is not: the prefix
     in its code stands for another extension once the process registers it so.
     """
-    find = _match if any(is_extension(code) for code in (*inputs, *outputs)) else _cached_match
+    find = _match if is_extension(max((*inputs, *outputs), default=0)) else _cached_match
     return find(definition, tuple(inputs), tuple(outputs))
 
 

@@ -69,7 +69,7 @@ def windows(call: Call, height: int, width: int, filter_h: int, filter_w: int) -
     ``dilation_w/h``. Refuses strides, dilations and filter sizes below 1 and paddings that are negative or at least as
     large as the dilated filter.
     """
-    declared = {declared.name for declared in call.signature.inputs}
+    declared = call.signature.names
     implicit = "padding" in declared
     found = []
     for axis, length, size, first, last in (
@@ -79,7 +79,8 @@ def windows(call: Call, height: int, width: int, filter_h: int, filter_w: int) -
         stride = int(call.scalar(f"stride_{axis}"))
         dilation = int(call.scalar(f"dilation_{axis}")) if f"dilation_{axis}" in declared else 1
         for value, name in ((stride, "stride"), (dilation, "dilation"), (size, "filter")):
-            call.require(value > 0, f"{name}_{axis} of at least 1", value, f"{name}_{axis}")
+            if value <= 0:
+                call.fail(f"{name}_{axis} of at least 1", value, f"{name}_{axis}")
         if implicit:
             scheme = int(call.scalar("padding"))
             call.require(scheme in (1, 2), "a padding scheme of 1 (SAME) or 2 (VALID)", scheme, "padding")

@@ -19,6 +19,7 @@ _BLOCK_SIZE = Input("block_size", T.INT32, "edge of a block, at least 1")
 _BLOCK_SHAPE = Input("block_shape", T.TENSOR_INT32, "height and width of a block", rank=rank(1))
 _NCHW = Input("nchw", T.BOOL, "true: input 0 and the output are NCHW", default=False)
 _moves_blocks = partial(moves, layout=Layout(("input",)), handled="executor")
+_moves_depth = partial(_moves_blocks, since=1, types=moved_types(1), inputs=[_IMAGES, _BLOCK_SIZE, _NCHW], counts={2: 1, 3: 3})
 
 
 def _moving(split: tuple[int, ...], order: tuple[int, ...], depth: int, dims: tuple[int, ...]) -> Function:
@@ -44,13 +45,9 @@ def _space_to_depth_shape(call: Call) -> tuple[int, ...]:
     return b, h // block, w // block, c * block * block
 
 
-@_moves_blocks(
+@_moves_depth(
     OperationCode.SPACE_TO_DEPTH,
-    since=1,
     summary="Moves blocks of pixels into the depth.",
-    types=moved_types(1),
-    inputs=[_IMAGES, _BLOCK_SIZE, _NCHW],
-    counts={2: 1, 3: 3},
     shape=_space_to_depth_shape,
 )
 @prepared("input")
@@ -66,13 +63,9 @@ def _depth_to_space_shape(call: Call) -> tuple[int, ...]:
     return b, h * block, w * block, c // (block * block)
 
 
-@_moves_blocks(
+@_moves_depth(
     OperationCode.DEPTH_TO_SPACE,
-    since=1,
     summary="Moves blocks of channels into height and width.",
-    types=moved_types(1),
-    inputs=[_IMAGES, _BLOCK_SIZE, _NCHW],
-    counts={2: 1, 3: 3},
     shape=_depth_to_space_shape,
 )
 @prepared("input")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeAlias
@@ -23,7 +23,6 @@ from nnbridge.operations.evaluate import make_call
 from nnbridge.operations.matching import Match, match
 from nnbridge.types import (
     CONTROL_FLOW,
-    EXTENSION_PREFIX_SHIFT,
     TYPE_FACTS,
     WRITTEN,
     FeatureLevel,
@@ -39,7 +38,7 @@ MAX_TENSOR_BYTES = 2**32 - 1
 _WITHOUT_LOCATION = (Lifetime.TEMPORARY_VARIABLE, Lifetime.SUBGRAPH_INPUT, Lifetime.SUBGRAPH_OUTPUT, Lifetime.NO_VALUE)
 _NOWHERE = Location()
 _NO_VALUE = Lifetime.NO_VALUE
-_Kind: TypeAlias = "tuple[int, tuple[int, ...], float, int, int | None, bool, bool]"
+OperandKind: TypeAlias = "tuple[int, tuple[int, ...], float, int, int | None, bool, bool]"
 """What validation reads of an operand: type, dims, scale, zero point, channel dimension, present, constant."""
 _EXTENSION_NAME = re.compile(r"[a-z0-9_]*\.[a-z0-9_.]*")
 
@@ -85,7 +84,7 @@ def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point:
             return Reason(f"a zero point from {low} to {high}", str(zero_point), operand=name)
     if not tensor and len(dims) > 0:
         return Reason("no dimensions for a scalar", str(list(dims)), operand=name)
-    if any(not 0 <= d <= MAX_TENSOR_BYTES for d in dims):
+    if dims and not 0 <= min(dims) <= max(dims) <= MAX_TENSOR_BYTES:
         return Reason("dimensions from 0 to 2**32 - 1", str(list(dims)), operand=name)
     if math.prod(d for d in dims if d) * size > MAX_TENSOR_BYTES:
         return Reason("a tensor of at most 2**32 - 1 bytes", str(list(dims)), operand=name)
@@ -132,12 +131,18 @@ def validate_operation(
     Networks repeat the same few kinds of operations, and each stage validates what it gets: verdicts are cached. Those that
     involve an extension are not, as the prefix in its code may come to stand for another one.
     """
-    inputs = tuple([_kind(operands[i]) for i in operation.inputs])
-    outputs = tuple([_kind(operands[i]) for i in operation.outputs])
-    if any(kind[0] >> EXTENSION_PREFIX_SHIFT for kind in (*inputs, *outputs)):
-        verdict = _verdict(operation.type, inputs, outputs)
-    else:
-        verdict = _cached_verdict(operation.type, inputs, outputs)
+    kinds = {i: _kind(operands[i]) for i in (*operation.inputs, *operation.outputs)}
+    return _validate_operation(operation, kinds, model, subgraph)
+
+
+def _validate_operation(
+    operation: Operation,
+    kinds: Sequence[OperandKind] | Mapping[int, OperandKind],
+    model: Model | None,
+    subgraph: Subgraph | None,
+) -> Verdict:
+    inputs, outputs = tuple([kinds[i] for i in operation.inputs]), tuple([kinds[i] for i in operation.outputs])
+    verdict = verdict_of(operation.type, inputs, outputs)
     if operation.type not in CONTROL_FLOW or model is None or subgraph is None or not verdict.valid:
         return verdict
     reason = check_control_flow(model, subgraph, operation)
@@ -145,7 +150,13 @@ def validate_operation(
     return replace(verdict, reason=reason, runtime_only=unknown)
 
 
-def _kind(operand: Operand) -> _Kind:
+def verdict_of(code: int, inputs: tuple[OperandKind, ...], outputs: tuple[OperandKind, ...]) -> Verdict:
+    """One operation of these operands against its declaration, the bodies of IF and WHILE apart."""
+    extended = is_extension(max([kind[0] for kind in inputs + outputs], default=0))
+    return (_verdict if extended else _cached_verdict)(code, inputs, outputs)
+
+
+def _kind(operand: Operand) -> OperandKind:
     quant = operand.channel_quant
     return (
         operand.type,
@@ -158,13 +169,13 @@ def _kind(operand: Operand) -> _Kind:
     )
 
 
-def _arg(kind: _Kind) -> Arg:
+def _arg(kind: OperandKind) -> Arg:
     code, dims, scale, zero_point, channel_dim, present, constant = kind
     quant = None if channel_dim is None else ChannelQuant((), channel_dim)
     return Arg(code, dims, scale, zero_point, quant, present=present, constant=constant)
 
 
-def _verdict(code: int, input_kinds: tuple[_Kind, ...], output_kinds: tuple[_Kind, ...]) -> Verdict:
+def _verdict(code: int, input_kinds: tuple[OperandKind, ...], output_kinds: tuple[OperandKind, ...]) -> Verdict:
     level = max((_level(kind[0], kind[1]) for kind in (*input_kinds, *output_kinds)), default=1)
     if is_extension(code):
         return Verdict(max(level, FeatureLevel.LEVEL_3))
@@ -294,8 +305,9 @@ def _validate_subgraph(subgraph: Subgraph, model: Model) -> Verdict:
     if reason is not None:
         return Verdict(reason=reason)
     level, runtime_only = 1, False
+    kinds = [_kind(operand) for operand in subgraph.operands]
     for operation in subgraph.operations:
-        verdict = validate_operation(operation, subgraph.operands, model, subgraph)
+        verdict = _validate_operation(operation, kinds, model, subgraph)
         if not verdict.valid:
             return verdict
         level, runtime_only = max(level, verdict.level), runtime_only or verdict.runtime_only

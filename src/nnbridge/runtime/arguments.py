@@ -77,17 +77,16 @@ def as_array(operand: Operand, value: object, call: str) -> Array:
 
 def check_array(operand: Operand, value: Array, call: str) -> None:
     """BAD_DATA unless an array has the operand's element type and fits its dimensions."""
-    want = operand_dtype(operand)
+    expected = operand_dtype(operand)
     boolean = value.dtype == np.bool_ and operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-    if value.dtype != want and not boolean:
-        rule = f"{want} for {type_name(operand.type)}"
+    if value.dtype != expected and not boolean:
+        rule = f"{expected} for {type_name(operand.type)}"
         raise BadDataError(Reason(rule, str(value.dtype), call, operand.name))
     if not operand.is_tensor and not is_extension(operand.type):
         fits = value.size == 1
     else:
-        fits = not operand.dims or (
-            value.ndim == len(operand.dims) and all(want in (0, got) for want, got in zip(operand.dims, value.shape, strict=True))
-        )
+        same_rank = value.ndim == len(operand.dims)
+        fits = not operand.dims or (same_rank and all(d in (0, n) for d, n in zip(operand.dims, value.shape, strict=True)))
     if not fits:
         raise BadDataError(Reason(f"shape {list(operand.dims)}", str(list(value.shape)), call, operand.name))
 

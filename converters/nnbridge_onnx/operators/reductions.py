@@ -66,7 +66,7 @@ def _axes(to: Lowerer, rank: int) -> list[int]:
 
 @lowers(REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD)
 def _reduce(to: Lowerer) -> None:
-    """Over some axes; images stay as they are where the axes are kept, or those that are left keep their order."""
+    """Over some axes; images stay as they are where the axes are retained, or those that are left keep their order."""
     code, rank = _CODES[to.node.type], to.rank()
     to.require(rank > 0, "an input of rank 1 at least", rank)
     to.require(

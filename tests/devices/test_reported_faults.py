@@ -1,4 +1,4 @@
-"""What ``run`` and ``compare`` tell of the drivers that were offered a model."""
+"""What ``run`` and ``compare`` report of the drivers that were offered a model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def faulty(tmp_path: Path) -> str:
     return str(path)
 
 
-def told(*arguments: str) -> str:
+def printed(*arguments: str) -> str:
     """All that a command prints, in one line."""
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output
@@ -71,12 +71,12 @@ def data(*arguments: str) -> Any:
 
 
 def name(what: str) -> str:
-    return f"tests.devices.test_told:{what}"
+    return f"tests.devices.test_reported_faults:{what}"
 
 
 @pytest.mark.parametrize("command", [RUN, COMPARE], ids=["run", "compare"])
-def test_a_driver_that_was_never_used_is_told(command: tuple[str, ...], faulty: str) -> None:
-    shown, found = told(*command, "--device", faulty), data(*command, "--device", faulty)
+def test_a_driver_that_was_never_used_is_reported(command: tuple[str, ...], faulty: str) -> None:
+    shown, found = printed(*command, "--device", faulty), data(*command, "--device", faulty)
     why = "faulty: expected a driver that prepares models, found the fault 'prepare'"
     assert "faulty accepted 11 of 11 operations and runs 0" in shown
     assert why in shown
@@ -85,21 +85,21 @@ def test_a_driver_that_was_never_used_is_told(command: tuple[str, ...], faulty: 
 
 
 @pytest.mark.parametrize("command", [RUN, COMPARE], ids=["run", "compare"])
-def test_a_driver_that_raises_when_asked_is_told(command: tuple[str, ...]) -> None:
+def test_a_driver_that_raises_when_asked_is_reported(command: tuple[str, ...]) -> None:
     wrong = "its answer to getSupportedOperations was wrong: RuntimeError: [/no] license"
-    assert f"raises accepted 0 of 11 operations; {wrong}" in told(*command, "--device", name("RAISES"))
+    assert f"raises accepted 0 of 11 operations; {wrong}" in printed(*command, "--device", name("RAISES"))
     [share] = data(*command, "--device", name("RAISES"))["offered"]
     assert share["wrong_answer"] == "RuntimeError: [/no] license"
 
 
 def test_the_title_names_the_devices_that_ran(faulty: str) -> None:
-    assert "digits_float32 on nnapi-reference against" in told(*COMPARE, "--device", faulty)
+    assert "digits_float32 on nnapi-reference against" in printed(*COMPARE, "--device", faulty)
     assert data(*COMPARE, "--device", name("DIVIDES"))["device"] == "nnapi-reference"
     assert data(*COMPARE, "--device", f"{name('RAISES')},{name('NUMPY')}")["device"] == "nnapi-reference, numpy"
 
 
-def test_a_drivers_failure_is_told_with_its_name_operation_and_type() -> None:
-    shown = told(*RUN, "--device", name("DIVIDES"))
+def test_a_drivers_failure_is_reported_with_its_name_operation_and_type() -> None:
+    shown = printed(*RUN, "--device", name("DIVIDES"))
     assert "1 failed" in shown
     assert "repeated on the CPU: divides: CONV_2D" in shown
     assert "found ZeroDivisionError: integer division or modulo by zero" in shown
@@ -110,8 +110,8 @@ def test_a_step_that_fell_back_names_its_driver(faulty: str) -> None:
     Path(faulty).write_text(text)
     [fallback] = data(*COMPARE, "--device", faulty)["fallbacks"]
     assert fallback == "step 1: faulty: expected a driver that is alive, found dead since execution 1"
-    assert f"Fell back: {fallback}" in told(*COMPARE, "--device", faulty)
-    assert "faulty accepted 1 of 11 operations" in told(*RUN, "--device", faulty)
+    assert f"Fell back: {fallback}" in printed(*COMPARE, "--device", faulty)
+    assert "faulty accepted 1 of 11 operations" in printed(*RUN, "--device", faulty)
 
 
 def test_a_driver_that_refuses_what_it_took_is_named() -> None:
@@ -120,8 +120,8 @@ def test_a_driver_that_refuses_what_it_took_is_named() -> None:
     assert "fickle: expected an operation that the device supports, found ADD" in result.stderr
 
 
-def test_a_model_that_fell_back_is_no_wish_of_the_driver(faulty: str) -> None:
-    shown = told("plan", DIGITS, "--device", faulty)
+def test_a_model_that_fell_back_is_no_requirement_of_the_driver(faulty: str) -> None:
+    shown = printed("plan", DIGITS, "--device", faulty)
     assert "faulty: accepted it, but" in shown
     assert "requires fell back" not in shown
 

@@ -93,16 +93,16 @@ def _flatten_image(to: Lowerer, image: Dims, shape: Dims) -> None:
 
 
 def _requested_shape(to: Lowerer) -> tuple[int, ...]:
-    """The shape that the second input tells: 0 keeps an axis, -1 takes what is left."""
-    shape, wanted = to.shape(), to.whole(to.constant(1))
+    """The shape of the second input: 0 copies an axis, -1 is what is left."""
+    shape, required = to.shape(), to.whole(to.constant(1))
     keep = not to.option("allowzero")
-    to.require(not keep or all(d != 0 or i < len(shape) for i, d in enumerate(wanted)), "axes to keep", wanted)
-    sizes = [shape[i] if d == 0 and keep else d for i, d in enumerate(wanted)]
+    to.require(not keep or all(d != 0 or i < len(shape) for i, d in enumerate(required)), "axes to copy", required)
+    sizes = [shape[i] if d == 0 and keep else d for i, d in enumerate(required)]
     if -1 in sizes:
         known = math.prod(d for d in sizes if d != -1)
-        to.require(known > 0 and math.prod(shape) % known == 0, f"a shape for {math.prod(shape)} elements", wanted)
+        to.require(known > 0 and math.prod(shape) % known == 0, f"a shape for {math.prod(shape)} elements", required)
         sizes[sizes.index(-1)] = math.prod(shape) // known
-    to.require(math.prod(sizes) == math.prod(shape), f"a shape for {math.prod(shape)} elements", wanted)
+    to.require(math.prod(sizes) == math.prod(shape), f"a shape for {math.prod(shape)} elements", required)
     return tuple(sizes)
 
 
@@ -193,13 +193,13 @@ def _tile(to: Lowerer) -> None:
 @EXPAND.lowering()
 def _expand(to: Lowerer) -> None:
     """TILE of axes of size 1."""
-    shape, wanted = to.shape(), to.out_shape()
-    to.require(0 not in wanted, "an output with elements", list(wanted))
-    padded = (1,) * (len(wanted) - len(shape)) + shape
+    shape, required = to.shape(), to.out_shape()
+    to.require(0 not in required, "an output with elements", list(required))
+    padded = (1,) * (len(required) - len(shape)) + shape
     x = to.input()
-    repeats = [1 if a == b else b for a, b in zip(padded, wanted, strict=True)]
+    repeats = [1 if a == b else b for a, b in zip(padded, required, strict=True)]
     if all(r == 1 for r in repeats):
-        to.finish(C.RESHAPE, x, to.vector(wanted or (1,)))
+        to.finish(C.RESHAPE, x, to.vector(required or (1,)))
         return
     if padded != shape:
         x = to.emit(C.RESHAPE, x, to.vector(padded))

@@ -1,4 +1,4 @@
-"""Kernels that go another way for many values, few rows or short axes give what the other way gives."""
+"""Variants of kernels for many values, few rows or short axes compute what the ordinary ones compute."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_reciprocal_of_a_number_is_that_of_an_array(raw: int) -> None:
     assert one_over_one_plus_x(raw) == one_over_one_plus_x(np.array([raw]))[0]
 
 
-def test_what_a_kernel_refuses_when_it_is_prepared_is_told_by_the_run() -> None:
+def test_what_a_kernel_refuses_when_it_is_prepared_is_reported_by_the_run() -> None:
     builder = ModelBuilder()
     x, y = (builder.add_operand(U8, (4,), scale=scale) for scale in (2**-28, 1 / 256))
     builder.add_operation(Op.LOGISTIC, [x], [y])
@@ -341,7 +341,7 @@ def test_a_product_of_scales_that_no_float_holds_is_refused_by_name() -> None:
         run(Op.PRELU, [x, tensor([1, 2], U8, scale=1e30)], output(U8, scale=1.0))
 
 
-def test_scales_beyond_computing_are_told_by_the_run() -> None:
+def test_scales_beyond_computing_are_reported_by_the_run() -> None:
     executor = unary(Op.RELU1, (4,), 1e-45, 1e-45)
     with pytest.raises(OpFailedError, match="RELU1: expected parameters whose products floats hold"):
         executor.run([np.zeros(4, np.uint8)])

@@ -15,7 +15,7 @@ from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator,
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, half_away, integers
 from nnbridge_tflite.host.sixteen_bits import clamped, padded, seen, windows
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.operators.conv import padding, strides
+from nnbridge_tflite.operators.convolution import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
 
 

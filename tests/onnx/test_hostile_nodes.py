@@ -1,4 +1,4 @@
-"""ONNX files made to do harm, one way each: one of our errors, quickly and in little memory."""
+"""Hostile ONNX files of one node: one of nnbridge's errors, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _write(folder: Path, node: Any, shape: list[Any], constants: Constants, opse
     tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     graph = helper.make_graph([node], "graph", [x], [y], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    path = folder / "harm.onnx"
+    path = folder / "hostile.onnx"
     path.write_bytes(model.SerializeToString())
     return path
 
@@ -36,7 +36,7 @@ def _i64(*values: int) -> np.ndarray:
 
 
 _PAD = helper.make_node("Pad", ["x", "p"], ["y"])
-HARM: dict[str, tuple[Any, list[Any], Constants]] = {
+HOSTILE: dict[str, tuple[Any, list[Any], Constants]] = {
     "input of 2^62 elements": (helper.make_node("Relu", ["x"], ["y"]), [BIG, BIG], {}),
     "input of 2^63 - 1 elements": (helper.make_node("Relu", ["x"], ["y"]), [2**63 - 1], {}),
     "negative dimension": (helper.make_node("Relu", ["x"], ["y"]), [-5, 2], {}),
@@ -84,9 +84,9 @@ HARM: dict[str, tuple[Any, list[Any], Constants]] = {
 }
 
 
-@pytest.mark.parametrize("name", HARM)
-def test_harm_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None:
-    node, shape, constants = HARM[name]
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_before_or_at_the_run(name: str, tmp_path: Path) -> None:
+    node, shape, constants = HOSTILE[name]
     path = _write(tmp_path, node, shape, constants)
     verdict = check_conversion(path, ConversionOptions())
     assert verdict.good, verdict

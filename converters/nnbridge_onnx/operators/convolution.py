@@ -16,7 +16,7 @@ from nnbridge_onnx.declaration import WINDOW, Product, Quantised, QuantisedIo, a
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operands import FIRST
-from nnbridge_onnx.operators.quantise import Numbers, quantised_bias, quantised_filter, stored_weights
+from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quantised_filter, stored_weights
 from nnbridge_onnx.operators.sampling import between, read_pixels
 from nnbridge_onnx.operators.windows import Plane, Window, padding, plane, window, windows
 from nnbridge_onnx.read.graph import Node
@@ -93,7 +93,7 @@ def _quantised_conv(to: Lowerer) -> None:
 
 
 def filter_order(to: Lowerer, weights: Sequence[int]) -> tuple[int, int, int, int]:
-    """How ONNX's weights [out, in / groups, height, width] are turned for NNAPI."""
+    """How ONNX's weights [out, in / groups, height, width] are transposed for NNAPI."""
     return (1, 2, 3, 0) if _is_depthwise(to, weights) else (0, 2, 3, 1)
 
 
@@ -102,7 +102,7 @@ def _is_depthwise(to: Lowerer, weights: Sequence[int]) -> bool:
 
 
 def convolve(to: Lowerer, image: Plane, weights: Sequence[int], filter: Value, bias: Value, output: Value) -> Value:
-    """A convolution with weights of ONNX's shape, turned into ``filter``."""
+    """A convolution with weights of ONNX's shape, transposed into ``filter``."""
     found, shape = window(to, image, weights[2:]), image.shape
     groups = to.option("group")
     count = weights[0]
@@ -220,12 +220,12 @@ def _transposed_pads(to: Lowerer, image: Plane, kernel: Sequence[int], strides: 
     """Top, left, bottom, right."""
     count = 1 if image.line else 2
     extra = image.pair(to.option("output_padding", [0] * count), 0)
-    auto, wanted = to.option("auto_pad"), to.option("output_shape", [])[-count:]
-    if auto == "NOTSET" and not wanted:
+    auto, requested = to.option("auto_pad"), to.option("output_shape", [])[-count:]
+    if auto == "NOTSET" and not requested:
         given = to.option("pads", [0] * 2 * count)
         top, left, bottom, right = [*image.pair(given[:count], 0), *image.pair(given[count:], 0)]
         return [top, left, bottom - extra[0], right - extra[1]]
-    targets = image.pair(wanted) if wanted else [size * s for size, s in zip(image.shape[2:], strides, strict=True)]
+    targets = image.pair(requested) if requested else [size * s for size, s in zip(image.shape[2:], strides, strict=True)]
     pairs = []
     for size, k, s, more, target in zip(image.shape[2:], kernel, strides, extra, targets, strict=True):
         total = 0 if auto == "VALID" else s * (size - 1) + more + k - target
@@ -257,9 +257,9 @@ def _conv_integer(to: Lowerer) -> None:
     filter = to.float_tensor(numbers.transpose(filter_order(to, weights.shape)), floats.like)
     made = convolve(to, image, weights.shape, filter, to.float_tensor(np.zeros(count), floats.like), to.temporary(floats.like))
     if to.channels_last:
-        # TRANSPOSE does not take INT32: the result in ONNX's own order is cast after it was turned.
-        turned = floats.emit(C.TRANSPOSE, made, to.vector(FIRST[4]))
-        to.finish(C.CAST, turned)
+        # TRANSPOSE does not take INT32: the result in ONNX's own order is cast after it was transposed.
+        transposed = floats.emit(C.TRANSPOSE, made, to.vector(FIRST[4]))
+        to.finish(C.CAST, transposed)
     to.finish(C.CAST, made, images=True)
 
 

@@ -81,7 +81,7 @@ def _pool(to: Lowerer) -> None:
 
 
 def _rounded_up(to: Lowerer, found: Window, kernel: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """Padding at the ends that makes room for the last, partial window of ceil_mode."""
+    """Padding at the ends for the last, partial window of ceil_mode."""
     left, right, top, bottom = found.pads
     ends = []
     for size, before, after, k, s in (

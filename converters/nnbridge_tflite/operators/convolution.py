@@ -132,7 +132,7 @@ def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
         return Value(INT32, (units,), scale=scale, data=np.zeros(units, np.int32))
     given = to.input(i)
     to.require(given.type == INT32, "an int32 bias", to.declared(i))
-    return replace(given, scale=scale, zero_point=0)
+    return given.scaled(scale)
 
 
 def weights(to: Lowerer, i: int, data: Value) -> Value:
