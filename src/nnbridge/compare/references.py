@@ -43,12 +43,19 @@ class LiteRT:
     name = "litert"
 
     def __init__(self, path: Path, signature: str = "", kernels: str = "reference", *, preserve: bool = False) -> None:
-        """``preserve``: retain every tensor for :meth:`tensors`."""
+        """``kernels``: ``reference``, ``optimised`` (plain ones for the processor) or ``xnnpack``.
+
+        ``preserve``: retain every tensor for :meth:`tensors`.
+        """
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
             raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="--reference")) from error
-        resolver = {"reference": OpResolverType.BUILTIN_REF, "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
+        resolver = {
+            "reference": OpResolverType.BUILTIN_REF,
+            "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            "xnnpack": OpResolverType.BUILTIN,
+        }
         self._signature = signature
         settings = {"num_threads": 1, "experimental_preserve_all_tensors": preserve}
         self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], **settings)
@@ -192,7 +199,8 @@ class OnnxRuntime:
         scalars = {name for name, i in declared.items() if i.shape == []}
         doubles = {name for name, i in declared.items() if i.type == "tensor(double)"}
         typed = {name: value.astype(np.float64) if name in doubles else value for name, value in inputs.items()}
-        return {name: value.reshape(()) if name in scalars else value for name, value in typed.items()}
+        # An input of any shape is declared like a scalar.
+        return {name: value.reshape(()) if name in scalars and value.size == 1 else value for name, value in typed.items()}
 
 
 FORMATS = {"litert": "tflite", "onnxruntime": "onnx"}

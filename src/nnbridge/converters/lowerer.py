@@ -126,7 +126,7 @@ class LowererBase(ABC):
         """
         dtype = _DTYPES.get(OperandCode(like.type)) if not like.extension else None
         self.require(dtype is not None or like.type in QUANT8, "a tensor of floats, int32 or 8-bit integers", like.operand())
-        data = np.ascontiguousarray(array, dtype)
+        data = np.asarray(array, dtype)
         value = like.like(dims=data.shape or (1,), **changes)
         value.data = data.reshape(value.dims)
         return value

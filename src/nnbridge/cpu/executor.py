@@ -22,13 +22,14 @@ import numpy as np
 from nnbridge.cpu import compiled
 from nnbridge.cpu.arena import Lease, allocate, plan_arena
 from nnbridge.cpu.control_flow import CONTROL_FLOW, Limits
-from nnbridge.cpu.operands import as_declared, as_operand, constant, declaration_of, fully_known, store, through_half
+from nnbridge.cpu.operands import as_declared, as_operand, constant, declaration_of, fully_known, store_results
 from nnbridge.cpu.settings import current
 from nnbridge.errors import NnapiError
 from nnbridge.model import Array, Model, Operation, Subgraph
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import evaluate, make_call, prepare, resolve, run_kernel
 from nnbridge.operations.kernels import KERNELS, InPlace, Tier
+from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
 
 if TYPE_CHECKING:
     from nnbridge.cpu.compiled.program import Program
@@ -45,9 +46,9 @@ NO_LIMITS = Limits()
 class Executor:
     """A prepared model on the CPU. ``run`` may be called from several threads at once.
 
-    ``numerics``: ``exact`` computes relaxed float32 in float32; ``float16`` rounds every float32 result of a relaxed
-    model to float16, as an accelerator may. ``kernels``: the highest tier of kernels that is used; default: as
-    :mod:`nnbridge.cpu.settings` has it.
+    ``numerics`` names an arithmetic of :data:`~nnbridge.operations.numerics.NUMERICS`: ``exact`` is NNAPI's CPU, which computes
+    relaxed float32 in float32; ``float16`` rounds every float32 result of a relaxed model to float16, as an accelerator may.
+    ``kernels``: the highest tier of kernels that is used; default: as :mod:`nnbridge.cpu.settings` has it.
     """
 
     def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier | None = None) -> None:
@@ -55,11 +56,15 @@ class Executor:
         self.model = model
         self.kernels = settings.tier if kernels is None else kernels
         self.threads = settings.threads
-        self.rounds = numerics == "float16" and model.relaxed
+        self.numerics = NUMERICS[numerics]
+        stored = self.numerics.stored if model.relaxed or not self.numerics.relaxed_only else "float32"
+        self.store = None if stored == "float32" else STORED[stored]
+        """What float32 numbers are rounded with before they are stored."""
         self._subgraphs = [_Bindings(self, number, subgraph) for number, subgraph in enumerate(model.subgraphs())]
         main = model.main
         if all(fully_known(main.operands[i]) for i in main.inputs):
-            self._subgraphs[0].bound(tuple(main.operands[i].dims for i in main.inputs))
+            with using(self.numerics):
+                self._subgraphs[0].bound(tuple(main.operands[i].dims for i in main.inputs))
 
     def run(self, inputs: Arrays, outputs: Arrays | None = None, limits: Limits = NO_LIMITS) -> list[Arg]:
         """Compute. ``inputs`` in model-input order, None for an omitted one, each of its true shape.
@@ -68,18 +73,23 @@ class Executor:
         Returns the outputs with their true dimensions; ``value`` is the caller's array where it was used.
         """
         limits.check()
-        return self._subgraphs[0].run(inputs, outputs, limits)
+        if self.numerics is EXACT:
+            return self._subgraphs[0].run(inputs, outputs, limits)
+        if self.store is not None and self.numerics.all_stored:
+            inputs = [x if x is None or x.dtype != np.float32 else self.store(x) for x in inputs]
+        with using(self.numerics):
+            return self._subgraphs[0].run(inputs, outputs, limits)
 
     def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None] | None:
         """A run on these arrays, for one thread at a time; None if shapes depend on values or an array is of no use in place."""
-        return self._subgraphs[0].bound(_shapes(inputs)).bind(inputs, outputs)
+        return self._subgraphs[0].bound(_shapes(inputs)).bind(inputs, outputs) if self.numerics is EXACT else None
 
     def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, float]]:
         """Operation, tier and least microseconds of each step, in run order; empty where a run cannot be bound.
 
         Operation -1 is what a program spends on its inputs and outputs.
         """
-        return self._subgraphs[0].bound(_shapes(inputs)).profile(inputs, outputs, rounds)
+        return self._subgraphs[0].bound(_shapes(inputs)).profile(inputs, outputs, rounds) if self.numerics is EXACT else []
 
     def run_body(self, subgraph: Subgraph, operand: int, args: Sequence[Arg], limits: Limits) -> list[Arg]:
         """Run the subgraph that a MODEL operand refers to."""
@@ -98,7 +108,8 @@ class _Bindings:
         self._executor = executor
         self._number = number
         self._subgraph = subgraph
-        self._constants = [constant(executor.model, operand) for operand in subgraph.operands]
+        store = executor.store if executor.numerics.all_stored else None
+        self._constants = [constant(executor.model, operand, store) for operand in subgraph.operands]
         self._programs: OrderedDict[tuple[Any, ...], _Program] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -199,7 +210,7 @@ class _Program:
     def _compile(self, observed: bool) -> dict[int, Step]:
         """Steps of the operations that programs of compiled kernels cover, by position."""
         executor, subgraph = self._executor, self._subgraph
-        if executor.kernels < Tier.COMPILED or executor.rounds or compiled.unavailable():
+        if executor.kernels < Tier.COMPILED or executor.numerics is not EXACT or compiled.unavailable():
             return {}
         from nnbridge.cpu.compiled.program import Candidate, plan  # llvmlite is imported when it is used
 
@@ -401,7 +412,7 @@ class _Program:
         return None if any(d <= 0 for out in outs for d in out.dims) else replace(call, outs=outs)
 
     def _static_step(self, position: int, operation: Operation, call: Call) -> Step:
-        outputs, inputs, rounds = operation.outputs, operation.inputs, self._executor.rounds
+        outputs, inputs, store = operation.outputs, operation.inputs, self._executor.store
         found = prepare(call, self._executor.kernels)
         if found is None:
             run_time = [
@@ -412,7 +423,7 @@ class _Program:
                 args = list(call.args)
                 for k, i in run_time:
                     args[k] = args[k].with_value(run.values[i], args[k].dims)
-                store(run.values, outputs, inputs, run_kernel(replace(call, args=tuple(args))), rounds)
+                store_results(run.values, outputs, inputs, run_kernel(replace(call, args=tuple(args))), store)
 
             return whole_call
         positions, second = found
@@ -421,7 +432,7 @@ class _Program:
 
             def from_data(run: _Run) -> None:
                 values = run.values
-                store(values, outputs, inputs, second(*[values[i] for i in sources]), rounds)
+                store_results(values, outputs, inputs, second(*[values[i] for i in sources]), store)
 
             return from_data
         first_scratch = len(self._subgraph.operands) + len(self._scratch)
@@ -429,13 +440,14 @@ class _Program:
         self._buffers.update(zip(buffers, [*((out.dims, out.dtype) for out in call.outs), *second.scratch], strict=True))
         self._scratch += [position] * len(second.scratch)
         write = second.write
-        rounded = [i for i, out in zip(outputs, call.outs, strict=True) if rounds and out.dtype == np.float32]
+        rounded = [i for i, out in zip(outputs, call.outs, strict=True) if out.dtype == np.float32]
 
         def in_place(run: _Run) -> None:
             values = run.values
             write([values[i] for i in buffers], *[values[i] for i in sources])
-            for i in rounded:
-                values[i][...] = through_half(values[i])
+            if store is not None:
+                for i in rounded:
+                    values[i][...] = store(values[i])
 
         return in_place
 
@@ -474,7 +486,7 @@ class _Program:
                 values = run.values
                 run.resolved.update(zip(operation.outputs, found.outs, strict=True))
                 results = found.compute(*[values[i] for i in found.sources])
-                store(values, operation.outputs, operation.inputs, results, executor.rounds)
+                store_results(values, operation.outputs, operation.inputs, results, executor.store)
                 return
             args = []
             for i in operation.inputs:
@@ -487,6 +499,6 @@ class _Program:
                 evaluated = [as_operand(out, arg) for out, arg in zip(outs, inner, strict=True)]
             for i, out, result in zip(operation.outputs, outs, evaluated, strict=True):
                 run.resolved[i] = as_declared(operation, out, result)
-            store(run.values, operation.outputs, operation.inputs, [r.data for r in evaluated], executor.rounds)
+            store_results(run.values, operation.outputs, operation.inputs, [r.data for r in evaluated], executor.store)
 
         return dynamic

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,14 +14,19 @@ from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.types import Lifetime, operation_name
 
+Store: TypeAlias = Callable[[Array], Array]
+"""What float32 numbers are rounded with before they are stored."""
 
-def store(values: list[Any], outputs: Sequence[int], inputs: Sequence[int], results: Sequence[Array], rounds: bool) -> None:
+
+def store_results(
+    values: list[Any], outputs: Sequence[int], inputs: Sequence[int], results: Sequence[Array], store: Store | None
+) -> None:
     """Put results where they belong: into the caller's array, or as they are, or copied if they are views of an input.
 
     The arena may reuse that input's buffer while the result is still needed, and the caller may change the arrays on either side.
     """
     for i, result in zip(outputs, results, strict=True):
-        value = through_half(result) if rounds and result.dtype == np.float32 else result
+        value = store(result) if store is not None and result.dtype == np.float32 else result
         if values[i] is not None:
             np.copyto(values[i], value)
         elif value.base is None:
@@ -31,10 +36,12 @@ def store(values: list[Any], outputs: Sequence[int], inputs: Sequence[int], resu
             values[i] = value.copy() if shared else value
 
 
-def constant(model: Model, operand: Operand) -> Arg | None:
+def constant(model: Model, operand: Operand, store: Store | None) -> Arg | None:
     """The argument for an operand that is known before a run: a constant or an omitted one."""
     if operand.is_constant:
         value = model.value(operand)
+        if store is not None and value is not None and value.dtype == np.float32:
+            value = store(value)
         return Arg.of(operand, value, present=value is None or value.size > 0)
     return Arg.of(operand, present=False) if operand.lifetime is Lifetime.NO_VALUE else None
 
@@ -74,7 +81,3 @@ def as_declared(operation: Operation, operand: Operand, computed: Arg) -> Arg:
             rule = f"an output with scale {operand.scale} and zero point {operand.zero_point} as declared"
             raise OpFailedError(Reason(rule, found, name, operand.name))
     return computed.with_value(computed.value, dims)
-
-
-def through_half(x: Array) -> Array:
-    return x.astype(np.float16).astype(np.float32)

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
-from nnbridge.devices.profiles import NUMERICS, SIDES, Faults, ProfileDevice, ProfileRule
+from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
+from nnbridge.operations.numerics import NUMERICS
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
 
 if sys.version_info >= (3, 11):
@@ -156,7 +157,7 @@ class _Reader:
             type=DeviceTypeCode[self._one_of(table, "type", _DEVICE_TYPES, "ACCELERATOR")],
             version=self._text_of(table, "version") or "profile",
             source=self._text_of(table, "source"),
-            numerics=self._one_of(table, "numerics", NUMERICS, "exact"),
+            numerics=self._one_of(table, "numerics", tuple(NUMERICS), "exact"),
             faults=self._faults(self._table(table, "faults")),
             others=rules.get(_OTHERS, ()),
             extensions=dict(self._extension(item) for item in self._list(table, "extensions", dict)),

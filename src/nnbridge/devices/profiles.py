@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
+from nnbridge.devices.cpu import check_deadline
 from nnbridge.devices.device import Capabilities, Device, PreparedModel, Request, Result, Support
-from nnbridge.devices.requantise import in_float, original_operands
+from nnbridge.devices.requantise import prepared_with
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
@@ -32,7 +32,6 @@ from nnbridge.types import (
     is_extension,
 )
 
-NUMERICS = ("exact", "float16", "float_requantised")
 SIDES: Mapping[str, tuple[str, int]] = {
     "batch": ("input", 0),
     "channels": ("input", 3),
@@ -150,11 +149,7 @@ class ProfileDevice(Device):
             raise BadDataError(refused)
         if any(is_extension(operation.type) for operation in model.main.operations):
             raise OpFailedError(Reason("operations that a profile can compute", "operations of a vendor extension", self.name))
-        if self.numerics == "float_requantised":
-            rewritten = in_float(model)
-            prepared: PreparedModel = CpuPreparedModel(rewritten, observed=original_operands(model, rewritten))
-        else:
-            prepared = CpuPreparedModel(model, self.numerics)
+        prepared = prepared_with(model, self.numerics)
         return prepared if self.faults == Faults() else _Faulty(prepared, self.faults, self.name)
 
 

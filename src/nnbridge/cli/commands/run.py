@@ -75,7 +75,7 @@ def run(
       nnbridge run model.nnapi --seed 0 --samples cpu.npz
       nnbridge run model.tflite --seed 0 --kernels reference
     """
-    from nnbridge.compare import as_samples, save_arrays
+    from nnbridge.compare import as_samples, named_inputs, save_arrays, stating_open_dimensions
     from nnbridge.inputs import Dataset, read_ahead, read_labels
     from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
     from nnbridge.report.outputs import run_as_dict, run_lines
@@ -107,14 +107,15 @@ def run(
         for item in dataset if batch is None else read_ahead(dataset, batch):
             states, reports = States(nnapi), []
             for _ in range(repeat):
-                if batches is not None:
-                    outputs = batches.run(item.inputs)
-                    reports.append(batches.report)
-                else:
-                    execution = Execution(compilation, states)
-                    execution.measure_steps()
-                    outputs = execution.run(item.inputs)
-                    reports.append(execution.report)
+                with stating_open_dimensions(nnapi, named_inputs(nnapi) if inputs else ()):
+                    if batches is not None:
+                        outputs = batches.run(item.inputs)
+                        reports.append(batches.report)
+                    else:
+                        execution = Execution(compilation, states)
+                        execution.measure_steps()
+                        outputs = execution.run(item.inputs)
+                        reports.append(execution.report)
                 advance(1)
             names = label_names(nnapi, stated.outputs, typed_labels, outputs)
             found = answers(nnapi, outputs, names)
