@@ -11,10 +11,11 @@
 from __future__ import annotations
 
 import threading
-import time
+import timeit
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -161,12 +162,6 @@ class _Prepared(NamedTuple):
 
 def _nothing(_: _Run) -> None:
     """The step of an operation that a program computes."""
-
-
-def _microseconds(step: Step, run: _Run) -> float:
-    started = time.perf_counter()
-    step(run)
-    return (time.perf_counter() - started) * 1e6
 
 
 def _ignoring(function: Callable[[], None]) -> Step:
@@ -331,7 +326,7 @@ class _Program:
                     parts = program.profile(read, [values[i] for i in program.outputs], rounds)
                     found += [(part.operation, "compiled", us) for part, us in parts]
                 elif step is not _nothing:
-                    found.append((k, "reference", min(_microseconds(step, run) for _ in range(rounds))))
+                    found.append((k, "reference", 1e6 * min(timeit.repeat(partial(step, run), number=1, repeat=rounds))))
         return found
 
     def _result(self, run: _Run, i: int) -> Arg:
