@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnbridge.converters import ConversionOptions, Converter
+from nnbridge.converters import ConversionOptions, Converter, Edit
+from nnbridge.converters.delegation import InMemory
 
 if TYPE_CHECKING:
+    from nnbridge.converters.delegation import Delegation, Places
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
     from nnbridge.model import Model
 
@@ -37,15 +40,36 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     return interface(path, options)
 
 
+def _edits(path: Path) -> Iterable[Edit]:
+    from nnbridge_tflite.edits import edits
+
+    return edits(path)
+
+
+def _places(data: memoryview) -> Places | None:
+    from nnbridge_tflite.read.placed import placed_tensors
+
+    return placed_tensors(data)
+
+
+def _open(data: memoryview) -> Delegation:
+    from nnbridge_tflite.delegation import TfliteDelegation
+
+    return TfliteDelegation.of(data)
+
+
+_MARK = (4, b"TFL3")
 CONVERTER = Converter(
     "tflite",
     (".tflite",),
-    ((4, b"TFL3"),),
+    (_MARK,),
     _convert,
     _inspect,
     _explain,
     _interface,
-    mappings=("wide", "delegate"),
+    edits=_edits,
+    mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
+    in_memory=InMemory(_MARK, _places, _open),
 )
 """Registered under the entry point group ``nnbridge.converters``."""

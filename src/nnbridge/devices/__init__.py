@@ -20,7 +20,7 @@ from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
-from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped
+from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped, shipped_device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
@@ -82,7 +82,7 @@ def device(name: str) -> Device:
         return found
     if SUFFIX in name:
         return _from_file(name)
-    found = next((d for d in shipped() if d.name == name), None)
+    found = shipped_device(name)
     if found is not None:
         return found
     if ":" in name:

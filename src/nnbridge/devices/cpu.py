@@ -25,7 +25,7 @@ from nnbridge.devices.device import (
     Support,
     uniform_capabilities,
 )
-from nnbridge.errors import MissedDeadlinePersistentError, NnapiError, Reason
+from nnbridge.errors import MissedDeadlinePersistentError, NnapiError, Reason, Why
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, Operation, known
 from nnbridge.operations import definition
@@ -219,9 +219,9 @@ class CpuDevice(Device):
 def _cpu_answer(model: Model, code: int) -> Support:
     extension = model.extension_of(code)
     if extension is not None:
-        return Reason("an operation of NNAPI itself", f"one of {extension[0]}")
+        return Reason("an operation of NNAPI itself", f"one of {extension[0]}", kind=Why.OPERATOR)
     if code == OperationCode.OEM_OPERATION:
-        return Reason("an operation of NNAPI itself", "the OEM operation", "OEM_OPERATION")
+        return Reason("an operation of NNAPI itself", "the OEM operation", "OEM_OPERATION", kind=Why.OPERATOR)
     return True
 
 

@@ -240,6 +240,10 @@ class Device(ABC):
     def supported_operations(self, model: Model) -> Sequence[Support]:
         """``getSupportedOperations``: an answer for each operation of the main subgraph, in order."""
 
+    def uncertainties(self, model: Model) -> Sequence[str]:
+        """For each operation of the main subgraph why the device's answer is open; empty texts for a driver, which knows."""
+        return [""] * len(model.main.operations)
+
     def supported_extensions(self) -> Sequence[Extension]:
         """``getSupportedExtensions``."""
         return ()

@@ -89,6 +89,8 @@ class Compilation:
         """Limit of :meth:`set_max_partitions`; 0 for none."""
         self._devices = tuple(devices)
         self._plan: Plan | None = None
+        self.placements: tuple[Placement, ...] = ()
+        """What every device answered to :meth:`finish`, after one that failed as well."""
         self._finished = False
         self._falling_back = threading.Lock()
         self._cpu_plan: Plan | None = None
@@ -228,7 +230,7 @@ class Compilation:
             return self._plan
         placements: tuple[Placement, ...] = ()
         try:
-            placements = place(self.model, self._devices, self.preference)
+            self.placements = placements = place(self.model, self._devices, self.preference)
             placements = limit_partitions(self.model.main, placements, self._devices, self.max_partitions)
             found = make_steps(self.model, placements, self._devices, self.preference)
             with settings.preparing(self.settings):
