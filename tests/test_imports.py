@@ -29,7 +29,7 @@ LAYERS = (
     "compare clib cost",
     "inputs advice bench",
     "report",
-    "export delegate",
+    "export delegate matrix",
     "cli",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
