@@ -29,7 +29,7 @@ LAYERS = (
     "runtime converters",
     "loading conformance ndk",
     "compare clib cost",
-    "inputs advice",
+    "inputs advice bench",
     "report",
     "export delegate matrix",
     "cli",

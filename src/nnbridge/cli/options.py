@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -93,6 +94,38 @@ def device_options(command: Command) -> Command:
     )
 
 
+def _set_kernels(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """In the environment, from which this command's other processes have it too."""
+    if value is None:
+        return
+    from nnbridge.cpu.settings import ENVIRONMENT
+
+    before = os.environ.get(ENVIRONMENT)
+    os.environ[ENVIRONMENT] = value
+
+    def restore() -> None:
+        del os.environ[ENVIRONMENT]
+        if before is not None:
+            os.environ[ENVIRONMENT] = before
+
+    context.call_on_close(restore)
+
+
+def kernel_option(command: Command) -> Command:
+    """``--kernels``."""
+    kernels = """Kernels of the CPU and of devices that compute on it: auto is compiled ones where they can be had. Default:
+        NNBRIDGE_KERNELS, else auto."""
+    settings: dict[str, Any] = {"expose_value": False, "callback": _set_kernels, "help": kernels}
+    return option("--kernels", values=("auto", "reference", "compiled"), **settings)(command)
+
+
+def compute_options(command: Command) -> Command:
+    """Options of every command that computes: kernels and threads."""
+    threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; what NumPy's BLAS computes, as many
+        as that has."""
+    return kernel_option(option("--threads", type=click.IntRange(1, 256), metavar="N", help=threads)(command))
+
+
 def input_options(command: Command) -> Command:
     """Options of every command that reads inputs from files."""
     file = """A file for an input, of the model's first one without NAME; repeatable. Arrays (.npy; .npz by the inputs' names),
@@ -171,6 +204,8 @@ def compilation_of(
     max_partitions: int | None,
     partitioning: str,
     no_fallback: bool,
+    kernels: str | None = None,
+    threads: int | None = None,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
     """The compilation before it is finished, and the outcome of each operator of the file.
@@ -195,7 +230,11 @@ def compilation_of(
     if max_partitions is None:
         max_partitions = TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" and not no_fallback else 0
     with _of(path):
-        compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
+        compilation = (
+            Compilation.create_for_devices(model, chosen, kernels=kernels, threads=threads)
+            if no_fallback
+            else Compilation.create(model, chosen, mode, kernels=kernels, threads=threads)
+        )
         compilation.set_preference(PREFERENCES[preference])
         if cache_dir is not None:
             if any(cache_files_needed(device) != (0, 0) for device in chosen if device.kind == "device"):

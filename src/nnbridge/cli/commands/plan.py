@@ -101,7 +101,8 @@ def plan(
     tables = [block for each in found for block in estimate_tables(each, full)]
     options["devices"] = devices
     try:
-        compilation, mapped = compilation_of(model, chosen=chosen, limit=limit, **options)
+        # What would run is not run: nothing is compiled.
+        compilation, mapped = compilation_of(model, chosen=chosen, limit=limit, kernels="reference", **options)
     except ConversionError as error:
         if not bound:
             raise
