@@ -20,8 +20,9 @@ from nnbridge.model import Array, Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge_onnx.host.extension import HELD
+from nnbridge_onnx.host.messages import decode, encode
 from nnbridge_onnx.passes.conversion import convert_proto
-from nnbridge_onnx.read.graph import Graph, dtype_of
+from nnbridge_onnx.read.graph import MESSAGES, Graph, dtype_of
 
 _CPU = "CPU"
 
@@ -34,20 +35,22 @@ class NnbridgeRep(BackendRep):  # type: ignore[misc]  # the onnx package has no 
         self.graph = graph
         self.compilation = compilation
 
-    def run(self, inputs: Any, **options: Any) -> tuple[Array, ...]:
-        """Outputs in ONNX's own types and shapes, for inputs in order or by name."""
+    def run(self, inputs: Any, **options: Any) -> tuple[Any, ...]:
+        """Outputs in ONNX's own types and shapes, for inputs in order or by name; lists for sequences, None for no optional."""
         arrays = [inputs[name] for name in self.graph.inputs] if isinstance(inputs, Mapping) else list(_listed(inputs))
         if len(arrays) != len(self.graph.inputs):
             raise InputError(f"{len(self.graph.inputs)} inputs expected ({', '.join(self.graph.inputs)}), found {len(arrays)}")
         for name in self.graph.inputs:
             if self.graph.tensors[name].type == 0:
                 raise InputError(Reason(HELD, f"'{name}', {self.graph.tensors[name].instead}", self.graph.name))
-        ready = [_as_nnapi(array) for array in arrays]
+        ready = [_as_nnapi(array, self.graph.tensors[name].type) for name, array in zip(self.graph.inputs, arrays, strict=True)]
         answers = Execution(self.compilation).run(ready)
         return tuple(self._as_onnx(name, answer) for name, answer in zip(self.graph.outputs, answers.values(), strict=True))
 
-    def _as_onnx(self, name: str, answer: Array) -> Array:
+    def _as_onnx(self, name: str, answer: Array) -> Any:
         tensor = self.graph.tensors[name]
+        if tensor.type in MESSAGES:
+            return decode(answer, tensor.type, name)
         dtype = dtype_of(tensor.type)
         array = answer.astype(dtype, copy=False) if dtype is not None else answer
         return array.reshape(()) if tensor.shape == () else array
@@ -66,12 +69,12 @@ class NnbridgeBackend(Backend):  # type: ignore[misc]  # the onnx package has no
         return NnbridgeRep(converted, graph, compilation)
 
     @classmethod
-    def run_model(cls, model: Any, inputs: Any, device: str = _CPU, **options: Any) -> tuple[Array, ...]:
+    def run_model(cls, model: Any, inputs: Any, device: str = _CPU, **options: Any) -> tuple[Any, ...]:
         """Convert, compile and run."""
         return cls.prepare(model, device).run(inputs)
 
     @classmethod
-    def run_node(cls, node: Any, inputs: Any, device: str = _CPU, outputs_info: Any = None, **options: Any) -> tuple[Array, ...]:
+    def run_node(cls, node: Any, inputs: Any, device: str = _CPU, outputs_info: Any = None, **options: Any) -> tuple[Any, ...]:
         """Run one node: a model is made of it."""
         from onnx import helper
 
@@ -101,8 +104,10 @@ def _listed(inputs: Any) -> Sequence[Any]:
     return list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
 
 
-def _as_nnapi(array: Any) -> Array:
-    """A scalar is a vector of one element in NNAPI. A ``TensorProto`` means the array that it stands for."""
+def _as_nnapi(array: Any, type: int) -> Array:
+    """A scalar is a vector of one element in NNAPI, what is no tensor of numbers a message. A ``TensorProto`` is its array."""
+    if type in MESSAGES:
+        return encode(to_array(array) if isinstance(array, TensorProto) else array, type)
     array = np.asarray(to_array(array) if isinstance(array, TensorProto) else array)
     return array.reshape(1) if array.ndim == 0 else array
 

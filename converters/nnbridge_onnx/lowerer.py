@@ -66,18 +66,18 @@ class Lowerer(LowererBase):
         self.require(not broken, broken, value, name)
         return value
 
-    def shape(self, i: int = 0) -> Dims:
-        """The shape of an input, which must be known."""
-        return self._known_shape(self.name(i), "an input")
+    def shape(self, i: int = 0, *, open_dimensions: int = 0) -> Dims:
+        """The shape of an input, which must be known but for so many dimensions (-1)."""
+        return self._known_shape(self.name(i), "an input", open_dimensions)
 
-    def out_shape(self, position: int = 0) -> Dims:
-        """The shape of an output, which must be known."""
-        return self._known_shape(self.node.outputs[position], "an output")
+    def out_shape(self, position: int = 0, *, open_dimensions: int = 0) -> Dims:
+        """The shape of an output, which must be known but for so many dimensions (-1)."""
+        return self._known_shape(self.node.outputs[position], "an output", open_dimensions)
 
-    def _known_shape(self, name: str, what: str) -> Dims:
-        shape = self.operands.shape(name)
-        if shape is None:
-            self.refuse(f"{what} of known shape (see --shape)", self.operands.tensor(name).shape, name, Why.DYNAMIC_SHAPE)
+    def _known_shape(self, name: str, what: str, open_dimensions: int) -> Dims:
+        shape = self.operands.tensor(name).shape
+        if shape is None or sum(d < 0 for d in shape) > open_dimensions:
+            self.refuse(f"{what} of known shape (see --shape)", shape, name, Why.DYNAMIC_SHAPE)
         return shape
 
     def rank(self, i: int = 0) -> int:

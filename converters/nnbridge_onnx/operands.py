@@ -15,10 +15,11 @@ import numpy as np
 from nnbridge.converters.draft import Draft, Region, Step, Unmappable, Value
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Reason
-from nnbridge.model import Array, Pool, Source
+from nnbridge.model import Array, ArrayPool, Source
 from nnbridge.types import MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, OperandCode, OperationCode
 from nnbridge_onnx.declaration import declared
 from nnbridge_onnx.host.extension import UNSUPPORTED, operation_code, options_of, options_value, type_code
+from nnbridge_onnx.host.messages import encode
 from nnbridge_onnx.passes.folding import Known
 from nnbridge_onnx.passes.qdq import BYTES, Quantisation
 from nnbridge_onnx.read.graph import (
@@ -29,6 +30,7 @@ from nnbridge_onnx.read.graph import (
     INT8,
     INT32,
     INT64,
+    MESSAGES,
     UINT8,
     Dims,
     Graph,
@@ -75,7 +77,7 @@ def in_place(value: Value) -> Value:
     """A large constant as the model may hold it: in the place where it is."""
     data = value.data
     if data is not None and data.nbytes > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
-        value.region = Region(Pool.of(data.reshape(-1).view(np.uint8)), 0, data.nbytes)
+        value.region = Region(ArrayPool(data), 0, data.nbytes)
     return value
 
 
@@ -238,7 +240,7 @@ class Operands(Known):
         """A new computed value, as inference describes it."""
         tensor = self.tensor(name)
         type, quantisation = self._type(tensor.type, name)
-        dims = dims_of(tensor.shape)
+        dims = (0,) if tensor.type in MESSAGES else dims_of(tensor.shape)
         if quantisation is None:
             return Value(type, dims, name=name)
         return Value(type, dims, quantisation.scale, quantisation.zero_point, name=name)
@@ -266,12 +268,13 @@ class Operands(Known):
         return type_code(type if type in ELEMENT_TYPES else UNSUPPORTED), None
 
     def constant(self, array: Array, type: int, name: str = "") -> Value:
-        """A constant as the file has it; one without elements, or of strings, is an omitted operand."""
-        if array.size == 0 or array.dtype.kind in "OUS":
+        """A constant as the file has it; one without elements is an omitted operand."""
+        if type in MESSAGES:
+            array = encode(array, type)
+        if array.size == 0:
             return Value(self._type(type, name)[0], (0,), name=name, omitted=True)
         code, quantisation = self._type(type, name)
-        stored = np.ascontiguousarray(array)
-        stored = stored.view(np.uint8) if stored.dtype == np.bool_ else stored
+        stored = array.view(np.uint8) if array.dtype == np.bool_ else array
         stored = stored.reshape(array.shape or (1,))
         value = Value(code, stored.shape, name=name, data=stored)
         if quantisation is not None:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnbridge.converters import ConversionOptions, Converter, Edit
+from nnbridge.converters.delegation import InMemory
 
 if TYPE_CHECKING:
+    from nnbridge.converters.delegation import Delegation, Places
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
     from nnbridge.model import Model
+    from nnbridge.source import SourceDeclaration, SourceGraph
 
 
 def _convert(path: Path, options: ConversionOptions) -> Model:
@@ -38,16 +41,41 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     return interface(path, options)
 
 
+def _operators(path: Path, options: ConversionOptions) -> SourceGraph:
+    from nnbridge_tflite.source_graph import source_graph
+
+    return source_graph(path, options)
+
+
+def _declared() -> tuple[SourceDeclaration, ...]:
+    from nnbridge_tflite.source_graph import declared
+
+    return declared()
+
+
 def _edits(path: Path) -> Iterable[Edit]:
     from nnbridge_tflite.edits import edits
 
     return edits(path)
 
 
+def _places(data: memoryview) -> Places | None:
+    from nnbridge_tflite.read.placed import placed_tensors
+
+    return placed_tensors(data)
+
+
+def _open(data: memoryview) -> Delegation:
+    from nnbridge_tflite.delegation import TfliteDelegation
+
+    return TfliteDelegation.of(data)
+
+
+_MARK = (4, b"TFL3")
 CONVERTER = Converter(
     "tflite",
     (".tflite",),
-    ((4, b"TFL3"),),
+    (_MARK,),
     _convert,
     _inspect,
     _explain,
@@ -55,5 +83,8 @@ CONVERTER = Converter(
     edits=_edits,
     mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
+    operators=_operators,
+    declared=_declared,
+    in_memory=InMemory(_MARK, _places, _open),
 )
 """Registered under the entry point group ``nnbridge.converters``."""

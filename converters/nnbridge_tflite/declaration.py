@@ -48,6 +48,8 @@ class TfliteOperator(OperatorDef):
     """What makes a file wrong whatever it is mapped to: conditions under which LiteRT refuses the operator, too."""
     kernel16: HostKernel | None = None
     """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
+    hybrid: HostKernel | None = None
+    """Its host kernel for float activations beside 8-bit weights."""
     integer: bool = False
     """``kernel16`` computes 8-bit activations, too, as TFLite does."""
     rounds_once: bool = False
@@ -91,6 +93,11 @@ class TfliteOperator(OperatorDef):
     def kernel_16_bit(self, kernel: AnyKernel) -> AnyKernel:
         """Decorator: the function that computes the operator on 16-bit activations."""
         self.kernel16 = kernel
+        return kernel
+
+    def hybrid_kernel(self, kernel: AnyKernel) -> AnyKernel:
+        """Decorator: the function that computes the operator on float activations and 8-bit weights, as LiteRT does."""
+        self.hybrid = kernel
         return kernel
 
     def integer_kernel(self, kernel: AnyKernel) -> AnyKernel:

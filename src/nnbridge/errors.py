@@ -98,10 +98,13 @@ class Reason:
     operand: str = ""
     kind: Why | None = field(default=None, compare=False)
     """For refusals of an operation: what sort of "no" it is."""
+    says: str = ""
+    """The words of the driver itself, as they stand in its log."""
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.operation, self.operand) if part)
         text = f"expected {self.rule}, found {self.found}" if self.found else self.rule
+        text += f' (it says "{self.says}")' if self.says else ""
         return f"{place}: {text}" if place else text
 
     def as_dict(self) -> dict[str, str]:

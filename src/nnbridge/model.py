@@ -176,9 +176,42 @@ class Pool:
 
     def part(self, offset: int, length: int) -> memoryview:
         """Bytes of the pool. ConversionError where the mapped file was cut short: reading on would end the process (SIGBUS)."""
-        if isinstance(self.owner, mmap) and (size := self.owner.size()) < len(self.owner):
-            raise ConversionError(Reason(f"a model file that keeps its {len(self.owner)} bytes while in use", f"{size} bytes"))
+        self.check()
         return self.data[offset : offset + length]
+
+    def check(self) -> None:
+        """ConversionError where the mapped file was cut short."""
+        file = _mapped_file(self.owner)
+        if file is not None and (size := file.size()) < len(file):
+            raise ConversionError(Reason(f"a model file that keeps its {len(file)} bytes while in use", f"{size} bytes"))
+
+
+class ArrayPool(Pool):
+    """An array's elements in row-major order. What has another order, such as a transposed view, is copied when it is read."""
+
+    def __init__(self, array: Array) -> None:
+        object.__setattr__(self, "owner", array)
+
+    @cached_property
+    def data(self) -> memoryview:
+        return memoryview(np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).data).toreadonly()
+
+    @property
+    def array(self) -> Array:
+        """The array."""
+        assert isinstance(self.owner, np.ndarray)
+        return self.owner
+
+    def __len__(self) -> int:
+        return self.array.nbytes
+
+
+def _mapped_file(owner: object) -> mmap | None:
+    """The mapped file that an object sees, through however many arrays."""
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
+    return owner if isinstance(owner, mmap) else None
 
 
 @dataclass(frozen=True)
@@ -222,11 +255,26 @@ class Model:
         """
         if not operand.is_constant:
             return None
+        transposed = self._transposed(operand)
+        if transposed is not None:
+            return transposed
         data = self.bytes_of(operand)
         dtype = None if is_extension(operand.type) else TYPE_FACTS[operand.type].dtype
         if dtype is None:
             return np.frombuffer(data, np.uint8).reshape(-1, byte_size) if byte_size else np.frombuffer(data, np.uint8)
         return np.frombuffer(data, dtype).reshape(operand.dims)
+
+    def _transposed(self, operand: Operand) -> Array | None:
+        """A transposed matrix that lies as it does in its file, which planning must not read; products read it as it is."""
+        if operand.lifetime is not Lifetime.CONSTANT_REFERENCE:
+            return None
+        pool = self.pools[operand.location.pool]
+        if not isinstance(pool, ArrayPool) or pool.array.ndim != 2 or not pool.array.T.flags.c_contiguous:
+            return None
+        pool.check()
+        view = pool.array.view()
+        view.flags.writeable = False
+        return view if view.shape == operand.dims and view.nbytes == operand.location.length else None
 
     def bytes_of(self, operand: Operand) -> memoryview:
         """The bytes of a constant."""

@@ -10,6 +10,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+from nnbridge_onnx import backend  # noqa: E402
 from nnbridge_onnx.declaration import REGISTRY  # noqa: E402
 from nnbridge_onnx.host.evaluator import HostCall, HostNode  # noqa: E402
 from nnbridge_onnx.host.extension import encoded  # noqa: E402
@@ -127,6 +128,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
     ("MeanVarianceNormalization", [real(2, 3, 4, 5)], {}, 1, 13),
     ("LRN", [real(2, 6, 4, 3)], {"size": 3, "alpha": 0.5}, 1, 13),
     ("Unsqueeze", [real(2, 3)], {"axes": [2, 0]}, 1, 11),
+    ("Squeeze", [real(1, 3, 2, 1)], {"axes": [-4, 3]}, 1, 12),
     ("Slice", [real(3, 4), *(np.array(v) for v in ([-5, -1], [-9, 9], [0, 1], [-2, 1]))], {}, 1, 13),
     ("Slice", [real(3, 4)], {"starts": [1], "ends": [9], "axes": [-1]}, 1, 9),
     ("Pad", [real(3, 4), np.array([1, -1, 0, 2]), np.array(7, np.float32)], {}, 1, 13),
@@ -183,3 +185,17 @@ def test_every_kernel_is_tested() -> None:
     # These are the evaluator's, brought into a form that it computes rightly: the backend suite tests them.
     evaluated = {"Attention", "Cast", "Loop", "Scan"}
     assert {case[0] for case in CASES} == {definition.name for definition in REGISTRY if definition.kernel} - evaluated
+
+
+def test_a_gemm_s_column_of_biases_differs_for_each_row() -> None:
+    node = helper.make_node("Gemm", ["x", "w", "c"], ["y"])
+    inputs = [np.float32([[1, 2], [3, 4]]), np.eye(2, dtype=np.float32), np.float32([[10], [20]])]
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 2])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 2])],
+        [onnx.numpy_helper.from_array(array, name) for array, name in zip(inputs[1:], "wc", strict=True)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert backend.run_model(model, inputs[:1])[0].tolist() == [[11.0, 12.0], [23.0, 24.0]]

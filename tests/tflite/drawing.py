@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.differential import Draws
+
 F, U8, I8, I16, I32, I64, B = "float32", "uint8", "int8", "int16", "int32", "int64", "bool"
 REAL = (F, F, U8, I8, I8)
 RANGES = {U8: (0, 255), I8: (-128, 127), I16: (-32768, 32767)}
@@ -96,15 +98,8 @@ def same(rng: Rng, type: str, x: Tensor) -> Tensor:
 
 
 Draw = Callable[[Rng, str], Case]
-DRAWS: dict[str, Draw] = {}
-
-
-def draws(*names: str) -> Callable[[Draw], Draw]:
-    def register(function: Draw) -> Draw:
-        DRAWS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+DRAWS: Draws[Draw] = Draws()
+draws = DRAWS.of
 
 
 FIXED = {"LOGISTIC": {U8: (1 / 256, 0), I8: (1 / 256, -128), I16: (1 / 32768, 0)}}

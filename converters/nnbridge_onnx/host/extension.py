@@ -22,11 +22,11 @@ EXTENSION = "ai.onnx"
 OTHER = 0
 """The number of operators without one of their own: those of other domains, and newer ones."""
 
-HELD = "tensors of numbers, which are all that operands can hold"
+HELD = "tensors, sequences or optionals, which are all that operands can hold"
 """What is required of every value."""
 
 UNSUPPORTED = 1000
-"""The operand type of sequences, optionals and element types that nnbridge cannot hold; what reads them is refused when run."""
+"""The operand type of maps, sparse tensors and unknown element types; what reads them is refused when run."""
 
 
 def operation_code(name: str, domain: str = "") -> int:

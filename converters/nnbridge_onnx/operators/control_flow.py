@@ -15,7 +15,7 @@ from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import operator
 from nnbridge_onnx.host.evaluator import HostCall, HostNode, evaluator
 from nnbridge_onnx.lowerer import C, Lowerer
-from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of
+from nnbridge_onnx.read.graph import BOOL, INT32, INT64, Dims, Tensor, dtype_of, type_name
 
 _COUNT, _GOING, _MORE, _TRUE, _ONE = (f"nnbridge {what}" for what in ("count", "going", "more", "true", "one"))
 _FIRST_PLAIN_SCAN = 9
@@ -49,7 +49,7 @@ class _Body:
         """An input under the name that the graph's nodes read."""
         helper = self._onnx.helper
         shape = None if tensor.shape is None else [None if d < 0 else d for d in tensor.shape]
-        self.to.require(tensor.type != 0, "a tensor", tensor.instead, name)
+        self.to.require(dtype_of(tensor.type) is not None, "a tensor of numbers", tensor.instead or type_name(tensor.type), name)
         if tensor.type != INT64:
             self.inputs.append(helper.make_tensor_value_info(name, tensor.type, shape))
             return
@@ -58,6 +58,7 @@ class _Body:
 
     def leave(self, name: str, type: int) -> None:
         """An output."""
+        self.to.require(dtype_of(type) is not None, "a tensor of numbers", type_name(type), name)
         made = f"{name} out {len(self.outputs)}"
         if type == INT64:
             self.add("Cast", [name], made, to=INT32)

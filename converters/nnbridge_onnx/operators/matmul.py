@@ -127,7 +127,8 @@ def _gemm(to: Lowerer) -> None:
     alpha, beta = (np.float32(to.option(name)) for name in ("alpha", "beta"))
     bias = to.optional(2)
     full = np.zeros(len(weights), weights.dtype) if bias is None else bias * weights.dtype.type(beta)
-    to.require(full.size in (1, len(weights)) and full.shape[-1:] in ((), (1,), (len(weights),)), "a bias of one row", full.shape)
+    # A column of as many numbers as there are units has another one for each row.
+    to.require(full.size == 1 or full.size == full.shape[-1] == len(weights), "a bias of one row", list(full.shape))
     row = np.broadcast_to(full.reshape(-1), (len(weights),))
     scaled = weights if alpha == 1 else weights * weights.dtype.type(alpha)
     to.finish(C.FULLY_CONNECTED, x, to.float_tensor(scaled, x), to.float_tensor(row, x), to.activation())

@@ -71,8 +71,9 @@ UNSQUEEZE = operator(
 
 @lowers(FLATTEN, RESHAPE, SQUEEZE, UNSQUEEZE)
 def _reshape(to: Lowerer) -> None:
-    """RESHAPE to the output's shape, which inference has found or a folded shape states."""
-    shape = _requested_shape(to) if to.node.type == "Reshape" and to.known(1) is not None else to.out_shape()
+    """RESHAPE to the output's shape, which inference has found or a folded shape states; NNAPI computes one open dimension."""
+    stated = to.node.type == "Reshape" and to.known(1) is not None and to.operands.shape(to.name(0)) is not None
+    shape = _requested_shape(to) if stated else to.out_shape(open_dimensions=1)
     to.require(0 not in shape, "an output with elements", list(shape))
     image = to.operands.shape(to.name(0)) if to.is_image else None
     if image is not None and shape == (image[0], math.prod(image[1:])):
@@ -86,6 +87,13 @@ def _run_unsqueeze(call: HostCall) -> Sequence[Array]:
     """Axes count in the result, whatever their order."""
     axes = call.option("axes") if call.version < 13 else np.ravel(call.input(1))
     return [np.expand_dims(call.input(0), tuple(int(a) for a in axes))]
+
+
+@SQUEEZE.host_kernel
+def _run_squeeze(call: HostCall) -> Sequence[Array]:
+    """Axes count in the input, whatever their order."""
+    axes = call.option("axes") if call.version < 13 else call.optional(1)
+    return [np.squeeze(call.input(0), None if axes is None else tuple(int(a) for a in np.ravel(axes)))]
 
 
 def _flatten_image(to: Lowerer, image: Dims, shape: Dims) -> None:

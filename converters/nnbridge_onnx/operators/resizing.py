@@ -100,12 +100,16 @@ def _stated_scales(to: Lowerer) -> list[float]:
 @lowers(RESIZE, UPSAMPLE)
 def _resize(to: Lowerer) -> None:
     """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR where ONNX's rule for positions is one of NNAPI's."""
-    shape, out = to.shape(), to.out_shape()
+    scales = _stated_scales(to)
+    # The number of images may be open where it is stated that it stays.
+    batches = int(bool(scales) and scales[0] == 1)
+    shape, out = to.shape(open_dimensions=batches), to.out_shape(open_dimensions=batches)
     to.require(len(shape) == 4 and shape[:2] == out[:2], "images whose height and width change", [list(shape), list(out)])
+    to.require(min(shape[1:]) > 0 and min(out[1:]) > 0, "known sizes of images (see --shape)", [list(shape), list(out)])
     (rule, nearest), mode = _positions(to), to.option("mode")
     to.require(not to.option("antialias") and not to.option("axes"), "no antialias, all axes", "others")
     # NNAPI knows only sizes: scales must say the same.
-    for extent, target, scale in zip(shape, out, _stated_scales(to), strict=False):
+    for extent, target, scale in zip(shape, out, scales, strict=False):
         to.require(math.isclose(extent * scale, target, rel_tol=1e-6), "scales that give whole sizes", scale)
     x = to.image()
     to.require_float(x)
@@ -120,12 +124,15 @@ def _resize(to: Lowerer) -> None:
         to.finish(C.RESIZE_BILINEAR, x, *size, *to.layout(needed=bool(flags)), *flags, images=True)
         return
     to.require(mode == "nearest", "mode linear or nearest", mode)
-    same = rule == "asymmetric" and nearest == "floor"
-    if rule in ("half_pixel", "pytorch_half_pixel") and all(w % s == 0 for s, w in zip(shape[2:], out[2:], strict=True)):
-        # For whole factors these rules find the same pixels.
-        same = nearest in ("round_prefer_floor", "round_prefer_ceil")
-    to.require(same, "asymmetric positions rounded down, or whole factors", f"{rule}, {nearest}")
-    to.finish(C.RESIZE_NEAREST_NEIGHBOR, x, *size, *to.layout(), images=True)
+    to.require(rule in _SOURCES and nearest in _ROUNDINGS, "positions inside the input", [rule, nearest])
+    to.draft.spend(sum(out[2:]))
+    factors = scales[2:] or [target / extent for extent, target in zip(shape[2:], out[2:], strict=True)]
+    same = all(
+        np.array_equal(_chosen(rule, nearest, extent, target, scale), _chosen_by_nnapi(extent, target))
+        for extent, target, scale in zip(shape[2:], out[2:], factors, strict=True)
+    )
+    to.require(same, "the pixels that asymmetric positions find when rounded down", f"{rule}, {nearest}")
+    to.finish(C.RESIZE_NEAREST_NEIGHBOR, x, *size, *to.layout(needed=True), images=True)
 
 
 _SOURCES: Mapping[str, Callable[[Array, float, int, int], Array]] = {
@@ -164,9 +171,20 @@ def _nearest(to: Lowerer) -> None:
     for axis, (size, out, scale) in enumerate(zip(shape, out_shape, scales, strict=True)):
         if size != out or not math.isclose(scale, 1):
             to.draft.spend(out)
-            found = _ROUNDINGS[rounding](_SOURCES[rule](np.arange(out, dtype=np.float64), scale, size, out))
-            chosen[axis] = np.clip(found, 0, size - 1).astype(int).tolist()
+            chosen[axis] = _chosen(rule, rounding, size, out, scale).tolist()
     gather_along(to, chosen)
+
+
+def _chosen(rule: str, rounding: str, size: int, out: int, scale: float) -> Array:
+    """The input's pixel for each of the output's along one axis."""
+    found = _ROUNDINGS[rounding](_SOURCES[rule](np.arange(out, dtype=np.float64), scale, size, out))
+    return np.clip(found, 0, size - 1).astype(int)
+
+
+def _chosen_by_nnapi(size: int, out: int) -> Array:
+    """Those that RESIZE_NEAREST_NEIGHBOR chooses, which multiplies in float32."""
+    found = np.floor(np.arange(out, dtype=np.float32) * (np.float32(size) / np.float32(out)))
+    return np.minimum(found, size - 1).astype(int)
 
 
 @RESIZE.host_kernel

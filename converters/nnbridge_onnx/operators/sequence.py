@@ -1,4 +1,4 @@
-"""Sequences, optionals and strings. Operands hold none of them: what reads or writes them is planned, and refused when run."""
+"""Sequences, optionals and strings: the host computes on them, operands hold them as messages."""
 
 from __future__ import annotations
 

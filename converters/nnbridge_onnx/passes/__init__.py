@@ -95,12 +95,15 @@ def _float64(model: Any, file: FileContext) -> Any:
 
 def _set_shapes(model: Any, file: FileContext) -> Any:
     """Dimensions that a user asks for by name."""
-    inputs = {value.name: value.type.tensor_type.shape for value in model.graph.input}
+    inputs = {value.name: value.type.tensor_type for value in model.graph.input if value.type.HasField("tensor_type")}
     for name, dims in file.options.shapes.items():
-        if name not in inputs or len(inputs[name].dim) != len(dims):
-            known = ", ".join(f"{n}[{len(s.dim)} dimensions]" for n, s in inputs.items())
+        if name not in inputs or (inputs[name].HasField("shape") and len(inputs[name].shape.dim) != len(dims)):
+            ranks = {n: str(len(t.shape.dim)) if t.HasField("shape") else "any" for n, t in inputs.items()}
+            known = ", ".join(f"{n}[{rank} dimensions]" for n, rank in ranks.items())
             raise ConversionError(Reason(f"an input ({known})", f"{name}={list(dims)}", file.source, "--shape"))
-        for dimension, size in zip(inputs[name].dim, dims, strict=True):
+        if not inputs[name].HasField("shape"):
+            inputs[name].shape.dim.extend([file.onnx.TensorShapeProto.Dimension()] * len(dims))
+        for dimension, size in zip(inputs[name].shape.dim, dims, strict=True):
             if dimension.HasField("dim_value") and dimension.dim_value > 0 and dimension.dim_value != size:
                 rule = f"{name} with {dimension.dim_value} where the file fixes it"
                 raise ConversionError(Reason(rule, str(list(dims)), file.source, "--shape"))

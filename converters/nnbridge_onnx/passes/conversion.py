@@ -30,7 +30,7 @@ from nnbridge_onnx.passes import GRAPH_PASSES, Facts
 from nnbridge_onnx.passes.folding import fold
 from nnbridge_onnx.passes.fusion import ChainFinder
 from nnbridge_onnx.passes.qdq import Group, linear_group
-from nnbridge_onnx.read.graph import FLOAT, FLOAT16, Graph, Node
+from nnbridge_onnx.read.graph import FLOAT, FLOAT16, MESSAGES, Graph, Node
 from nnbridge_onnx.read.reader import graph_of, read
 
 _BUDGET = 1 << 28
@@ -192,8 +192,11 @@ class _Conversion:
             **options_of(node, types),
             "inputs": names,
             "scalars": [i for i, name in enumerate(names) if name and operands.tensor(name).shape == ()],
-            "empty": {str(i): list(array.shape) for i, array in constants.items() if array.size == 0},
+            "empty": {str(i): list(array.shape) for i, array in constants.items() if array.size == 0 and inputs[i].omitted},
         }
+        written = [operands.tensor(name).type for name in node.results]
+        if not MESSAGES.isdisjoint(written):
+            options["written"] = written
         unknown = next((name for name in (*types, *node.results) if operands.tensor(name).type == 0), None)
         if unknown is not None:
             options["refused"] = f"'{unknown}', {operands.tensor(unknown).instead}"

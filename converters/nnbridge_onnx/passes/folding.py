@@ -60,7 +60,7 @@ def fold(node: Node, known: Known) -> bool:
     names = [name for name in (*node.inputs, *node.captured) if name]
     if definition.folding is None or any(name not in known.constants for name in names):
         return False
-    if any(known.tensor(name).type == 0 for name in node.results):
+    if any(dtype_of(known.tensor(name).type) is None for name in node.results):
         return False
     arrays = [known.constants[name] for name in node.inputs if name]
     if any(a.size > MAX_ELEMENTS for a in arrays) or not definition.folding.fits(arrays, MAX_ELEMENTS):

@@ -40,17 +40,22 @@ ELEMENT_TYPES: dict[int, tuple[str, int, str | None]] = {
     24: ("FLOAT8E8M0", 1, "float8_e8m0fnu"),
     25: ("UINT2", 1, "uint2"),
     26: ("INT2", 1, "int2"),
+    1001: ("SEQUENCE", 1, None),
+    1002: ("OPTIONAL", 1, None),
 }
 """``TensorProto.DataType`` → name, bytes of an element (small ones take a byte each), NumPy's or ml_dtypes' type.
 
-The host extension's operand types have the same numbers."""
+The host extension's operand types have the same numbers. Sequences and optionals, which are no elements, have further ones."""
 
-FLOAT, UINT8, INT8, INT32, INT64, BOOL, FLOAT16 = 1, 2, 3, 6, 7, 9, 10
+FLOAT, UINT8, INT8, INT32, INT64, STRING, BOOL, FLOAT16 = 1, 2, 3, 6, 7, 8, 9, 10
+SEQUENCE, OPTIONAL = 1001, 1002
+MESSAGES = frozenset([STRING, SEQUENCE, OPTIONAL])
+"""Types whose values exist as the bytes of a message (:mod:`nnbridge_onnx.host.messages`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What is known of a value: its ``TensorProto.DataType`` (0 = none that nnbridge can hold) and its shape.
+    """What is known of a value: its type (a key of ELEMENT_TYPES; 0 = none that nnbridge can hold) and its shape.
 
     Dimensions that are not known are -1; a shape of None has no known rank.
     """
@@ -58,7 +63,7 @@ class Tensor:
     type: int
     shape: Dims | None = None
     instead: str = ""
-    """What it holds, where that is nothing that nnbridge can hold: strings, a sequence, ..."""
+    """What it holds, where that is nothing that nnbridge can hold: a map, a sparse tensor, ..."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +133,6 @@ def type_name(type: int) -> str:
 
 
 def dtype_of(type: int) -> np.dtype[Any] | None:
-    """NumPy's element type of a ``TensorProto.DataType``, None for what nnbridge cannot hold."""
+    """NumPy's element type of a ``TensorProto.DataType``, None for what are no numbers."""
     name = ELEMENT_TYPES[type][2] if type in ELEMENT_TYPES else None
     return None if name is None else numpy_type(name)

@@ -22,14 +22,14 @@ from nnbridge.model import Array
 from nnbridge_onnx.passes import FILE_PASSES, FileContext, first_line, opset_of
 from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
-from nnbridge_onnx.read.graph import FLOAT, Graph, Node, Tensor, dtype_of, type_name
+from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
 
 OLDEST_IR = 3
 _OTHERS = {
-    "sequence_type": "a sequence",
-    "optional_type": "an optional",
-    "map_type": "a map",
-    "sparse_tensor_type": "a sparse tensor",
+    "sequence_type": Tensor(SEQUENCE),
+    "optional_type": Tensor(OPTIONAL),
+    "map_type": Tensor(0, instead="a map"),
+    "sparse_tensor_type": Tensor(0, instead="a sparse tensor"),
 }
 """Kinds of values that are no tensors."""
 
@@ -54,9 +54,10 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
     _check_versions(onnx, model, source)
     try:
         mended = _mended(onnx, model)
-        with _described_outputs(mended):
+        by_path = mended is model and folder is not None and all(map(_has_shape, model.graph.input))
+        with _described(mended):
             # By its path where there is one: the checker looks for external data beside the file.
-            onnx.checker.check_model(source if mended is model and folder is not None else mended)
+            onnx.checker.check_model(source if by_path else mended)
         model = mended
         file = FileContext(onnx, options, source)
         for step in FILE_PASSES:
@@ -115,18 +116,19 @@ def _mended(onnx: Any, model: Any) -> Any:
 
 
 @contextmanager
-def _described_outputs(model: Any) -> Iterator[None]:
-    """Outputs whose type or shape only later passes find are scalars meanwhile: the checker requires both."""
-    open_outputs = [value for value in model.graph.output if not _has_shape(value)]
-    types = [type(value.type).FromString(value.type.SerializeToString()) for value in open_outputs]
-    for value in open_outputs:
+def _described(model: Any) -> Iterator[None]:
+    """Outputs whose type or shape only later passes find, and inputs of any shape, are scalars for the checker."""
+    graph = model.graph
+    open_values = [v for v in graph.output if not _has_shape(v)] + [v for v in graph.input if _has_type(v) and not _has_shape(v)]
+    types = [type(value.type).FromString(value.type.SerializeToString()) for value in open_values]
+    for value in open_values:
         tensor = value.type.tensor_type
         tensor.elem_type = tensor.elem_type or FLOAT
         tensor.shape.SetInParent()
     try:
         yield
     finally:
-        for value, found in zip(open_outputs, types, strict=True):
+        for value, found in zip(open_values, types, strict=True):
             value.type.CopyFrom(found)
 
 
@@ -179,7 +181,7 @@ class _Reader:
             self._fail("dense constants", f"{len(graph.sparse_initializer)} sparse ones")
         tensors = {v.name: self._tensor(v.type) for v in (*graph.input, *graph.value_info, *graph.output)}
         for name, array in constants.items():
-            tensors[name] = Tensor(self._type_of(array), array.shape, "strings" if array.dtype.kind in "OUS" else "")
+            tensors[name] = Tensor(self._type_of(array), array.shape)
         inputs = tuple(value.name for value in graph.input if value.name not in constants)
         nodes = tuple(self._node(index, proto) for index, proto in enumerate(graph.node))
         outputs = tuple(value.name for value in graph.output)
@@ -200,11 +202,11 @@ class _Reader:
 
     def _tensor(self, type: Any) -> Tensor:
         if not type.HasField("tensor_type"):
-            return Tensor(0, instead=_OTHERS.get(type.WhichOneof("value"), "a value of no type"))
+            return _OTHERS.get(type.WhichOneof("value"), Tensor(0, instead="a value of no type"))
         kind = type.tensor_type
         element, instead = int(kind.elem_type), ""
-        if dtype_of(element) is None:
-            instead, element = type_name(element).replace("STRING", "strings"), 0
+        if element != STRING and dtype_of(element) is None:
+            instead, element = type_name(element), 0
         if not kind.HasField("shape"):
             return Tensor(element, None, instead)
         dims = tuple(int(d.dim_value) if d.HasField("dim_value") else -1 for d in kind.shape.dim)
@@ -213,6 +215,8 @@ class _Reader:
         return Tensor(element, dims, instead)
 
     def _type_of(self, array: Array) -> int:
+        if array.dtype.kind in "OUS":
+            return STRING
         known = int(self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
         return known if dtype_of(known) is not None else 0
 

@@ -25,6 +25,7 @@ from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, TYPE_FACTS, is_extension, split_extension_code
 from nnbridge_tflite.declaration import REGISTRY, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import CHANNELS, PARAMETERS, SCALARS, STATES
+from nnbridge_tflite.host.hybrid import is_hybrid
 from nnbridge_tflite.host.numbers import Options, Tensors, quantised
 from nnbridge_tflite.host.sixteen_bits import is_sixteen
 from nnbridge_tflite.lowerer import Lowerer, UnknownValue
@@ -184,6 +185,9 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
         exact = declared.integer or (declared.rounds_once and CHANNELS in options)
         if not ways or (exact and quantised(inputs[0])) or is_sixteen((*inputs[:3], *outputs)):
             ways.insert(0, lambda tensors: wide(tensors, outputs, options))
+    hybrid = declared.hybrid
+    if hybrid is not None and is_hybrid(inputs):
+        ways.insert(0, lambda tensors: hybrid(tensors, outputs, options))
     return ways
 
 

@@ -119,8 +119,9 @@ def seen(padded: Array, window: tuple[Window, Window], y: int, x: int, size: tup
     return padded[:, top :: rows.stride, left :: columns.stride][:, :height, :width]
 
 
-def padded(tensor: HostTensor, window: tuple[Window, Window]) -> Array:
-    return np.pad(centred(tensor), ((0, 0), *((w.before, w.after) for w in window), (0, 0)))
+def padded(data: Array, window: tuple[Window, Window]) -> Array:
+    """Images with zeros around them."""
+    return np.pad(data, ((0, 0), *((w.before, w.after) for w in window), (0, 0)))
 
 
 def table_argument(tensor: HostTensor) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,9 @@ from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm
 from nnbridge.types import OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, bounded, integers, quantised, real, stored
+from nnbridge_tflite.host.codes import CHANNELS
+from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, bounded, data_of, integers, quantised, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, padded, seen, windows
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, INT32, Lowerer, Value, real_numbers
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
@@ -207,37 +209,57 @@ def transpose_conv(to: Lowerer) -> None:
     to.require(0 in to.out.dims or to.out.dims == tuple(shape), f"an output shape of {list(to.out.dims)}", shape)
 
 
-@CONV_2D.kernel_16_bit
-def conv_2d_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Products over a sliding window; fewer channels in the weights than in the data make groups."""
-    data, weights = inputs[0], centred(inputs[1])
+def _convolved(data: Array, weights: Array, options: Options) -> Array:
+    """Exact sums over a sliding window; fewer channels in the weights than in the data make groups."""
     units, height, width, depth = weights.shape
-    window = windows(data.dims[1:3], (height, width), options)
-    size = window[0].positions(data.dims[1]), window[1].positions(data.dims[2])
-    groups, wide = data.dims[3] // depth, padded(data, window)
-    sums = np.zeros((data.dims[0], *size, units))
+    window = windows(data.shape[1:3], (height, width), options)
+    size = window[0].positions(data.shape[1]), window[1].positions(data.shape[2])
+    groups, wide = data.shape[3] // depth, padded(data, window)
+    sums = np.zeros((data.shape[0], *size, units))
     share = units // groups
     for group in range(groups):
         read, written = slice(group * depth, (group + 1) * depth), slice(group * share, (group + 1) * share)
         for y in range(height):
             for x in range(width):
                 sums[..., written] += seen(wide, window, y, x, size)[..., read] @ weights[written, y, x].T
-    return [finished(sums, inputs, (0, 1, 2), outputs[0], options)]
+    return sums
 
 
-@DEPTHWISE_CONV_2D.kernel_16_bit
-def depthwise_conv_2d_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Each channel of the data with weights of its own."""
-    data, weights = inputs[0], centred(inputs[1])
+def _convolved_by_channel(data: Array, weights: Array, options: Options) -> Array:
+    """Exact sums over a sliding window, each channel of the data with weights of its own."""
     _, height, width, units = weights.shape
-    window = windows(data.dims[1:3], (height, width), options)
-    size = window[0].positions(data.dims[1]), window[1].positions(data.dims[2])
-    wide = np.repeat(padded(data, window), units // data.dims[3], axis=3)
-    sums = np.zeros((data.dims[0], *size, units))
+    window = windows(data.shape[1:3], (height, width), options)
+    size = window[0].positions(data.shape[1]), window[1].positions(data.shape[2])
+    wide = np.repeat(padded(data, window), units // data.shape[3], axis=3)
+    sums = np.zeros((data.shape[0], *size, units))
     for y in range(height):
         for x in range(width):
             sums += seen(wide, window, y, x, size) * weights[0, y, x]
-    return [finished(sums, inputs, (0, 1, 2), outputs[0], options)]
+    return sums
+
+
+def _declare_kernels(declared: TfliteOperator, sums_of: Callable[[Array, Array, Options], Array]) -> None:
+    """The kernels of 16-bit activations, and of float ones beside 8-bit weights."""
+
+    @declared.kernel_16_bit
+    def sixteen_bits(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        sums = sums_of(centred(inputs[0]), centred(inputs[1]), options)
+        return [finished(sums, inputs, (0, 1, 2), outputs[0], options)]
+
+    @declared.hybrid_kernel
+    def hybrid(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+        """Each image in steps of its own, which have no zero point in CONV_2D with one scale."""
+        data, factors = data_of(inputs[0]), scales(inputs[1], 1, options)
+        rows, convolution = data.reshape(data.shape[0], -1), declared is CONV_2D
+        numbers, steps = symmetric(rows) if convolution and CHANNELS not in options else centred_asymmetric(rows)
+        sums = sums_of(numbers.reshape(data.shape), centred(inputs[1]), options).astype(np.float32)
+        images = steps.reshape(-1, 1, 1, 1)
+        apart = convolution and CHANNELS in options
+        return [biased(sums * factors * images if apart else sums * (factors * images), inputs, 2, options)]
+
+
+_declare_kernels(CONV_2D, _convolved)
+_declare_kernels(DEPTHWISE_CONV_2D, _convolved_by_channel)
 
 
 @TRANSPOSE_CONV.kernel_16_bit

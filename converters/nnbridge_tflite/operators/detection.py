@@ -118,7 +118,12 @@ def detection_postprocess(to: Lowerer) -> None:
     inputs = _operands(to.draft, options, scores, deltas, anchors)
     to.emit_all(OperationCode.DETECTION_POSTPROCESSING, inputs, [scores_out, boxes_out, classes, count])
     to.emit(OperationCode.CAST, classes, out=classes_out)
-    to.emit(OperationCode.CAST, count, out=count_out)
+    per_box = _per_box(options)
+    if per_box == 1:
+        to.emit(OperationCode.CAST, count, out=count_out)
+        return
+    detections = to.emit(OperationCode.CAST, count, like=count_out)
+    to.emit(OperationCode.DIV, detections, to.fill(per_box, count_out), to.scalar(0), out=count_out)
 
 
 def _results(scores: Value, options: Mapping[str, Any]) -> tuple[Value, Value]:
@@ -156,19 +161,33 @@ def _number(options: Mapping[str, Any], name: str) -> float:
 
 @DETECTION.host_kernel
 def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Detections by a score threshold below 0, which NNAPI does not have: its kernel gets the ranks of scores instead."""
+    """Detections as LiteRT orders them: NNAPI's kernel gets the ranks of scores, of which no two are equal.
+
+    Score thresholds below 0, which NNAPI does not have, become ranks, too.
+    """
     numbers = flexbuffer(bytes.fromhex(options["custom_options"]), DETECTION.name)
-    threshold = _number(numbers, "nms_score_threshold")
-    if threshold >= 0:
-        raise ValueError("a score threshold below 0")
     deltas, scores, anchors = map(real, inputs)
-    ordered, ranks = np.unique(scores, return_inverse=True)
-    numbers["nms_score_threshold"] = float(np.searchsorted(ordered, threshold)) + 0.5
-    arrays = (ranks.reshape(scores.shape) + 1, deltas, anchors)
-    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in arrays]
+    by_score = _ranked(scores, by_class=bool(numbers.get("use_regular_nms", False)))
+    ordered = scores.ravel()[by_score]
+    ranks = np.empty(scores.size)
+    ranks[by_score] = np.arange(1, scores.size + 1)
+    numbers["nms_score_threshold"] = float(np.searchsorted(ordered, _number(numbers, "nms_score_threshold"))) + 0.5
+    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in (ranks.reshape(scores.shape), deltas, anchors)]
     results = [Value(FLOAT32, outputs[2].dims), Value(FLOAT32, outputs[0].dims), *_results(operands[0], numbers)]
     draft = Draft(RUNTIME_FEATURE_LEVEL)
     draft.add(Step(OperationCode.DETECTION_POSTPROCESSING, tuple(_operands(draft, numbers, *operands)), tuple(results)))
     best, boxes, classes, count = evaluated(draft.steps, results)
     best = np.where(best > 0, ordered[np.maximum(best.astype(np.int64) - 1, 0)], 0)
-    return [boxes, classes.astype(np.float32), best.astype(np.float32), count.astype(np.float32)]
+    return [boxes, classes.astype(np.float32), best.astype(np.float32), count.astype(np.float32) / _per_box(numbers)]
+
+
+def _ranked(scores: Array, *, by_class: bool) -> Array:
+    """Positions of scores [batch, boxes, classes] by rising score; of equal ones the first box or class comes last."""
+    images, boxes, classes = (-axis.ravel() for axis in np.indices(scores.shape))
+    return np.lexsort((boxes, classes, images, scores.ravel()) if by_class else (classes, boxes, images, scores.ravel()))
+
+
+def _per_box(options: Mapping[str, Any]) -> int:
+    """Detections of each chosen box, which TFLite counts once."""
+    classes = min(int(_number(options, "max_classes_per_detection")), int(_number(options, "num_classes")))
+    return 1 if options.get("use_regular_nms", False) else max(classes, 1)

@@ -9,15 +9,17 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.errors import Why
+from nnbridge.operations.arithmetic import wrap32
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
+from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, from_level, mapped
 
-_ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "how LiteRT quantises floats beside 8-bit weights; not computed here")
+_ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "true: floats beside 8-bit weights get a zero point")
 
 FULLY_CONNECTED = TfliteOperator(
     "FULLY_CONNECTED",
@@ -76,13 +78,24 @@ def fully_connected(to: Lowerer) -> None:
     to.reshaped(flat, (*data.dims[:-1], filter.dims[0]), out=to.out)
 
 
+@FULLY_CONNECTED.hybrid_kernel
+def fully_connected_hybrid(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Each row in steps of its own."""
+    data, weights = data_of(inputs[0]), centred(inputs[1])
+    quantise = centred_asymmetric if options["asymmetric_quantize_inputs"] else symmetric
+    numbers, steps = quantise(data.reshape(-1, weights.shape[1]))
+    sums = (numbers @ weights.T).astype(np.float32)
+    result = biased(sums * (steps[:, np.newaxis] * scales(inputs[1], 1, options)), inputs, 2, options)
+    return [result.reshape(*data.shape[:-1], -1) if options["keep_num_dims"] else result]
+
+
 @FULLY_CONNECTED.kernel_16_bit
 def fully_connected_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """A product with a matrix of weights."""
     weights = centred(inputs[1])
     data = centred(inputs[0])
     sums = data.reshape(-1, weights.shape[1]) @ weights.T
-    result = finished(sums, inputs, (0, 1, 2), outputs[0], options, rescaled_once)
+    result = finished(sums, inputs, (0, 1, 2), outputs[0], options, lambda *terms: wrap32(rescaled_once(*terms)))
     return [result.reshape(*data.shape[:-1], -1) if options["keep_num_dims"] else result]
 
 
@@ -131,6 +144,18 @@ def _matmul(a: Array, b: Array, options: Options) -> Array:
 @BATCH_MATMUL.host_kernel
 def host_batch_matmul(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     return [stored(_matmul(real(inputs[0]), real(inputs[1]), options), outputs[0])]
+
+
+@BATCH_MATMUL.hybrid_kernel
+def batch_matmul_hybrid(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Each row of the left operand in steps of its own."""
+    left, right = data_of(inputs[0]), inputs[1]
+    left = np.swapaxes(left, -1, -2) if options["adj_x"] else left
+    rows = left.reshape(-1, left.shape[-1])
+    numbers, steps = (centred_asymmetric if options["asymmetric_quantize_inputs"] else symmetric)(rows)
+    sums = _matmul(numbers.reshape(left.shape), centred(right), {**options, "adj_x": False}).astype(np.float32)
+    factors = (steps * np.float32(right.scale)).reshape(*left.shape[:-1], 1)
+    return [sums * factors]
 
 
 @BATCH_MATMUL.kernel_16_bit

@@ -14,7 +14,7 @@ from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, half_away, integers
-from nnbridge_tflite.host.sixteen_bits import clamped, padded, seen, windows
+from nnbridge_tflite.host.sixteen_bits import centred, clamped, padded, seen, windows
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
@@ -60,7 +60,7 @@ def average_pool_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> 
     ones = replace(data, data=np.ones(data.dims, np.int16), zero_point=0)
     sums, counts = (
         sum(seen(wide, window, y, x, size) for y, x in np.ndindex(height, width))
-        for wide in (padded(replace(data, zero_point=0), window), padded(ones, window))
+        for wide in (padded(centred(replace(data, zero_point=0)), window), padded(centred(ones), window))
     )
     return [clamped(half_away(np.asarray(sums / counts)), outputs[0], options)]
 

@@ -14,9 +14,12 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, integers, quantised, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, half_away, integers, quantised, real, stored
 from nnbridge_tflite.lowerer import FLOAT32, QUANT8, Lowerer, Value, through_float
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
+
+_AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_SUM)
+"""Reductions whose integers do not go through floats: booleans, and sums, which TFLite rounds otherwise."""
 
 
 def _reduction(
@@ -29,7 +32,7 @@ def _reduction(
         """The operation of the same meaning; its flag is a BOOL."""
         to.finish(code, to.input(), to.vector(_axes(to)), to.flag(to.option("keep_dims")))
 
-    if code not in (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY):
+    if code not in _AS_STORED:
         through_float(declared)
 
     @declared.host_kernel
@@ -138,6 +141,17 @@ def host_mean(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[A
     extra = max(min(count.bit_length() - 1, 32, 31 + shift), 0)
     divided = mbqm(sums, (multiplier << extra) // count, shift - extra)
     return [saturate(divided + out.zero_point, out.dtype)]
+
+
+@SUM.integer_kernel
+def host_sum(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """Sums of stored integers times the quotient of the scales, in float32 as TFLite has them."""
+    data, out = inputs[0], outputs[0]
+    over, keep = axes(inputs[1], len(data.dims)), bool(options["keep_dims"])
+    sums = np.asarray(data_of(data).astype(np.int32).sum(over, keepdims=keep, dtype=np.int32)).astype(np.float32)
+    scale = np.float32(data.scale) / np.float32(out.scale)
+    bias = np.float32(-data.zero_point) * scale * np.float32(math.prod(data.dims[a] for a in over))
+    return [saturate(half_away(sums * scale + bias).astype(np.int64) + out.zero_point, out.dtype)]
 
 
 @CUMSUM.lowering(wide=True)

@@ -28,6 +28,7 @@ from nnbridge.compare.samples import (
     seeded_inputs,
     seeded_samples,
     sign_flipped,
+    stating_open_dimensions,
     stored_samples,
 )
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, SINGLE_OPERATION, Tolerance, Tolerances, read_tolerances

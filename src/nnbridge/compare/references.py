@@ -199,7 +199,8 @@ class OnnxRuntime:
         scalars = {name for name, i in declared.items() if i.shape == []}
         doubles = {name for name, i in declared.items() if i.type == "tensor(double)"}
         typed = {name: value.astype(np.float64) if name in doubles else value for name, value in inputs.items()}
-        return {name: value.reshape(()) if name in scalars else value for name, value in typed.items()}
+        # An input of any shape is declared like a scalar.
+        return {name: value.reshape(()) if name in scalars and value.size == 1 else value for name, value in typed.items()}
 
 
 FORMATS = {"litert": "tflite", "onnxruntime": "onnx"}

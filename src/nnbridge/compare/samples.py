@@ -7,6 +7,7 @@ their full range, int32 and int64 in [0, 8), booleans fair.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from nnbridge.compare.arrays import Array, load_arrays
-from nnbridge.errors import BadDataError, InputError, Reason
+from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.runtime.arguments import check_array
@@ -83,16 +84,26 @@ def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int
     raise InputError(Reason("an input whose values can be drawn at random", str(dtype)))
 
 
-def open_dimensions(model: Model) -> str:
-    """Which inputs have dimensions that the model leaves open, and how to state them; empty if there are none."""
+def open_dimensions(model: Model, given: Iterable[str] = ()) -> str:
+    """Which inputs, but for given ones, have dimensions that the model leaves open, and how to state them; empty for none."""
     found = [
         f"input {name} leaves dimension {', '.join(str(k) for k, d in enumerate(operand.dims) if not d)} of "
         f"[{', '.join(str(d or '?') for d in operand.dims)}] open and 1 was used: state it with "
         f"--shape {name}={','.join(str(d or 'N') for d in operand.dims)}"
         for name, operand in named_inputs(model).items()
-        if 0 in operand.dims
+        if 0 in operand.dims and name not in given
     ]
     return "; ".join(found)
+
+
+@contextmanager
+def stating_open_dimensions(model: Model, given: Iterable[str] = ()) -> Iterator[None]:
+    """Operations that fail on random inputs state which of their dimensions were open."""
+    try:
+        yield
+    except OpFailedError as error:
+        hint = open_dimensions(model, given)
+        raise OpFailedError(replace(error.reason, found=f"{error.reason.found}; {hint}")) if hint else error from error
 
 
 def seeded_samples(model: Model, reference: Reference | None, seeds: Sequence[int], steps: int = 1) -> Iterator[Sample]:

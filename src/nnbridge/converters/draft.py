@@ -67,7 +67,7 @@ class Value:
     model: Model | None = None
     """The finished model that a MODEL operand stands for."""
     _scalar: tuple[Arg, OperandKind] | None = field(default=None, init=False, repr=False)
-    """What :meth:`arg` and :meth:`kind` return of a shared scalar, which is never changed."""
+    """What :meth:`arg` and :meth:`kind` return of a scalar, which is never changed; equal ones share it."""
 
     @property
     def constant(self) -> bool:
@@ -166,12 +166,17 @@ class Draft:
     # -- constants --------------------------------------------------------------------------------------------------
 
     def scalar(self, type: OperandCode, value: float) -> Value:
-        """A scalar constant."""
+        """A scalar constant: an operand of its own for each use, as Android's delegate and ONNX Runtime's provider add them.
+
+        Some drivers refuse operations that name an operand twice.
+        """
         key = (type, value)
         if key not in self._shared:
-            made = self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
-            made._scalar = made.arg(), made.kind()
-        return self._shared[key]
+            like = self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
+            like._scalar = like.arg(), like.kind()
+        made = Value(type, data=self._shared[key].data)
+        made._scalar = self._shared[key]._scalar
+        return made
 
     def ints(self, values: Sequence[int], dims: tuple[int, ...] | None = None) -> Value:
         """A TENSOR_INT32 constant."""

@@ -131,7 +131,7 @@ class LowererBase(ABC):
             like.operand(),
             kind=Why.INPUT_TYPE,
         )
-        data = np.ascontiguousarray(array, dtype)
+        data = np.asarray(array, dtype)
         value = like.like(dims=data.shape or (1,), **changes)
         value.data = data.reshape(value.dims)
         return value

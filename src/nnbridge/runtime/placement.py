@@ -92,6 +92,28 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
     return answers
 
 
+@dataclass(frozen=True, slots=True)
+class Support:
+    """A device's answers for a model: for each operation why it is refused (None: it is not) and why that is open."""
+
+    reasons: tuple[Reason | None, ...]
+    uncertain: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """The answers as JSON-ready data."""
+        listed: dict[str, object] = {
+            "supported": [reason is None for reason in self.reasons],
+            "reasons": [None if reason is None else str(reason) for reason in self.reasons],
+        }
+        return {**listed, "uncertain": list(self.uncertain)} if any(self.uncertain) else listed
+
+
+def answers_of(device: Device, model: Model) -> Support:
+    """What a device supports of a model, asked as a compilation asks it."""
+    answers = ask(device, model, Slices(model))
+    return Support(tuple(answer.reason for answer in answers), tuple(device.uncertainties(model)))
+
+
 def _best(
     model: Model, i: int, devices: Sequence[Device], raters: Sequence[_Rater], answers: Sequence[Answer], interpret: bool
 ) -> Placement:

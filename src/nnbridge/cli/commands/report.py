@@ -17,6 +17,8 @@ from nnbridge.cli.options import (
     MODEL,
     PREPARATION,
     compiled,
+    compute_options,
+    conversion_of,
     device_options,
     input_options,
     interface_of,
@@ -52,6 +54,7 @@ _PACKAGES = {"litert": ("LiteRT", "ai-edge-litert"), "onnxruntime": ("ONNX Runti
 @input_options
 @option("--seeds", default="0,1", metavar="N[,N-N…]", help="Seeds that inputs are drawn with.")
 @device_options
+@compute_options
 @model_options
 @json_option
 def report(
@@ -133,6 +136,7 @@ def _planned(model: Path, options: dict[str, Any], against: tuple[str, ...]) -> 
     from importlib.metadata import version
 
     from nnbridge import __version__
+    from nnbridge.loading import mapping_of
     from nnbridge.report.page import PageFacts
 
     compilation, mapped = compiled(model, **options)
@@ -141,7 +145,7 @@ def _planned(model: Path, options: dict[str, Any], against: tuple[str, ...]) -> 
         model,
         compilation,
         mapped,
-        summary.mapping,
+        mapping_of(model, conversion_of(options)),
         summary,
         [_command()],
         {"nnbridge": __version__, "Python": platform.python_version(), "NumPy": version("numpy")},

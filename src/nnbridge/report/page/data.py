@@ -14,7 +14,7 @@ from nnbridge.compare import Comparison
 from nnbridge.compare.layers import LayerComparison
 from nnbridge.converters.inspection import Mapped
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
-from nnbridge.extensions import is_options, readable_operation
+from nnbridge.extensions import TYPES, is_options, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations.matching import input_places
 from nnbridge.report.page.measures import compared_as_dict, layers_as_dict, times_as_dict
@@ -24,7 +24,7 @@ from nnbridge.report.page.schema import SCHEMA, Json, OperandData, OperationData
 from nnbridge.report.summary import Summary
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.plan_runner import RunReport
-from nnbridge.types import CONTROL_FLOW, Lifetime, OperationCode, is_extension, type_name
+from nnbridge.types import CONTROL_FLOW, Lifetime, OperationCode, is_extension
 
 _LIFETIMES = {
     Lifetime.TEMPORARY_VARIABLE: "t",
@@ -142,7 +142,7 @@ def _model(path: Path, model: Model, cost: PlanCost) -> Json:
 
 def _operand(model: Model, operand: Operand, types: _Types) -> OperandData:
     size = tensor_bytes(operand) if operand.is_tensor else 0
-    name = type_name(operand.type)
+    name = TYPES.readable(operand.type)
     data: OperandData = {
         "n": operand.name,
         "t": types(name),

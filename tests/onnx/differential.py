@@ -1,0 +1,123 @@
+"""A drawn ONNX file's answer beside ONNX Runtime's, and the differences that a rule explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from nnbridge_onnx.declaration import REGISTRY
+from tests.differential import Failure, Fork, Verdict, computed, judged, quietly
+from tests.onnx import drawing_elements, drawing_groups, drawing_layers  # noqa: F401 - they fill DRAWS
+from tests.onnx.drawing import DRAWS, Case
+
+APPROXIMATED = ("Sigmoid", "Gelu", "Mish", "Softplus", "Silu", "LSTM", "GRU", "RNN")
+"""Operators whose logistic function or error function ONNX Runtime approximates, to some 1e-7 of 1."""
+POOLS = ("MaxPool", "AveragePool", "LpPool")
+LOWEST = 1e38
+"""Numbers beyond this stand for infinity."""
+
+
+def _interpret(model: bytes, feeds: Mapping[str, Any]) -> list[Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        nodes = onnx.load_from_string(model).graph.node
+        # Where nnbridge has a kernel of its own, the evaluator is wrong for some forms.
+        own = any(definition.kernel is not None for n in nodes if (definition := REGISTRY.get(n.op_type)) is not None)
+        if own or ("NOT_IMPLEMENTED" not in str(error) and "not a registered" not in str(error)):
+            raise
+        from onnx.reference import ReferenceEvaluator
+
+        with np.errstate(all="ignore"):
+            return [np.asarray(value) for value in ReferenceEvaluator(onnx.load_from_string(model)).run(None, dict(feeds))]
+    return [np.asarray(value) for value in session.run(None, dict(feeds))]
+
+
+def unlike(ours: Any, theirs: Any, largest: float) -> str:
+    """How two outputs differ; empty if they do not. ``largest`` is the largest number of all outputs."""
+    if ours.shape != theirs.shape and not (theirs.ndim == 0 and ours.size == 1):
+        return f"shape {ours.shape} for {theirs.shape}"
+    ours = ours.reshape(theirs.shape)
+    if theirs.dtype.kind == "f":
+        half = theirs.dtype == np.float16
+        share = 4e-3 if half else 1e-5
+        lowest = np.finfo(theirs.dtype).min  # which stands for minus infinity in the masks of ONNX Runtime
+        ours, theirs = (np.where(array <= lowest, -np.inf, array.astype(np.float64)) for array in (ours, theirs))
+        with np.errstate(all="ignore"):
+            allowed = share * np.abs(theirs) + share * (max(largest, 1.0) if half else largest) + 1e-30
+            close = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)) | (np.abs(ours - theirs) <= allowed)
+        return "" if close.all() else f"{(~close).sum()} of {close.size} floats"
+    steps = np.abs(ours.astype(object) - theirs.astype(object)).astype(float) if theirs.dtype != bool else (ours != 0) ^ theirs
+    return "" if not np.any(steps) else f"{np.count_nonzero(steps)} of {steps.size} integers, {int(np.max(steps))} steps at most"
+
+
+def explanation(case: Case, found: str) -> str:
+    """The rule of docs/onnx.md that explains a difference; empty if there is none."""
+    if case.quantised and found.endswith(" 1 steps at most"):
+        return "NNAPI rounds halves away from zero where ONNX rounds them to even"
+    if case.operator in ("Resize", "Upsample", "ReduceLogSum", "ReduceLogSumExp") and found.endswith(" 1 steps at most"):
+        return "ONNX does not say how interpolated numbers and logarithms become whole numbers"
+    if case.operator in POOLS and found.endswith("floats") and _skips(case.nodes[0]):
+        return "ONNX Runtime cuts elements off in front where automatic paddings would be below 0"
+    if case.operator == "MeanVarianceNormalization" and found.endswith("floats"):
+        return "ONNX Runtime subtracts the square of the mean from the mean of squares"
+    return ""
+
+
+def _skips(pool: Any) -> bool:
+    """True for automatic padding with strides beyond the window."""
+    options = {a.name: onnx.helper.get_attribute_value(a) for a in pool.attribute}
+    strides, window = options.get("strides", []), options["kernel_shape"]
+    return options.get("auto_pad", b"").startswith(b"SAME") and any(s > k for s, k in zip(strides, window, strict=False))
+
+
+def evaluate(
+    number: int, seed: int, names: Sequence[str], folder: Path, mapping: str, keep: Path | None, reference: Fork
+) -> Verdict:
+    """Draw the case of a number and compare."""
+    rng = np.random.default_rng([seed, number])
+    name = names[int(rng.integers(len(names)))]
+    case = Case(rng, name)
+    DRAWS[name](case)
+    path = folder / "case.onnx"
+    try:
+        theirs = reference.run(case.model().SerializeToString(), case.feeds)
+    except RuntimeError as error:
+        return Verdict(number, name, "refused", str(error)[:200])
+    path.write_bytes(case.model(theirs).SerializeToString())
+    try:
+        ours, _ = computed(path, mapping, list(case.feeds.values()))
+    except Failure as error:
+        return judged(number, name, "fails", f"{case}: {error}", path, keep)
+    finite = [np.abs(a[np.isfinite(a)].astype(np.float64)).max(initial=0) for a in theirs if a.dtype.kind == "f"]
+    if name == "GridSample":  # weights of either sign cancel each other
+        finite += [np.abs(case.feeds["x0"]).max()]
+    if name.endswith(APPROXIMATED):
+        finite.append(0.1)
+    largest = max([a for a in finite if a < LOWEST], default=1.0)
+    found = "; ".join(found for pair in zip(ours, theirs, strict=True) if (found := unlike(*pair, largest)))
+    why = explanation(case, found)
+    outcome = "equal" if not found else "explained" if why else "differs"
+    return judged(number, name, outcome, why or (f"{case}: {found}" if found else ""), path, keep)
+
+
+def verdicts(numbers: range, seed: int, names: Sequence[str], mapping: str, keep: Path | None = None) -> Iterator[Verdict]:
+    """The verdicts on the cases of these numbers."""
+    import onnxruntime  # noqa: F401 - once, before the fork
+
+    reference = Fork(_interpret)
+    with quietly() as folder:
+        try:
+            for number in numbers:
+                yield evaluate(number, seed, names, folder, mapping, keep, reference)
+        finally:
+            reference.close()
