@@ -19,7 +19,7 @@ const NB = "\u00a0";
 /** A name as text that cannot change its surroundings: controls and direction marks become visible. */
 const clean = (s) =>
   String(s).replace(
-    /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g,
+    /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
     (c) => "⟨" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩",
   );
 const cut = (s, n) => {

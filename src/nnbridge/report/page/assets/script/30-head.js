@@ -82,7 +82,8 @@ function hero() {
         "Work on devices",
         totalMac ? share(devMac, totalMac) : "–",
         "",
-        `of ${work(totalMac)} multiply-adds` + (openMac ? `; ${openMac} operations of open shape not counted` : ""),
+        (totalMac ? `of ${work(totalMac)} multiply-adds` : "no operation with multiply-adds that are counted") +
+          (openMac ? `; ${openMac} operations of open shape not counted` : ""),
         stack((r) => r.mac),
       ),
       tile(

@@ -28,14 +28,15 @@ function strip() {
       },
       t,
     );
-  head.append(
-    el(
-      "div",
-      { class: "tools" },
-      el("span", { class: "dim", style: "font-size:13.5px" }, "Width of an operation:"),
-      el("div", { class: "seg" }, mk("equal", false), mk("its multiply-adds", true)),
-    ),
-  );
+  if (totalMac)
+    head.append(
+      el(
+        "div",
+        { class: "tools" },
+        el("span", { class: "dim", style: "font-size:13.5px" }, "Width of an operation:"),
+        el("div", { class: "seg" }, mk("equal", false), mk("its multiply-adds", true)),
+      ),
+    );
   const big = P.steps
     .map((k, i) => [k.bi, i])
     .filter((k) => k[0])

@@ -5,6 +5,25 @@ const NW = 168,
   GAPX = 22,
   PITCH = 78,
   LONG = 48;
+/** Points between operations that lie close to a straight line are left out, so that long edges do not wander. */
+function straightened(points) {
+  const close = GAPX / 2;
+  const found = [points[0]];
+  for (let i = 0; i < points.length - 1;) {
+    let j = i + 1;
+    while (j + 1 < points.length && points[j + 1][2] === points[i][2] && follows(points, i, j + 1, close)) j++;
+    found.push(points[j]);
+    i = j;
+  }
+  return found;
+}
+function follows(points, i, j, close) {
+  const [x0, y0] = points[i];
+  const slope = (points[j][0] - x0) / (points[j][1] - y0 || 1);
+  for (let k = i + 1; k < j; k++) if (Math.abs(x0 + slope * (points[k][1] - y0) - points[k][0]) > close) return false;
+  return true;
+}
+
 function layout() {
   const nodes = [],
     edges = [];
@@ -243,11 +262,11 @@ function layout() {
       n.y = (n.layer - first[q]) * PITCH;
     });
     for (const e of edges) {
-      e.p = [
+      e.p = straightened([
         [all[e.a].x, all[e.a].y + NH / 2, all[e.a].c],
         ...e.pts.map((d) => [all[d].x, all[d].y, all[d].c]),
         [all[e.b].x, all[e.b].y - NH / 2, all[e.b].c],
-      ];
+      ]);
       e.y0 = all[e.a].c === all[e.b].c ? all[e.a].y : -1e9;
       e.y1 = all[e.a].c === all[e.b].c ? all[e.b].y : 1e9;
     }

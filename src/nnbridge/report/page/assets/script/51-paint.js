@@ -46,7 +46,7 @@ function trace(c, p) {
       c.lineTo(x0, y0 + 26); // on to another column of the map
       c.moveTo(x1, y1 - 26);
       c.lineTo(x1, y1);
-    } else if (Math.abs(x0 - x1) < 1) c.lineTo(x1, y1);
+    } else if (Math.abs(x0 - x1) < 1 || y1 - y0 > 2 * PITCH) c.lineTo(x1, y1);
     else {
       const h = (y1 - y0) / 2;
       c.bezierCurveTo(x0, y0 + h, x1, y1 - h, x1, y1);

@@ -69,24 +69,25 @@ function inspect(box) {
             ),
           ]
         : null;
+    const begin = [
+      block("Off the devices, largest first", worth.length && onDevice.length ? worth : [], (o) =>
+        o.mac ? work(o.mac) + " m.-a." : bytes(o.ob) + " out",
+      ),
+      block("Most multiply-adds", totalMac ? heavy : [], (o) => work(o.mac)),
+      block(`Furthest from ${reference}`, far, (o) =>
+        o.err.drift.steps != null ? plural(o.err.drift.steps, "step") : sig(o.err.drift.max, 2),
+      ),
+    ]
+      .flat(3)
+      .filter(Boolean);
     box.replaceChildren(
       el("h3", null, "Nothing selected"),
       el(
         "p",
         { class: "dim", style: "margin-top:6px" },
-        "Click an operation, search with /, or follow edges with the arrow keys. Places to begin:",
+        "Click an operation, search with /, or follow edges with the arrow keys." + (begin.length ? " Places to begin:" : ""),
       ),
-      ...[
-        block("Off the devices, largest first", worth.length && onDevice.length ? worth : [], (o) =>
-          o.mac ? work(o.mac) + " m.-a." : bytes(o.ob) + " out",
-        ),
-        block("Most multiply-adds", totalMac ? heavy : [], (o) => work(o.mac)),
-        block(`Furthest from ${reference}`, far, (o) =>
-          o.err.drift.steps != null ? plural(o.err.drift.steps, "step") : sig(o.err.drift.max, 2),
-        ),
-      ]
-        .flat(3)
-        .filter(Boolean),
+      ...begin,
     );
     return;
   }

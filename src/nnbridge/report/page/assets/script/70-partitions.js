@@ -138,6 +138,7 @@ function partitions() {
         { class: "note" },
         "Time by place: " +
           shown
+            .filter((r) => K.some((k) => R[k.r] === r))
             .map((r) => {
               const v = K.reduce((a, k, i) => a + (R[k.r] === r ? T.steps[i][0] : 0), 0);
               return `${r.key} ${r.place === "device" ? r.name : where(r)} ${ms(v)} ms (${share(v, total)})`;
