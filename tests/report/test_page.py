@@ -84,7 +84,7 @@ def test_each_operation_has_the_reasons_of_plan(digits: tuple[dict[str, Any], di
 def test_what_the_client_leaves_to_the_host_has_its_reason(digits: tuple[dict[str, Any], dict[str, Any]]) -> None:
     data, plan = digits
     (outcomes,) = plan["conversion"].values()
-    stated = {outcome["index"]: outcome["reasons"][0] for outcome in outcomes if outcome["mapping"] == "host"}
+    stated = {outcome["index"]: outcome["reasons"][0] for outcome in outcomes["operators"] if outcome["mapping"] == "host"}
     assert stated
     for why, operation in zip(data["plan"]["why"], plan["operations"], strict=True):
         if operation["place"] == "host":
@@ -214,7 +214,7 @@ def drawn(page: Path) -> tuple[str, str]:
     browser = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
     if browser is None:
         pytest.skip("needs Chromium, which is not installed")
-    options = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=4000")
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0")
     command = [browser, *options, f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", page.as_uri()]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if result.returncode or not result.stdout:
