@@ -17,7 +17,16 @@ main.append(
 );
 $("nav").append(...sections.map(([id, t]) => el("a", { href: "#" + id, "data-id": id }, t)));
 
-const redraw = () => draws.forEach((f) => f && f());
+/** What scrolls sideways can be reached with the keyboard. */
+function reachable() {
+  for (const box of document.querySelectorAll(".scroll"))
+    if (box.scrollWidth > box.clientWidth + 1) box.setAttribute("tabindex", "0");
+    else box.removeAttribute("tabindex");
+}
+function redraw() {
+  draws.forEach((f) => f && f());
+  reachable();
+}
 S.listeners.push(drawStrip);
 buildTable();
 redraw();
