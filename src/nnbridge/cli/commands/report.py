@@ -206,7 +206,7 @@ def _compared(
     drawn = samples_of(compilation.model, path, runtime, stored, *drawing)
     with progress("Comparing outputs", drawn.total, quiet) as advance:
         found = comparing.compare(compilation, reference, _counted(drawn, advance))
-    which = f"seeds {', '.join(map(str, seeds))}" if len(seeds) <= 12 else f"{len(seeds)} seeds"
+    which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if len(seeds) <= 12 else f"{len(seeds)} seeds"
     which = "inputs from files" if inputs else f"samples of {stored.name}" if stored else which
     versions = dict(facts.versions)
     if reference in _PACKAGES:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
 from nnbridge.compare import Comparison, OutputComparison
+from nnbridge.compare.causes import Cause
 from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.compare.observation import source_label
 from nnbridge.model import Model
@@ -40,9 +42,15 @@ def layers_as_dict(layers: LayerComparison, plan: Plan, numbering: Numbering, sa
         "which": samples,
         "sentence": layers.sentence,
         "rows": rows,
-        "causes": list(dict.fromkeys(cause.sentence for cause in layers.causes)),
+        "causes": _causes(layers.causes),
         "pass": layers.passed,
     }
+
+
+def _causes(causes: Sequence[Cause]) -> list[Json]:
+    """Causes with the number of operators that have each, the most frequent first."""
+    counts = Counter((cause.kind, cause.sentence.removeprefix(f"{cause.operator}: ")) for cause in causes)
+    return [{"kind": kind, "sentence": sentence, "operators": count} for (kind, sentence), count in counts.most_common()]
 
 
 def _row(layers: Sequence[Layer]) -> Json:

@@ -38,6 +38,7 @@ ops.forEach((o, i) => {
   r.n++;
   r.mac += o.mac || 0;
   o.label = clean(o.n).replace(/^\d+: \S+ ?/, "") || (o.o.length ? clean(D.operands[o.o[0]].n) : "");
+  o.short = o.type.split(".").pop(); // without a host extension's name
   o.find = `${i}: ${o.type} ${o.n} ${o.f} ${o.o.map((x) => D.operands[x].n).join(" ")}`.toLowerCase();
 });
 const readers = (x) => used.get(x) || [];

@@ -178,7 +178,7 @@ function paintCard(c, n) {
   c.textAlign = "left";
   c.fillStyle = C.ink;
   c.font = "600 12.5px system-ui,sans-serif";
-  c.fillText(cut(o.type, 19), x + 32, n.y - 8, n.w - 38);
+  c.fillText(cut(o.short, 19), x + 32, n.y - 8, n.w - 38);
   c.fillStyle = C.muted;
   c.font = "11.5px system-ui,sans-serif";
   c.fillText(`${o.id} · ${o.o.length ? shape(D.operands[o.o[0]]) : ""}`, x + 32, n.y + 9, n.w - 38);

@@ -5,7 +5,7 @@ const MAPPINGS = {
   host: "host: not handed to NNAPI",
 };
 const fact = (t, d) => (d ? [el("dt", null, t), el("dd", null, d)] : []);
-const opLink = (i) => el("button", { class: "link", on: { click: () => select(i, "link") } }, `${i} ${ops[i].type}`);
+const opLink = (i) => el("button", { class: "link", on: { click: () => select(i, "link") } }, `${i} ${ops[i].short}`);
 function tensorRow(x, role, inward) {
   const o = D.operands[x],
     rest = [];
@@ -48,7 +48,10 @@ function inspect(box) {
       .filter((o) => runner(o).place !== "device")
       .sort((a, b) => (b.mac || 0) - (a.mac || 0) || (b.ob || 0) - (a.ob || 0))
       .slice(0, 5);
-    const heavy = [...ops].sort((a, b) => (b.mac || 0) - (a.mac || 0)).slice(0, 5);
+    const heavy = ops
+      .filter((o) => o.mac)
+      .sort((a, b) => (b.mac || 0) - (a.mac || 0))
+      .slice(0, 5);
     const far = D.layers
       ? ops
           .filter((o) => o.err && o.err.drift && o.err.drift.max)

@@ -119,6 +119,19 @@ function errors() {
       `Largest difference of each output tensor over ${plural(L.samples, "sample")} (${clean(L.which)}), against ${L.reference}. Height is logarithmic; zero has a line of its own. A step is one unit of a quantised tensor, so it is worth more where the scale is coarse.`,
     ),
   );
+  if (L.causes.length) {
+    const most = 6;
+    const more = L.causes.length - most;
+    s.append(
+      el("h3", { style: "margin-top:14px" }, "What explains own errors"),
+      el(
+        "ul",
+        { class: "causes" },
+        L.causes.slice(0, most).map((c) => el("li", null, `${clean(c.sentence)} (${plural(c.operators, "operator")})`)),
+        more > 0 ? el("li", { class: "dim" }, `and ${plural(more, "other")}`) : null,
+      ),
+    );
+  }
   function draw() {
     const W = box.clientWidth || 1200,
       H = bad.length < 4 ? 150 : W < 600 ? 210 : 260,
