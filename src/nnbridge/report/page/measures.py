@@ -69,16 +69,22 @@ def _worst(comparisons: Sequence[OutputComparison]) -> Json | None:
 def _figures(comparison: OutputComparison) -> Json:
     """Largest and mean difference, in steps and as a share of the reference's range; the share of elements that differ."""
     steps = comparison.max_quant_diff
-    span = comparison.range if steps is None else _STEPS_OF_8_BITS
     return {
         "max": comparison.max_abs_diff,
         "steps": steps,
-        "rel": min(1.0, comparison.largest / span) if span else float(comparison.largest > 0),
+        "rel": _share(comparison, _STEPS_OF_8_BITS if steps is not None else comparison.range),
         "mean": comparison.mean_abs_diff,
         "ne": comparison.mismatches / comparison.elements,
         "sqnr": comparison.metrics.sqnr,
         "beyond": comparison.beyond,
     }
+
+
+def _share(comparison: OutputComparison, span: float) -> float:
+    """The largest difference as a share of a range: 1 at most, and where one side alone is not finite."""
+    if comparison.non_finite_unequal or not span:
+        return float(comparison.mismatches > 0)
+    return min(1.0, comparison.largest / span)
 
 
 def times_as_dict(runs: Sequence[RunReport], steps: int, machine: str) -> Json:

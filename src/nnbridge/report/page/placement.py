@@ -95,11 +95,11 @@ class _Reasons:
     def index(self, reason: Json) -> int:
         """The number of a reason. Reasons of :data:`_SHARED` kinds find the operation itself: one is enough for all."""
         own = {"operation", "found"} if reason.get("kind") in _SHARED else {"operation"}
-        kept = {key: value for key, value in reason.items() if key not in own and value is not None}
-        key = json.dumps(kept, sort_keys=True, default=str)
+        stated = {key: value for key, value in reason.items() if key not in own and value is not None}
+        key = json.dumps(stated, sort_keys=True, default=str)
         if key not in self._index:
             self._index[key] = len(self.listed)
-            self.listed.append(kept)
+            self.listed.append(stated)
         return self._index[key]
 
 

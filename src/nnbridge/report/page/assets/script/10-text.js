@@ -33,6 +33,7 @@ const cutMid = (s, n) => {
   return s.slice(0, a) + "…" + s.slice(s.length - (n - a - 1));
 };
 const sig = (x, n = 3) => {
+  if (x == null) return "not finite";
   if (x === 0) return "0";
   const a = Math.abs(x);
   return a >= 1e-3 && a < 1e5 ? String(+x.toPrecision(n)) : x.toExponential(n - 1).replace(/\.?0*e\+?/, "e");

@@ -16,19 +16,19 @@ function classed(runners) {
 classed(R);
 const runner = (o) => R[o.r < 0 ? R.length - 1 : o.r];
 
-/** Refused, taken by a faster device, fallen back, or not handed to NNAPI at all. */
+/** Refused, accepted by a slower device, fallen back, or not handed to NNAPI at all. */
 const SORTS = { performance: "slower", fallback: "fallback" };
 for (const r of P.reasons) r.sort = r.host ? "host" : SORTS[r.kind] || "refused";
 
-const made = new Map();
+const producer = new Map();
 const used = new Map();
 for (const source of D.sources) {
   // What enters a body comes from its IF or WHILE.
-  if (source.parent != null) for (const x of source.inputs) made.set(x, source.parent);
+  if (source.parent != null) for (const x of source.inputs) producer.set(x, source.parent);
 }
 ops.forEach((o, i) => {
   Object.assign(o, { id: i, type: D.types[o.t], r: P.r[i], k: P.k[i], why: P.why[i], err: D.layers ? D.layers.rows[i] : null });
-  o.o.forEach((x) => made.set(x, i));
+  o.o.forEach((x) => producer.set(x, i));
   new Set(o.i).forEach((x) => {
     if ("cns".includes(D.operands[x].l)) return;
     if (!used.has(x)) used.set(x, []);

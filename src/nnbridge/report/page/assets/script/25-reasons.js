@@ -7,7 +7,7 @@ const WORDS = {
     const needs = /^level (\d+)$/.exec(r.found || "");
     return has && needs && ["it needs feature level ", needs[1], "; the driver has ", has[1]];
   },
-  operator: (r) => ["", r.host ? "it does not map this operator" : "the driver does not take operations of this type", "", ""],
+  operator: (r) => ["", r.host ? "it does not map this operator" : "the driver does not accept operations of this type", "", ""],
   unstated: () => ["", "the driver gave no reason", "", ""],
   partitions: (r) => ["only ", clean(r.rule).replace(/^one of /, ""), " go to drivers", ""],
 };
@@ -21,11 +21,11 @@ function plain(r) {
 }
 const measure = () => (D.made.preference === 0 ? "power use" : "execution time");
 function ruleText(r) {
-  if (r.sort === "fallback") return "took it, but the whole model fell back to the CPU: " + clean(r.fallback || r.rule);
+  if (r.sort === "fallback") return "accepted it, but the whole model fell back to the CPU: " + clean(r.fallback || r.rule);
   if (r.sort !== "slower") return plain(r).join("");
   return r.figure === r.best
-    ? `rates it ${sig(r.figure)}, as ${clean(r.winner)} does, which wins ties`
-    : `rates it ${sig(r.figure)}; ${clean(r.winner)} rates it ${sig(r.best)}, and the lower figure wins`;
+    ? `relative ${measure()} ${sig(r.figure)}, the same as ${clean(r.winner)}’s, which wins ties`
+    : `relative ${measure()} ${sig(r.figure)}; ${clean(r.winner)}’s is ${sig(r.best)}, and the lower one wins`;
 }
 const raw = (r) => (r.rule ? `requires ${clean(r.rule)}${r.found ? ", found " + clean(r.found) : ""}` : null);
 function ruleNode(r) {
@@ -34,8 +34,13 @@ function ruleNode(r) {
   return el("span", { title: raw(r) }, p, el("b", null, q), m, z ? el("b", null, z) : "");
 }
 /** Who said it, and that they did. */
-const VERBS = { refused: "refused it", slower: "would take it", fallback: "would take it", host: "does not hand it to NNAPI" };
-const saidBy = (r) => clean(r.device) + " " + (r.kind === "partitions" ? "would take it" : VERBS[r.sort]);
+const VERBS = {
+  refused: "refused it",
+  slower: "would accept it",
+  fallback: "would accept it",
+  host: "does not hand it to NNAPI",
+};
+const saidBy = (r) => clean(r.device) + " " + (r.kind === "partitions" ? "would accept it" : VERBS[r.sort]);
 
 const count = (a, f) => {
   const m = new Map();

@@ -47,7 +47,7 @@ function strip() {
       { class: "lead" },
       P.steps.length > 1
         ? [
-            "Stems below the band stand at partition borders; their length is what the next partition takes in from others. The frame is what the graph shows. ",
+            "Stems below the band stand at partition borders; their length is what the next partition reads from others. The frame is what the graph shows. ",
             el("b", null, `${bytes(P.crossing)} cross ${plural(P.steps.length - 1, "border")}`),
             big ? `, at most ${bytes(big[0])} at once, into partition ${big[1]}.` : ".",
           ]
@@ -169,20 +169,20 @@ function strip() {
     c.font = "12px system-ui,sans-serif";
     c.fillStyle = C.ink;
     c.textBaseline = "middle";
-    const taken = [],
-      said = new Map();
+    const occupied = [],
+      labelled = new Map();
     labels
       .sort((a, b) => b[0] - a[0])
       .slice(0, W < 600 ? 4 : 24)
       .forEach(([b, at, y]) => {
         if (!b) return;
         const t = bytes(b);
-        said.set(t, (said.get(t) || 0) + 1);
-        if (P.steps.length > 60 && said.get(t) > 1) return;
+        labelled.set(t, (labelled.get(t) || 0) + 1);
+        if (P.steps.length > 60 && labelled.get(t) > 1) return;
         const w = c.measureText(t).width / 2 + 5,
           m = Math.max(w, Math.min(W - w, at));
-        if (taken.some((q) => Math.abs(q[0] - m) < q[1] + w)) return;
-        taken.push([m, w]);
+        if (occupied.some((q) => Math.abs(q[0] - m) < q[1] + w)) return;
+        occupied.push([m, w]);
         c.fillStyle = C.surface;
         c.fillRect(m - w + 3, Math.min(H - 7, y) - 6.5, 2 * w - 6, 13);
         c.fillStyle = C.ink;
@@ -239,7 +239,7 @@ function strip() {
           ? el(
               "div",
               null,
-              `partition ${o.k}: ${plural(k.ops.length, "operation")}, takes in ${bytes(k.bi)}, hands on ${bytes(k.bo)}`,
+              `partition ${o.k}: ${plural(k.ops.length, "operation")}, reads ${bytes(k.bi)}, passes on ${bytes(k.bo)}`,
             )
           : null,
       ].filter(Boolean),

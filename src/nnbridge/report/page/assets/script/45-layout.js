@@ -32,7 +32,7 @@ function layout() {
     if (readers(x).length) nodes.push({ io: "input", t: x, w: 132, in: [], out: [] });
   });
   D.model.outputs.forEach((x) => {
-    if (made.has(x)) nodes.push({ io: "output", t: x, w: 132, in: [], out: [] });
+    if (producer.has(x)) nodes.push({ io: "output", t: x, w: 132, in: [], out: [] });
   });
   const inputNode = new Map(),
     link = (a, b, t) => {
@@ -47,12 +47,12 @@ function layout() {
     o.i.forEach((x) => {
       if (seen.has(x)) return;
       seen.add(x);
-      if (made.has(x)) link(made.get(x), i, x);
+      if (producer.has(x)) link(producer.get(x), i, x);
       else if (inputNode.has(x)) link(inputNode.get(x), i, x);
     });
   });
   nodes.forEach((n, i) => {
-    if (n.io === "output") link(made.get(n.t), i, n.t);
+    if (n.io === "output") link(producer.get(n.t), i, n.t);
   });
   const inE = nodes.map(() => []),
     outE = nodes.map(() => []);
@@ -142,7 +142,7 @@ function layout() {
     row.forEach((n) => (x[n] -= mid));
   });
   const relax = (row, near, both, fixed) => {
-    const want = [],
+    const target = [],
       wt = [],
       off = [];
     let s = 0;
@@ -159,12 +159,12 @@ function layout() {
         w += f;
       });
       const pin = fixed && fixed.has(n);
-      want.push((pin ? x[n] : w ? sum / w : x[n]) - s);
+      target.push((pin ? x[n] : w ? sum / w : x[n]) - s);
       wt.push(pin ? 1e6 : w || 0.1);
     });
     const bs = [];
     for (let i = 0; i < row.length; i++) {
-      let b = [want[i], wt[i], 1];
+      let b = [target[i], wt[i], 1];
       while (bs.length && bs[bs.length - 1][0] > b[0]) {
         const a = bs.pop();
         b = [(a[0] * a[1] + b[0] * b[1]) / (a[1] + b[1]), a[1] + b[1], a[2] + b[2]];

@@ -351,15 +351,15 @@ function graphSection() {
     }
   });
   inspect(insp);
-  let kept;
+  let shownBefore;
   addEventListener("beforeprint", () => {
-    kept = [k, ox, oy, g.folded];
+    shownBefore = [k, ox, oy, g.folded];
     fitAll();
     now();
   });
   addEventListener("afterprint", () => {
-    if (!kept[3]) g.fold(Infinity);
-    [k, ox, oy] = kept;
+    if (!shownBefore[3]) g.fold(Infinity);
+    [k, ox, oy] = shownBefore;
     now();
   });
   return () => {

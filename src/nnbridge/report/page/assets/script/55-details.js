@@ -14,8 +14,8 @@ function tensorRow(x, role, inward) {
   if (o.b) rest.push(bytes(o.b));
   let from = null;
   if (inward)
-    from = made.has(x)
-      ? ["from ", opLink(made.get(x))]
+    from = producer.has(x)
+      ? ["from ", opLink(producer.get(x))]
       : o.l === "i"
         ? "model input"
         : o.l === "c"
@@ -54,7 +54,7 @@ function inspect(box) {
       .slice(0, 5);
     const far = D.layers
       ? ops
-          .filter((o) => o.err && o.err.drift && o.err.drift.max)
+          .filter((o) => o.err && o.err.drift && o.err.drift.ne)
           .sort((a, b) => b.err.drift.rel - a.err.drift.rel)
           .slice(0, 5)
       : [];
@@ -109,7 +109,7 @@ function inspect(box) {
   });
   const err = (d) =>
     d
-      ? d.max === 0
+      ? !d.ne
         ? "0"
         : (d.steps != null ? plural(d.steps, "step") : sig(d.max, 2)) + `, ${share(d.ne, 1)} of values differ`
       : "not measured";

@@ -1,7 +1,7 @@
 /* What the table of operations shows of each, and the same as CSV. */
 
 const reordered = order.some((o, i) => o !== i);
-const errorText = (d) => (d ? (d.max === 0 ? "0" : d.steps != null ? String(d.steps) : d.max == null ? "∞" : sig(d.max, 2)) : "");
+const errorText = (d) => (d ? (!d.ne ? "0" : d.steps != null ? String(d.steps) : d.max == null ? "∞" : sig(d.max, 2)) : "");
 const side = (o, which) => o.err && o.err[which];
 const byReason = (o) =>
   refusedBy(o)

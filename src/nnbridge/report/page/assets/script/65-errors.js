@@ -17,7 +17,7 @@ function errors() {
     return () => {};
   }
   const withD = ops.filter((o) => o.err && o.err.drift),
-    bad = withD.filter((o) => o.err.drift.max > 0),
+    bad = withD.filter((o) => o.err.drift.ne > 0),
     none = N - withD.length;
   const quantity = (o) => o.err.drift.steps != null;
   const missing = none
@@ -43,7 +43,7 @@ function errors() {
   const worst = bad
     .filter((o) => unit === "rel" || quantity(o))
     .reduce((a, b) => ((unit === "steps" ? b.err.drift.steps > a.err.drift.steps : b.err.drift.rel > a.err.drift.rel) ? b : a));
-  const first = order.map((i) => ops[i]).find((o) => o.err && o.err.drift && o.err.drift.max > 0);
+  const first = order.map((i) => ops[i]).find((o) => o.err && o.err.drift && o.err.drift.ne > 0);
   const ut = (v) => (unit === "steps" ? plural(v, "step") : share(v, 1) + " of its range");
   s.append(
     el(

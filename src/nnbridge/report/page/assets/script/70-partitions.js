@@ -66,7 +66,7 @@ function partitions() {
       el("td", { "data-l": "Multiply-adds", class: "num" }, share(mac, totalMac)),
       el(
         "td",
-        { "data-l": "Takes in" },
+        { "data-l": "Reads" },
         el(
           "div",
           { class: "bar" },
@@ -74,7 +74,7 @@ function partitions() {
           el("div", null, el("b", { style: `width:${(100 * k.bi) / mb}%` })),
         ),
       ),
-      el("td", { "data-l": "Hands on", class: "num" }, k.bo ? bytes(k.bo) : "–"),
+      el("td", { "data-l": "Passes on", class: "num" }, k.bo ? bytes(k.bo) : "–"),
       T
         ? el(
             "td",
@@ -104,9 +104,9 @@ function partitions() {
           el(
             "tr",
             null,
-            ["Partition", "Operations", "Mult.-adds", "Takes in", "Hands on", T ? "Time" : null]
+            ["Partition", "Operations", "Mult.-adds", "Reads", "Passes on", T ? "Time" : null]
               .filter(Boolean)
-              .map((t) => el("th", { scope: "col", class: /Mult|Hands/.test(t) ? "num" : null }, t)),
+              .map((t) => el("th", { scope: "col", class: /Mult|Passes/.test(t) ? "num" : null }, t)),
           ),
         ),
         body,

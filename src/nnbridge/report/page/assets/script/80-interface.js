@@ -84,6 +84,7 @@ function io() {
                       "td",
                       { "data-l": "Verdict" },
                       el("span", { class: "tag " + (o.pass ? "ok" : "no") }, o.pass ? "✓ pass" : "✕ fail"),
+                      o.problem ? el("div", { class: "dim" }, clean(o.problem)) : null,
                     ),
                   ]
                 : null,

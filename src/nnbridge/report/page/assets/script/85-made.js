@@ -71,7 +71,7 @@ function provenance() {
           ["Partition", "Operations that run together on one device, as a model of their own: a step of nnbridge’s plan."],
           [
             "Crosses borders",
-            "The bytes of the tensors that one partition makes and another reads, each tensor once. What a partition takes in counts each tensor that it reads. Model inputs and weights are not counted.",
+            "The bytes of the tensors that one partition makes and another reads, each tensor once. What a partition reads counts each tensor that it reads. Model inputs and weights are not counted.",
           ],
           [
             "Tensors alive",
@@ -83,8 +83,8 @@ function provenance() {
           ],
           ["Drift", "The whole network up to here on the planned devices, against the reference’s tensor."],
           [
-            "Rates it",
-            "The device’s own performance figure for the type of the first input, relative to NNAPI’s CPU; NNAPI’s runtime lets the lowest win.",
+            "Relative execution time, power use",
+            "What the device states for the type of the first input, relative to NNAPI’s CPU; NNAPI’s runtime chooses the lowest.",
           ],
         ].flatMap(([a, b]) => [el("dt", null, a), el("dd", null, b)]),
       ),
