@@ -70,7 +70,7 @@ def _figures(comparison: OutputComparison) -> Json:
     """Largest and mean difference, in steps and as a share of the reference's range; the share of elements that differ."""
     steps = comparison.max_quant_diff
     return {
-        "max": comparison.max_abs_diff,
+        "max": None if comparison.non_finite_unequal else comparison.max_abs_diff,
         "steps": steps,
         "rel": _share(comparison, _STEPS_OF_8_BITS if steps is not None else comparison.range),
         "mean": comparison.mean_abs_diff,

@@ -59,13 +59,20 @@ function comparisonLine() {
 
 function obstacleLine() {
   const top = groups().find((g) => g.r.sort !== "slower" && g.off.length);
-  if (!top) return null;
+  if (!top) return slowerLine();
   const kinds = count(top.off, (o) => o.type);
   const which = kinds.slice(0, 2).map(([k, n]) => `${k}${n > 1 ? ` × ${n}` : ""}`);
   const who = list(top.devs.map(clean));
   const why = { host: `not handed to NNAPI by ${who}`, refused: `refused by ${who}`, fallback: who }[top.r.sort];
   const said = top.r.kind === "partitions" ? ruleText(top.r) : `${why}: ${ruleText(top.r)}`;
   return ["", `Main obstacle: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
+}
+/** Where nothing refuses: the devices would accept what NNAPI's CPU runs faster. */
+function slowerLine() {
+  const top = groups().find((g) => g.r.sort === "slower" && g.off.length);
+  return top
+    ? ["", `${clean(top.r.device)} would accept ${plural(top.off.length, "operation")} more: ${ruleText(top.r)}.`, "•"]
+    : null;
 }
 function costText(g) {
   if (g.offMac) return ` That is ${share(g.offMac, totalMac)} of multiply-adds.`;
@@ -76,11 +83,11 @@ function costText(g) {
 }
 
 const diffText = (o) =>
-  o.max_quant_diff != null
-    ? plural(o.max_quant_diff, "step")
-    : o.max_abs_diff == null
-      ? "values that are not finite"
+  o.non_finite_unequal || o.max_abs_diff == null
+    ? "values that are not finite"
+    : o.max_quant_diff != null
+      ? plural(o.max_quant_diff, "step")
       : sig(o.max_abs_diff, 2);
 const allowText = (o) => (o.max_quant_diff != null ? plural(o.atol, "step") : sig(o.atol, 2));
-const excess = (o) => (o.problem ? Infinity : (o.max_abs_diff ?? Infinity) / (o.atol || 1e-30));
+const excess = (o) => (o.problem || o.non_finite_unequal ? Infinity : (o.max_abs_diff ?? Infinity) / (o.atol || 1e-30));
 const worstOutput = () => D.compare.outputs.reduce((a, b) => (excess(b) > excess(a) ? b : a));

@@ -85,7 +85,7 @@ function workSection() {
               ? el(
                   "tr",
                   null,
-                  el("td", { class: "dim" }, `${rest.length} other types`),
+                  el("td", { class: "dim" }, plural(rest.length, "other type")),
                   el("td", { class: "num", "data-l": "How many" }, int(rest.reduce((a, q) => a + q.n, 0))),
                   el(
                     "td",

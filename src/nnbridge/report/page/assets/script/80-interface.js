@@ -72,11 +72,7 @@ function io() {
               tr(x),
               o
                 ? [
-                    el(
-                      "td",
-                      { "data-l": "Largest difference" },
-                      o.max_quant_diff != null ? plural(o.max_quant_diff, "step") : sig(o.max_abs_diff, 2),
-                    ),
+                    el("td", { "data-l": "Largest difference" }, o.problem ? "–" : diffText(o)),
                     el("td", { "data-l": "Mean difference" }, sig(o.mean_abs_diff, 2)),
                     el("td", { "data-l": "Unequal" }, `${share(o.mismatches, o.elements)} of ${int(o.elements)}`),
                     el("td", { "data-l": "Allowed" }, allowText(o)),
