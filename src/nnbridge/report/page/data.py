@@ -37,6 +37,7 @@ _LIFETIMES = {
 }
 _MOST_VALUES = 8
 """Elements of a constant that is shown."""
+_PART = 1 << 20
 _EXACT = 2**53
 """From here on JavaScript's numbers skip integers."""
 _FORMATS = {".tflite": "TFLite", ".onnx": "ONNX", ".nnapi": "NNAPI model"}
@@ -123,13 +124,12 @@ class _Types:
 
 
 def _model(path: Path, model: Model, cost: PlanCost) -> Json:
-    content = path.read_bytes()
     return {
         "name": path.stem,
         "file": path.name,
         "format": _FORMATS.get(path.suffix.lower(), path.suffix),
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "bytes": path.stat().st_size,
+        "sha256": _sha256(path),
         "inputs": list(model.own_inputs),
         "outputs": list(model.own_outputs),
         "relaxed": model.relaxed,
@@ -138,6 +138,14 @@ def _model(path: Path, model: Model, cost: PlanCost) -> Json:
         "parameters": cost.parameters,
         "parameter_bytes": cost.parameter_bytes,
     }
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _operand(model: Model, operand: Operand, types: _Types) -> OperandData:
