@@ -79,7 +79,9 @@ function costText(g) {
   const c = cost(g);
   if (!c.parts || !c.moved) return "";
   const out = c.parts === 1 ? "it" : "them";
-  return ` Little work, but it makes ${plural(c.parts, "partition")} of its own and moves ${bytes(c.moved)} in and out of ${out}.`;
+  // The host's work is not declared.
+  const start = g.r.sort === "host" ? "It" : "Little work, but it";
+  return ` ${start} makes ${plural(c.parts, "partition")} of its own and moves ${bytes(c.moved)} in and out of ${out}.`;
 }
 
 const diffText = (o) =>
