@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
     from nnbridge.converters.structure import FileGraph
     from nnbridge.model import Model
+    from nnbridge.source import SourceDeclaration, SourceGraph
 
 
 def _convert(path: Path, options: ConversionOptions) -> Model:
@@ -47,6 +48,18 @@ def _graphs(path: Path, options: ConversionOptions) -> Sequence[FileGraph]:
     return graphs(path)
 
 
+def _operators(path: Path, options: ConversionOptions) -> SourceGraph:
+    from nnbridge_tflite.source_graph import source_graph
+
+    return source_graph(path, options)
+
+
+def _declared() -> tuple[SourceDeclaration, ...]:
+    from nnbridge_tflite.source_graph import declared
+
+    return declared()
+
+
 def _edits(path: Path) -> Iterable[Edit]:
     from nnbridge_tflite.edits import edits
 
@@ -78,6 +91,8 @@ CONVERTER = Converter(
     edits=_edits,
     mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
+    operators=_operators,
+    declared=_declared,
     in_memory=InMemory(_MARK, _places, _open),
 )
 """Registered under the entry point group ``nnbridge.converters``."""

@@ -85,9 +85,7 @@ def graphs(path: Path) -> tuple[FileGraph, ...]:
             number,
             subgraph.name or ("main" if not number else f"subgraph {number}"),
             tuple(tensor.name for tensor in subgraph.tensors),
-            tuple(
-                FileOperator(o.index, o.name, tuple(i for i in o.inputs if i >= 0), o.outputs) for o in subgraph.operators
-            ),
+            tuple(FileOperator(o.index, o.name, tuple(i for i in o.inputs if i >= 0), o.outputs) for o in subgraph.operators),
             subgraph.inputs,
             subgraph.outputs,
         )

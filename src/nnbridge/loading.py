@@ -12,6 +12,7 @@ from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, in
 from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
+from nnbridge.source import SourceGraph
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
@@ -80,6 +81,18 @@ def graphs(path: str | Path, options: ConversionOptions | None = None) -> tuple[
     if converter is None or converter.graphs is None:
         return graphs_of_model(load(path, options)), False
     return converter.graphs(path, options), True
+
+
+def source_graph(path: str | Path, options: ConversionOptions | None = None) -> SourceGraph:
+    """A file's own operators; ConversionError for formats whose operators nothing judges."""
+    path, options = Path(path), options or ConversionOptions()
+    _check_is_model(path)
+    converter = None if is_saved(path) else converter_for(path)
+    check_options(options, path, converter)
+    if converter is None or converter.operators is None:
+        found = "a saved model" if converter is None else f"{converter.name} operators"
+        raise ConversionError(Reason("a TFLite file, whose operators the device looks at", found, str(path)))
+    return converter.operators(path, options)
 
 
 _NO_MODELS = {

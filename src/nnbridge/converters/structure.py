@@ -69,8 +69,6 @@ def graphs_of_model(model: Model) -> tuple[FileGraph, ...]:
             for i, o in enumerate(subgraph.operations)
         )
         name = f"referenced model {number - 1}" if number else "main"
-        return FileGraph(
-            number, name, tuple(o.name for o in subgraph.operands), operators, subgraph.inputs, subgraph.outputs
-        )
+        return FileGraph(number, name, tuple(o.name for o in subgraph.operands), operators, subgraph.inputs, subgraph.outputs)
 
     return tuple(graph(number, subgraph) for number, subgraph in enumerate(model.subgraphs()))

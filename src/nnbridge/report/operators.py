@@ -1,124 +1,101 @@
-"""What becomes of each operator of a file: the devices that run it, in which steps, and why no other does."""
+"""A file's own operators in reports: which of them a device takes that looks at them before NNAPI, and why not the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from nnbridge.converters.inspection import Mapped
-from nnbridge.devices.host import HOST_NAME
-from nnbridge.extensions import readable_operation
-from nnbridge.model import Operation, Subgraph
-from nnbridge.report import PREFERENCES
-from nnbridge.report.inspection import ON_NNAPI
-from nnbridge.report.plan import reason_line, reasons
-from nnbridge.runtime.compilation import Compilation
-from nnbridge.types import Lifetime
+from nnbridge.devices.source_profiles import BoundDevice
+from nnbridge.report.terminal import Table, counted
+from nnbridge.runtime.plan import Plan
 
-Key = tuple[int, int]
-"""Number of a graph of the file and index of an operator there."""
-
-NOWHERE = {
-    "folded": "folded: computed when the file is converted",
-    "dead": "dead: no output depends on it",
-    "inlined": "inlined: the operators that it calls stand in its place",
-    "state": "state: it reads or writes what is stored between runs",
-}
-"""Mapping of operators that nothing runs → what is said of them."""
-MERGED = "merged: part of another operator's operation"
+NUMERICS = "computed with the CPU's arithmetic; the device's own is not emulated"
 
 
-@dataclass
-class OperatorFacts:
-    """One operator."""
-
-    operator: str
-    devices: dict[str, str] = field(default_factory=dict)
-    """Names of the devices that run it → their kinds."""
-    steps: list[int] = field(default_factory=list)
-    """Numbers of the execution steps."""
-    reasons: list[str] = field(default_factory=list)
-    """Why other devices do not run it."""
-    nowhere: str = ""
-    """Why nothing runs it."""
-
-    @property
-    def placement(self) -> str:
-        """The devices, or why there are none."""
-        return " + ".join(self.devices) or self.nowhere
-
-    @property
-    def kind(self) -> str:
-        """The kind of the slowest place: host, then NNAPI's runtime and CPU, then a device; empty for none."""
-        return next((kind for kind in ("host", "runtime", "cpu", "device") if kind in self.devices.values()), "")
+def bound_devices(plan: Plan) -> list[BoundDevice]:
+    """The devices of a plan that looked at the file."""
+    return [device for device in plan.devices if isinstance(device, BoundDevice)]
 
 
-@dataclass(frozen=True)
-class _Placed:
-    key: Key
-    operation: Operation
-    device: str
-    kind: str
-    step: int | None
-    reasons: tuple[str, ...]
-    type: str
+def operators_as_dict(plan: Plan) -> dict[str, Any]:
+    """``operators``: each operator of the file with its place, ``device`` or ``cpu``, and the reasons.
+
+    Nothing without devices that look at the file. An operator that no operation came from, such as a reshaping that was
+    folded, is where the device's answer puts it.
+    """
+    devices = bound_devices(plan)
+    if not devices:
+        return {}
+    ran = dict(_ran_on(plan))
+    return {"operators": operators_of(devices, ran), "numerics": NUMERICS}
 
 
-def operator_facts(compilation: Compilation, mapped: Sequence[Mapped] = (), *, saved: bool = False) -> dict[Key, OperatorFacts]:
-    """Every operator of a finished compilation's file, in the file's order; ``saved``: operations are the operators."""
-    found: dict[Key, OperatorFacts] = {}
-    outcomes = {(m.subgraph, m.index): m for m in mapped}
-    for placed in _placed(compilation):
-        at = placed.operation.source
-        key = placed.key if saved or at is None else (at.subgraph, at.index)
-        if not saved and (at is None or (mapped and key not in outcomes)):
-            continue  # what the conversion added, or a part that other formats keep inside of an operator
-        facts = found.setdefault(key, OperatorFacts(placed.type if at is None or saved else at.operator))
-        facts.devices.setdefault(placed.device, placed.kind)
-        if placed.step is not None and placed.step not in facts.steps:
-            facts.steps.append(placed.step)
-        facts.reasons += [line for line in placed.reasons if line not in facts.reasons]
-    for key, outcome in outcomes.items():
-        facts = found.setdefault(key, OperatorFacts(outcome.operator))
-        if not facts.devices:
-            facts.nowhere = NOWHERE.get(outcome.mapping, MERGED)
-        if outcome.mapping not in ON_NNAPI:
-            facts.reasons += [f"NNAPI: requires {r.rule}" + (f", found {r.found}" if r.found else "") for r in outcome.reasons]
-    return dict(sorted(found.items()))
+def operators_of(devices: list[BoundDevice], ran: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Each operator of the file; ``ran``: operator → what its operations run on, where a plan has any of them."""
+    rows = []
+    for operator in devices[0].graph.operators:
+        answers = {device.name: device.answer(operator.index) for device in devices}
+        accepting = next((name for name, answer in answers.items() if answer is None), "")
+        on = ran.get(operator.index, accepting)
+        chosen = on if on in answers else ""
+        reasons = [{"device": name, **reason.as_dict()} for name, reason in answers.items() if reason is not None]
+        if accepting and not chosen:
+            reasons.append({"device": accepting, "rule": "a partition that is delegated", "found": on})
+        doubts = [d.claims[operator.index].uncertain for d in devices if d.claims[operator.index].uncertain]
+        rows.append(
+            {
+                "index": operator.index,
+                "operator": operator.name,
+                "place": "device" if chosen else "cpu",
+                "device": chosen or "cpu",
+                "reasons": reasons,
+                **({"uncertain": doubts} if doubts else {}),
+            }
+        )
+    return rows
 
 
-def _placed(compilation: Compilation) -> Iterator[_Placed]:
-    """Every operation, those of bodies that a device runs as a whole included, which are where their IF or WHILE is."""
-    plan, model = compilation.plan, compilation.model
-    measure = "power use" if compilation.preference == PREFERENCES["low-power"] else "execution time"
-    sources = plan.partition.sources
-    children: dict[Key, list[int]] = {}
-    for number, source in enumerate(sources):
-        if source.parent is not None:
-            children.setdefault(source.parent, []).append(number)
-    steps = {(step.source, i): number for number, step in enumerate(plan.steps) for i in step.operations}
-    subgraphs = model.subgraphs()
-
-    def walk(graph: int, source: int | None, around: _Placed | None) -> Iterator[_Placed]:
-        placements = () if source is None else plan.placements if not source else sources[source].placements
-        for i, operation in enumerate(subgraphs[graph].operations):
-            kind_of = readable_operation(model, operation)
-            if source is None and around is not None:
-                here = _Placed((graph, i), operation, around.device, around.kind, around.step, around.reasons, kind_of)
-            else:
-                number = source or 0
-                device = plan.device_of(i, number)
-                others = [r for r in reasons(plan, placements[i], number) if r["device"] != HOST_NAME or device.kind == "host"]
-                lines = () if device.kind == "host" else tuple(reason_line(r, kind_of, measure) for r in others)
-                here = _Placed((graph, i), operation, device.name, device.kind, steps.get((number, i)), lines, kind_of)
-            yield here
-            own = [] if source is None else children.get((source, i), [])
-            for k, body in enumerate(_bodies(subgraphs[graph], operation)):
-                yield from walk(1 + body, own[k] if own else None, here)
-
-    return walk(0, 0, None)
+def _ran_on(plan: Plan) -> Iterator[tuple[int, str]]:
+    """Operator → the device of its operations in the main graph."""
+    for source, placement in plan.placed():
+        operation = plan.partition.sources[source].model.main.operations[placement.operation]
+        if source == 0 and operation.source is not None:
+            at = operation.source
+            yield (at.callers[0] if at.callers else at.index), plan.device_of(placement.operation, source).name
 
 
-def _bodies(subgraph: Subgraph, operation: Operation) -> list[int]:
-    operands = (subgraph.operands[i] for i in operation.inputs)
-    return [operand.location.offset for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
+def operators_tables(plan: Plan, full: bool = False) -> list[Table | str]:
+    """The operators that stay on the CPU grouped by reason, or each one; nothing without such devices."""
+    devices = bound_devices(plan)
+    return _tables(operators_of(devices, dict(_ran_on(plan))), full) if devices else []
+
+
+def operators_only(devices: list[BoundDevice], full: bool = False) -> list[Table | str]:
+    """The same of a file that is not converted."""
+    return _tables(operators_of(devices, {}), full)
+
+
+def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
+    taken = Counter(row["device"] for row in rows)
+    title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in taken.items())}"
+    if full:
+        listed = [(str(row["index"]), row["operator"], row["device"], "; ".join(_texts(row))) for row in rows]
+        return [Table(title, ("operator", "type", "place", "why not the device"), listed), f"Numbers: {NUMERICS}."]
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["place"] == "cpu" or "uncertain" in row:
+            groups.setdefault((row["device"], "; ".join(_texts(row))), []).append(row)
+    listed = [(_kinds(members), counted(len(members), "operator"), place, why) for (place, why), members in groups.items()]
+    tables: list[Table | str] = [Table(title, ("type", "", "place", "why not the device"), listed)] if listed else [title + "."]
+    return [*tables, f"Numbers: {NUMERICS}."]
+
+
+def _kinds(members: list[dict[str, Any]]) -> str:
+    kinds = Counter(row["operator"] for row in members)
+    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.items())
+
+
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    reasons = [f"{r['device']}: requires {r['rule']}" for r in row["reasons"]]
+    return [*reasons, *(f"uncertain: {doubt}" for doubt in row.get("uncertain", ()))]

@@ -13,7 +13,7 @@ from typing import Any
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison
 from nnbridge.converters.structure import FileGraph, FileOperator
-from nnbridge.report.operators import Key, OperatorFacts
+from nnbridge.report.outcomes import Key, OperatorOutcome
 
 DEVICES = ("#123f94", "#2b9677", "#a748d6", "#474c08")
 """Backgrounds of operators on the first, second, ... device; from the fifth on, the last one's."""
@@ -36,11 +36,11 @@ def operator_key(graph: FileGraph, operator: FileOperator) -> str | None:
     return next((n for n in names if n and graph.counts[n] == 1), None if number in graph.counts else number)
 
 
-def colours(devices: Sequence[str]) -> Callable[[OperatorFacts], str]:
+def colours(devices: Sequence[str]) -> Callable[[OperatorOutcome], str]:
     """The background of an operator; ``devices`` are those that were offered the model, in order."""
     known = dict(zip(devices, (*DEVICES, *DEVICES[-1:] * len(devices)), strict=False))
 
-    def colour(facts: OperatorFacts) -> str:
+    def colour(facts: OperatorOutcome) -> str:
         if facts.kind == "device":
             return next((known[d] for d in facts.devices if d in known), DEVICES[-1])
         return PLACES[facts.kind]
@@ -50,7 +50,7 @@ def colours(devices: Sequence[str]) -> Callable[[OperatorFacts], str]:
 
 def overlays(
     graphs: Sequence[FileGraph],
-    facts: Mapping[Key, OperatorFacts],
+    facts: Mapping[Key, OperatorOutcome],
     devices: Sequence[str],
     layers: LayerComparison | None = None,
     times: Mapping[Key, float] | None = None,
@@ -95,7 +95,7 @@ def _node_data(graphs: Sequence[FileGraph], name: str, values: Values, more: Map
     return data
 
 
-def _positions(graphs: Sequence[FileGraph], layers: LayerComparison, facts: Mapping[Key, OperatorFacts]) -> dict[Key, Layer]:
+def _positions(graphs: Sequence[FileGraph], layers: LayerComparison, facts: Mapping[Key, OperatorOutcome]) -> dict[Key, Layer]:
     """The operator that computes each compared tensor: by the tensor's name, of several by the operator's number as well."""
     by_name: dict[str, list[tuple[Key, str]]] = {}
     for graph in graphs:

@@ -1,4 +1,4 @@
-"""All commands: each module of this package is one, under the module's name; a new file is a new command.
+"""All commands: each module of this package is one, under its name with hyphens; a new file is a new command.
 
 Each imports what it needs when it runs, so that ``--help`` and ``devices`` stay quick.
 """
@@ -27,12 +27,13 @@ class _Group(click.Group):
     """Finds the commands; errors end as one message on standard error and exit status 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(module.name for module in iter_modules(__path__) if not module.name.startswith("_"))
+        return sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.name.startswith("_"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
