@@ -79,11 +79,11 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
 
 
 def graphs(path: Path) -> tuple[FileGraph, ...]:
-    """The file's subgraphs; the first is the main one, whatever its name."""
+    """The file's subgraphs; those without a name have the ones that Model Explorer gives them."""
     return tuple(
         FileGraph(
             number,
-            subgraph.name or ("main" if not number else f"subgraph {number}"),
+            subgraph.name or ("main" if not number else f"subgraph_{number}"),
             tuple(tensor.name for tensor in subgraph.tensors),
             tuple(FileOperator(o.index, o.name, tuple(i for i in o.inputs if i >= 0), o.outputs) for o in subgraph.operators),
             subgraph.inputs,

@@ -12,6 +12,7 @@ from typing import Any
 
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison
+from nnbridge.compare.tensors import file_names
 from nnbridge.converters.structure import FileGraph, FileOperator
 from nnbridge.report.outcomes import Key, OperatorOutcome
 
@@ -66,7 +67,7 @@ def overlays(
         "reason": (
             "why no other device",
             {key: {"value": "; ".join(each.reasons), "bgColor": colour(each)} for key, each in facts.items() if each.reasons},
-            {},
+            {**_NO_SUMS, "hideInChildrenStatsTable": True},
         ),
     }
     if layers is not None:
@@ -82,16 +83,19 @@ def overlays(
     return {kind: _node_data(graphs, *parts) for kind, parts in kinds.items()}
 
 
-_SUMMARY = {"showExpandedSummaryOnGroupNode": True, "showLabelCountColumnsInChildrenStatsTable": True}
+_NO_SUMS = {"hideInAggregatedStatsTable": True}
+_SUMMARY = {**_NO_SUMS, "showExpandedSummaryOnGroupNode": True, "showLabelCountColumnsInChildrenStatsTable": True}
 
 
 def _node_data(graphs: Sequence[FileGraph], name: str, values: Values, more: Mapping[str, Any]) -> dict[str, Any]:
-    data = {}
+    data: dict[str, Any] = {}
     for graph in graphs:
         keys = {(graph.number, operator.index): operator_key(graph, operator) for operator in graph.operators}
         results = {key: values[at] for at, key in keys.items() if key is not None and at in values}
         if results:
-            data[graph.name] = {"name": name, "results": results, **more}
+            # Viewers cannot tell graphs of one name apart either: the first one's operators stand.
+            first = data.setdefault(graph.name, {"name": name, "results": {}, **more})
+            first["results"] = {**results, **first["results"]}
     return data
 
 
@@ -105,8 +109,8 @@ def _positions(graphs: Sequence[FileGraph], layers: LayerComparison, facts: Mapp
                     title = f"{operator.index} {operator.operator}"
                     by_name.setdefault(graph.tensors[i], []).append(((graph.number, operator.index), title))
     found: dict[Key, Layer] = {}
-    for layer in layers.layers:
-        places = by_name.get(layer.tensor) or by_name.get(layer.tensor.partition("#")[0], [])
+    for layer in (layer for layer in layers.layers if layer.drift is not None or layer.own is not None):
+        places = next((by_name[name] for name in file_names(layer.tensor) if name in by_name), [])
         key = next((k for k, title in places if title == layer.operator), places[0][0] if places else None)
         if key is not None:
             found.setdefault(key, layer)

@@ -61,7 +61,7 @@ def export_overlay(
     check_outputs(dict(list(files.items())[1:]), read, ".json")
     compilation, mapped = compiled(model, **options)
     graphs, own = graphs_of(model, conversion_of(options))
-    facts = outcomes_of(compilation, mapped, saved=not own)
+    facts = outcomes_of(compilation, mapped, graphs, own=own)
     layers = None if reference is None else _layers(compilation, mapped, model, reference, stored, numbers, as_json, options)
     times: dict[tuple[int, int], float] = {}
     if with_time:
