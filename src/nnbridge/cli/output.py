@@ -61,7 +61,7 @@ def _console(err: bool = False) -> Console:
     """A console on standard output or standard error; brackets and colons of names and messages are no markup."""
     from rich.console import Console
 
-    shown: Any = Console(stderr=err, markup=False, emoji=False, no_color=_asked("no_color") or None)
+    shown: Any = Console(stderr=err, markup=False, emoji=False, highlight=False, no_color=_asked("no_color") or None)
     # Rich would exit with 1, which stands for a comparison that failed.
     shown.on_broken_pipe = _no_reader
     return shown
