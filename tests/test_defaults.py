@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nnbridge.cli.commands import cli
+from nnbridge.cli.defaults import read_defaults
+from nnbridge.errors import InputError
 from tests.conftest import MODELS
 
 INT8 = str(MODELS / "digits_int8.tflite")
@@ -152,3 +157,30 @@ def test_what_could_be_meant_is_said(folder: Path, typed: tuple[str, ...], meant
     result = call(*typed)
     assert result.exit_code == 2
     assert meant in result.stderr.replace(INT8, "").replace(typed[-1], "")
+
+
+KEYS = st.sampled_from(["device", "devices", "plan", "compare", "mapping", "seeds", "cost", "ndk", "env", "config", "json", ""])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def as_toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {as_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    return json.dumps(value) if not isinstance(value, float) else repr(value)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_whatever_a_file_holds_it_gives_defaults_or_an_error(tmp_path: Path, table: dict[str, Any]) -> None:
+    file = tmp_path / "nnbridge.toml"
+    file.write_text("\n".join(f"{json.dumps(key)} = {as_toml(value)}" for key, value in table.items()))
+    with suppress(InputError):
+        found = read_defaults(str(file), cli)
+        assert found is not None
+        found.behind("plan", [])
