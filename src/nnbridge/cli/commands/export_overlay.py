@@ -37,7 +37,7 @@ def export_overlay(
 ) -> None:
     """Write which device runs each operator, why, and how far its values are off, as node data for Model Explorer.
 
-    The files open over the plain .tflite or .onnx file; docs/model-explorer.md has pictures.
+    The files open over the plain .tflite or .onnx file; docs/model-explorer.md shows how.
 
     \b
     Examples:
