@@ -1,0 +1,99 @@
+"""Learned rules as a device profile in TOML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from nnbridge.learning.space import Atom, Example, Rules
+
+_MAX_TEXT = 1_500
+"""Characters of one condition; the language has a limit of 2,000."""
+_UNSEEN = "nothing like it is in the logs"
+_PERFORMANCE = "# Not in a log: just better than the CPU's, so that the device gets what it supports.\nperformance = { other = [0.9, 0.9] }"
+
+
+def profile_text(devices: Mapping[str, Mapping[str, Rules]], source: str) -> str:
+    """A profile file with one device for each name; operation → what was learned of it."""
+    return "\n".join(line for name, learned in devices.items() for line in _device(name, learned, source))
+
+
+def _device(name: str, learned: Mapping[str, Rules], source: str) -> Iterator[str]:
+    terms: dict[str, str] = {}
+    bodies = [line for key, rules in sorted(learned.items()) for line in _operation(key, rules, terms)]
+    yield "[[device]]"
+    yield f"name = {_quoted(name)}"
+    yield f"source = {_quoted(source)}"
+    yield 'version = "learned from logs"'
+    yield f"{_PERFORMANCE}\n"
+    if terms:
+        yield "[device.terms]"
+        yield from (f"{term} = {_quoted(text)}" for term, text in terms.items())
+        yield ""
+    yield "[device.operations]"
+    yield f'others = {{ never = "it is in no log", uncertain = "it is in no log" }}\n'
+    yield from bodies
+
+
+def _operation(key: str, rules: Rules, terms: dict[str, str]) -> Iterator[str]:
+    yield f"[device.operations.{key}]"
+    yield f"source = {_quoted(f'{rules.supported} supported, {rules.refusals} refused')}"
+    if rules.never:
+        yield f"never = {_quoted('refused wherever the logs have it')}"
+    refused = list(_refused_terms(key, rules, terms))
+    lines = [_required(rules, atom, explained) for atom, explained in rules.required]
+    lines += list(_open(rules, refused))
+    if lines:
+        yield "rules = ["
+        yield from (f"  {line}," for line in lines)
+        yield "]"
+    yield ""
+
+
+def _required(rules: Rules, atom: Atom, explained: Sequence[Example]) -> str:
+    guard = f", when = {_quoted(rules.guard(atom))}" if atom.guard else ""
+    first = next((e.where for e in explained if e.where), "")
+    count = f"{len(explained)} refused" + (f", such as {first}" if first else "")
+    return f"{{ require = {_quoted(rules.text(atom))}{guard}, source = {_quoted(count)} }}"
+
+
+def _refused_terms(key: str, rules: Rules, terms: dict[str, str]) -> Iterator[str]:
+    """Names of terms that are true for what is refused for sure."""
+    regions = [" and ".join(f"({rules.beyond(atom, value)})" for atom, value in region) for region in rules.refused]
+    for number, text in enumerate(_packed(regions, " or ")):
+        name = f"refused_{key}" + (f"_{number + 1}" if number else "")
+        terms[name] = text
+        yield name
+
+
+def _open(rules: Rules, refused: Sequence[str]) -> Iterator[str]:
+    """Where answers are open: outside of what was seen, unless it is refused for sure."""
+    settled = "".join(f" and not {name}" for name in refused)
+    broken = [" and ".join(filter(None, (rules.guard(atom), f"not ({rules.text(atom)})"))) for atom in rules.seen]
+    for text in _packed(broken, " or ", _MAX_TEXT - len(settled)):
+        yield f"{{ when = {_quoted(f'({text}){settled}')}, uncertain = {_quoted(_UNSEEN)} }}"
+    forms = [rules.features.index(f) for f in rules.features if f.form and f.cost <= 3.5 and f.text.startswith(("list(", "unique("))]
+    alike = dict.fromkeys(
+        " and ".join(rules.beyond(Atom(place, "in", ()), e.values[place]) for place in forms if e.values[place] is not None)
+        for e in rules.unexplained
+    )
+    for text in _packed([f"({t})" for t in alike if t], " or "):
+        yield f'{{ when = {_quoted(text)}, uncertain = "a like one was refused for a reason that the log does not show" }}'
+
+
+def _packed(texts: Sequence[str], joint: str, limit: int = _MAX_TEXT) -> Iterator[str]:
+    """Texts joined, as many as a condition may have; one that is longer than the limit is left out."""
+    line = ""
+    for text in texts:
+        if len(text) > limit:
+            continue
+        if line and len(line) + len(joint) + len(text) > limit:
+            yield line
+            line = ""
+        line = f"{line}{joint}{text}" if line else text
+    if line:
+        yield line
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
