@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
@@ -13,7 +14,7 @@ from nnbridge.devices.profile_conditions import short_name
 from nnbridge.devices.rules import Fact, Subject
 from nnbridge.devices.rules.compiling import compiled, plain
 from nnbridge.devices.rules.facts import ANY, OPERAND, OPERANDS
-from nnbridge.devices.rules.syntax import parse
+from nnbridge.devices.rules.syntax import KEYWORDS, parse
 from nnbridge.types import OperandCode
 
 NUMBER, NOMINAL, TRUTH = "number", "nominal", "truth"
@@ -21,8 +22,12 @@ _MAX_PARAMETERS = 8
 """Elements of a constant tensor whose value is a feature: axes, permutations, pads."""
 _MAX_RELATED = 6
 """Operands that relations are formed of."""
+_ENUMERATED = frozenset({"activation", "padding", "nchw", "axis", "keep_dims", "merge_outputs", "mode", "type"})
+"""Scalars whose numbers are names."""
 _EACH_TENSOR = (("type", 2.0), ("constant", 2.5), ("rank", 3.0))
 _LISTED = "list(t.{} for t in every_tensor)"
+LISTED_TYPES = ("list(t.type", "unique(list(t.type")
+"""How the types of all tensors together begin."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,9 @@ class Feature:
     kind: str
     cost: float
     form: bool = False
-    """True if a device is expected to handle only what was seen of it: types, ranks, constants, options."""
+    """True if an answer is open where it has a value that nobody saw: types, ranks, constants, options."""
+    size: bool = False
+    """True if an answer is open where it is far from what was seen."""
 
 
 @cache
@@ -46,7 +53,7 @@ def features(key: str, subjects: Sequence[Subject]) -> list[Feature]:
     single: dict[str, Fact] = {}
     several: list[str] = []
     for name, kind in _names(key):
-        if name.startswith(("every_", "first_")):
+        if name.startswith(("every_", "first_")) or name in KEYWORDS:
             continue
         facts = [fact for subject in subjects if isinstance(fact := subject.get(name), Fact)]
         if kind == OPERAND and facts:
@@ -57,11 +64,11 @@ def features(key: str, subjects: Sequence[Subject]) -> list[Feature]:
     tensors = [name for name, fact in single.items() if fact.tensor]
     parameters = [name for name in tensors if _parameter(name, subjects)]
     maps = [name for name in tensors if name not in parameters]
-    found = [*_common(bool(several)), *_of_scalars(scalars)]
+    found = [*_common(bool(several)), *_of_scalars(scalars, {n for n in scalars if single[n].type == OperandCode.BOOL})]
     for name in several:
         found += _of_lists(name)
     for name in parameters:
-        found += [Feature(f"{name}.value", NOMINAL, 2.5, True), Feature(f"len({name})", NUMBER, 2.5)]
+        found += [Feature(f"{name}.value", NOMINAL, 2.5), Feature(f"len({name})", NUMBER, 2.5)]
     for name in tensors:
         found += _of_tensor(name, single[name])
     return list(dict.fromkeys([*found, *_relations(maps[:_MAX_RELATED])]))
@@ -78,26 +85,29 @@ def _common(several: bool) -> Iterator[Feature]:
     for attribute, cost in _EACH_TENSOR:
         text = _LISTED.format(attribute)
         yield Feature(f"unique({text})" if several else text, NOMINAL, cost + 1, True)
-    yield Feature("first_input.type", NOMINAL, 1.0, True)
-    yield Feature("first_output.type", NOMINAL, 1.2, True)
+    yield Feature("first_input.type", NOMINAL, 1.0)
+    yield Feature("first_output.type", NOMINAL, 1.2)
     yield Feature("first_input.rank", NUMBER, 1.4)
-    yield Feature("first_input.rank", NOMINAL, 1.5, True)
-    yield Feature("first_output.rank", NOMINAL, 1.8, True)
-    yield Feature("len(every_input)", NOMINAL, 2.6, True)
+    yield Feature("first_input.rank", NOMINAL, 1.5)
+    yield Feature("first_output.rank", NOMINAL, 1.8)
+    yield Feature("len(every_input)", NOMINAL, 2.6)
     yield Feature("all(t.known for t in every_tensor)", TRUTH, 1.6, True)
-    yield Feature("any(t.per_channel for t in every_tensor)", TRUTH, 1.8, True)
+    yield Feature("any(t.per_channel for t in every_tensor)", TRUTH, 1.8)
     yield Feature("most(list(t.rank for t in every_tensor))", NUMBER, 1.9)
-    yield Feature("most(list(t.elements for t in every_tensor))", NUMBER, 3.4)
+    yield Feature("most(list(t.elements for t in every_tensor))", NUMBER, 3.4, size=True)
     yield Feature("most(list(t.bytes for t in every_tensor))", NUMBER, 3.5)
+    yield Feature("distinct(list(t.identity for t in every_input))", TRUTH, 1.9, True)
     yield Feature("first_input.scale == first_output.scale", TRUTH, 2.4)
     yield Feature("first_input.zero_point == first_output.zero_point", TRUTH, 2.5)
 
 
-def _of_scalars(names: Sequence[str]) -> Iterator[Feature]:
+def _of_scalars(names: Sequence[str], flags: Collection[str]) -> Iterator[Feature]:
     for name in names:
-        yield Feature(name, NUMBER, 1.6)
-        yield Feature(name, NOMINAL, 1.7, True)
-        yield Feature(f"{name}.constant", TRUTH, 1.5, True)
+        chosen = name in _ENUMERATED or name in flags or name.endswith("mask")
+        yield Feature(name, NOMINAL, 1.6 if chosen else 3.2, chosen)
+        if not chosen:
+            yield Feature(name, NUMBER, 1.6, size=True)
+        yield Feature(f"{name}.constant", TRUTH, 1.5)
     for first, second in combinations(names, 2):
         if first.rpartition("_")[0] == second.rpartition("_")[0] != "":
             yield Feature(f"{first} == {second}", TRUTH, 1.9)
@@ -105,16 +115,16 @@ def _of_scalars(names: Sequence[str]) -> Iterator[Feature]:
 
 def _of_lists(name: str) -> Iterator[Feature]:
     yield Feature(f"len({name})", NUMBER, 1.6)
-    yield Feature(f"any(t.constant for t in {name})", TRUTH, 1.7, True)
+    yield Feature(f"any(t.constant for t in {name})", TRUTH, 1.7)
     yield Feature(f"len(unique(list(t.scale for t in {name}))) == 1", TRUTH, 2.2)
     yield Feature(f"len(unique(list(t.zero_point for t in {name}))) == 1", TRUTH, 2.3)
 
 
 def _of_tensor(name: str, fact: Fact) -> Iterator[Feature]:
-    yield Feature(f"{name}.type", NOMINAL, 1.3, True)
-    yield Feature(f"{name}.constant", TRUTH, 1.4, True)
+    yield Feature(f"{name}.type", NOMINAL, 1.3)
+    yield Feature(f"{name}.constant", TRUTH, 1.4)
     yield Feature(f"{name}.omitted", TRUTH, 1.5, True)
-    yield Feature(f"{name}.rank", NOMINAL, 1.7, True)
+    yield Feature(f"{name}.rank", NOMINAL, 1.7)
     yield Feature(f"{name}.per_channel", TRUTH, 1.8)
     yield Feature(f"{name}.zero_point", NUMBER, 3.0)
     yield Feature(f"{name}.zero_point == 0", TRUTH, 2.8)
@@ -133,8 +143,8 @@ def _of_tensor(name: str, fact: Fact) -> Iterator[Feature]:
 
 def _relations(names: Sequence[str]) -> Iterator[Feature]:
     for first, second in combinations(names, 2):
-        yield Feature(f"{first}.type == {second}.type", TRUTH, 1.9, True)
-        yield Feature(f"{first}.rank == {second}.rank", TRUTH, 2.0, True)
+        yield Feature(f"{first}.type == {second}.type", TRUTH, 1.9)
+        yield Feature(f"{first}.rank == {second}.rank", TRUTH, 2.0)
         yield Feature(f"{first}.dims == {second}.dims", TRUTH, 2.2)
         yield Feature(f"{first}.scale == {second}.scale", TRUTH, 2.4)
         yield Feature(f"{first}.zero_point == {second}.zero_point", TRUTH, 2.6)
@@ -161,7 +171,7 @@ def _plain(value: Any) -> Any:
 def _fits(feature: Feature, value: Any) -> Any:
     """The value, if it is of the feature's kind; long lists are not known."""
     if feature.kind == NUMBER:
-        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
     if isinstance(value, tuple) and (feature.text.endswith(".value") and len(value) > _MAX_PARAMETERS or None in value):
         return None
     return value

@@ -11,8 +11,9 @@ from nnbridge.devices.rules import Subject
 from nnbridge.learning.features import features, values
 from nnbridge.learning.space import Example, Rules, learn
 from nnbridge.model import Model
+from nnbridge.operations import definition
 from nnbridge.runtime.placement import answers_of
-from nnbridge.types import OperationCode, is_extension
+from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperationCode, is_extension
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,20 @@ class Observation:
 
 
 def of_model(model: Model, answers: Sequence[bool | None], where: str) -> list[Observation]:
-    """Observations of a model's main operations; None stands for no answer. Operations of extensions are left out."""
+    """Observations of a model's main operations; None stands for no answer. Operations of extensions
+    are left out, and those that no feature level has yet."""
     facts = ModelFacts(model)
     return [
         Observation(OperationCode(o.type).name, answer, OperationFacts(facts, o), f"{where} operation {i}", model, i)
         for i, (o, answer) in enumerate(zip(model.main.operations, answers, strict=True))
-        if answer is not None and not is_extension(o.type)
+        if answer is not None and _of_nnapi(o.type)
     ]
+
+
+def _of_nnapi(code: int) -> bool:
+    """True for operations that a profile can have rules for."""
+    declared = None if is_extension(code) else definition(OperationCode(code))
+    return declared is not None and declared.since <= RUNTIME_FEATURE_LEVEL
 
 
 def asked(device: Device, model: Model, where: str) -> list[Observation]:

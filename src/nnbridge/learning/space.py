@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnbridge.learning.features import NOMINAL, NUMBER, TRUTH, Feature, written
+from nnbridge.learning.features import LISTED_TYPES, NOMINAL, NUMBER, TRUTH, Feature, written
 
 SLACK = 0.6
 """Explanations that cost at most this more than the simplest one count as well."""
 REACH = 4.0
 """A size this many times the largest supported one (or the smallest) is open even if no refusal hints at a limit."""
+FORMS_OF_NEVER = 2
+"""An operation that was refused with so many combinations of types, and never supported, is refused for sure."""
 _MAX_GUARDS = 40
 _SHARE = 0.15
 """An explanation of more refusals is simpler, by this share of its cost for each doubling."""
@@ -121,7 +123,8 @@ class _Learner:
         found = Rules(self.features, supported=len(self.positive), refusals=len(self.negative))
         if not self.positive:
             found.never = True
-            found.seen = [*self._form_of(self.negative)]
+            types = [atom for atom in self._form_of(self.negative) if self.features[atom.feature].text.startswith(LISTED_TYPES)]
+            found.seen = [atom for atom in types if len(atom.limit) < FORMS_OF_NEVER]
             return found
         explained = self._explanations(self.negative, self._atoms(self.positive, None))
         rest = [i for i, atoms in enumerate(explained) if not atoms]
@@ -234,8 +237,8 @@ class _Learner:
                 continue
             if (atom.feature, atom.way) in exact:
                 yield atom
-            elif atom.limit > 0:
-                reached = atom.limit * REACH if atom.way == "most" else atom.limit / REACH
+            elif atom.limit >= 0 and self.features[atom.feature].size:
+                reached = atom.limit * int(REACH) if atom.way == "most" else atom.limit / REACH
                 yield Atom(atom.feature, atom.way, reached)
         yield from (atom for atom in required if atom.way == "in" and atom.guard is not None)
 
