@@ -39,8 +39,8 @@ class Feature:
     cost: float
     form: bool = False
     """True if an answer is open where it has a value that nobody saw: types, ranks, constants, options."""
-    size: bool = False
-    """True if an answer is open where it is far from what was seen."""
+    reach: float = 0
+    """An answer is open where a number is so many times the largest one that was seen, or its reciprocal of the smallest; 0: nowhere."""
 
 
 @cache
@@ -90,11 +90,11 @@ def _common(several: bool) -> Iterator[Feature]:
     yield Feature("first_input.rank", NUMBER, 1.4)
     yield Feature("first_input.rank", NOMINAL, 1.5)
     yield Feature("first_output.rank", NOMINAL, 1.8)
-    yield Feature("len(every_input)", NOMINAL, 2.6)
+    yield Feature("len(every_input)", NOMINAL, 2.6, True)
     yield Feature("all(t.known for t in every_tensor)", TRUTH, 1.6, True)
     yield Feature("any(t.per_channel for t in every_tensor)", TRUTH, 1.8)
     yield Feature("most(list(t.rank for t in every_tensor))", NUMBER, 1.9)
-    yield Feature("most(list(t.elements for t in every_tensor))", NUMBER, 3.4, size=True)
+    yield Feature("most(list(t.elements for t in every_tensor))", NUMBER, 3.4, reach=4)
     yield Feature("most(list(t.bytes for t in every_tensor))", NUMBER, 3.5)
     yield Feature("distinct(list(t.identity for t in every_input))", TRUTH, 1.9, True)
     yield Feature("first_input.scale == first_output.scale", TRUTH, 2.4)
@@ -106,7 +106,7 @@ def _of_scalars(names: Sequence[str], flags: Collection[str]) -> Iterator[Featur
         chosen = name in _ENUMERATED or name in flags or name.endswith("mask")
         yield Feature(name, NOMINAL, 1.6 if chosen else 3.2, chosen)
         if not chosen:
-            yield Feature(name, NUMBER, 1.6, size=True)
+            yield Feature(name, NUMBER, 1.6, reach=1)
         yield Feature(f"{name}.constant", TRUTH, 1.5)
     for first, second in combinations(names, 2):
         if first.rpartition("_")[0] == second.rpartition("_")[0] != "":
@@ -132,9 +132,9 @@ def _of_tensor(name: str, fact: Fact) -> Iterator[Feature]:
     if fact.dims:
         yield Feature(f"{name}.elements", NUMBER, 3.2)
         yield Feature(f"{name}.dims[-1]", NUMBER, 2.9)
-        yield Feature(f"{name}.dims[0]", NUMBER, 2.7)
+        yield Feature(f"{name}.dims[0]", NUMBER, 2.7, reach=4)
     for side in "hwc" if len(fact.dims) == 4 else "":
-        yield Feature(f"{name}.{side}", NUMBER, 2.4)
+        yield Feature(f"{name}.{side}", NUMBER, 2.4, reach=1 if name == "filter" and side != "c" else 0)
     if len(fact.dims) == 4:
         yield Feature(f"{name}.h * {name}.w", NUMBER, 2.9)
         for count in (4, 8, 16):

@@ -8,17 +8,15 @@ and the refused values is open, and so is a form of an operation that nobody saw
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnbridge.learning.features import LISTED_TYPES, NOMINAL, NUMBER, TRUTH, Feature, written
 
-SLACK = 0.6
+SLACK = 1.0
 """Explanations that cost at most this more than the simplest one count as well."""
-REACH = 4.0
-"""A size this many times the largest supported one (or the smallest) is open even if no refusal hints at a limit."""
-FORMS_OF_NEVER = 2
-"""An operation that was refused with so many combinations of types, and never supported, is refused for sure."""
+_NEGATED = 1.0
+"""What a condition costs more that requires a relation not to hold."""
 _MAX_GUARDS = 40
 _SHARE = 0.15
 """An explanation of more refusals is simpler, by this share of its cost for each doubling."""
@@ -123,8 +121,7 @@ class _Learner:
         found = Rules(self.features, supported=len(self.positive), refusals=len(self.negative))
         if not self.positive:
             found.never = True
-            types = [atom for atom in self._form_of(self.negative) if self.features[atom.feature].text.startswith(LISTED_TYPES)]
-            found.seen = [atom for atom in types if len(atom.limit) < FORMS_OF_NEVER]
+            found.seen = [a for a in self._form_of(self.negative) if self.features[a.feature].text.startswith(LISTED_TYPES)]
             return found
         explained = self._explanations(self.negative, self._atoms(self.positive, None))
         rest = [i for i, atoms in enumerate(explained) if not atoms]
@@ -180,6 +177,7 @@ class _Learner:
 
     def _cost(self, atom: Atom, count: int) -> float:
         cost = self.features[atom.feature].cost + (self.features[atom.guard.feature].cost if atom.guard else 0)
+        cost += _NEGATED if atom.limit == (False,) else 0
         return cost * (1 - _SHARE) ** (count.bit_length() - 1)
 
     def _simplest(self, explained: Sequence[list[Atom]]) -> list[tuple[Atom, ...]]:
@@ -235,11 +233,13 @@ class _Learner:
         for atom in self._atoms(self.positive, None):
             if atom.way == "in":
                 continue
-            if (atom.feature, atom.way) in exact:
+            reach = self.features[atom.feature].reach
+            if (atom.feature, atom.way) in exact or reach == 1:
                 yield atom
-            elif atom.limit >= 0 and self.features[atom.feature].size:
-                reached = atom.limit * int(REACH) if atom.way == "most" else atom.limit / REACH
-                yield Atom(atom.feature, atom.way, reached)
+            elif reach and atom.limit > 0:
+                same = all(e.values[atom.feature] in (None, atom.limit) for e in self.positive)
+                factor = 1 if same else reach
+                yield replace(atom, limit=atom.limit * factor if atom.way == "most" else atom.limit / factor)
         yield from (atom for atom in required if atom.way == "in" and atom.guard is not None)
 
 

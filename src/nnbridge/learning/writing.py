@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from nnbridge.learning.matching import Operators
 from nnbridge.learning.space import Atom, Example, Rules
 
 _MAX_TEXT = 1_500
@@ -16,6 +17,29 @@ _PERFORMANCE = "# Not in a log: just better than the CPU's, so that the device g
 def profile_text(devices: Mapping[str, Mapping[str, Rules]], source: str) -> str:
     """A profile file with one device for each name; operation → what was learned of it."""
     return "\n".join(line for name, learned in devices.items() for line in _device(name, learned, source))
+
+
+def delegate_text(devices: Sequence[tuple[str, Mapping[str, Operators]]], source: str) -> str:
+    """A profile file at the level of TFLite's operators. An operator that is always refused is not listed."""
+    return "\n".join(line for name, table in devices for line in _delegate(name, table, source))
+
+
+def _delegate(name: str, table: Mapping[str, Operators], source: str) -> Iterator[str]:
+    yield f'[[device]]\nname = {_quoted(name)}\nlevel = "tflite"\nversion = "learned from logs"\nsource = {_quoted(source)}'
+    refused = [(key, each) for key, each in sorted(table.items()) if each.refused and not each.accepted and not each.open]
+    yield f"notes = {json.dumps([_said(key, each) for key, each in refused], ensure_ascii=False)}\n"
+    yield "[device.operations]"
+    for key, each in sorted(table.items()):
+        if each.accepted and not each.refused and not each.open:
+            yield f"{key} = []  # {each.accepted} taken"
+        elif each.accepted or each.open:
+            why = f"{each.accepted} taken, {each.refused} refused, {each.open} not known" + (f": {each.says}" if each.says else "")
+            yield f'{key} = [{{ require = "version >= 1", uncertain = {_quoted(why)} }}]'
+    yield ""
+
+
+def _said(key: str, each: Operators) -> str:
+    return f"{key} was refused {each.refused} times" + (f": {each.says}" if each.says else "")
 
 
 def _device(name: str, learned: Mapping[str, Rules], source: str) -> Iterator[str]:
