@@ -60,7 +60,9 @@ def read_specs(paths: Sequence[Path]) -> Iterator[tuple[str, Model]]:
                 continue
 
 
-def hidden(device: Device, known: Sequence[tuple[str, Model]], others: dict[str, Sequence[tuple[str, Model]]], folder: Path) -> Any:
+def hidden(
+    device: Device, known: Sequence[tuple[str, Model]], others: dict[str, Sequence[tuple[str, Model]]], folder: Path
+) -> Any:
     """How a profile that was learned from some models answers for others: kind of model → counts, and what was wrong."""
     rules = learned(o for name, model in known for o in asked(device, model, name))
     path = folder / "learned.toml"

@@ -23,8 +23,10 @@ def learn_from(paths: Sequence[Path], models: Path | None, output: Path, device:
     names = devices_of(logs)
     tables = [] if names else by_device(delegated(logs, files))
     known = names or [name for name, _ in tables]
-    if device and device not in known or not known:
-        raise InputError(Reason(f"a device of the logs ({', '.join(known) or 'there is none'})", device or "none", operand="--device"))
+    if (device and device not in known) or not known:
+        raise InputError(
+            Reason(f"a device of the logs ({', '.join(known) or 'there is none'})", device or "none", operand="--device")
+        )
     chosen = [device] if device else known
     source = f"learned from {', '.join(path.name for path in paths)}"
     found: dict[str, Any] = {"profile": str(output), "devices": [], "without_models": [], "questions": []}
@@ -56,7 +58,7 @@ def _described(name: str, rules: Mapping[str, Rules], seen: Sequence[Observation
         "refused": len(seen) - supported,
         "operations": len(rules),
         "rules": sum(len(each.required) + each.never for each in rules.values()),
-        "open": sum(bool(each.unexplained) or any(len(r) > 1 for r in each.refused) for each in rules.values()),
+        "open": sum(each.blind or bool(each.unexplained) or any(len(r) > 1 for r in each.refused) for each in rules.values()),
     }
 
 
@@ -68,5 +70,5 @@ def _counted(name: str, table: Mapping[str, Operators]) -> dict[str, Any]:
         "refused": sum(each.refused for each in table.values()),
         "operations": len(table),
         "rules": sum(bool(each.refused) for each in table.values()),
-        "open": sum(bool(each.open or each.accepted and each.refused) for each in table.values()),
+        "open": sum(bool(each.open or (each.accepted and each.refused)) for each in table.values()),
     }

@@ -40,7 +40,7 @@ class Feature:
     form: bool = False
     """True if an answer is open where it has a value that nobody saw: types, ranks, constants, options."""
     reach: float = 0
-    """An answer is open where a number is so many times the largest one that was seen, or its reciprocal of the smallest; 0: nowhere."""
+    """An answer is open so many times above the largest number that was seen, and as far below the smallest; 0: nowhere."""
 
 
 @cache
@@ -172,7 +172,7 @@ def _fits(feature: Feature, value: Any) -> Any:
     """The value, if it is of the feature's kind; long lists are not known."""
     if feature.kind == NUMBER:
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
-    if isinstance(value, tuple) and (feature.text.endswith(".value") and len(value) > _MAX_PARAMETERS or None in value):
+    if isinstance(value, tuple) and ((feature.text.endswith(".value") and len(value) > _MAX_PARAMETERS) or None in value):
         return None
     return value
 

@@ -244,7 +244,7 @@ def _trace(path: Path, text: str) -> Iterator[Logged]:
 
 
 def _cases(path: Path) -> Iterator[Logged]:
-    """Models with answers, in the form of `nnbridge devices ask`: ``{"model": …, "supported": true}``, or a list for each operation."""
+    """Models with answers, as `nnbridge devices ask` has them: ``{"model": …, "supported": true}``, or a list of answers."""
     for question in read_questions(path):
         said, device = question.data.get("supported"), str(question.data.get("device", "device"))
         main = question.model.main
@@ -253,6 +253,5 @@ def _cases(path: Path) -> Iterator[Logged]:
             rule = f"supported: true, false, or a list of {len(main.operations)}"
             raise InputError(Reason(rule, str(said), operand=f"{path} line {question.line}"))
         names = tuple(question.model.operation_name(o) for o in main.operations)
-        answers = tuple({device: answer} for answer in listed)
+        answers = tuple({device: bool(answer)} for answer in listed)
         yield Logged(names, answers, f"{path.name} line {question.line}", model=question.model)
-

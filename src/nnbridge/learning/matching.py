@@ -58,7 +58,7 @@ def devices_of(logs: Sequence[Log]) -> list[str]:
 
 
 def observed(logs: Sequence[Log], device: str, files: Sequence[KnownFile]) -> tuple[list[Observation], list[str]]:
-    """A driver's answers, and where logs speak of models that are not there."""
+    """A driver's answers, and why operands of some are not known."""
     found: list[Observation] = []
     unknown = []
     for logged in (each for log in logs for each in log.models):
@@ -66,8 +66,8 @@ def observed(logs: Sequence[Log], device: str, files: Sequence[KnownFile]) -> tu
         if all(answer is None for answer in answers):
             continue
         matched = _match(logged, files)
-        if matched is None:
-            unknown.append(logged.where)
+        if isinstance(matched, str):
+            unknown.append(matched)
             pairs = zip(logged.operations, answers, strict=True)
             found += [Observation(name, yes, where=logged.where) for name, yes in pairs if yes is not None]
             continue
@@ -79,21 +79,35 @@ def observed(logs: Sequence[Log], device: str, files: Sequence[KnownFile]) -> tu
     return found, unknown
 
 
-def _match(logged: Logged, files: Sequence[KnownFile]) -> tuple[Model, Sequence[int]] | None:
-    """The model, and which of its operations the log has: all of them, all of NNAPI's, or a part that stands nowhere else."""
+def _match(logged: Logged, files: Sequence[KnownFile]) -> tuple[Model, Sequence[int]] | str:
+    """The model, and which of its operations the log has: all of them, all of NNAPI's, or a part that stands nowhere else.
+
+    A text says why there is none: a network and its quantised form have the same operations.
+    """
     if logged.model is not None:
         return logged.model, range(len(logged.operations))
     named = Path(logged.file)
     mine = [f for f in files if logged.file and f.path.name == named.name] or ([KnownFile(named)] if named.is_file() else [])
-    models = [model for file in mine or files for model in file.models]
-    for whole in (True, False):
-        for model in models:
-            names = [model.operation_name(o) for o in model.main.operations]
-            places = [i for i, o in enumerate(model.main.operations) if whole or not is_extension(o.type)]
-            if [names[i] for i in places] == list(logged.operations):
-                return model, places
-    parts = [(model, places) for model in models for places in _parts(model, logged.operations)]
-    return parts[0] if len({places for _, places in parts}) == 1 else None
+    candidates = mine or files
+    whole = [(file, model, places) for file in candidates for model, places in _wholes(file, logged.operations)]
+    parts = whole or [(f, m, places) for f in candidates for m in f.models for places in _parts(m, logged.operations)]
+    if not parts:
+        return f"no model of --models has the operations of {logged.where}"
+    if len({file.path for file, _, _ in parts}) > 1 or (not whole and len({places for _, _, places in parts}) > 1):
+        names = " and ".join(dict.fromkeys(file.path.name for file, _, _ in parts))
+        return f"several places have the operations of {logged.where}: in {names}"
+    return parts[0][1:]
+
+
+def _wholes(file: KnownFile, operations: Sequence[str]) -> Iterator[tuple[Model, Sequence[int]]]:
+    """The file's models that have these operations, all of them or all of NNAPI's."""
+    for model in file.models:
+        names = [model.operation_name(o) for o in model.main.operations]
+        nnapi = [i for i, o in enumerate(model.main.operations) if not is_extension(o.type)]
+        for places in (range(len(names)), nnapi):
+            if [names[i] for i in places] == list(operations):
+                yield model, places
+                break
 
 
 def _parts(model: Model, operations: Sequence[str]) -> Iterator[tuple[int, ...]]:

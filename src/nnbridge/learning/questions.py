@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def _values(key: str, rules: Rules, model: Model) -> list[Any]:
 
 
 def _size(model: Model) -> int:
-    return sum(max(1, operand.element_count) for operand in model.main.operands)
+    return sum(max(1, math.prod(operand.dims)) for operand in model.main.operands)
 
 
 def _alone(model: Model, index: int) -> Model | None:

@@ -66,6 +66,8 @@ class Rules:
 
     features: Sequence[Feature]
     never: bool = False
+    blind: bool = False
+    """True if answers came without operands, so that nothing says where they hold."""
     required: list[tuple[Atom, list[Example]]] = field(default_factory=list)
     """Conditions, each with the refusals that it explains."""
     refused: list[tuple[tuple[Atom, Any], ...]] = field(default_factory=list)
@@ -118,7 +120,9 @@ class _Learner:
         self.negative = [e for e in examples if not e.supported]
 
     def rules(self) -> Rules:
-        found = Rules(self.features, supported=len(self.positive), refusals=len(self.negative))
+        known = [any(value is not None for value in e.values) for e in (*self.positive, *self.negative)]
+        blind = not any(known) or (bool(self.positive) and not all(known[len(self.positive) :]))
+        found = Rules(self.features, blind=blind, supported=len(self.positive), refusals=len(self.negative))
         if not self.positive:
             found.never = True
             found.seen = [a for a in self._form_of(self.negative) if self.features[a.feature].text.startswith(LISTED_TYPES)]
@@ -208,7 +212,7 @@ class _Learner:
         return found
 
     def _settled(self, simplest: Sequence[tuple[Atom, ...]]) -> Iterator[tuple[tuple[Atom, Any], ...]]:
-        """For each refusal the conditions that any explanation of it breaks, with its values; wider ones stand for narrower ones."""
+        """For each refusal the conditions that any explanation of it breaks, with its values; the widest ones alone."""
         regions = {
             tuple((atom, e.values[atom.feature]) for atom in atoms)
             for e, atoms in zip(self.negative, simplest, strict=True)

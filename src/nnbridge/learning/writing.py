@@ -11,7 +11,9 @@ from nnbridge.learning.space import Atom, Example, Rules
 _MAX_TEXT = 1_500
 """Characters of one condition; the language has a limit of 2,000."""
 _UNSEEN = "nothing like it is in the logs"
-_PERFORMANCE = "# Not in a log: just better than the CPU's, so that the device gets what it supports.\nperformance = { other = [0.9, 0.9] }"
+_PERFORMANCE = (
+    "# Not in a log: just better than the CPU's, so that the device gets what it supports.\nperformance = { other = [0.9, 0.9] }"
+)
 
 
 def profile_text(devices: Mapping[str, Mapping[str, Rules]], source: str) -> str:
@@ -33,7 +35,9 @@ def _delegate(name: str, table: Mapping[str, Operators], source: str) -> Iterato
         if each.accepted and not each.refused and not each.open:
             yield f"{key} = []  # {each.accepted} taken"
         elif each.accepted or each.open:
-            why = f"{each.accepted} taken, {each.refused} refused, {each.open} not known" + (f": {each.says}" if each.says else "")
+            why = f"{each.accepted} taken, {each.refused} refused, {each.open} not known" + (
+                f": {each.says}" if each.says else ""
+            )
             yield f'{key} = [{{ require = "version >= 1", uncertain = {_quoted(why)} }}]'
     yield ""
 
@@ -55,7 +59,7 @@ def _device(name: str, learned: Mapping[str, Rules], source: str) -> Iterator[st
         yield from (f"{term} = {_quoted(text)}" for term, text in terms.items())
         yield ""
     yield "[device.operations]"
-    yield f'others = {{ never = "it is in no log", uncertain = "it is in no log" }}\n'
+    yield 'others = { never = "it is in no log", uncertain = "it is in no log" }\n'
     yield from bodies
 
 
@@ -64,6 +68,8 @@ def _operation(key: str, rules: Rules, terms: dict[str, str]) -> Iterator[str]:
     yield f"source = {_quoted(f'{rules.supported} supported, {rules.refusals} refused')}"
     if rules.never:
         yield f"never = {_quoted('refused wherever the logs have it')}"
+    if rules.blind:
+        yield 'uncertain = "the log does not say what its operands were"'
     refused = list(_refused_terms(key, rules, terms))
     lines = [_required(rules, atom, explained) for atom, explained in rules.required]
     lines += list(_open(rules, refused))
@@ -96,7 +102,7 @@ def _open(rules: Rules, refused: Sequence[str]) -> Iterator[str]:
     broken = [" and ".join(filter(None, (rules.guard(atom), f"not ({rules.text(atom)})"))) for atom in rules.seen]
     for text in _packed(broken, " or ", _MAX_TEXT - len(settled)):
         yield f"{{ when = {_quoted(f'({text}){settled}')}, uncertain = {_quoted(_UNSEEN)} }}"
-    forms = [rules.features.index(f) for f in rules.features if f.form and f.cost <= 3.5 and f.text.startswith(("list(", "unique("))]
+    forms = [rules.features.index(f) for f in rules.features if f.form and f.text.startswith(("list(", "unique("))]
     alike = dict.fromkeys(
         " and ".join(rules.beyond(Atom(place, "in", ()), e.values[place]) for place in forms if e.values[place] is not None)
         for e in rules.unexplained

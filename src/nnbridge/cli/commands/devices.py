@@ -150,7 +150,9 @@ def devices_explain(name: str, operation: str, as_json: bool) -> None:
 @devices.command("learn", short_help="Make a profile of what logs say of a device.")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 @option("--models", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR", help="The models that ran.")
-@option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="PROFILE.toml", help="Write it.")
+@option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="PROFILE.toml", help="Write it."
+)
 @option("--device", metavar="NAME", help="Only this one of the devices in the logs.")
 @option("--questions", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write models that settle more.")
 @json_option
@@ -176,9 +178,11 @@ def devices_learn(
         return
     for item in found["devices"]:
         counts = f"{item['supported']} supported, {item['refused']} refused; {counted(item['rules'], 'rule')}"
-        echo(f"{item['name']}: {counts} on {counted(item['operations'], item['level'] + ' operation')}, {item['open']} partly open")
-    for where in found["without_models"]:
-        echo(f"{where}: no model of --models has these operations; only their types were used", err=True)
+        echo(
+            f"{item['name']}: {counts} on {counted(item['operations'], item['level'] + ' operation')}, {item['open']} partly open"
+        )
+    for why in found["without_models"]:
+        echo(f"{why}; only their types were used", err=True)
     for path in found["questions"]:
         echo(f"question: {path}")
 
