@@ -97,6 +97,7 @@ def main() -> int:
     parser.add_argument("--device", action="append", default=[], metavar="NAME", help="only these profiles")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="only every Nth profile, from the Ith on")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="print N wrong answers of each profile")
     options = parser.parse_args()
     files = halves(sorted(p for p in options.folder.iterdir() if p.suffix in _SUFFIXES), options.seed)
@@ -105,7 +106,8 @@ def main() -> int:
     others: dict[str, Sequence[tuple[str, Model]]] = {"models": list(read_files(files[1])), "cases": list(read_specs(specs[1]))}
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        for device in shipped():
+        part, count = map(int, options.part.split("/"))
+        for device in shipped()[part::count]:
             if options.device and device.name not in options.device:
                 continue
             found.append(hidden(device, known, others, Path(folder)))

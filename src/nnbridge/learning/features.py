@@ -91,6 +91,8 @@ def _common(several: bool) -> Iterator[Feature]:
     yield Feature("first_input.rank", NOMINAL, 1.5)
     yield Feature("first_output.rank", NOMINAL, 1.8)
     yield Feature("len(every_input)", NOMINAL, 2.6, True)
+    yield Feature("list(t.omitted for t in every_input)", NOMINAL, 2.9)
+    yield Feature("any(t.omitted for t in every_input)", TRUTH, 1.7, True)
     yield Feature("all(t.known for t in every_tensor)", TRUTH, 1.6, True)
     yield Feature("any(t.per_channel for t in every_tensor)", TRUTH, 1.8)
     yield Feature("most(list(t.rank for t in every_tensor))", NUMBER, 1.9)
@@ -123,7 +125,7 @@ def _of_lists(name: str) -> Iterator[Feature]:
 def _of_tensor(name: str, fact: Fact) -> Iterator[Feature]:
     yield Feature(f"{name}.type", NOMINAL, 1.3)
     yield Feature(f"{name}.constant", TRUTH, 1.4)
-    yield Feature(f"{name}.omitted", TRUTH, 1.5, True)
+    yield Feature(f"{name}.omitted", TRUTH, 1.5)
     yield Feature(f"{name}.rank", NOMINAL, 1.7)
     yield Feature(f"{name}.per_channel", TRUTH, 1.8)
     yield Feature(f"{name}.zero_point", NUMBER, 3.0)

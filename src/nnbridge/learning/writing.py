@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
+from nnbridge.devices.profile_file import MAX_BYTES
 from nnbridge.learning.matching import Operators
 from nnbridge.learning.space import Atom, Example, Rules
 
 _MAX_TEXT = 1_500
 """Characters of one condition; the language has a limit of 2,000."""
+_MAX_TERMS = 2
+"""Texts of one operation for what is refused for sure; fewer where a profile would be larger than it may be."""
 _UNSEEN = "nothing like it is in the logs"
 _PERFORMANCE = (
     "# Not in a log: just better than the CPU's, so that the device gets what it supports.\nperformance = { other = [0.9, 0.9] }"
@@ -18,7 +22,11 @@ _PERFORMANCE = (
 
 def profile_text(devices: Mapping[str, Mapping[str, Rules]], source: str) -> str:
     """A profile file with one device for each name; operation → what was learned of it."""
-    return "\n".join(line for name, learned in devices.items() for line in _device(name, learned, source))
+    for count in range(_MAX_TERMS, -1, -1):
+        text = "\n".join(line for name, learned in devices.items() for line in _device(name, learned, source, count))
+        if len(text.encode()) <= MAX_BYTES:
+            break
+    return text
 
 
 def delegate_text(devices: Sequence[tuple[str, Mapping[str, Operators]]], source: str) -> str:
@@ -46,9 +54,9 @@ def _said(key: str, each: Operators) -> str:
     return f"{key} was refused {each.refused} times" + (f": {each.says}" if each.says else "")
 
 
-def _device(name: str, learned: Mapping[str, Rules], source: str) -> Iterator[str]:
+def _device(name: str, learned: Mapping[str, Rules], source: str, count: int) -> Iterator[str]:
     terms: dict[str, str] = {}
-    bodies = [line for key, rules in sorted(learned.items()) for line in _operation(key, rules, terms)]
+    bodies = [line for key, rules in sorted(learned.items()) for line in _operation(key, rules, terms, count)]
     yield "[[device]]"
     yield f"name = {_quoted(name)}"
     yield f"source = {_quoted(source)}"
@@ -63,14 +71,14 @@ def _device(name: str, learned: Mapping[str, Rules], source: str) -> Iterator[st
     yield from bodies
 
 
-def _operation(key: str, rules: Rules, terms: dict[str, str]) -> Iterator[str]:
+def _operation(key: str, rules: Rules, terms: dict[str, str], count: int) -> Iterator[str]:
     yield f"[device.operations.{key}]"
     yield f"source = {_quoted(f'{rules.supported} supported, {rules.refusals} refused')}"
     if rules.never:
         yield f"never = {_quoted('refused wherever the logs have it')}"
     if rules.blind:
         yield 'uncertain = "the log does not say what its operands were"'
-    refused = list(_refused_terms(key, rules, terms))
+    refused = list(_refused_terms(key, rules, terms, count))
     lines = [_required(rules, atom, explained) for atom, explained in rules.required]
     lines += list(_open(rules, refused))
     if lines:
@@ -87,10 +95,11 @@ def _required(rules: Rules, atom: Atom, explained: Sequence[Example]) -> str:
     return f"{{ require = {_quoted(rules.text(atom))}{guard}, source = {_quoted(count)} }}"
 
 
-def _refused_terms(key: str, rules: Rules, terms: dict[str, str]) -> Iterator[str]:
+def _refused_terms(key: str, rules: Rules, terms: dict[str, str], count: int) -> Iterator[str]:
     """Names of terms that are true for what is refused for sure."""
     regions = [" and ".join(f"({rules.beyond(atom, value)})" for atom, value in region) for region in rules.refused]
-    for number, text in enumerate(_packed(regions, " or ")):
+    # The widest ones come first; what is left out is open instead.
+    for number, text in enumerate(islice(_packed(regions, " or "), count)):
         name = f"refused_{key}" + (f"_{number + 1}" if number else "")
         terms[name] = text
         yield name

@@ -97,7 +97,7 @@ class RuleErrors(Exception):
 
 _COMPILED: dict[tuple[Any, ...], Callable[[Subject], Value]] = {}
 _MAX_COMPILED = 400_000
-"""Functions that are stored, each counted with the rows of its lists. Releases of a driver share nearly all of their conditions."""
+"""Functions that are stored, with the rows of their lists. Releases of a driver share nearly all of their conditions."""
 _STORED = [0]
 """How many there are."""
 
