@@ -7,7 +7,7 @@ and the refused values is open, and so is a form of an operation that nobody saw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from nnbridge.learning.features import LISTED_TYPES, NOMINAL, NUMBER, TRUTH, Fea
 
 SLACK = 1.0
 """Explanations that cost at most this more than the simplest one count as well."""
+_EACH_VALUE = 0.2
+"""What a set costs more for each value after the first."""
 _NEGATED = 1.0
 """What a condition costs more that requires a relation not to hold."""
 _MAX_GUARDS = 40
@@ -181,6 +183,7 @@ class _Learner:
 
     def _cost(self, atom: Atom, count: int) -> float:
         cost = self.features[atom.feature].cost + (self.features[atom.guard.feature].cost if atom.guard else 0)
+        cost += _EACH_VALUE * (len(atom.limit) - 1) if atom.way == "in" else 0
         cost += _NEGATED if atom.limit == (False,) else 0
         return cost * (1 - _SHARE) ** (count.bit_length() - 1)
 
@@ -231,20 +234,22 @@ class _Learner:
             if feature.form and atom.way == "in" and (feature.kind == TRUTH or len(atom.limit) <= _MAX_GUARDS):
                 yield atom
 
-    def _sizes(self, required: Iterable[Atom]) -> Iterator[Atom]:
-        """Bounds: exact ones of required conditions, and wide ones of every other number."""
-        exact = {(atom.feature, atom.way) for atom in required if atom.way != "in"}
+    def _sizes(self, required: Sequence[Atom]) -> Iterator[Atom]:
+        """What required conditions allow exactly, and wide bounds of every other number."""
+        exact = {(atom.feature, atom.way) for atom in required if atom.guard is None}
         for atom in self._atoms(self.positive, None):
             if atom.way == "in":
                 continue
             reach = self.features[atom.feature].reach
-            if (atom.feature, atom.way) in exact or reach == 1:
+            if (atom.feature, atom.way) in exact:
+                continue
+            if reach == 1:
                 yield atom
             elif reach and atom.limit > 0:
                 same = all(e.values[atom.feature] in (None, atom.limit) for e in self.positive)
                 factor = 1 if same else reach
                 yield replace(atom, limit=atom.limit * factor if atom.way == "most" else atom.limit / factor)
-        yield from (atom for atom in required if atom.way == "in" and atom.guard is not None)
+        yield from required
 
 
 def _within(region: tuple[tuple[Atom, Any], ...], other: tuple[tuple[Atom, Any], ...]) -> bool:
