@@ -32,6 +32,7 @@ LAYERS = (
     "inputs advice bench",
     "report",
     "export delegate matrix",
+    "learning",
     "cli",
     "explorer",
 )

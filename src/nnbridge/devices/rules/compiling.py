@@ -96,8 +96,10 @@ class RuleErrors(Exception):
 
 
 _COMPILED: dict[tuple[Any, ...], Callable[[Subject], Value]] = {}
-_MAX_COMPILED = 20_000
-"""Functions that are stored. Releases of a driver share nearly all of their conditions."""
+_MAX_COMPILED = 400_000
+"""Functions that are stored, with the rows of their lists. Releases of a driver share nearly all of their conditions."""
+_STORED = [0]
+"""How many there are."""
 
 
 def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:
@@ -105,8 +107,10 @@ def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Calla
     key = (node, required, _meanings(node, vocabulary))
     found = _COMPILED.get(key)
     if found is None:
-        if len(_COMPILED) >= _MAX_COMPILED:
+        _STORED[0] += 1 + sum(len(value) for _, value in vocabulary.words.values() if isinstance(value, tuple))
+        if _STORED[0] >= _MAX_COMPILED:
             _COMPILED.clear()
+            _STORED[0] = 0
         found = _COMPILED[key] = _compiled(node, vocabulary, required)
     return found
 
