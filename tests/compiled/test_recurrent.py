@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
+from nnbridge.cpu.compiled.routines import routine
+from nnbridge.extensions import HostTensor
+from nnbridge.operations.integer_lstm import CELL_STATE, DATA, OUTPUT_STATE, IntegerLstm
 from nnbridge.types import OperationCode
 from tests.compiled.models import F32, Tensor, check, model_of
 
+NO_TENSOR = HostTensor(None, (), np.dtype("i1"), omitted=True)
 SEEDS = range(4)
 Cell = list[Any]
 
@@ -96,3 +101,50 @@ def test_rnn_in_all_its_forms(form: InstructionSet, seed: int) -> None:
     both = [s.sequence(s.size), *cells[0], *cells[1], None, None, None, s.activation, s.major, merge]
     sequences = [s.sequence(n) for n in ([sum(units)] if merge else units)]
     check(model_of(OperationCode.BIDIRECTIONAL_SEQUENCE_RNN, both, sequences), form, s.rng)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_integer_lstm(form: InstructionSet, seed: int) -> None:
+    s = Sizes(seed)
+    layer = integer_layer(s)
+    compiled = routine(layer, form=form)
+    assert compiled is not None
+    for _ in range(3):
+        arrays = [random_array(s.rng, t) if k in (DATA, OUTPUT_STATE, CELL_STATE) else t.data for k, t in enumerate(layer.inputs)]
+        for found, expected in zip(compiled(arrays), layer(arrays), strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+def integer_layer(s: Sizes) -> IntegerLstm:
+    """A layer of random sizes, weights and scales."""
+    rng, kind = s.rng, "i1" if s.peephole else "u1"
+    point, state_point = (int(rng.integers(0, 256)) - (128 if kind == "i1" else 0) for _ in range(2))
+
+    def tensor(dims: tuple[int, ...], dtype: str, scale: float, zero: int = 0, *, constant: bool = True) -> HostTensor:
+        held = HostTensor(None, dims, np.dtype(dtype), scale, zero)
+        return replace(held, data=random_array(rng, held)) if constant else held
+
+    def gates(*shape: int, dtype: str = "i1", scale: float = 0.01) -> list[HostTensor]:
+        return [tensor(shape, dtype, scale) if not (s.cifg and k == 0) else NO_TENSOR for k in range(4)]
+
+    inputs = [
+        tensor(s.sequence(s.size).dims, kind, 0.02, point, constant=False),
+        *gates(s.units, s.size, scale=float(rng.choice([0.0003, 0.01, 0.2]))),
+        *gates(s.units, s.units),
+        *[NO_TENSOR] * 3,
+        *gates(s.units, dtype="i4", scale=0.0002),
+        *[NO_TENSOR] * 2,
+        tensor((s.batch, s.units), kind, 1 / 128, state_point, constant=False),
+        tensor((s.batch, s.units), "i2", 2.0 ** -int(rng.integers(9, 13)), constant=False),
+    ]
+    outputs = [replace(inputs[OUTPUT_STATE], dims=s.sequence(s.units).dims), *inputs[OUTPUT_STATE : CELL_STATE + 1]]
+    hidden = {"scale": 1 / 128, "zero_point": int(rng.integers(-128, 128))}
+    options = {"cell_clip": s.clip, "intermediates": [{}] * 4 + [hidden]}
+    return IntegerLstm(inputs, outputs, options, time_major=s.major)
+
+
+def random_array(rng: np.random.Generator, tensor: HostTensor) -> Any:
+    """Values over the type's whole range; biases of 32 bits within 20 bits, weights without -128."""
+    low, high = {"i1": (-127, 128), "u1": (0, 256), "i2": (-32768, 32768), "i4": (-(1 << 20), 1 << 20)}[tensor.dtype.str[1:]]
+    return rng.integers(low, high, tensor.dims).astype(tensor.dtype)

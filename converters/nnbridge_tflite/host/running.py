@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -130,6 +131,11 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
         for i, t in enumerate(_with_parameters(inputs, carried.get("inputs", {})))
     ]
     outputs = _with_parameters(outputs, carried.get("outputs", {}))
+    if declared.preparing is not None:
+        with suppress(ValueError):
+            prepared = declared.preparing(inputs, outputs, options)
+            if prepared is not None:
+                return prepared
     ways = _ways(declared, code, inputs, outputs, options)
     if not ways:
         raise ValueError(declared.refusal)

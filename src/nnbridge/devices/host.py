@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from nnbridge.cpu.settings import current
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -31,6 +32,8 @@ from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
+from nnbridge.operations.integer_lstm import IntegerLstm
+from nnbridge.operations.kernels import Tier
 from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
 
 HOST_NAME = "host"
@@ -72,6 +75,7 @@ class _HostKernel:
         self._outputs = len(operation.outputs)
         self._bodies = bodies
         self._label = f"{hosted.name} ({operation.name})" if operation.name else hosted.name
+        self._settings = current()
         self._prepared: dict[tuple[tuple[int, ...] | None, ...], PreparedHostKernel | None] = {}
         self._lock = threading.Lock()
 
@@ -113,6 +117,10 @@ class _HostKernel:
             for tensor, operand in zip(inputs, self._operands, strict=True)
         ]
         prepared = self._hosted.prepare(seen, outputs, self._options)
+        if isinstance(prepared, IntegerLstm) and self._settings.tier >= Tier.COMPILED:
+            from nnbridge.cpu.compiled.routines import routine  # llvmlite is imported when it is used
+
+            prepared = routine(prepared, self._settings.threads) or prepared
         with self._lock:
             self._prepared[key] = prepared
             if len(self._prepared) > _MOST_PREPARED:

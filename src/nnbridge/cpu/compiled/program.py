@@ -175,6 +175,11 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     return Plan(tuple(programs), left)
 
 
+def program_of(candidate: Candidate, bound: list[Bound], form: InstructionSet) -> Program:
+    """The program of one operation, all outputs of which are read."""
+    return _program([(candidate, bound)], set(candidate.outputs), form)
+
+
 def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int], form: InstructionSet) -> Program:
     """A program of operations that are bound one after the other."""
     args: dict[int, Arg] = {}

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnbridge.cpu.compiled.bindings.binding import Binding, binds, constant_data, is_real, require
+from nnbridge.cpu.compiled.bindings.binding import Binding, binds, constant_data, is_real, require, zero_of
 from nnbridge.cpu.compiled.kernels.recurrent import ACTIVATIONS, GATES
 from nnbridge.cpu.compiled.program import Argument, Place
 from nnbridge.model import Array
-from nnbridge.operations.call import Arg
+from nnbridge.operations.fixedpoint import logistic16, tanh16
+from nnbridge.operations.integer_lstm import CELL_STATE, DATA, OUTPUT_STATE, IntegerLstm
 from nnbridge.operations.lstm import GATES as GATE_NAMES
 from nnbridge.types import OperationCode
 
@@ -138,3 +139,71 @@ def _pack(
     joined = np.stack([np.concatenate(pair, axis=1) for pair in zip(weights, own, strict=True)], axis=2)
     packed = in_blocks(joined.astype(np.float32, copy=False), lanes)
     arguments.update(weights=packed, bias=in_blocks(np.stack(bias, axis=1), lanes), blocks=len(packed))
+
+
+# -- TFLite's integer LSTM ---------------------------------------------------------------------------------------------
+
+
+def integer_lstm(b: Binding, layer: IntegerLstm) -> None:
+    """A layer without projection. Operands: data, output state and cell state; outputs, then the new states."""
+    data, previous, state = b.call.args
+    require(layer.projection is None, "no projection")
+    require(data.dtype.itemsize == 1 and previous.dtype.itemsize == 1, "8-bit activations")
+    same = (b.out.type, b.out.zero_point) == (previous.type, previous.zero_point)
+    require(same and (state.dtype.str, state.zero_point) == ("<i2", 0), "an output like its state, and a 16-bit cell state")
+    batch, size, units, gates = previous.dims[0], data.dims[-1], layer.units, layer.gates
+    steps = 1 if data.rank == 2 else data.dims[0 if layer.time_major else 1]
+    lanes, each = b.instructions.lanes, b.instructions.step_elements
+    packed, biases = [], []
+    for source, zero in ((layer.direct, zero_of(data)), (layer.recurrent, zero_of(previous))):
+        rows = source.weights.reshape(gates, units, -1)
+        require(np.abs(rows).max() <= 127, "weights that are signed bytes")
+        sums = rows.sum(axis=2).astype(np.int64)
+        offsets = source.bias.reshape(gates, units)
+        largest = np.abs(rows).sum(axis=2) * 255 + np.abs(offsets)
+        require(int(largest.max()) < 2**31, "sums that 32 bits hold")
+        biases.append((offsets - zero * sums).astype(np.int32))
+        words = np.zeros((units, gates, -(-rows.shape[2] // each) * each), np.int8 if each == 4 else np.int16)
+        words[:, :, : rows.shape[2]] = rows.transpose(1, 0, 2)
+        packed.append(in_blocks(np.ascontiguousarray(words.view(np.int32).transpose(0, 2, 1)), lanes))
+    factors = [(s.multiplier[g * units], s.shift[g * units]) for s in (layer.direct, layer.recurrent) for g in range(gates)]
+    shifts = [(int(m), max(int(k), 0), max(-int(k), 0)) for m, k in (*factors, layer.hidden_factor)]
+    raws = np.arange(1 << 16).astype(np.uint16).view(np.int16)
+    sigmoids, tanhs, state_tanhs = logistic16(raws), tanh16(raws), tanh16(raws, 15 + layer.exponent)
+    major = batch if layer.time_major else 1
+    arguments: dict[str, Argument] = {
+        "input": b.source(data),
+        "input_step": size * major,
+        "input_batch": size * (1 if layer.time_major else steps),
+        "inputs": size,
+        "hidden": b.source(previous),
+        "output": b.target(),
+        "output_step": units * major,
+        "output_batch": units * (1 if layer.time_major else steps),
+        "steps": steps,
+        "batch": batch,
+        "units": units,
+        "blocks": len(packed[0]),
+        "weights": packed[0],
+        "bias": in_blocks(np.concatenate(biases).T.copy(), lanes),
+        "last_hidden": b.target(1) if len(b.call.outs) > 1 else b.scratch(batch * units),
+        "state": b.source(state),
+        "last_state": b.target(2) if len(b.call.outs) > 2 else b.scratch(2 * batch * units),
+        "input_steps": packed[0].shape[1],
+        "hidden_steps": packed[1].shape[1],
+        "hidden_weights": packed[1],
+        "sums": b.scratch(batch * 2 * gates * len(packed[0]) * lanes * 4),
+        "parameters": np.array(shifts, np.int64),
+        "sigmoids": sigmoids.astype(np.int16),
+        "tanhs": tanhs.astype(np.int16),
+        "state_tanhs": state_tanhs.astype(np.int16),
+        "exponent": layer.exponent,
+        "hidden_point": layer.hidden_point,
+        "clip": layer.clip or 1 << 15,
+    }
+    us = batch * steps * units * (0.02 + (size + units) * gates / 60_000)
+    b.step("lstm_bytes", us if batch > 1 else 0.0, arguments, cell="lstm" if gates == 4 else "cifg")
+
+
+INTEGER_LSTM_OPERANDS = (DATA, OUTPUT_STATE, CELL_STATE)
+"""The host operation's inputs that the binding takes, in order."""

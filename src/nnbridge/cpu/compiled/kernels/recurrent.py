@@ -7,26 +7,33 @@ reads the hidden state from where the step before has written its output.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from nnbridge.cpu.compiled.emitter import F32, I8, I16, I32, I64, Emitter, Value, vector
 from nnbridge.cpu.compiled.kernels.elementwise import FUNCTIONS
 from nnbridge.cpu.compiled.objects import Fields, kernel
 
 GATES = {"rnn": 1, "cifg": 3, "lstm": 4}
-"""Cell → gates with weights: input (of ``lstm`` alone), forget, cell and output."""
+"""Cell → gates with weights: input (of ``lstm`` alone), forget, cell and output; of bytes output before cell."""
+
+Compute: TypeAlias = "Callable[..., Sequence[Value]]"
+"""From addresses of a step's input, the hidden state, the output and the cell state to the next cell state, if any."""
+Begin: TypeAlias = "Callable[[Value], tuple[list[Value], Compute]]"
 
 _SEQUENCE = (
     "input input_step input_batch inputs hidden output output_step output_batch steps batch units blocks weights bias last_hidden"
 )
 
 
-def _steps(e: Emitter, f: Fields, part: Value, parts: Value, element: int, carried: Callable[..., Sequence[Value]]) -> None:
-    """Each batch member's steps: ``carried(member)`` is the carried state and what computes a step's output from it."""
+def _steps(
+    e: Emitter, f: Fields, part: Value, parts: Value, element: int, begin: Callable[[Value], tuple[list[Value], Compute]]
+) -> None:
+    """Each batch member's steps: ``begin(member)`` is the first cell state, if any, and what computes a step."""
     first, last = e.share(f.batch, part, parts)
     row = f.units * element
 
     def member(n: Value) -> None:
-        states, compute = carried(n)
+        states, compute = begin(n)
 
         def step(t: Value, hidden: Value, *now: Value) -> list[Value]:
             target = f.output + n * f.output_batch + t * f.output_step
@@ -67,7 +74,7 @@ def recurrent_real(
     clipped: bool = False,
     shown: bool = False,
 ) -> None:
-    """Cells of float32. ``shown``: the gates' values are stored, too, [batch, gates, units] with the cell's before the forget gate's."""
+    """Cells of float32. ``shown``: the gates' values are stored as [batch, gates, units], the cell's before the forget gate's."""
     gates, lanes = GATES[cell], e.instructions.lanes
     kind, size = vector(F32, lanes), 4 * lanes
     activate, logistic = ACTIVATIONS[activation], FUNCTIONS["logistic"]
@@ -80,7 +87,7 @@ def recurrent_real(
 
         return e.loop(0, count, one, carried=sums)
 
-    def of_member(n: Value) -> tuple[list[Value], Callable[..., Sequence[Value]]]:
+    def of_member(n: Value) -> tuple[list[Value], Compute]:
         after = f.last_state + n * f.units * 4
 
         def compute(x: Value, hidden: Value, target: Value, *before: Value) -> list[Value]:
@@ -163,7 +170,7 @@ def lstm_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, cell: str) -
     def looked_up(table: Value, value: Value) -> Value:
         return e.load(table + (value & 0xFFFF) * 2, I16).signed(I64)
 
-    def of_member(n: Value) -> tuple[list[Value], Callable[..., Sequence[Value]]]:
+    def of_member(n: Value) -> tuple[list[Value], Compute]:
         after, scratch = f.last_state + n * f.units * 2, f.sums + n * width * (2 * gates)
 
         def compute(x: Value, hidden: Value, target: Value, before: Value) -> list[Value]:
@@ -189,7 +196,7 @@ def lstm_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, cell: str) -
 
                 forget = looked_up(f.sigmoids, gate(gates - 3))
                 entering = looked_up(f.sigmoids, gate(0)) if cell == "lstm" else e.number(32767) - forget
-                candidate, opening = looked_up(f.tanhs, gate(gates - 2)), looked_up(f.sigmoids, gate(gates - 1))
+                opening, candidate = looked_up(f.sigmoids, gate(gates - 2)), looked_up(f.tanhs, gate(gates - 1))
                 kept = _halved(e, forget * e.load(before + u * 2, I16).signed(I64), e.number(15))
                 state = _within(e, kept + _halved(e, entering * candidate, f.exponent + 30), -32768, 32767)
                 state = _within(e, state, e.number(0) - f.clip, f.clip)
