@@ -57,6 +57,10 @@ class HostPreparedModel(FunctionPreparedModel):
                 ends = ([self._graph.declared[i] for i in side] for side in (operation.inputs, operation.outputs))
                 kernel.prepare_declared(*ends)
 
+    def bind(self, request: Request) -> Callable[[], None] | None:
+        """None where limits of loops have to be set."""
+        return None if self._bodies.present else super().bind(request)
+
     def execute(self, request: Request) -> Result:
         """Run every operation; loops are stopped at the deadline and at the loop timeout."""
         self._bodies.limit(request.deadline, request.loop_timeout, request.observe)
@@ -89,6 +93,13 @@ class _HostKernel:
         if self._hosted.kernel is None:
             raise OpFailedError(Reason(self._hosted.reason or "an operation that the host can run", "", self._label))
         return self._hosted.kernel(given, outputs, self._options)
+
+    def bind(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PreparedHostKernel | None:
+        """A function of all inputs' arrays, prepared for their dimensions; None where each run has to look at them."""
+        if self._hosted.prepare is None or self._hosted.control:
+            return None
+        run, places = self._prepare([inputs[k] for k in self._places], outputs), self._places
+        return None if run is None else lambda arrays: run([arrays[k] for k in places])
 
     def prepare_declared(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Prepare for the declared dimensions if all are known; what goes wrong is raised when the operation runs."""
@@ -146,6 +157,11 @@ class _Bodies:
     def __init__(self, model: Model) -> None:
         self._graphs = [self._graph(model, subgraph) for subgraph in model.referenced]
         self._limits = threading.local()
+
+    @property
+    def present(self) -> bool:
+        """True for a model with control flow."""
+        return bool(self._graphs)
 
     def _graph(self, model: Model, subgraph: Subgraph) -> FunctionGraph:
         functions = [self.function(model, subgraph, operation, True) for operation in subgraph.operations]
