@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -60,7 +60,17 @@ class Slot:
     number: int
 
 
-Argument: TypeAlias = "int | float | Place | Slot | Array"
+@dataclass(frozen=True, eq=False, slots=True)
+class Fault:
+    """The address of two words in which a kernel reports values that it cannot compute with: that it does, and the value."""
+
+    fail: Callable[[int], NoReturn]
+    """Raises for the value what the reference kernel raises."""
+
+
+FAULT_WORDS = 2
+
+Argument: TypeAlias = "int | float | Place | Slot | Fault | Array"
 """What an argument block's field holds: a number (real ones as float32), an address in the arena or that of a constant."""
 
 
@@ -316,6 +326,8 @@ class Instance:
         self.table[:, 1] += self._blocks.ctypes.data
         self.slots = self._memory[: 8 * program.slots].view(np.int64)
         """Addresses of the caller's arrays."""
+        words = self._memory[8 * program.slots :][: 8 * FAULT_WORDS * len(program.faults)]
+        self._faults = words.view(np.int64).reshape(-1, FAULT_WORDS)
         self.held: Any = None
         """Those arrays, where they stay bound."""
         self._counters = np.zeros((len(self.table), 2), np.int64)
@@ -327,6 +339,15 @@ class Instance:
         self._request = np.zeros(5, np.int64)
         self._request_address = int(self._request.ctypes.data)
         self._request[1:4] = self._address, self._inside.ctypes.data, self._request_address + 32
+
+    def run_checked(self, threads: int = 1) -> None:
+        """All steps; raises for a value that a kernel could not compute with."""
+        self.run(threads)
+        if self._faults.any():
+            number = int(self._faults[:, 0].argmax())
+            value = int(self._faults[number, 1])
+            self._faults[:] = 0
+            self._program.faults[number].fail(value)
 
     def run(self, threads: int = 1) -> None:
         """All steps. Helpers that have not left the run before are not waited for: the caller then works alone."""
@@ -369,7 +390,8 @@ class Program:
             *(self._transfer(args[i], i, len(inputs) + k, inwards=False) for k, i in enumerate(outputs)),
         ]
         self.steps = tuple(every)
-        first_byte = -(-8 * slots // ALIGNMENT) * ALIGNMENT
+        self.faults = tuple(v for step in every for v in step.arguments.values() if isinstance(v, Fault))
+        first_byte = -(-8 * (slots + FAULT_WORDS * len(self.faults)) // ALIGNMENT) * ALIGNMENT
         offsets, size = plan_arena(self._leases(every, args, buffers))
         self.arena_size = size
         self.memory_size = first_byte + size
@@ -387,6 +409,9 @@ class Program:
                     relocated.append(len(blocks))
                     root, more = buffers.root(value.buffer)
                     blocks.append(first_byte + offsets[root] + more + value.offset)
+                elif isinstance(value, Fault):
+                    relocated.append(len(blocks))
+                    blocks.append(8 * (slots + FAULT_WORDS * self.faults.index(value)))
                 elif isinstance(value, Slot):
                     relocated.append(len(blocks))
                     blocks.append(8 * value.number)
@@ -455,7 +480,8 @@ class Program:
         try:
             for k, array in enumerate((*inputs, *outputs)):
                 instance.slots[k] = array.__array_interface__["data"][0]
-            instance.run(threads if self.shared else 1)
+            run = instance.run_checked if self.faults else instance.run
+            run(threads if self.shared else 1)
         finally:
             self._idle.append(instance)
 
@@ -465,7 +491,8 @@ class Program:
         for k, array in enumerate((*inputs, *outputs)):
             instance.slots[k] = array.ctypes.data
         instance.held = (*inputs, *outputs)
-        return functools.partial(instance.run, threads if self.shared else 1)
+        run = instance.run_checked if self.faults else instance.run
+        return functools.partial(run, threads if self.shared else 1)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20) -> list[tuple[Step, float]]:
         """The least time of each step in microseconds, for looking at; each is run alone."""
