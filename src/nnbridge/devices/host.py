@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from nnbridge.cpu.settings import current
+from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Settings, current
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -27,7 +28,16 @@ from nnbridge.devices.device import (
 )
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel, Tensor
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, Reason
-from nnbridge.extensions import TYPES, Extension, HostOperation, PreparedHostKernel, host_operation, host_options, is_options
+from nnbridge.extensions import (
+    TYPES,
+    Extension,
+    HostOperation,
+    ModelKernel,
+    PreparedHostKernel,
+    host_operation,
+    host_options,
+    is_options,
+)
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
@@ -128,15 +138,24 @@ class _HostKernel:
             for tensor, operand in zip(inputs, self._operands, strict=True)
         ]
         prepared = self._hosted.prepare(seen, outputs, self._options)
-        if isinstance(prepared, IntegerLstm) and self._settings.tier >= Tier.COMPILED:
-            from nnbridge.cpu.compiled.routines import routine  # llvmlite is imported when it is used
-
-            prepared = routine(prepared, self._settings.threads) or prepared
+        prepared = _faster(prepared, self._settings)
         with self._lock:
             self._prepared[key] = prepared
             if len(self._prepared) > _MOST_PREPARED:
                 del self._prepared[next(iter(self._prepared))]
         return prepared
+
+
+def _faster(prepared: PreparedHostKernel | None, settings: Settings) -> PreparedHostKernel | None:
+    """The same function by the executor's kernels, or by a compiled kernel of its own, where there is such."""
+    if isinstance(prepared, ModelKernel):
+        kernel, executor = prepared, Executor(prepared.model, kernels=settings.tier)
+        return lambda arrays: kernel.results([out.data for out in executor.run(kernel.arguments(arrays))])
+    if isinstance(prepared, IntegerLstm) and settings.tier >= Tier.COMPILED:
+        from nnbridge.cpu.compiled.routines import routine  # llvmlite is imported when it is used
+
+        return routine(prepared, settings.threads) or prepared
+    return prepared
 
 
 def _host_kernel(model: Model, subgraph: Subgraph, operation: Operation, bodies: _Bodies) -> _HostKernel:
