@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from nnbridge.cpu.arena import allocate
+from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.threads import pool
-
-if TYPE_CHECKING:
-    from nnbridge.cpu.compiled.program import Program
+from nnbridge.model import Array
 
 SLACK = 256
 """Bytes behind the arena and behind constants that kernels may read."""
@@ -18,10 +19,32 @@ FAULT_WORDS = 2
 """Of a kernel's report: whether there is one, and the value."""
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Fault:
+    """The address of two words in which a kernel reports values that it cannot compute with: that it does, and the value."""
+
+    fail: Callable[[int], NoReturn]
+    """Raises for the value what the reference kernel raises."""
+
+
+class Runnable(Protocol):
+    """What an instance is made of: a program's memory, argument blocks and loops."""
+
+    instructions: InstructionSet
+    memory_size: int
+    slots: int
+    faults: tuple[Fault, ...]
+    blocks: Array
+    relocated: Array
+    table: Array
+    run_alone: Callable[[int, int, int], None]
+    run_shared: Callable[[int, int, int], None]
+
+
 class Instance:
     """What one run writes to: the arena, argument blocks, and what threads share."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Runnable) -> None:
         self._program = program
         # Kernels read bytes that nothing wrote, whose products are left out: they must not slow floats down.
         self._memory = allocate(program.memory_size + SLACK)

@@ -12,12 +12,12 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from nnbridge.cpu.arena import ALIGNMENT, Lease, allocate, plan_arena
-from nnbridge.cpu.compiled.instance import FAULT_WORDS, SLACK, Instance
+from nnbridge.cpu.compiled.instance import FAULT_WORDS, SLACK, Fault, Instance
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
@@ -55,14 +55,6 @@ class Slot:
     """The address of the place that holds the address of a caller's array."""
 
     number: int
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Fault:
-    """The address of two words in which a kernel reports values that it cannot compute with: that it does, and the value."""
-
-    fail: Callable[[int], NoReturn]
-    """Raises for the value what the reference kernel raises."""
 
 
 Argument: TypeAlias = "int | float | Place | Slot | Fault | Array"

@@ -9,7 +9,7 @@ import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import Binding, binds, is_real, require
 from nnbridge.cpu.compiled.bindings.elementwise import Rows, every_byte, every_pair
-from nnbridge.cpu.compiled.program import Fault
+from nnbridge.cpu.compiled.instance import Fault
 from nnbridge.operations.arithmetic import is_quant8
 from nnbridge.types import OperandCode, OperationCode
 
