@@ -33,6 +33,7 @@ LAYERS = (
     "report",
     "export delegate matrix",
     "cli",
+    "explorer",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {"converters", "source", "operations", "extensions", "model", "errors", "types"}

@@ -7,9 +7,8 @@ not broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -50,6 +49,7 @@ from nnbridge.devices.rules.syntax import (
     parse,
     walk,
 )
+from nnbridge.errors import near
 
 Function: TypeAlias = "Callable[[Subject, tuple[Value, ...]], Value]"
 """A part of a condition, for a subject and the variables of ``for`` around it."""
@@ -141,13 +141,6 @@ def _compiled(node: Node, vocabulary: Vocabulary, required: str) -> Callable[[Su
             return None
 
     return evaluate
-
-
-def near(word: str, options: Iterable[str]) -> str:
-    """A hint at what could have been meant, or nothing."""
-    plain = {option.upper().replace("_", ""): option for option in options}
-    found = get_close_matches(word.upper().replace("_", "").replace("-", ""), plain, 1, 0.7)
-    return f" (did you mean {plain[found[0]]}?)" if found else ""
 
 
 def plain(value: Value) -> Value:
