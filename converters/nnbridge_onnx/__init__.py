@@ -9,6 +9,7 @@ from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped
+    from nnbridge.converters.runtime_graph import Claims, RuntimeGraph
     from nnbridge.model import Model
 
 
@@ -31,6 +32,12 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     return inspect(path, options)
 
 
+def _claims(graph: RuntimeGraph, level: int, nchw: bool, stops: frozenset[str] | None) -> Claims:
+    from nnbridge_onnx.runtime_graph import claims
+
+    return claims(graph, level, nchw, stops)
+
+
 CONVERTER = Converter(
     "onnx",
     (".onnx",),
@@ -39,6 +46,7 @@ CONVERTER = Converter(
     _inspect,
     _explain,
     mappings=("wide", "provider"),
+    runtime_graph=_claims,
     options=("feature_level", "mapping", "layout", "shapes", "float64"),
 )
 """Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark but its suffix."""
