@@ -68,7 +68,7 @@ def test_no_fallback_without_a_device_names_the_option() -> None:
 
 
 def test_an_operation_that_no_device_takes_is_named_with_its_model() -> None:
-    message = refused("plan", DIGITS, "--device", "nnapi-sample_minimal", "--no-fallback")
+    message = refused("run", DIGITS, "--seed", "0", "--device", "nnapi-sample_minimal", "--no-fallback")
     assert message.startswith(f"nnbridge: BAD_DATA: {DIGITS} ")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,24 @@ SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 INT8, QDQ, DYNAMIC = (str(MODELS / name) for name in ("digits_int8.tflite", "digits_qdq.onnx", "digits_dynamic.tflite"))
 DRIVER = ("--device", "nnapi-sample_minimal")
 RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "bench": ((INT8, "--rounds", "3", "--no-first"),),
     "compare": (
         (INT8, "--reference", "litert", "--seeds", "0"),
         (QDQ, "--reference", "onnxruntime", "--seeds", "2", "--plan", *DRIVER),
         (DYNAMIC, "--reference", "litert", "--layers", "--seeds", "0"),
         (INT8, "--envelope", "--reference", "litert", "--seeds", "0"),
     ),
-    "convert": ((INT8, "-o", "{folder}/model.nnapi"),),
+    "convert": ((INT8, "-o", "{folder}/model.nnapi"), (INT8, "-o", "{folder}/model.c")),
+    "delegate": (("build", "{folder}/delegate"),),
     "devices": ((), ("--profiles",)),
+    "doctor": ((),),
     "inspect": ((INT8,), (QDQ,)),
+    "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
     "ndk": (("env", "{folder}"),),
     "plan": ((INT8,), (QDQ, *DRIVER)),
+    "rewrite": (("{real}/split_concat.tflite", "--device", "arm-nn-21.11", "--advice", "1", "-o", "{folder}/out.tflite"),),
     "run": ((INT8, "--seed", "0"), (QDQ, "--seed", "0", "--repeat", "2", *DRIVER)),
+    "warmup": ((INT8,),),
     "vts": (("{vts}", "--spec", "abs"),),
 }
 """Command → its options in each run."""
@@ -53,8 +60,13 @@ def test_every_command_has_a_schema_and_a_run() -> None:
 
 @pytest.mark.parametrize(("name", "options"), [(name, options) for name, runs in RUNS.items() for options in runs])
 def test_json_is_as_its_schema_says(name: str, options: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    folder = str(request.getfixturevalue("cases")) if "{vts}" in options else ""
-    typed = [option.replace("{folder}", str(tmp_path)).replace("{vts}", folder) for option in options]
+    folders = {"{folder}": tmp_path}
+    for mark, fixture in (("{vts}", "cases"), ("{real}", "real_models")):
+        if any(mark in option for option in options):
+            folders[mark] = request.getfixturevalue(fixture)
+    if name == "delegate":
+        pytest.importorskip("cffi")
+    typed = [re.sub(r"\{\w+\}", lambda found: str(folders[found[0]]), option) for option in options]
     (tmp_path / "libneuralnetworks.so").touch()  # what `ndk env` looks for
     result = CliRunner().invoke(cli, [name, *typed, "--json"])
     assert result.exit_code in (0, 1), result.stderr

@@ -45,7 +45,7 @@ CONVERTER = Converter(
     _convert,
     _inspect,
     _explain,
-    mappings=("wide", "provider"),
+    mappings=("provider", "wide"),
     runtime_graph=_claims,
     options=("feature_level", "mapping", "layout", "shapes", "float64"),
 )

@@ -16,7 +16,7 @@ OUTPUT = """The file to write: .nnapi, a saved model; .c or .cpp, source for the
 beside it; .json.gz, a case for vts; .mod.py, a spec of Android's test generator."""
 
 
-@click.command(short_help="Convert a model file into NNAPI, C source or a case.")
+@click.command(short_help="Convert a file to a saved model, source or a case.")
 @MODEL
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=OUTPUT)
 @model_options
