@@ -25,6 +25,8 @@ from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
 
 OLDEST_IR = 3
+_OVERRIDABLE_IR = 4
+"""Constants that are inputs too can be replaced from this IR version on; before it, all constants are inputs."""
 _OTHERS = {
     "sequence_type": Tensor(SEQUENCE),
     "optional_type": Tensor(OPTIONAL),
@@ -67,9 +69,11 @@ def graph_of(
         file = FileContext(onnx, options, source)
         for step in FILE_PASSES:
             model = step.run(model, file)
+        constants = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= _OVERRIDABLE_IR else set()
+        overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
         reader = _Reader(onnx, source, folder, weights or {})
         graph = infer_shapes(onnx, model, reader.graph, loops=options.mapping == "wide")
-        return replace(graph, origins=file.origins)
+        return replace(graph, origins=file.origins, overridable=overridable)
     except NnbridgeError:
         raise
     except (
