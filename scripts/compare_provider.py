@@ -1,4 +1,4 @@
-"""Compare the provider in stock ONNX Runtime with `nnbridge run` and `nnbridge plan --mapping provider`, for every file of a folder.
+"""Compare the provider in stock ONNX Runtime with `nnbridge run` and `nnbridge plan --mapping provider`, for files of a folder.
 
 python scripts/compare_provider.py models
 python scripts/compare_provider.py folder --devices nnapi-reference nnapi-sample_all --dimension batch=1
@@ -111,7 +111,7 @@ def opened(path: Path, folder: Path, chosen: dict[str, int]) -> File | str:
         try:
             seen, feeds = saved(path, folder, dimensions)
             break
-        except Exception as error:  # noqa: BLE001  # whatever ONNX Runtime raises
+        except Exception as error:  # whatever ONNX Runtime raises
             refused = f"ONNX Runtime does not run the file: {error}".splitlines()[0][:120]
     else:
         return refused
@@ -257,7 +257,7 @@ def main() -> int:
             for target in targets:
                 try:
                     text, fine = row(file, target)
-                except Exception as error:  # noqa: BLE001  # ONNX Runtime's errors have no common class
+                except Exception as error:  # ONNX Runtime's errors have no common class
                     text, fine = f"FAIL: {error}".splitlines()[0], False
                 passed &= fine
                 print(f"{path.name:<34} {target.name:<24} {text}", flush=True)

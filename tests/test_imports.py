@@ -31,7 +31,7 @@ LAYERS = (
     "compare clib cost",
     "inputs advice bench",
     "report",
-    "export delegate matrix",
+    "export delegate matrix provider",
     "cli",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""

@@ -204,10 +204,8 @@ def _value(onnx: Any, name: str, graph: RuntimeGraph) -> Any:
 
 
 def _tensor(onnx: Any, name: str, array: Array, type: int) -> Any:
-    if array.size <= SMALL:
-        tensor = onnx.numpy_helper.from_array(array, name)
-    else:
-        tensor = onnx.TensorProto(name=name, dims=array.shape)
+    small = array.size <= SMALL
+    tensor = onnx.numpy_helper.from_array(array, name) if small else onnx.TensorProto(name=name, dims=array.shape)
     tensor.data_type = type
     return tensor
 

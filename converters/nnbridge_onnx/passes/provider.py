@@ -15,7 +15,6 @@ from nnbridge_onnx.passes.qdq import sole_readers
 from nnbridge_onnx.read.graph import Graph, Node
 from nnbridge_onnx.rules import Io, Provider, Unit, type_name
 
-
 STOPS = frozenset(["NonMaxSuppression"])
 """Operators from which on the provider leaves all nodes to ONNX Runtime, unless the session names others."""
 

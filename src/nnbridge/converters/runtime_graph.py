@@ -75,14 +75,21 @@ class RuntimePart:
 class Claims(Protocol):
     """What NNAPI gets of a graph."""
 
-    outcomes: tuple[Mapped, ...]
-    """The outcome of each operator, after the importer's passes."""
-    claimed: frozenset[int]
-    """Nodes that NNAPI gets, and those that only they read, computed when they are compiled."""
-    supported: frozenset[int]
-    """Nodes that NNAPI gets."""
-    units: Sequence[frozenset[int]]
-    """Nodes that must stay together: a node with its DequantizeLinear and QuantizeLinear nodes."""
+    @property
+    def outcomes(self) -> tuple[Mapped, ...]:
+        """The outcome of each operator, after the importer's passes."""
+
+    @property
+    def supported(self) -> frozenset[int]:
+        """Nodes that NNAPI gets."""
+
+    @property
+    def claimed(self) -> frozenset[int]:
+        """These, and nodes that they read and that the importer computes."""
+
+    @property
+    def units(self) -> Sequence[frozenset[int]]:
+        """Nodes that must stay together: a node with its DequantizeLinear and QuantizeLinear nodes."""
 
     def part(self, nodes: frozenset[int]) -> RuntimePart:
         """A model of some nodes; ConversionError if they cannot be one."""

@@ -22,7 +22,7 @@ DTYPES: Mapping[int, np.dtype[Any]] = {
 """ONNX Runtime's element types that NumPy has. Constants of others are values that nobody knows."""
 _TENSOR = 1
 _SCALARS = {1: ("INT", "int64_t"), 3: ("FLOAT", "float")}
-_LISTS = {2: ("INTS", np.dtype("int64")), 4: ("FLOATS", np.dtype("float32"))}
+_LISTS: Mapping[int, tuple[str, np.dtype[Any]]] = {2: ("INTS", np.dtype("int64")), 4: ("FLOATS", np.dtype("float32"))}
 _STRING, _STRINGS, _TENSOR_ATTRIBUTE = 5, 6, 8
 
 

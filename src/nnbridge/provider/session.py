@@ -13,12 +13,11 @@ import numpy as np
 from nnbridge import devices as device_list
 from nnbridge.converters import converters
 from nnbridge.converters.runtime_graph import Claims, RuntimeGraph, RuntimePart
-from nnbridge.delegate.kernel import traced
 from nnbridge.devices.device import Device
 from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
 from nnbridge.extensions import host_operation
 from nnbridge.model import Array
-from nnbridge.ndk.core import TRACE
+from nnbridge.ndk.core import TRACE, traced
 from nnbridge.ndk.functions import devices_of_process, partitioning_mode
 from nnbridge.provider.interface import INFO, WARNING
 from nnbridge.provider.options import Options
@@ -162,13 +161,13 @@ class Provider:
         if TRACE is not None:
             traced("Model_finish", lambda: None, saved=lambda: TRACE.model(model) if TRACE is not None else "")
         if self.options.cpu_only or self.options.cpu_disabled:
-            answers = traced(
-                "Model_getSupportedOperationsForDevices", lambda: supported_operations(model, self.target)
-            )
-            refused = [o for o, fine in zip(model.main.operations, answers, strict=True) if not fine and not host_operation(o.code)]
+            answers = traced("Model_getSupportedOperationsForDevices", lambda: supported_operations(model, self.target))
+            pairs = zip(model.main.operations, answers, strict=True)
+            # What the host computes beside a partition is no question to devices.
+            refused = [o for o, fine in pairs if not fine and isinstance(host_operation(model, o), Reason)]
             if refused:
                 names = ", ".join(f"[Name: [{d.name}], Type [{_KINDS[d.kind]}]]" for d in self.target)
-                found = f"{refused[0].name or refused[0].code} refused"
+                found = f"{refused[0].name or refused[0].type} refused"
                 raise OpFailedError(Reason(f"The model cannot run using current set of target devices, {names}", found))
             compilation = Compilation.create_for_devices(model, self.target)
         else:
@@ -182,5 +181,3 @@ class Provider:
         if self.options.nnbridge_plan is not None:
             with atomic_write(self.options.nnbridge_plan, 0o644) as file:
                 file.write(json.dumps({"partitions": self.plans}, indent=2).encode() + b"\n")
-
-
