@@ -6,13 +6,15 @@ import _thread
 import traceback
 from collections.abc import Callable
 from functools import wraps
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from nnbridge import ndk
 from nnbridge.clib.glue import begin_log
-from nnbridge.errors import NnbridgeError
+from nnbridge.converters import converters
+from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.model import Array
 from nnbridge.provider.graph import DTYPES, GraphReader
 from nnbridge.provider.interface import FAIL, Interface
@@ -22,7 +24,9 @@ from nnbridge.provider.source import NAMES
 
 
 def connect(embedded: Any) -> None:
-    """Define every function of the library. InputError for environment variables with a wrong value."""
+    """Define every function of the library. InputError for environment variables with a wrong value, and without an importer."""
+    if not any(c.runtime_graph for c in converters()) or find_spec("onnx") is None:
+        raise InputError(Reason("nnbridge with its ONNX importer and the onnx package (pip install 'nnbridge[provider]')", "none"))
     begin_log()
     ndk.check_environment()
     glue = _Glue(embedded)

@@ -112,9 +112,7 @@ class Provider:
 
     def claim(self, graph: RuntimeGraph) -> list[Partition]:
         """The partitions that NNAPI gets; none, with a warning, of a graph that the importer refuses."""
-        reader = next((c.runtime_graph for c in converters() if c.runtime_graph is not None), None)
-        if reader is None:
-            raise InputError(Reason("an importer for ONNX graphs", "none", operand=self.name))
+        reader = next(c.runtime_graph for c in converters() if c.runtime_graph is not None)
         try:
             found = reader(graph, self.level, self.options.use_nchw, self.options.stops)
         except (ConversionError, InputError) as error:
