@@ -77,6 +77,7 @@ def session(data: bytes | str, device: Any = DEVICE, *, options: Any = None, opt
     import onnxruntime as ort
 
     options = options or ort.SessionOptions()
+    options.intra_op_num_threads = 1  # waiting threads of ONNX Runtime's spin
     options.log_severity_level = settings.pop("log", 4)
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if not optimised:
