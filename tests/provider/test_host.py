@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -66,7 +67,8 @@ def test_a_program_for_android_runs_as_it_is(host: Path, tmp_path: Path) -> None
     variables = {"NNBRIDGE_DEVICES": DEVICE, "NNBRIDGE_TRACE": str(tmp_path / "trace")}
     ended = run(host, "1", "0", registered=False, **variables)
     assert (ended.returncode, ended.stdout) == (0, expected()), ended.stderr
-    assert "Execution_compute" in (tmp_path / "trace").read_text()
+    calls = [json.loads(line)["call"].removeprefix("ANeuralNetworks") for line in (tmp_path / "trace").read_text().splitlines()]
+    assert calls == ["Model_finish", "Compilation_finish", "Execution_compute", "Execution_compute"]
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,9 @@ def test_use_nchw_leaves_images_as_they_are(compilations: list[Compilation]) -> 
         ({"nnapi_flags": 4}, [DEVICE], True),
     ],
 )
-def test_flags_choose_the_devices(settings: dict[str, Any], names: list[str], explicit: bool, compilations: list[Compilation]) -> None:
+def test_flags_choose_the_devices(
+    settings: dict[str, Any], names: list[str], explicit: bool, compilations: list[Compilation]
+) -> None:
     assert session(chain("Relu"), **settings).run(None, {"x": X})[0].tolist() == np.maximum(X, 0).tolist()
     assert [device.name for device in compilations[0].plan.devices] == names
     assert compilations[0].explicit is explicit
@@ -129,42 +131,24 @@ def test_several_devices_may_be_named(compilations: list[Compilation]) -> None:
     ]  # fmt: skip
 
 
-def test_devices_of_the_environment_are_the_sessions(monkeypatch: pytest.MonkeyPatch, compilations: list[Compilation]) -> None:
-    monkeypatch.setenv("NNBRIDGE_DEVICES", "nnapi-sample_quant")
-    session(chain("Relu"), "")
-    assert [device.name for device in compilations[0].plan.devices] == ["nnapi-sample_quant", "nnapi-reference"]
-
-
 def test_a_device_object_may_be_passed(compilations: list[Compilation]) -> None:
     session(chain("Relu"), ACCEPTS_RELUS)
     assert compilations[0].plan.devices[0] is ACCEPTS_RELUS
 
 
 def test_the_plan_is_written(tmp_path: Path) -> None:
-    session(chain("Relu", "Sinh", "Abs"), nnbridge_plan=tmp_path / "plan.json")
+    session(chain("Relu", "Sinh", "Abs"), cpu_disabled=True, nnbridge_plan=tmp_path / "plan.json")
     found = json.loads((tmp_path / "plan.json").read_text())["partitions"]
     assert [partition["nodes"] for partition in found] == [[0], [2]]
     assert found[0]["plan"]["operations"][0]["device"] == DEVICE
-
-
-def test_the_trace_has_the_calls(tmp_path: Path) -> None:
-    program = (
-        "import numpy as np; from tests.provider.sessions import chain, session;"
-        "session(chain('Relu'), cpu_disabled=True).run(None, {'x': np.ones((2, 3), np.float32)})"
-    )
-    environment = {**os.environ, "NNBRIDGE_TRACE": str(tmp_path / "trace")}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, cwd=REPOSITORY, timeout=120)
-    calls = [json.loads(line)["call"].removeprefix("ANeuralNetworks") for line in (tmp_path / "trace").read_text().splitlines()]
-    asked = "Model_getSupportedOperationsForDevices"
-    assert calls == ["Model_finish", asked, "Compilation_finish", "Execution_compute"]
 
 
 # -- failures --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_device_that_there_is_not_is_refused() -> None:
-    with pytest.raises(Exception, match="expected a device .* found nowhere"):
-        session(chain("Relu"), "nowhere")
+    with pytest.raises(Exception, match=r"nowhere\.toml"):
+        session(chain("Relu"), "nowhere.toml")
 
 
 def test_cpu_disabled_needs_another_device() -> None:
@@ -201,7 +185,7 @@ def test_a_graph_that_the_importer_refuses_stays_with_onnx_runtime(capfd: pytest
     assert running.run(None, {"x": X})[0].tolist() == np.maximum(X, 0).tolist()
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a fault of ours"), MemoryError(), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [RuntimeError("a fault of ours"), MemoryError(), SystemExit(1)])
 def test_whatever_fails_in_a_run_is_the_runs_error(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     running = session(chain("Relu"))
 
@@ -210,17 +194,40 @@ def test_whatever_fails_in_a_run_is_the_runs_error(error: BaseException, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(Execution, "run", fail)
-        with pytest.raises((Exception, KeyboardInterrupt)) as found:
+        with pytest.raises(Exception, match=f"nnbridge failed: {type(error).__name__}"):
             running.run(None, {"x": X})
-            for _ in range(1000):  # Python raises an interrupt between two of its steps
-                pass
-    assert isinstance(found.value, KeyboardInterrupt) == isinstance(error, KeyboardInterrupt)
     assert running.run(None, {"x": X})[0].tolist() == np.maximum(X, 0).tolist()
+
+
+def test_an_interrupt_in_a_run_is_raised_behind_it() -> None:
+    program = """
+import os, signal, time
+import numpy as np
+from nnbridge import Execution
+from tests.provider.sessions import chain, session
+running = session(chain("Relu"))
+Execution.run = lambda *_: os.kill(os.getpid(), signal.SIGINT) or time.sleep(60)
+try:
+    try:
+        running.run(None, {"x": np.ones((2, 3), np.float32)})
+    except Exception as error:
+        print(str(error).strip().endswith("Status Message: interrupted"), flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("KeyboardInterrupt")
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, check=True, cwd=REPOSITORY, timeout=50, capture_output=True, text=True)
+    assert ended.stdout.split()[-1] == "KeyboardInterrupt", ended.stderr
 
 
 def test_a_driver_that_is_killed_fails_the_run_and_no_other_session() -> None:
     name = f"process:{DEVICE}"
-    running, with_cpu, other = session(chain("Relu"), name, cpu_disabled=True), session(chain("Relu"), name), session(chain("Relu"))
+    running, with_cpu, other = (
+        session(chain("Relu"), name, cpu_disabled=True),
+        session(chain("Relu"), name),
+        session(chain("Relu")),
+    )
     os.kill(devices.device(name).pid, signal.SIGKILL)  # type: ignore[attr-defined]  # of a device in a process of its own
     with pytest.raises(Exception, match="Non-zero status code returned while running"):
         running.run(None, {"x": X})

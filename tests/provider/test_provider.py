@@ -167,7 +167,12 @@ def test_branches_of_an_if_stay_with_onnx_runtime() -> None:
     for name, operator in (("then_branch", "Relu"), ("else_branch", "Abs")):
         out = helper.make_tensor_value_info(f"{operator} out", 1, (2, 3))
         branches[name] = helper.make_graph([helper.make_node(operator, ["r"], [out.name], name=operator)], name, [], [out])
-    nodes = [node("Relu", "x", "r"), node("ReduceMax", "x", "m", keepdims=0), node("Greater", "m c", "p"), node("If", "p", "y", **branches)]
+    nodes = [
+        node("Relu", "x", "r"),
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Greater", "m c", "p"),
+        node("If", "p", "y", **branches),
+    ]
     data = model(nodes, {"x": (2, 3)}, ["y"], {"c": np.float32(0)})
     running = session(data)
     assert not [name for group in claimed(running) for name in group if name in ("Relu", "Abs", "y")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import traceback
 from collections.abc import Callable
 from functools import wraps
@@ -26,7 +25,9 @@ from nnbridge.provider.source import NAMES
 def connect(embedded: Any) -> None:
     """Define every function of the library. InputError for environment variables with a wrong value, and without an importer."""
     if not any(c.runtime_graph for c in converters()) or find_spec("onnx") is None:
-        raise InputError(Reason("nnbridge with its ONNX importer and the onnx package (pip install 'nnbridge[provider]')", "none"))
+        raise InputError(
+            Reason("nnbridge with its ONNX importer and the onnx package (pip install 'nnbridge[provider]')", "none")
+        )
     begin_log()
     ndk.check_environment()
     glue = _Glue(embedded)
@@ -38,10 +39,6 @@ def message(error: BaseException) -> str:
     """What a user reads of an error."""
     if isinstance(error, NnbridgeError):
         return str(error)
-    if isinstance(error, KeyboardInterrupt):
-        # Python raises it once ONNX Runtime has returned.
-        _thread.interrupt_main()
-        return "interrupted"
     traceback.print_exception(error)
     return f"nnbridge failed: {type(error).__name__}: {error}"
 
@@ -53,6 +50,9 @@ def _guarded(function: Callable[..., None]) -> Callable[..., Any]:
     def call(self: _Glue, *arguments: Any) -> Any:
         try:
             function(self, *arguments)
+        except KeyboardInterrupt:
+            self._lib.nnbridge_interrupt()
+            return self.ort.status(FAIL, "interrupted")
         except BaseException as error:
             return self.ort.status(FAIL, message(error))
         return self.ffi.NULL

@@ -55,6 +55,7 @@ CALLED_BY_PYTHON = (
     "OrtEp* nnbridge_new_ep(const char*)",
     "OrtNodeComputeInfo* nnbridge_new_info(void)",
     "void nnbridge_free(void*)",
+    "void nnbridge_interrupt(void)",
 )
 
 EXPORTED = f"""
@@ -97,6 +98,15 @@ static void* failed(void* const* api, int code, const char* text) {{
     return CALL(api, CREATE_STATUS, void* (*)(int, const char*))(code, text);
 }}
 
+/* Python raises an interrupt of a callback once the call that led here has returned to it. */
+static __thread bool interrupted;
+static void nnbridge_interrupt(void) {{ interrupted = true; }}
+static void* passed(void* status) {{
+    if (interrupted) PyErr_SetInterrupt();
+    interrupted = false;
+    return status;
+}}
+
 static const char* ep_name(const OrtEp* ep) {{ return ep->name; }}
 static const char* factory_name(const OrtEpFactory* factory) {{ return factory->name; }}
 static const char* factory_vendor(const OrtEpFactory* factory) {{ (void)factory; return "nnbridge"; }}
@@ -132,7 +142,7 @@ static void* create_ep(OrtEpFactory* factory, const void* const* devices, const 
                        const void* options, const void* logger, OrtEp** ep) {{
     (void)devices; (void)metadata; (void)count;
     *ep = NULL;
-    return nnbridge_create_ep(factory->name, options, logger, ep);
+    return passed(nnbridge_create_ep(factory->name, options, logger, ep));
 }}
 
 static void release_ep(OrtEpFactory* factory, OrtEp* ep) {{
@@ -148,13 +158,22 @@ static void* create_state(OrtNodeComputeInfo* info, void* context, void** state)
 }}
 static void release_state(OrtNodeComputeInfo* info, void* state) {{ (void)info; (void)state; }}
 
+static void* capability(OrtEp* ep, const void* graph, void* info) {{ return passed(nnbridge_capability(ep, graph, info)); }}
+static void* compile(OrtEp* ep, const void** graphs, const void** nodes, size_t count, OrtNodeComputeInfo** infos,
+                     void** contexts) {{
+    return passed(nnbridge_compile(ep, graphs, nodes, count, infos, contexts));
+}}
+static void* compute(OrtNodeComputeInfo* info, void* state, void* context) {{
+    return passed(nnbridge_compute(info, state, context));
+}}
+
 static OrtEp* nnbridge_new_ep(const char* name) {{
     OrtEp* ep = calloc(1, sizeof(OrtEp));
     if (ep == NULL) return NULL;
     ep->version = API_VERSION;
     ep->GetName = ep_name;
-    ep->GetCapability = nnbridge_capability;
-    ep->Compile = nnbridge_compile;
+    ep->GetCapability = capability;
+    ep->Compile = compile;
     ep->ReleaseNodeComputeInfos = nnbridge_release_infos;
     ep->name = name;
     return ep;
@@ -165,7 +184,7 @@ static OrtNodeComputeInfo* nnbridge_new_info(void) {{
     if (info == NULL) return NULL;
     info->version = API_VERSION;
     info->CreateState = create_state;
-    info->Compute = nnbridge_compute;
+    info->Compute = compute;
     info->ReleaseState = release_state;
     return info;
 }}
