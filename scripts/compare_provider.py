@@ -28,17 +28,19 @@ from script_support import Array, argument_parser, one_line_errors
 
 from nnbridge import Compilation, Execution, NnbridgeError, provider
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.devices import CPU_NAME, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.loading import load_with_report
 from nnbridge.provider.session import Kernel
 from nnbridge.provider.source import NAMES
+from nnbridge_onnx.read.reader import read
 
 DEVICES = [CPU_NAME, *(driver.name for driver in SAMPLE_DRIVERS)]
 HEAD = f"{'file':<34} {'device':<24} {'nodes':>9} {'partitions':>10} {'bits':>7}  {'whole':<22} verdict"
 TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64", "tensor(bool)": "bool"}
-KINDS = {"planned": ("provider",), "computed": ("folded", "dead")}
+COMPUTED = ("folded", "dead")
 SIZES = (1, 512)
 """Sizes of open dimensions that are tried."""
 OPTIONS = ConversionOptions(mapping="provider")
@@ -122,8 +124,13 @@ def opened(path: Path, folder: Path, chosen: dict[str, int]) -> File | str:
     names = [node.name for node in onnx.load(str(seen), load_external_data=False).graph.node]
     if len(set(names)) < len(names):
         return "ONNX Runtime's graph has nodes of the same name"
-    outcome = {kind: frozenset(names[m.index] for m in mapped if m.mapping in kinds) for kind, kinds in KINDS.items()}
-    return File(path, seen, feeds, dimensions, outcome["planned"], outcome["computed"], len(names))
+    # An operator that the importer writes out in others has several outcomes, under its own name.
+    outcomes: dict[str, set[str]] = {}
+    for node, mapping in zip(read(seen, OPTIONS).nodes, mapped, strict=True):
+        outcomes.setdefault(node.name, set()).add(str(MappingKind(mapping.mapping).value))
+    ours = {name: found for name, found in outcomes.items() if found <= {"provider", *COMPUTED}}
+    planned = frozenset(name for name, found in ours.items() if "provider" in found)
+    return File(path, seen, feeds, dimensions, planned, frozenset(ours) - planned, len(names))
 
 
 def uniquely_named(path: Path, folder: Path) -> Path:
