@@ -40,6 +40,7 @@ from nnbridge_onnx.read.reader import read
 DEVICES = [CPU_NAME, *(driver.name for driver in SAMPLE_DRIVERS)]
 HEAD = f"{'file':<34} {'device':<24} {'nodes':>9} {'partitions':>10} {'bits':>7}  {'whole':<22} verdict"
 TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64", "tensor(bool)": "bool"}
+INSERTED = "InsertedPrecisionFreeCast_"
 COMPUTED = ("folded", "dead")
 SIZES = (1, 512)
 """Sizes of open dimensions that are tried."""
@@ -172,6 +173,17 @@ def saved(path: Path, folder: Path, dimensions: dict[str, int]) -> tuple[Path, d
         del model.graph.input[:]
         model.graph.input.extend(inputs)
         model.ir_version = 8
+    # Behind the providers, ONNX Runtime inserts casts for float16, which its CPU lacks.
+    nodes = [node for node in model.graph.node if not node.name.startswith(INSERTED)]
+    if len(nodes) < len(model.graph.node):
+        for node in nodes:
+            node.input[:] = [name.removeprefix(INSERTED) for name in node.input]
+            node.output[:] = [name.removeprefix(INSERTED) for name in node.output]
+        values = [value for value in model.graph.value_info if not value.name.startswith(INSERTED)]
+        del model.graph.node[:], model.graph.value_info[:]
+        model.graph.node.extend(nodes)
+        model.graph.value_info.extend(values)
+    if not any(tensor.external_data for tensor in model.graph.initializer):
         onnx.save(model, str(seen))
     return seen, feeds
 
