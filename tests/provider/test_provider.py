@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -194,6 +195,34 @@ def test_the_second_name_is_found_by_providers() -> None:
     running = ort.InferenceSession(chain("Relu"), providers=chosen)
     assert running.get_providers()[0] == "NnbridgeExecutionProvider"
     assert running.run(None, {"x": X})[0].tolist() == np.maximum(X, 0).tolist()
+
+
+def test_a_second_provider_gets_what_the_first_one_left() -> None:
+    import onnxruntime as ort
+
+    found = {device.ep_name: device for device in provider.register()}
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    # ABS exists from feature level 3 on, RELU from 1.
+    first = {"nnbridge_devices": f"{DEVICE}@1", "cpu_disabled": "1"}
+    options.add_provider_for_devices([found["NnbridgeExecutionProvider"]], first)
+    options.add_provider_for_devices([found["NnapiExecutionProvider"]], {"nnbridge_devices": DEVICE})
+    running = ort.InferenceSession(chain("Relu", "Abs", "Relu"), options, enable_fallback=0)
+    groups = {g.ep_name: [n.name for n in g.get_nodes()] for g in running.get_provider_graph_assignment_info()}
+    assert groups["NnapiExecutionProvider"] == ["abs1"]
+    assert running.run(None, {"x": X})[0].tolist() == np.maximum(X, 0).tolist()
+
+
+def test_files_in_onnx_runtimes_own_format_run_too(tmp_path: Path) -> None:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.optimized_model_filepath = str(tmp_path / "m.ort")
+    ort.InferenceSession(chain("Relu", "Sinh", "Abs"), options, providers=["CPUExecutionProvider"])
+    running = session(str(tmp_path / "m.ort"), cpu_disabled=True, nnbridge_plan=tmp_path / "plan.json")
+    assert len(json.loads((tmp_path / "plan.json").read_text())["partitions"]) == 2
+    np.testing.assert_array_equal(running.run(None, {"x": X})[0], np.abs(np.sinh(np.maximum(X, 0))))
 
 
 def test_the_log_has_the_providers_line(capfd: pytest.CaptureFixture[str]) -> None:

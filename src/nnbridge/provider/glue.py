@@ -120,7 +120,7 @@ class _Glue:
                 raise MemoryError
             self._kernels[self._address(info)] = kernel
             infos[i] = info
-        provider.finish()
+        provider.write_plans()
 
     def release_infos(self, _ep: Any, infos: Any, count: int) -> None:
         """``OrtEp.ReleaseNodeComputeInfos``."""

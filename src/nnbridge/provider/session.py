@@ -35,7 +35,7 @@ _KINDS = {"device": 4, "cpu": 1}
 """Android's numbers for an accelerator of unknown kind, as ONNX Runtime prints them, and for the CPU."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Partition:
     """Nodes of a graph that run as one, by number, and their model."""
 
@@ -151,6 +151,7 @@ class Provider:
         if missing:
             raise InputError(Reason("inputs of the partition", f"none named {', '.join(missing)}"))
         compilation = self._compiled(part)
+        self.partitions.remove(found)
         self.plans.append({"nodes": sorted(found.nodes), "plan": plan_as_dict(compilation)})
         return Kernel(part, compilation, tuple(map(list(inputs).index, part.inputs)), tuple(outputs))
 
@@ -165,17 +166,17 @@ class Provider:
             refused = [o for o, fine in pairs if not fine and isinstance(host_operation(model, o), Reason)]
             if refused:
                 names = ", ".join(f"[Name: [{d.name}], Type [{_KINDS[d.kind]}]]" for d in self.target)
-                found = f"{refused[0].name or refused[0].type} refused"
-                raise OpFailedError(Reason(f"The model cannot run using current set of target devices, {names}", found))
+                found = refused[0].name or refused[0].type
+                raise OpFailedError(f"The model cannot run using current set of target devices, {names}: {found} is refused")
             compilation = Compilation.create_for_devices(model, self.target)
         else:
             compilation = Compilation.create(model, self.target, partitioning_mode())
         traced("Compilation_finish", compilation.finish, plan=lambda: TRACE.plan(compilation) if TRACE is not None else [])
         return compilation
 
-    def finish(self) -> None:
-        """All partitions are compiled: write their plans, as ``nnbridge_plan`` asks, and drop what only compiling needs."""
-        self.partitions = []
-        if self.options.nnbridge_plan is not None:
-            with atomic_write(self.options.nnbridge_plan, 0o644) as file:
-                file.write(json.dumps({"partitions": self.plans}, indent=2).encode() + b"\n")
+    def write_plans(self) -> None:
+        """Write the plans of all partitions so far, as ``nnbridge_plan`` asks."""
+        if self.options.nnbridge_plan is None:
+            return
+        with atomic_write(self.options.nnbridge_plan, 0o644) as file:
+            file.write(json.dumps({"partitions": self.plans}, indent=2).encode() + b"\n")
