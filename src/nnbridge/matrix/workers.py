@@ -8,19 +8,23 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from nnbridge.matrix.cells import Cell, Task, compute_all, failed
 
 _LOOK_EVERY = 0.5
 """Seconds between looks at time-outs."""
+_START = 120.0
+"""Seconds that a process may take to start, in which its cell's time does not count."""
 
 
 @dataclass
 class _Worker:
     process: BaseProcess
-    connection: Connection
+    connection: Any
+    """A Connection; on Windows a class of its own."""
     group: deque[Task] = field(default_factory=deque)
     """What is still to come of its model, the cell in work first."""
     since: float = 0.0
@@ -40,7 +44,11 @@ def compute(groups: Sequence[Sequence[Task]], jobs: int, timeout: float) -> Iter
             for worker in list(workers):
                 task = worker.group[0]
                 if worker.connection in ready:
-                    yield task, _received(worker)
+                    cell = _received(worker)
+                    if cell is None:
+                        worker.since = time.monotonic()
+                        continue
+                    yield task, cell
                 elif time.monotonic() - worker.since > timeout:
                     worker.process.kill()
                     worker.connection.close()
@@ -73,14 +81,14 @@ def _started(context: multiprocessing.context.SpawnContext) -> _Worker:
 
 
 def _assign(worker: _Worker, group: deque[Task]) -> None:
-    worker.group, worker.since = group, time.monotonic()
+    worker.group, worker.since = group, time.monotonic() + (_START if worker.since == 0 else 0)
     worker.connection.send(list(group))
 
 
-def _received(worker: _Worker) -> Cell:
-    """The worker's next cell, or how it ended instead."""
+def _received(worker: _Worker) -> Cell | None:
+    """The worker's next cell, or how it ended instead; None from a worker that has just started."""
     try:
-        cell: Cell = worker.connection.recv()
+        cell: Cell | None = worker.connection.recv()
     except (EOFError, OSError):
         worker.process.join()
         worker.connection.close()
@@ -105,9 +113,10 @@ def _stop(worker: _Worker) -> None:
         worker.process.join()
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Any) -> None:
     """In a process of its own: groups come in, their cells go out one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides what an interruption ends.
+    connection.send(None)
     while True:
         try:
             group = connection.recv()
