@@ -31,7 +31,7 @@ LAYERS = (
     "compare clib cost",
     "inputs advice bench",
     "report",
-    "export delegate matrix",
+    "export delegate matrix provider",
     "learning",
     "cli",
     "explorer",

@@ -34,6 +34,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
     "ndk": (("env", "{folder}"),),
     "plan": ((INT8,), (QDQ, *DRIVER)),
+    "provider": (("build", "{folder}/provider"),),
     "report": (
         (INT8, "-o", "{folder}/page.html"),
         (INT8, "-o", "{folder}/page.html", "--reference", "litert", "--seeds", "0", *DRIVER),

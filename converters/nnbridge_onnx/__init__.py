@@ -10,6 +10,7 @@ from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped
+    from nnbridge.converters.runtime_graph import Claims, RuntimeGraph
     from nnbridge.converters.structure import FileGraph
     from nnbridge.model import Model
 
@@ -39,6 +40,12 @@ def _graphs(path: Path, options: ConversionOptions) -> Sequence[FileGraph]:
     return graphs(path, options)
 
 
+def _claims(graph: RuntimeGraph, level: int, nchw: bool, stops: frozenset[str] | None) -> Claims:
+    from nnbridge_onnx.runtime_graph import claims
+
+    return claims(graph, level, nchw, stops)
+
+
 CONVERTER = Converter(
     "onnx",
     (".onnx",),
@@ -48,6 +55,7 @@ CONVERTER = Converter(
     _explain,
     graphs=_graphs,
     mappings=("provider", "wide"),
+    runtime_graph=_claims,
     options=("feature_level", "mapping", "layout", "shapes", "float64"),
 )
 """Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark but its suffix."""

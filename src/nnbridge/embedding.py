@@ -206,7 +206,7 @@ class EmbeddedLibrary:
                 *(f"-I{path}" for path in sorted(include)),
                 *(f"-L{found[name]}" for name in ("LIBDIR", "LIBPL") if found[name]),
                 *(f"-lpython{found['LDVERSION']}", *shlex.split(found["LIBS"]), *shlex.split(found["SYSLIBS"])),
-                *("-ldl", "-lpthread", f"-Wl,-soname,{self.name}", f"-Wl,-rpath,{found['LIBDIR']}"),
+                *("-ldl", "-lpthread", "-Wl,-z,nodelete", f"-Wl,-soname,{self.name}", f"-Wl,-rpath,{found['LIBDIR']}"),
             ],
             capture_output=True,
             text=True,

@@ -191,8 +191,10 @@ def _groups(facts: Facts, options: ConversionOptions) -> Facts:
 def _partition(facts: Facts, options: ConversionOptions) -> Facts:
     if options.mapping != "provider":
         return facts
-    nchw = options.layout == "nchw"
-    return replace(facts, refused=refusals(facts.graph, facts.folded, options.feature_level, nchw=nchw))
+    nchw, graph = options.layout == "nchw", facts.graph
+    # To ONNX Runtime, what a caller may replace is no constant.
+    seen = replace(graph, constants={name: a for name, a in graph.constants.items() if name not in graph.overridable})
+    return replace(facts, refused=refusals(seen, facts.folded, options.feature_level, nchw=nchw))
 
 
 GRAPH_PASSES: tuple[Pass[Facts, ConversionOptions], ...] = (

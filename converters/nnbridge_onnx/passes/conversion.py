@@ -64,9 +64,18 @@ def convert_graph(
 ) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert a graph that was read, and report the outcome of each node."""
     try:
-        return _Conversion(graph, options, caller).run()
+        return Conversion(facts_of(graph, options), options, caller).run()
     except (NnapiError, ConversionError, Unmappable) as error:
         raise ConversionError(in_file(error.reason, source)) from error
+
+
+def facts_of(graph: Graph, options: ConversionOptions) -> Facts:
+    """What the passes find out about a graph."""
+    TYPES.register(HOST)
+    facts = Facts(graph)
+    for step in GRAPH_PASSES:
+        facts = step.run(facts, options)
+    return facts
 
 
 @dataclass(frozen=True)
@@ -82,14 +91,10 @@ class _Form:
     """The group on 8-bit values that it is."""
 
 
-class _Conversion:
+class Conversion:
     """One conversion of a main graph."""
 
-    def __init__(self, graph: Graph, options: ConversionOptions, caller: Source | None) -> None:
-        TYPES.register(HOST)
-        facts = Facts(graph)
-        for step in GRAPH_PASSES:
-            facts = step.run(facts, options)
+    def __init__(self, facts: Facts, options: ConversionOptions, caller: Source | None = None) -> None:
         self._facts = facts
         self._options = options
         self._draft = Draft(options.feature_level, _BUDGET)
@@ -107,6 +112,10 @@ class _Conversion:
                 outcomes.append(self._place(node))
         outputs = self._outputs(inputs)
         return Assembly(graph.name).build(inputs, outputs, live_steps(self._draft.steps, outputs)), tuple(outcomes)
+
+    def known(self) -> Graph:
+        """The graph with all that the conversion has found out about its values."""
+        return replace(self._facts.graph, constants=self._operands.constants, tensors=self._operands.tensors)
 
     # -- one node -----------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +23,11 @@ class Known:
     def __init__(self, graph: Graph) -> None:
         self.constants: dict[str, Array] = dict(graph.constants)
         self._tensors: dict[str, Tensor] = dict(graph.tensors)
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Types and shapes by name."""
+        return self._tensors
 
     def tensor(self, name: str) -> Tensor:
         """Type and shape; neither known for a name that inference does not describe."""
@@ -47,7 +52,7 @@ def fold_constants(graph: Graph, live: frozenset[int]) -> tuple[Graph, frozenset
     """The graph with the results of live nodes whose inputs are known, and the indexes of these nodes."""
     known = Known(graph)
     folded = frozenset(node.index for node in graph.nodes if node.index in live and fold(node, known))
-    return replace(graph, constants=known.constants, tensors=known._tensors), folded
+    return replace(graph, constants=known.constants, tensors=known.tensors), folded
 
 
 def fold(node: Node, known: Known) -> bool:

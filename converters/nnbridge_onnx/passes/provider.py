@@ -15,18 +15,35 @@ from nnbridge_onnx.passes.qdq import sole_readers
 from nnbridge_onnx.read.graph import Graph, Node
 from nnbridge_onnx.rules import Io, Provider, Unit, type_name
 
+STOPS = frozenset(["NonMaxSuppression"])
+"""Operators from which on the provider leaves all nodes to ONNX Runtime, unless the session names others."""
 
-def refusals(graph: Graph, folded: frozenset[int], level: int, *, nchw: bool) -> Mapping[int, Reason]:
+
+def refusals(
+    graph: Graph, folded: frozenset[int], level: int, *, nchw: bool, stops: frozenset[str] = STOPS
+) -> Mapping[int, Reason]:
     """Why the provider leaves nodes to ONNX Runtime, by the index of the node."""
-    return _Units(graph, folded, level, nchw).refusals()
+    return _Units(graph, folded, level, nchw, stops).refusals()
+
+
+def _behind(graph: Graph, stops: frozenset[str]) -> dict[int, Reason]:
+    """The nodes that depend on an operator that stops the provider's part."""
+    found: dict[int, Reason] = {}
+    written: set[str] = set()
+    for node in graph.nodes:
+        if node.type in stops or not written.isdisjoint((*node.inputs, *node.captured)):
+            written.update(node.results)
+            found[node.index] = Reason(f"nodes before {' and '.join(sorted(stops))}", node.type, node.label)
+    return found
 
 
 class _Units:
-    def __init__(self, graph: Graph, folded: frozenset[int], level: int, nchw: bool) -> None:
+    def __init__(self, graph: Graph, folded: frozenset[int], level: int, nchw: bool, stops: frozenset[str]) -> None:
         self._graph = graph
         self._nodes = [node for node in graph.nodes if node.index not in folded]
         self._level = level
         self._nchw = nchw
+        self._stopped = _behind(graph, stops)
         self._producers = {name: node for node in self._nodes for name in node.outputs if name}
         self._dequantised = {n: node for node in graph.nodes if node.type == "DequantizeLinear" for n in node.outputs}
         self._sole_readers = sole_readers(replace(graph, nodes=tuple(self._nodes)))
@@ -40,7 +57,7 @@ class _Units:
         members: dict[int, list[Node]] = {}
         for node in self._nodes:
             unit = self._unit(node)
-            reason = _refusal(unit) or self._follows(unit, found)
+            reason = self._stopped.get(node.index) or _refusal(unit) or self._follows(unit, found)
             if reason is not None:
                 found[node.index] = reason
             if unit.grouped:

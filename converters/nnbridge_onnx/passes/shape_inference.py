@@ -46,7 +46,8 @@ def infer_shapes(onnx: Any, model: Any, read: Callable[[Any, Mapping[str, Any]],
 
 def _without_weights(onnx: Any, model: Any) -> Any:
     graph = model.graph
-    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    # Before IR version 4, inference knows no constant that is not an input too.
+    bare = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     bare.graph.name = graph.name
     constants = {tensor.name for tensor in graph.initializer}
     bare.graph.input.extend(value for value in graph.input if value.name not in constants)

@@ -123,6 +123,8 @@ class Graph:
     tensors: Mapping[str, Tensor]
     external: frozenset[str] = frozenset()
     """Names of constants that lie in other files."""
+    overridable: frozenset[str] = frozenset()
+    """Names of constants that a caller of ONNX Runtime may replace: inputs with a default value, from IR version 4 on."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Output of what an operator of com.microsoft was expanded into → that operator."""
 

@@ -25,6 +25,8 @@ from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
 
 OLDEST_IR = 3
+_OVERRIDABLE_IR = 4
+"""Constants that are inputs too can be replaced from this IR version on; before it, all constants are inputs."""
 _OTHERS = {
     "sequence_type": Tensor(SEQUENCE),
     "optional_type": Tensor(OPTIONAL),
@@ -48,22 +50,30 @@ def read(path: Path, options: ConversionOptions) -> Graph:
     return graph_of(model, options, str(path), path.parent)
 
 
-def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path | None = None) -> Graph:
-    """A ``ModelProto`` as data. ``folder`` is where external data lies."""
+def graph_of(
+    model: Any,
+    options: ConversionOptions,
+    source: str,
+    folder: Path | None = None,
+    weights: Mapping[str, Array] | None = None,
+) -> Graph:
+    """A ``ModelProto`` as data. ``folder`` is where external data lies.
+
+    ``weights``: values of the constants, of which large ones need no data in a model that a runtime has checked already.
+    """
     onnx = _onnx(source)
     _check_versions(onnx, model, source)
     try:
-        mended = _mended(onnx, model)
-        by_path = mended is model and folder is not None and all(map(_has_shape, model.graph.input))
-        with _described(mended):
-            # By its path where there is one: the checker looks for external data beside the file.
-            onnx.checker.check_model(source if by_path else mended)
-        model = mended
+        if weights is None:
+            model = _checked(onnx, model, source, folder)
         file = FileContext(onnx, options, source)
         for step in FILE_PASSES:
             model = step.run(model, file)
-        graph = infer_shapes(onnx, model, _Reader(onnx, source, folder).graph, loops=options.mapping == "wide")
-        return replace(graph, origins=file.origins)
+        constants = {tensor.name for tensor in model.graph.initializer} if model.ir_version >= _OVERRIDABLE_IR else set()
+        overridable = frozenset(value.name for value in model.graph.input if value.name in constants)
+        reader = _Reader(onnx, source, folder, weights or {})
+        graph = infer_shapes(onnx, model, reader.graph, loops=options.mapping == "wide")
+        return replace(graph, origins=file.origins, overridable=overridable)
     except NnbridgeError:
         raise
     except (
@@ -71,6 +81,16 @@ def graph_of(model: Any, options: ConversionOptions, source: str, folder: Path |
         onnx.checker.ValidationError, onnx.shape_inference.InferenceError,
     ) as error:  # fmt: skip
         raise ConversionError(Reason("a valid ONNX model", first_line(error), source)) from error
+
+
+def _checked(onnx: Any, model: Any, source: str, folder: Path | None) -> Any:
+    """The model as the onnx package's checker accepts it."""
+    mended = _mended(onnx, model)
+    by_path = mended is model and folder is not None and all(map(_has_shape, model.graph.input))
+    with _described(mended):
+        # By its path where there is one: the checker looks for external data beside the file.
+        onnx.checker.check_model(source if by_path else mended)
+    return mended
 
 
 def _onnx(source: object) -> Any:
@@ -163,12 +183,12 @@ def _run_order(graph: Any) -> list[int]:
 class _Reader:
     """One model being read."""
 
-    def __init__(self, onnx: Any, source: str, folder: Path | None) -> None:
+    def __init__(self, onnx: Any, source: str, folder: Path | None, weights: Mapping[str, Array]) -> None:
         self._onnx = onnx
         self._source = source
         self._folder = folder
         self._mapped: dict[Path, Array] = {}
-        self._read: dict[str, Array] = {}
+        self._read: dict[str, Array] = dict(weights)
         self._opsets: dict[str, int] = {}
 
     def graph(self, model: Any, weights: Mapping[str, Any]) -> Graph:

@@ -14,6 +14,7 @@ from pathlib import Path
 from nnbridge import storage
 from nnbridge.converters.delegation import InMemory
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
@@ -84,6 +85,8 @@ class Converter:
     """The mappings that it knows, the phone's first."""
     in_memory: InMemory | None = None
     """Read the graph that an interpreter runs; without one, there is no delegate for the format."""
+    runtime_graph: RuntimeReader | None = None
+    """Read the graph that an inference runtime hands over; without one, there is no provider for the format."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
     """The fields of :class:`ConversionOptions` that mean something to it."""
     operators: Callable[[Path, ConversionOptions], SourceGraph] | None = None

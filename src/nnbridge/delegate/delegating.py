@@ -13,11 +13,12 @@ from nnbridge.converters.delegation import Dims, Part
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
-from nnbridge.delegate.kernel import Kernel, compiled, mismatches, traced
+from nnbridge.delegate.kernel import Kernel, compiled, mismatches
 from nnbridge.delegate.options import Options
 from nnbridge.delegate.source import DELEGATE_NAME
 from nnbridge.devices.device import Device
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
+from nnbridge.ndk.core import traced
 from nnbridge.ndk.functions import devices_of_process
 from nnbridge.report.plan import plan_as_dict
 from nnbridge.runtime.compilation import supported_operations

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,35 +15,16 @@ from nnbridge.converters.delegation import Part
 from nnbridge.delegate.interpreter import Context
 from nnbridge.delegate.options import Options
 from nnbridge.devices.device import Device
-from nnbridge.errors import NnapiError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Model, Operand
-from nnbridge.ndk.core import TRACE
+from nnbridge.ndk.core import TRACE, traced
 from nnbridge.ndk.functions import partitioning_mode
 from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.types import OperandCode, ResultCode
+from nnbridge.types import OperandCode
 
-_Result = TypeVar("_Result")
 _FLIP = 0x80
-
-
-def traced(call: str, act: Callable[[], _Result], **more: Callable[[], Any]) -> _Result:
-    """Do what an NNAPI call does, and write it to ``NNBRIDGE_TRACE`` as the C library's calls."""
-    if TRACE is None:
-        return act()
-    began, code = time.perf_counter(), int(ResultCode.OP_FAILED)
-    try:
-        result = act()
-        code = int(ResultCode.NO_ERROR)
-    except NnapiError as error:
-        code = int(error.code)
-        raise
-    finally:
-        done = code == ResultCode.NO_ERROR
-        TRACE.call(f"ANeuralNetworks{call}", code, began, **{name: value() for name, value in more.items() if done})
-    return result
 
 
 def compiled(model: Model, options: Options, devices: Sequence[Device], target: Sequence[Device], key: str) -> Compilation:

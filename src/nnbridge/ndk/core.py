@@ -214,3 +214,20 @@ def exactly(buffer: Buffer, length: int | None) -> Buffer:
     if length > view.nbytes:
         raise BadDataError(Reason(f"a buffer of {length} bytes", str(view.nbytes)))
     return view[:length] if length != view.nbytes else view
+
+
+def traced(call: str, act: Callable[[], _Object], **more: Callable[[], Any]) -> _Object:
+    """Do what an NNAPI call does, and write it to ``NNBRIDGE_TRACE`` as the functions here are."""
+    if TRACE is None:
+        return act()
+    began, code = time.perf_counter(), int(ResultCode.OP_FAILED)
+    try:
+        result = act()
+        code = int(ResultCode.NO_ERROR)
+    except NnapiError as error:
+        code = int(error.code)
+        raise
+    finally:
+        done = code == ResultCode.NO_ERROR
+        TRACE.call(f"ANeuralNetworks{call}", code, began, **{name: value() for name, value in more.items() if done})
+    return result

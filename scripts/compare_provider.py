@@ -1,0 +1,288 @@
+"""Compare the provider in stock ONNX Runtime with `nnbridge run` and `nnbridge plan --mapping provider`, for files of a folder.
+
+python scripts/compare_provider.py models
+python scripts/compare_provider.py folder --devices nnapi-reference nnapi-sample_all --dimension batch=1
+
+One row for each file and device. ONNX Runtime's own optimiser changes a graph before a provider sees it; a session without the
+provider saves that graph, and the saved file is what nnbridge plans and runs. ``nodes``: those that the session placed on the
+provider, which must be those that the plan has, without the ones that the converter computes. ``bits``: the partitions whose
+outputs are bit for bit those of `nnbridge run` of the same part of the saved file, cut out by the onnx package, on what ONNX
+Runtime passed to them. ``whole``: whether the file's outputs are those of `nnbridge run`; where ONNX Runtime computes nodes
+itself, the greatest difference is shown instead. Open dimensions are fixed as ``--dimension`` says, others to 1, or 512
+where ONNX Runtime does not run that.
+Exit status 0 only if nodes and bits agree in every row, and outputs wherever the provider computes all nodes.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from script_support import Array, argument_parser, one_line_errors
+
+from nnbridge import Compilation, Execution, NnbridgeError, provider
+from nnbridge.converters import ConversionOptions
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.devices import CPU_NAME, device
+from nnbridge.devices.device import Device
+from nnbridge.devices.samples import SAMPLE_DRIVERS
+from nnbridge.loading import load_with_report
+from nnbridge.provider.session import Kernel
+from nnbridge.provider.source import NAMES
+from nnbridge_onnx.read.reader import read
+
+DEVICES = [CPU_NAME, *(driver.name for driver in SAMPLE_DRIVERS)]
+HEAD = f"{'file':<34} {'device':<24} {'nodes':>9} {'partitions':>10} {'bits':>7}  {'whole':<22} verdict"
+TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64", "tensor(bool)": "bool"}
+INSERTED = "InsertedPrecisionFreeCast_"
+COMPUTED = ("folded", "dead")
+SIZES = (1, 512)
+"""Sizes of open dimensions that are tried."""
+OPTIONS = ConversionOptions(mapping="provider")
+
+
+@dataclass
+class Run:
+    """A partition's inputs and outputs in a session, by the names of its values."""
+
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+
+class Recorder:
+    """Watches the provider's partitions in this process."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self._compute = Kernel.compute
+
+    def __enter__(self) -> Recorder:
+        recorder, compute = self, self._compute
+
+        def recorded(kernel: Kernel, read: Callable[[int], Array]) -> list[Array]:
+            inputs = {name: read(i).copy() for name, i in zip(kernel.part.inputs, kernel.inputs, strict=True)}
+            outputs = compute(kernel, read)
+            recorder.runs.append(Run(inputs, dict(zip(kernel.outputs, outputs, strict=True))))
+            return outputs
+
+        Kernel.compute = recorded  # type: ignore[method-assign]  # watched from outside, nothing of the provider changes
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Kernel.compute = self._compute  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class File:
+    """A model file as ONNX Runtime and as nnbridge have it."""
+
+    path: Path
+    seen: Path
+    """The file as a provider sees it."""
+    feeds: dict[str, Array]
+    dimensions: dict[str, int]
+    planned: frozenset[str]
+    """Names of the nodes that the plan has for NNAPI."""
+    computed: frozenset[str]
+    """Names of the nodes that the converter computes, or leaves out."""
+    nodes: int
+
+    def session(self, options: Any) -> Any:
+        """A session with the dimensions fixed."""
+        import onnxruntime as ort
+
+        options.log_severity_level = 4
+        for name, size in self.dimensions.items():
+            options.add_free_dimension_override_by_name(name, size)
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        return ort.InferenceSession(str(self.path), options, enable_fallback=0)
+
+
+def opened(path: Path, folder: Path, chosen: dict[str, int]) -> File | str:
+    """The file with drawn inputs, or why ONNX Runtime does not run it."""
+    import onnx
+
+    path = uniquely_named(path, folder)
+    for size in SIZES:
+        dimensions = {d: chosen.get(d, size) for d in open_dimensions(path)}
+        try:
+            seen, feeds = saved(path, folder, dimensions)
+            break
+        except Exception as error:  # whatever ONNX Runtime raises
+            refused = f"ONNX Runtime does not run the file: {error}".splitlines()[0][:120]
+    else:
+        return refused
+    try:
+        _, mapped = load_with_report(seen, OPTIONS)
+    except NnbridgeError as error:
+        return f"nnbridge run refuses the file: {error}"
+    names = [node.name for node in onnx.load(str(seen), load_external_data=False).graph.node]
+    if len(set(names)) < len(names):
+        return "ONNX Runtime's graph has nodes of the same name"
+    # An operator that the importer writes out in others has several outcomes, under its own name.
+    outcomes: dict[str, set[str]] = {}
+    for node, mapping in zip(read(seen, OPTIONS).nodes, mapped, strict=True):
+        outcomes.setdefault(node.name, set()).add(str(MappingKind(mapping.mapping).value))
+    ours = {name: found for name, found in outcomes.items() if found <= {"provider", *COMPUTED}}
+    planned = frozenset(name for name, found in ours.items() if "provider" in found)
+    return File(path, seen, feeds, dimensions, planned, frozenset(ours) - planned, len(names))
+
+
+def uniquely_named(path: Path, folder: Path) -> Path:
+    """The file, or a copy in which each node has a name of its own: a session reports placements by names."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    names = [node.name for node in model.graph.node]
+    if all(names) and len(set(names)) == len(names):
+        return path
+    for i, node in enumerate(model.graph.node):
+        node.name = f"{i} {node.op_type}"
+    copy = folder / f"named {path.name}"
+    onnx.save(model, str(copy))
+    return copy
+
+
+def saved(path: Path, folder: Path, dimensions: dict[str, int]) -> tuple[Path, dict[str, Array]]:
+    """The file as a provider sees it, which a session on the CPU saves and runs, and inputs for it."""
+    import onnx
+    import onnxruntime as ort
+
+    seen = folder / f"seen {path.name}"
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(seen)
+    for name, size in dimensions.items():
+        options.add_free_dimension_override_by_name(name, size)
+    rng = np.random.default_rng(0)
+    plain = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feeds = {i.name: drawn(rng, i.shape, i.type) for i in plain.get_inputs()}
+    plain.run(None, feeds)
+    model = onnx.load(str(seen), load_external_data=False)
+    if model.ir_version < 4:
+        # In a part, constants are no inputs.
+        names = {tensor.name for tensor in model.graph.initializer}
+        inputs = [value for value in model.graph.input if value.name not in names]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
+        model.ir_version = 8
+    # Behind the providers, ONNX Runtime inserts casts for float16, which its CPU lacks.
+    nodes = [node for node in model.graph.node if not node.name.startswith(INSERTED)]
+    if len(nodes) < len(model.graph.node):
+        for node in nodes:
+            node.input[:] = [name.removeprefix(INSERTED) for name in node.input]
+            node.output[:] = [name.removeprefix(INSERTED) for name in node.output]
+        values = [value for value in model.graph.value_info if not value.name.startswith(INSERTED)]
+        del model.graph.node[:], model.graph.value_info[:]
+        model.graph.node.extend(nodes)
+        model.graph.value_info.extend(values)
+    if not any(tensor.external_data for tensor in model.graph.initializer):
+        onnx.save(model, str(seen))
+    return seen, feeds
+
+
+def open_dimensions(path: Path) -> list[str]:
+    """The names of a file's open dimensions."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    return sorted({d.dim_param for value in graph.input for d in value.type.tensor_type.shape.dim if d.dim_param})
+
+
+def drawn(rng: np.random.Generator, shape: list[int | str | None], kind: str) -> Array:
+    """Random numbers of an element type."""
+    dims = [d if isinstance(d, int) else 1 for d in shape]
+    dtype = np.dtype(TYPES.get(kind) or kind.removeprefix("tensor(").removesuffix(")"))
+    if dtype.kind == "f":
+        return rng.standard_normal(dims).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 100, dims).astype(dtype)
+
+
+def computed(path: Path, feeds: dict[str, Array], target: Device) -> dict[str, Array]:
+    """The outputs of ``nnbridge run --mapping provider --device``, by name."""
+    model, _ = load_with_report(path, OPTIONS)
+    compilation = Compilation.create(model, [target])
+    compilation.finish()
+    operands = [model.main.operands[i] for i in model.main.inputs]
+    answers = Execution(compilation).run([feeds[str(o.name)].reshape(feeds[str(o.name)].shape or (1,)) for o in operands])
+    return dict(answers)
+
+
+def same_bits(run: Run, file: File, target: Device) -> bool:
+    """Run the part of the saved file between the same values, on the inputs that ONNX Runtime passed."""
+    import onnx
+
+    part = file.seen.with_name("part.onnx")
+    onnx.utils.extract_model(str(file.seen), str(part), list(run.inputs), list(run.outputs), check_model=False)
+    answers = computed(part, run.inputs, target)
+    return all(bits(array, answers[name]) for name, array in run.outputs.items())
+
+
+def bits(a: Array, b: Array) -> bool:
+    """True if two outputs are the same bit for bit; NNAPI may hold numbers of the same value in another type."""
+    return a.size == b.size and a.tobytes() == np.ascontiguousarray(b.astype(a.dtype, copy=False)).tobytes()
+
+
+def difference(a: Array, b: Array) -> float:
+    """The greatest difference of two outputs; infinite where sizes differ."""
+    return math.inf if a.size != b.size else float(np.abs(a.ravel().astype(float) - b.ravel().astype(float)).max(initial=0))
+
+
+def row(file: File, target: Device) -> tuple[str, bool]:
+    """A file on a device: figures, and whether all agrees."""
+    session = file.session(provider.session_options(target.name))
+    with Recorder() as recorder:
+        theirs = dict(zip((o.name for o in session.get_outputs()), session.run(None, file.feeds), strict=True))
+    groups = [g for g in session.get_provider_graph_assignment_info() if g.ep_name == NAMES[0]]
+    claimed = {node.name for group in groups for node in group.get_nodes()}
+    ours = computed(file.seen, file.feeds, target)
+    missing, more = file.planned - claimed, claimed - file.planned - file.computed
+    same = [same_bits(run, file, target) for run in recorder.runs]
+    equal = all(bits(array, ours[name]) for name, array in theirs.items())
+    alone = len(claimed | file.computed) == file.nodes
+    passed = not missing and not more and all(same) and (equal or not alone)
+    figures = f"{len(claimed):>4}/{file.nodes:<4} {len(groups):>10} {sum(same):>3}/{len(same):<3}"
+    whole = "equal" if equal else f"off by {max(difference(a, ours[n]) for n, a in theirs.items()):.3g}"
+    faults = [f"{what} {', '.join(sorted(names)[:4])}" for what, names in (("without", missing), ("with", more)) if names]
+    verdict = "ok" if passed else f"FAIL {'; '.join(faults)}"
+    return f"{figures}  {whole:<22} {verdict}", passed
+
+
+def main() -> int:
+    parser = argument_parser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--devices", nargs="+", default=DEVICES, metavar="NAME")
+    parser.add_argument("--dimension", nargs="+", default=[], metavar="NAME=SIZE", help="sizes of open dimensions")
+    parser.add_argument("--only", default="", help="files whose names contain this")
+    options = parser.parse_args()
+    chosen = {name: int(size) for name, _, size in (text.partition("=") for text in options.dimension)}
+    targets, passed = [device(name) for name in options.devices], True
+    print(HEAD)
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted(options.folder.glob("*.onnx")):
+            if options.only not in path.name:
+                continue
+            file = opened(path, Path(folder), chosen)
+            if isinstance(file, str):
+                print(f"{path.name:<34} {file}")
+                continue
+            for target in targets:
+                try:
+                    text, fine = row(file, target)
+                except Exception as error:  # ONNX Runtime's errors have no common class
+                    text, fine = f"FAIL: {error}".splitlines()[0], False
+                passed &= fine
+                print(f"{path.name:<34} {target.name:<24} {text}", flush=True)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    with one_line_errors("'.[provider,onnxruntime]'"):
+        sys.exit(main())

@@ -1,0 +1,111 @@
+"""Which claimed nodes of a graph run as one, by ONNX Runtime's rule."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nnbridge.converters.runtime_graph import RuntimeNode
+
+
+def partitions(
+    nodes: Sequence[RuntimeNode], claimed: frozenset[int], folded: frozenset[int], units: Sequence[frozenset[int]]
+) -> list[frozenset[int]]:
+    """Groups of claimed nodes, between two of which no path leads through a node outside.
+
+    ``folded`` nodes that depend on no other nodes join the first group that reads them. A unit counts as one node.
+    """
+    free = _free(nodes, folded)
+    waves = _Waves.of(nodes, frozenset(range(len(nodes))) - free, units)
+    groups = waves.groups(claimed - free)
+    group_of = {i: number for number, group in enumerate(groups) for i in group}
+    readers = _readers(nodes)
+    for i in sorted(free, reverse=True):
+        found = [group_of[r] for name in nodes[i].outputs for r in readers.get(name, ()) if r in group_of]
+        if found:
+            group_of[i] = min(found)
+    return [frozenset(i for i, number in group_of.items() if number == k) for k in range(len(groups))]
+
+
+def _free(nodes: Sequence[RuntimeNode], folded: frozenset[int]) -> frozenset[int]:
+    """Folded nodes that read nothing that other nodes write."""
+    written: set[str] = set()
+    free = set()
+    for i, node in enumerate(nodes):
+        if i in folded and written.isdisjoint(node.inputs):
+            free.add(i)
+        else:
+            written.update(name for name in node.outputs if name)
+    return frozenset(free)
+
+
+def _readers(nodes: Sequence[RuntimeNode]) -> dict[str, list[int]]:
+    """The nodes that read each value."""
+    found: dict[str, list[int]] = {}
+    for i, node in enumerate(nodes):
+        for name in dict.fromkeys((*node.inputs, *node.captured)):
+            if name:
+                found.setdefault(name, []).append(i)
+    return found
+
+
+@dataclass
+class _Waves:
+    """A graph of units, passed through from its inputs to its outputs."""
+
+    members: dict[int, list[int]]
+    """The nodes of each unit."""
+    readers: dict[int, list[int]]
+    missing: dict[int, int]
+    """How many of a unit's producers have not been passed through."""
+    border: set[int] = field(default_factory=set)
+    """Units that read what the group writes."""
+
+    @classmethod
+    def of(cls, nodes: Sequence[RuntimeNode], included: frozenset[int], units: Sequence[frozenset[int]]) -> _Waves:
+        """The graph of the included nodes."""
+        unit_of = {i: i for i in included}
+        for unit in units:
+            if unit <= included:
+                unit_of.update(dict.fromkeys(unit, max(unit)))
+        members: dict[int, list[int]] = {}
+        sources: dict[int, set[int]] = {}
+        writers = {name: unit_of[i] for i in included for name in nodes[i].outputs if name}
+        for i, unit_number in unit_of.items():
+            members.setdefault(unit_number, []).append(i)
+            names = (*nodes[i].inputs, *nodes[i].captured)
+            sources.setdefault(unit_number, set()).update(writers[n] for n in names if n in writers)
+        readers: dict[int, list[int]] = {unit_number: [] for unit_number in members}
+        for unit_number in sorted(sources):
+            sources[unit_number].discard(unit_number)
+            for source in sources[unit_number]:
+                readers[source].append(unit_number)
+        return cls(members, readers, {unit_number: len(found) for unit_number, found in sources.items()})
+
+    def groups(self, claimed: frozenset[int]) -> list[frozenset[int]]:
+        """Units whose producers are done are passed through in order; claimed ones join the group.
+
+        One that is not, behind the group, is put aside. When nothing else is left, the group is closed, and the next one begins.
+        """
+        ready, aside = deque(sorted(unit for unit, count in self.missing.items() if not count)), deque[int]()
+        found: list[frozenset[int]] = []
+        group: set[int] = set()
+        while ready or aside:
+            if not ready:
+                found.append(frozenset(group))
+                group, ready, aside = set(), aside, deque()
+                self.border.clear()
+                continue
+            unit = ready.popleft()
+            if unit in claimed:
+                group.update(self.members[unit])
+                self.border.update(self.readers[unit])
+            elif unit in self.border:
+                aside.append(unit)
+                continue
+            for reader in self.readers[unit]:
+                self.missing[reader] -= 1
+                if not self.missing[reader]:
+                    ready.append(reader)
+        return [group_ for group_ in (*found, frozenset(group)) if group_]
