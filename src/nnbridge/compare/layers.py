@@ -328,7 +328,7 @@ class _Layers:
         operand, position = model.main.operands[i], (label, i)
         layer = self.layers.get(position)
         if layer is None:
-            layer = self.layers[position] = Layer(position, *_titles(model, operation), operand.name)
+            layer = self.layers[position] = Layer(position, *titles(model, operation), operand.name)
         value, seen = tensors.find(position, operand, operation), observation.values.get(position)
         note = ""
         if value is None:
@@ -444,7 +444,7 @@ class _Layers:
         ]
 
 
-def _titles(model: Model, operation: Operation) -> tuple[str, str]:
+def titles(model: Model, operation: Operation) -> tuple[str, str]:
     """The operator with its index in the file, and NNAPI's operation or the host's."""
     number, _, rest = operation.name.partition(":")
     name = readable_operation(model, operation)
