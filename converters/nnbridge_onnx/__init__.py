@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,12 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     return inspect(path, options)
 
 
+def _part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes:
+    from nnbridge_onnx.part import part
+
+    return part(path, inputs, outputs)
+
+
 CONVERTER = Converter(
     "onnx",
     (".onnx",),
@@ -38,6 +45,7 @@ CONVERTER = Converter(
     _convert,
     _inspect,
     _explain,
+    part=_part,
     mappings=("provider", "wide"),
     options=("feature_level", "mapping", "layout", "shapes", "float64"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,12 @@ def _edits(path: Path) -> Iterable[Edit]:
     return edits(path)
 
 
+def _part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes:
+    from nnbridge_tflite.part import part
+
+    return part(path, inputs, outputs)
+
+
 def _places(data: memoryview) -> Places | None:
     from nnbridge_tflite.read.placed import placed_tensors
 
@@ -81,6 +87,7 @@ CONVERTER = Converter(
     _explain,
     _interface,
     edits=_edits,
+    part=_part,
     mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
     operators=_operators,

@@ -6,7 +6,7 @@ A converter turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -77,6 +77,8 @@ class Converter:
     """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
     edits: Callable[[Path], Iterable[Edit]] | None = None
     """Every rewrite that applies to an operator of a file; None for formats that are not written."""
+    part: Callable[[Path, Collection[str], Collection[str]], bytes] | None = None
+    """``part(path, inputs, outputs)``: the bytes of a file with the operators that compute tensors from others, by names."""
     mappings: tuple[str, ...] = ("wide",)
     """The mappings that it knows, the phone's first."""
     in_memory: InMemory | None = None

@@ -99,7 +99,8 @@ def bisect(
 ) -> Bisection:
     """Search for the operations that bring a symptom of some samples with a reference's outputs; states begin anew for each.
 
-    ``progress`` is called after each run. After KeyboardInterrupt what was found is the result. InputError if drivers get nothing.
+    ``progress`` is called after each run. After KeyboardInterrupt what was found is the result. InputError if drivers get
+    nothing.
     """
     placements = Placements.of(model, search.drivers, search.preference, max_partitions)
     if not placements.placed:

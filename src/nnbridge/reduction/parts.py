@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
 from nnbridge.compare.tensors import DeviceReference
 from nnbridge.errors import InputError, Reason
-from nnbridge.model import Model, Operand, input_name
+from nnbridge.model import Model
 from nnbridge.runtime.partitioner import extract
 from nnbridge.types import WRITTEN, Lifetime
 
@@ -79,24 +79,22 @@ class Whole:
         runtime = DeviceReference(model, reference)
         runtime.run(inputs)
         seen = runtime.tensors().observation.values
-        values = {i: found.value for (body, i), found in seen.items() if not body}
-        first = {name: values[i] for name, i in _inputs(model).items()}
-        return cls(Candidate(replace(model, states=()), first), values)
+        given = {i: inputs[name] for i, name in zip(model.own_inputs, named_inputs(model), strict=True)}
+        values = given | {i: found.value for (body, i), found in seen.items() if not body}
+        alone = replace(model, states=())
+        return cls(Candidate(alone, _named(alone, [values[i] for i in alone.main.inputs])), values)
 
     def part(self, operations: Iterable[int]) -> Candidate | None:
         """The part with the values that reach it; None where the run shows one of them not."""
         model, read = _extracted(self.candidate.model, operations)
         if any(i not in self.values for i in read):
             return None
-        operands: list[Operand] = [model.main.operands[i] for i in model.main.inputs]
-        named = {input_name(operand, k): self.values[i] for k, (operand, i) in enumerate(zip(operands, read, strict=True))}
-        return Candidate(model, {name: value.reshape(_shape(named_inputs(model)[name], value)) for name, value in named.items()})
+        return Candidate(model, _named(model, [self.values[i] for i in read]))
 
 
-def _inputs(model: Model) -> dict[str, int]:
-    main = model.main
-    return {input_name(main.operands[i], k): i for k, i in enumerate(main.inputs)}
-
-
-def _shape(operand: Operand, value: Array) -> tuple[int, ...]:
-    return value.shape if operand.is_tensor else ()
+def _named(model: Model, values: Sequence[Array]) -> dict[str, Array]:
+    """Values of a model's inputs by name."""
+    operands = named_inputs(model).items()
+    return {
+        name: value if operand.is_tensor else value.reshape(()) for (name, operand), value in zip(operands, values, strict=True)
+    }

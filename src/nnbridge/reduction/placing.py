@@ -143,8 +143,8 @@ class Placements:
     def _chosen(self, driver: Device, kept: Collection[tuple[str, int, int]]) -> dict[Subgraph, set[int]]:
         """For each model that the driver is asked about, the positions in it."""
         found: dict[Subgraph, set[int]] = {}
-        for number, source in enumerate(self.partition.sources):
-            asked = self._slices[number].for_device(driver)
+        for number, slices in enumerate(self._slices):
+            asked = slices.for_device(driver)
             if asked.model is not None:
                 positions = {k for k, i in enumerate(asked.included) if (driver.name, number, i) in kept}
                 found.setdefault(asked.model.main, set()).update(positions)

@@ -61,8 +61,8 @@ class Reduction(Result):
 def reduce(whole: Whole, predicate: Predicate, progress: Callable[[int], None] = lambda done: None) -> Reduction:
     """The smallest part for which a predicate holds, if it holds for the whole; ``progress`` is called after each run.
 
-    The part is minimal: it loses the symptom without any one of its operations. After KeyboardInterrupt the smallest part so far is
-    the result.
+    The part is minimal: it loses the symptom without any one of its operations. After KeyboardInterrupt the smallest part so
+    far is the result.
     """
     model = whole.candidate.model
     count = len(model.main.operations)

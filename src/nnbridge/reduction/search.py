@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -38,7 +39,7 @@ def minimised(items: Sequence[_Item], holds: Callable[[tuple[_Item, ...]], bool]
     left, pieces = tuple(items), 2
     while len(left) > 1:
         bounds = [len(left) * k // pieces for k in range(pieces + 1)]
-        parts = [(left[a:b], left[:a] + left[b:]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [(left[a:b], left[:a] + left[b:]) for a, b in pairwise(bounds)]
         alone = next((inside for inside, _ in parts if test(inside)), None)
         without = None if alone is not None or pieces == 2 else next((outside for _, outside in parts if test(outside)), None)
         if alone is not None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -58,7 +58,7 @@ class Search:
 
     drivers: tuple[Device, ...] = ()
     kinds: tuple[str, ...] = (FAILS, FALLS_BACK, DIFFERS)
-    tolerances: Tolerances = Tolerances()
+    tolerances: Tolerances = field(default_factory=Tolerances)
     slower_by: float = 0.1
     """Seconds beyond the CPU's time from which a run is slow."""
     preference: int = PreferenceCode.FAST_SINGLE_ANSWER
@@ -141,8 +141,9 @@ def on_devices(search: Search) -> Predicate:
 def by_command(text: str, timeout: float) -> Predicate:
     """True for what a command of the user's exits with status 0 for; ``.py`` files are run by this Python.
 
-    The command gets the paths of the model (.nnapi) and of its inputs with NNAPI's CPU's outputs (.npz) in place of ``{model}`` and
-    ``{inputs}``, or at its end. A command that takes longer than ``timeout`` seconds does not hold. InputError if it cannot be started.
+    The command gets the paths of the model (.nnapi) and of its inputs with NNAPI's CPU's outputs (.npz) in place of
+    ``{model}`` and ``{inputs}``, or at its end. A command that takes longer than ``timeout`` seconds does not hold. InputError
+    if it cannot be started.
     """
     words = [text] if Path(text).is_file() else shlex.split(text)
     if not words:
