@@ -83,12 +83,11 @@ def search_of(
     from nnbridge.devices.remote.session import TIMEOUT_VARIABLE
     from nnbridge.reduction import Search
 
+    names = [name.strip() for group in devices for name in group.split(",")]
+    drivers, _ = bound_to(path, named_devices([name if same_process else apart(name) for name in names]), options)
     before = os.environ.get(TIMEOUT_VARIABLE)
     os.environ[TIMEOUT_VARIABLE] = str(timeout)
     try:
-        names = [name.strip() for group in devices for name in group.split(",")]
-        drivers = named_devices([name if same_process else apart(name) for name in names])
-        drivers, _ = bound_to(path, drivers, options)
         tolerances = tolerances_of(atol, rtol, quant_steps)
         known = {} if kinds is None else {"kinds": kinds}
         with drivers_apart():

@@ -38,8 +38,8 @@ class Reduction(Result):
             return f"{self.model}: the whole model does not show it ({runs})"
         names = ", ".join(record["operator"] for record in self.records()[:3])
         more = f" and {len(self.operations) - 3} more" if len(self.operations) > 3 else ""
-        noun = "operation" if len(self.operations) == 1 else "operations"
-        return f"{self.model}: {len(self.operations)} of {self.of} {noun} show it: {names}{more}; {self.symptom} ({runs})"
+        shows = "shows" if len(self.operations) == 1 else "show"
+        return f"{self.model}: {len(self.operations)} of {self.of} operations {shows} it: {names}{more}; {self.symptom} ({runs})"
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """A row for each operation that is left."""

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ class Saver:
         save_sample(inputs, found)
         shows = self._shows(load(model), inputs)
         saved = [Saved(model, "model", shows=shows), Saved(inputs, "inputs", shows=shows)]
-        saved.append(self._tried(self._path(".json.gz"), "case", lambda path: self._case(reduction, path)))
+        saved.append(self._tried(self._path(".json.gz"), "case", partial(self._case, reduction)))
         converter = writer_of(self.source)
         if converter is not None and converter.part is not None:
             saved += self._source(reduction, self._path(self.source.suffix.lower() or converter.suffixes[0]))
@@ -83,9 +84,11 @@ class Saver:
     def _path(self, suffix: str) -> Path:
         return self.stem.with_name(self.stem.name + suffix)
 
-    def _tried(self, path: Path, kind: str, write: Callable[[Path], bool]) -> Saved:
+    def _tried(self, path: Path, kind: str, write: Callable[[Path], str]) -> Saved:
+        """``write`` returns why the file does not show the symptom; an empty text if it does."""
         try:
-            return Saved(path, kind, shows=write(path))
+            note = write(path)
+            return Saved(path, kind, shows=not note, note=note)
         except NnbridgeError as error:
             return Saved(path, kind, written=False, note=str(error))
 
@@ -93,7 +96,7 @@ class Saver:
         arrays = load_arrays(inputs)
         return self.predicate(Candidate(model, {name: arrays[f"input:{name}"][0] for name in named_inputs(model)})) is not None
 
-    def _case(self, reduction: Reduction, path: Path) -> bool:
+    def _case(self, reduction: Reduction, path: Path) -> str:
         found, symptom = reduction.candidate, reduction.symptom
         assert symptom is not None
         shown = example(found.model, _in_order(found))
@@ -105,9 +108,10 @@ class Saver:
         with atomic_write(path) as file:
             file.write(gzip.compress(json.dumps(content).encode(), mtime=0))
         if symptom.kind not in (FAILS, FALLS_BACK, DIFFERS):
-            return False
+            return f"vts does not check what {symptom.kind}"
         (case,) = read_cases(path)
-        return any(run_case(case, Setting(driver)).status == FAILED for driver in self.search.drivers)
+        ends = {driver.name: run_case(case, Setting(driver)).status for driver in self.search.drivers}
+        return "" if FAILED in ends.values() else ", ".join(f"vts on {name}: {status}" for name, status in ends.items())
 
     def _tolerances(self, found: Candidate, outputs: Sequence[Array]) -> list[tuple[float, float]]:
         """The absolute and relative tolerance of each output, as the search computed them."""
@@ -123,7 +127,7 @@ class Saver:
         """The source file's part, and the values of its inputs beside it."""
         inputs = path.with_name(path.name + ".npz")
 
-        def write(path: Path) -> bool:
+        def write(path: Path) -> str:
             content = source_part(self.source, reduction.whole, reduction.operations)
             with atomic_write(path) as file:
                 file.write(content)
@@ -132,8 +136,8 @@ class Saver:
         saved = self._tried(path, "source", write)
         return [saved, *([Saved(inputs, "inputs", shows=saved.shows)] if inputs.is_file() and saved.written else [])]
 
-    def _write_inputs(self, path: Path, inputs: Path) -> bool:
-        """The values that reach the part; True if it shows the symptom with them."""
+    def _write_inputs(self, path: Path, inputs: Path) -> str:
+        """The values that reach the part; why it does not show the symptom with them."""
         options = replace(self.options, signature="", shapes={})
         model, values = load(path, options), dict(self.whole.values)
         found = inputs_of_part(model, self.whole.candidate.model, values)
@@ -141,10 +145,10 @@ class Saver:
             model = load(path, replace(options, shapes={name: value.shape for name, value in found.items()}))
             found = inputs_of_part(model, self.whole.candidate.model, values)
         if found is None:
-            return False
+            return "the run of the whole model shows no values for its inputs"
         candidate = Candidate(model, found)
         save_sample(inputs, candidate)
-        return self.predicate(candidate) is not None
+        return "" if self.predicate(candidate) is not None else "its operators do not show it with these inputs"
 
 
 def save_sample(path: Path, candidate: Candidate) -> None:
