@@ -32,6 +32,7 @@ LAYERS = (
     "inputs advice bench",
     "report",
     "export delegate matrix",
+    "reduction",
     "cli",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""

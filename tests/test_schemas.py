@@ -19,6 +19,10 @@ INT8, QDQ, DYNAMIC = (str(MODELS / name) for name in ("digits_int8.tflite", "dig
 DRIVER = ("--device", "nnapi-sample_minimal")
 RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "bench": ((INT8, "--rounds", "3", "--no-first"),),
+    "bisect": (
+        (INT8, "--device", "nnapi-sample_full", "--predicate", "differs"),
+        (INT8, "--device", "tests.reduction.drivers:STEP", "--same-process"),
+    ),
     "compare": (
         (INT8, "--reference", "litert", "--seeds", "0"),
         (QDQ, "--reference", "onnxruntime", "--seeds", "2", "--plan", *DRIVER),
@@ -29,10 +33,12 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "delegate": (("build", "{folder}/delegate"),),
     "devices": ((), ("--profiles",)),
     "doctor": ((),),
+    "extract": ((INT8, "--operations", "2-3", "-o", "{folder}/part.tflite", "--samples", "{folder}/part.npz"),),
     "inspect": ((INT8,), (QDQ,)),
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
     "ndk": (("env", "{folder}"),),
     "plan": ((INT8,), (QDQ, *DRIVER)),
+    "reduce": ((INT8, "--device", "tests.reduction.drivers:STEP", "--same-process", "-o", "{folder}/part"),),
     "rewrite": (("{real}/split_concat.tflite", "--device", "arm-nn-21.11", "--advice", "1", "-o", "{folder}/out.tflite"),),
     "run": ((INT8, "--seed", "0"), (QDQ, "--seed", "0", "--repeat", "2", *DRIVER)),
     "warmup": ((INT8,),),

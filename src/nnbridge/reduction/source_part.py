@@ -9,13 +9,14 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs, sign_flipped
-from nnbridge.compare.tensors import LAST, file_names
+from nnbridge.compare.tensors import channels_last, file_names
 from nnbridge.converters import Converter, converter_for
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.loading import is_saved
 from nnbridge.model import Model, Operand, Subgraph
 from nnbridge.reduction.parts import part
+from nnbridge.types import OperationCode
 
 
 def source_part(path: Path, model: Model, operations: Iterable[int]) -> bytes:
@@ -31,7 +32,8 @@ def source_part(path: Path, model: Model, operations: Iterable[int]) -> bytes:
     names = {operand.name for operand in model.main.operands}
     inputs = {_in_file(found.main.operands[i], names) for i in found.main.inputs}
     outputs = dict.fromkeys(_in_file(found.main.operands[i], names) for i in found.main.outputs)
-    return converter.part(path, inputs, list(outputs))
+    # An input in another layout is the same tensor of the file.
+    return converter.part(path, inputs, [name for name in outputs if name not in inputs])
 
 
 def writer_of(path: Path) -> Converter | None:
@@ -82,16 +84,26 @@ def inputs_of_part(found: Model, whole: Model, values: dict[int, Array]) -> dict
         i = known.get(_in_file(operand, ()))
         if i is None:
             return None
-        value = _converted(operand, whole.main.operands[i], values[i])
+        value = _converted(operand, whole.main.operands[i], _as_file_has_it(whole.main, i, values[i]))
         if value is None:
             return None
         inputs[name] = value
     return inputs
 
 
+def _as_file_has_it(main: Subgraph, i: int, value: Array) -> Array:
+    """Rows that were flattened from images with channels last are in that order here, in the file in its own."""
+    operation = main.operations[main.producers[i]] if i in main.producers else None
+    if operation is None or operation.type != OperationCode.RESHAPE or value.ndim != 2:
+        return value
+    image = main.operands[operation.inputs[0]]
+    if not channels_last(image) or len(image.dims) < 3 or 0 in image.dims or image.dims[0] != value.shape[0]:
+        return value
+    return np.moveaxis(value.reshape(image.dims), -1, 1).reshape(value.shape)
+
+
 def _converted(operand: Operand, source: Operand, value: Array) -> Array | None:
-    last, source_last = operand.name.endswith(LAST), source.name.partition("#")[0].endswith(LAST)
-    if source_last and not last and value.ndim > 2:
+    if channels_last(source) and not channels_last(operand) and value.ndim > 2:
         value = np.moveaxis(value, -1, 1)
     dtype = operand_dtype(operand)
     if value.dtype != dtype and {value.dtype, dtype} == {np.dtype(np.int8), np.dtype(np.uint8)}:
