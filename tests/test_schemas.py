@@ -16,11 +16,12 @@ from tests.conftest import MODELS
 
 SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 INT8, QDQ, DYNAMIC = (str(MODELS / name) for name in ("digits_int8.tflite", "digits_qdq.onnx", "digits_dynamic.tflite"))
+FLOAT32 = str(MODELS / "digits_float32.tflite")
 DRIVER = ("--device", "nnapi-sample_minimal")
 RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "bench": ((INT8, "--rounds", "3", "--no-first"),),
     "bisect": (
-        (INT8, "--device", "nnapi-sample_full", "--predicate", "differs"),
+        (FLOAT32, *DRIVER, "--predicate", "differs"),
         (INT8, "--device", "tests.reduction.drivers:STEP", "--same-process"),
     ),
     "compare": (
