@@ -130,3 +130,9 @@ def test_a_wrong_profile_is_reported_with_its_line(tmp_path: Path, text: str, mi
     with pytest.raises(InputError, match=r"mine\.toml line \d+") as raised:
         load_any(path)
     assert mistake in str(raised.value)
+
+
+def test_the_first_sentence_counts_operators_of_the_file(tmp_path: Path) -> None:
+    found = plan(chain(tmp_path, "RELU", "SIN", "TANH"), "--device", "ethos-u55-128")["summary"]
+    sentence = "On ethos-u55-128, before NNAPI: 2 of 3 operators are taken in 2 partitions; 1 runs on TFLite's CPU"
+    assert found["sentence"] == sentence

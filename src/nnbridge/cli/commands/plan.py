@@ -85,7 +85,7 @@ def plan(
     from nnbridge.report.inspection import host_reasons
     from nnbridge.report.operators import operators_of, operators_only
     from nnbridge.report.plan import plan_as_dict, plan_tables, refusals_as_dict, refusals_table
-    from nnbridge.report.summary import summarise
+    from nnbridge.report.summary import summarise, summarise_claims
     from nnbridge.types import android_name
 
     chosen = named_devices(devices)
@@ -125,7 +125,11 @@ def plan(
     asked = conversion_of(options)
     mapping, level = mapping_of(model, asked), asked.feature_level
     android = f"Android {options['android']}" if options["android"] else android_name(level)
-    summary = summarise(compilation, mapped, mapping, level, android)
+    if bound and len(bound) == len(chosen):
+        claims = {device.name: [claim.accepted for claim in device.claims] for device in bound}
+        summary = summarise_claims(compilation, claims, android)
+    else:
+        summary = summarise(compilation, mapped, mapping, level, android)
     cost = cost_of(compilation.plan) if as_json or with_cost else None
     advice = advice_on(model, options) if with_advice else []
     if as_json:
