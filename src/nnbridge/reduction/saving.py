@@ -26,7 +26,7 @@ from nnbridge.loading import load
 from nnbridge.reduction.parts import Candidate, Whole
 from nnbridge.reduction.reducing import Reduction
 from nnbridge.reduction.source_part import inputs_of_part, source_part, writer_of
-from nnbridge.reduction.symptoms import DIFFERS, FAILS, FALLS_BACK, Predicate, Search
+from nnbridge.reduction.symptoms import DIFFERS, FAILS, FALLS_BACK, SLOW, Predicate, Search
 from nnbridge.storage.atomic import atomic_write
 
 
@@ -108,7 +108,7 @@ class Saver:
         with atomic_write(path) as file:
             file.write(gzip.compress(json.dumps(content).encode(), mtime=0))
         if symptom.kind not in (FAILS, FALLS_BACK, DIFFERS):
-            return f"vts does not check what {symptom.kind}"
+            return "vts measures no time" if symptom.kind == SLOW else "vts does not know the predicate"
         (case,) = read_cases(path)
         ends = {driver.name: run_case(case, Setting(driver)).status for driver in self.search.drivers}
         return "" if FAILED in ends.values() else ", ".join(f"vts on {name}: {status}" for name, status in ends.items())
