@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     return inspect(path, options)
 
 
-def _part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes:
+def _part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
     from nnbridge_onnx.part import part
 
     return part(path, inputs, outputs)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nnbridge.converters.cutting import cut
 from nnbridge.errors import ConversionError, Reason
 
+_CONSTANTS = 4
+"""The first version of the format in which initialisers need not be inputs as well."""
 
-def part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes:
+
+def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
     """The nodes that compute the named tensors from others. ConversionError for what no node computes or has no known type."""
     import onnx
 
@@ -23,7 +26,7 @@ def part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes
     producers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     missing = next((name for name in outputs if name not in producers), None)
     if missing is not None:
-        raise ConversionError(Reason("a tensor that a node computes", missing, str(path)))
+        raise ConversionError(Reason("a tensor that a node of the graph computes", missing or "none", str(path)))
     constants = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
     found = cut(outputs, inputs, producers, [list(_reads(node)) for node in graph.node], constants.__contains__)
     types = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
@@ -42,6 +45,7 @@ def part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes
     computed = {name for node in nodes for name in node.output} - set(outputs)
     made.value_info.extend(value for value in graph.value_info if value.name in computed)
     model.graph.CopyFrom(made)
+    model.ir_version = max(model.ir_version, _CONSTANTS)
     content: bytes = model.SerializeToString()
     return content
 

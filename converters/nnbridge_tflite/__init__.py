@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ def _edits(path: Path) -> Iterable[Edit]:
     return edits(path)
 
 
-def _part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes:
+def _part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
     from nnbridge_tflite.part import part
 
     return part(path, inputs, outputs)

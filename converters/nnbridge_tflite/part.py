@@ -18,7 +18,7 @@ _REFERRING = "subgraph"
 """What the names of options that refer to subgraphs have in common."""
 
 
-def part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes:
+def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
     """The operators that compute the named tensors from others, without signatures and metadata.
 
     ConversionError for names that no tensor has, or several.
@@ -31,14 +31,19 @@ def part(path: Path, inputs: Collection[str], outputs: Collection[str]) -> bytes
     ends = [named.index(name) for name in outputs]
     missing = next((name for name, t in zip(outputs, ends, strict=True) if t not in producers), None)
     if missing is not None:
-        raise ConversionError(Reason("a tensor that an operator computes", missing, str(path)))
+        raise ConversionError(Reason("a tensor that an operator of the main subgraph computes", missing, str(path)))
 
     def constant(t: int) -> bool:
         data = model["buffers"][tensors[t]["buffer"]].get("data")
         return bool(tensors[t].get("is_variable")) or (data is not None and len(data) > 0)
 
+    starts = {named.index(name): dims for name, dims in inputs.items()}
+    for t, dims in starts.items():
+        # What is computed for a tensor overrules what the file states.
+        if len(dims) == len(_listed(tensors[t].get("shape"))) and all(dims):
+            tensors[t]["shape"] = np.asarray(dims, "<i4")
     reads = [[t for t in _listed(operator["inputs"]) if t >= 0] for operator in operators]
-    found = cut(ends, {named.index(name) for name in inputs}, producers, reads, constant)
+    found = cut(ends, starts, producers, reads, constant)
     chosen = [operators[k] for k in found.operators]
     main.update(operators=chosen, inputs=np.asarray(found.inputs, "<i4"), outputs=np.asarray(ends, "<i4"))
     if not any(_REFERRING in option for operator in chosen for option in operator.get("builtin_options") or {}):

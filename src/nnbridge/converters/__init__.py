@@ -77,8 +77,9 @@ class Converter:
     """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
     edits: Callable[[Path], Iterable[Edit]] | None = None
     """Every rewrite that applies to an operator of a file; None for formats that are not written."""
-    part: Callable[[Path, Collection[str], Collection[str]], bytes] | None = None
-    """``part(path, inputs, outputs)``: the bytes of a file with the operators that compute tensors from others, by names."""
+    part: Callable[[Path, Mapping[str, tuple[int, ...]], Collection[str]], bytes] | None = None
+    """``part(path, inputs, outputs)``: the bytes of a file with the operators that compute tensors from others, by names;
+    inputs with their dimensions where they are known, else ``()``."""
     mappings: tuple[str, ...] = ("wide",)
     """The mappings that it knows, the phone's first."""
     in_memory: InMemory | None = None

@@ -10,6 +10,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
 from nnbridge.compare.tensors import DeviceReference
 from nnbridge.errors import InputError, Reason
+from nnbridge.extensions import is_tensor
 from nnbridge.model import Model
 from nnbridge.runtime.partitioner import extract
 from nnbridge.types import WRITTEN, Lifetime
@@ -96,5 +97,5 @@ def _named(model: Model, values: Sequence[Array]) -> dict[str, Array]:
     """Values of a model's inputs by name."""
     operands = named_inputs(model).items()
     return {
-        name: value if operand.is_tensor else value.reshape(()) for (name, operand), value in zip(operands, values, strict=True)
+        name: value if is_tensor(operand) else value.reshape(()) for (name, operand), value in zip(operands, values, strict=True)
     }

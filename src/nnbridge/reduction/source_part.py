@@ -30,10 +30,14 @@ def source_part(path: Path, model: Model, operations: Iterable[int]) -> bytes:
         raise ConversionError(Reason("a file whose format nnbridge writes parts of", path.suffix or "none", str(path)))
     found = part(model, _whole_operators(model.main, set(operations)))
     names = {operand.name for operand in model.main.operands}
-    inputs = {_in_file(found.main.operands[i], names) for i in found.main.inputs}
+    starts = [found.main.operands[i] for i in found.main.inputs]
+    inputs = {_in_file(operand, names): () if channels_last(operand) else operand.dims for operand in starts}
     outputs = dict.fromkeys(_in_file(found.main.operands[i], names) for i in found.main.outputs)
     # An input in another layout is the same tensor of the file.
-    return converter.part(path, inputs, [name for name in outputs if name not in inputs])
+    ends = [name for name in outputs if name not in inputs]
+    if not ends:
+        raise ConversionError(Reason("operations that operators of the file stand for", "none", str(path)))
+    return converter.part(path, inputs, ends)
 
 
 def writer_of(path: Path) -> Converter | None:
