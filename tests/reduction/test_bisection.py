@@ -64,6 +64,18 @@ def test_several_operations_are_all_found(digits: Model) -> None:
     assert bisection.found
 
 
+def test_a_search_that_has_no_runs_left_ends_with_what_it_found(digits: Model) -> None:
+    search = Search((Misbehaving(how="raise", types=tuple(OperationCode)),), tolerances=EXACT)
+    bisection = bisect(digits, search, samples(digits), max_runs=10)
+    assert (bisection.runs, bisection.found) == (10, False)
+    assert 0 < len(bisection.culprits) < bisection.placed
+
+
+def test_where_every_operation_is_at_fault_all_are_found(digits: Model) -> None:
+    bisection = found(digits, Misbehaving(how="raise", types=tuple(OperationCode)))
+    assert (len(bisection.culprits), bisection.found) == (11, True)
+
+
 def test_a_difference_without_the_device_is_not_the_devices(digits: Model) -> None:
     wrong = [Sample(s.label, s.inputs, {k: v + 1 for k, v in s.outputs.items()}) for s in samples(digits)]  # type: ignore[union-attr]
     bisection = bisect(digits, Search((FaultyDriver("", ""),), tolerances=EXACT), wrong)

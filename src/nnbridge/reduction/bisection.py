@@ -8,7 +8,7 @@ symptom too there are several, and the search goes on without those that were fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nnbridge.compare.results import Result
@@ -123,6 +123,8 @@ class _Bisecting:
     max_runs: int
     progress: Callable[[int], None]
     runs: int = 0
+    culprits: list[Culprit] = field(default_factory=list)
+    cured: bool = False
 
     def shows(self, chosen: Sequence[Placed]) -> Symptom | None:
         """One run: of all samples until one shows the symptom."""
@@ -136,24 +138,21 @@ class _Bisecting:
         return symptom
 
     def result(self) -> Bisection:
-        culprits: list[Culprit] = []
-        cured, elsewhere, interrupted = False, None, False
+        elsewhere, interrupted = None, False
         try:
-            cured, elsewhere = self._search(culprits)
+            elsewhere = self._search()
         except KeyboardInterrupt:
             interrupted = True
         except _Exhausted:
             pass
-        if elsewhere is not None:
-            culprits.clear()
         order = {placed: k for k, placed in enumerate(self.placements.placed)}
-        culprits.sort(key=lambda culprit: order[culprit.placed])
+        culprits = () if elsewhere else tuple(sorted(self.culprits, key=lambda culprit: order[culprit.placed]))
         names = tuple(driver.name for driver in self.search.drivers)
         placed = len(self.placements.placed)
-        return Bisection(self.model.name, names, placed, tuple(culprits), self.runs, cured, elsewhere, interrupted)
+        return Bisection(self.model.name, names, placed, culprits, self.runs, self.cured, elsewhere, interrupted)
 
-    def _search(self, culprits: list[Culprit]) -> tuple[bool, Symptom | None]:
-        """Add culprits; whether all else is right, and the symptom without any device."""
+    def _search(self) -> Symptom | None:
+        """Add culprits; the symptom without any device, if that is what there is."""
         rest = list(self.placements.placed)
         while rest:
             symptoms: dict[int, Symptom | None] = {}
@@ -167,21 +166,25 @@ class _Bisecting:
                 break
             brought = symptoms[count]
             assert brought is not None
-            culprits.append(Culprit(rest.pop(count - 1), brought))
+            self.culprits.append(Culprit(rest.pop(count - 1), brought))
             left = self.shows(rest)
             if left is None:
+                self.cured = True
                 break
-            if not rest or (count == 1 and len(culprits) == 1 and (left := self.shows(()))):
-                return False, left
-        if len(culprits) > 1:
-            self._minimise(culprits)
-        return bool(culprits), None
+            if not rest or (count == 1 and len(self.culprits) == 1 and (left := self.shows(()))):
+                return left
+        if self.cured and len(self.culprits) > 1:
+            self._minimise()
+        return None
 
-    def _minimise(self, culprits: list[Culprit]) -> None:
+    def _minimise(self) -> None:
         """Without those whose company is right once others are left out."""
 
         def cures(left_out: Sequence[Culprit]) -> bool:
             out = {culprit.placed for culprit in left_out}
-            return self.shows([placed for placed in self.placements.placed if placed not in out]) is None
+            cured = self.shows([placed for placed in self.placements.placed if placed not in out]) is None
+            if cured:
+                self.culprits = list(left_out)
+            return cured
 
-        culprits[:] = minimised(culprits, cures)
+        minimised(self.culprits, cures)
