@@ -78,20 +78,20 @@ def search_of(
     rtol: float | None,
     quant_steps: int,
     **options: Any,
-) -> Iterator[Search]:
-    """What to look for on which devices; calls to drivers have the time-out meanwhile."""
+) -> Iterator[tuple[Search, int | None]]:
+    """What to look for on which devices, and the devices' limit on partitions; calls to drivers have the time-out meanwhile."""
     from nnbridge.devices.remote.session import TIMEOUT_VARIABLE
     from nnbridge.reduction import Search
 
     names = [name.strip() for group in devices for name in group.split(",")]
-    drivers, _ = bound_to(path, named_devices([name if same_process else apart(name) for name in names]), options)
+    drivers, limit = bound_to(path, named_devices([name if same_process else apart(name) for name in names]), options)
     before = os.environ.get(TIMEOUT_VARIABLE)
     os.environ[TIMEOUT_VARIABLE] = str(timeout)
     try:
         tolerances = tolerances_of(atol, rtol, quant_steps)
         known = {} if kinds is None else {"kinds": kinds}
         with drivers_apart():
-            yield Search(
+            search = Search(
                 tuple(drivers),
                 **known,
                 tolerances=tolerances,
@@ -99,6 +99,7 @@ def search_of(
                 preference=PREFERENCES[preference],
                 reference=reference,
             )
+            yield search, limit
     finally:
         del os.environ[TIMEOUT_VARIABLE]
         if before is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import parse_preparation
-from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option
+from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option, partition_limit
 from nnbridge.cli.output import INTERRUPTED, json_option, print_blocks, print_json, progress, working
 from nnbridge.cli.searching import required_devices, samples_of, search_of, search_options
 from nnbridge.errors import InputError, Reason
@@ -23,7 +23,7 @@ KINDS = ("fails", "falls-back", "differs", "slow")
 @option("--predicate", values=(WHAT, *KINDS), default=WHAT, help="What to look for; any: all but slow.")
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with. Default: NNAPI's CPU.")
 @option("--against", metavar="DEVICE", help="A device as reference; reference is NNAPI's reference kernels.")
-@option("--max-partitions", type=click.IntRange(min=0), metavar="N", default=0, help="Search in what plan shows with this limit.")
+@option("--max-partitions", type=click.IntRange(min=0), metavar="N", help="As for plan: the limit of what drivers get.")
 @option("--max-runs", type=click.IntRange(min=1), metavar="N", default=500, help="Runs after which the search ends.")
 @input_options
 @search_options
@@ -34,7 +34,7 @@ def bisect(
     predicate: str,
     reference: str | None,
     against: str | None,
-    max_partitions: int,
+    max_partitions: int | None,
     max_runs: int,
     inputs: tuple[str, ...],
     labels: Path | None,
@@ -64,10 +64,12 @@ def bisect(
     if reference is not None and against is not None:
         raise click.UsageError("--reference and --against exclude each other.")
     kinds = None if predicate == WHAT else (predicate,)
-    with search_of(model, kinds, against or CPU_NAME, **options) as search:
+    with search_of(model, kinds, against or CPU_NAME, **options) as (search, bound):
         required_devices(search.drivers)
+        asked = conversion_of(options)
         with working(f"Reading {model.name}"):
-            loaded = load(model, conversion_of(options))
+            loaded = load(model, asked)
+        limit = partition_limit(model, asked, max_partitions, bound)
         if not loaded.main.operations:
             raise InputError(Reason("a model with operations", "none", operand=str(model)))
         runtime = (
@@ -79,7 +81,7 @@ def bisect(
         )
         samples = samples_of(loaded, model, runtime, inputs, labels, how, seeds, options)
         with progress("Runs", len(loaded.main.operations).bit_length() + 1, as_json) as advance:
-            found = search_placements(loaded, search, samples, max_partitions=max_partitions, max_runs=max_runs, progress=advance)
+            found = search_placements(loaded, search, samples, max_partitions=limit, max_runs=max_runs, progress=advance)
     if as_json:
         print_json({**found.as_dict(), "model": str(model)})
     else:

@@ -68,7 +68,7 @@ def reduce(
     for suffix in (*_SUFFIXES, model.suffix):
         check_outputs({"--output": stem.with_name(stem.name + suffix)}, {"the model": [model]})
     kinds = (predicate,) if predicate in SYMPTOMS else None
-    with search_of(model, kinds, against or CPU_NAME, **options) as search:
+    with search_of(model, kinds, against or CPU_NAME, **options) as (search, _):
         if own := predicate not in (WHAT, *SYMPTOMS):
             holds = by_command(predicate, options["timeout"])
         else:
