@@ -32,8 +32,9 @@ LAYERS = (
     "inputs advice bench",
     "report",
     "export delegate matrix",
-    "reduction",
+    "learning reduction",
     "cli",
+    "explorer",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {"converters", "source", "operations", "extensions", "model", "errors", "types"}

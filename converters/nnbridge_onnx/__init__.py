@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped
+    from nnbridge.converters.structure import FileGraph
     from nnbridge.model import Model
 
 
@@ -38,6 +39,12 @@ def _part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection
     return part(path, inputs, outputs)
 
 
+def _graphs(path: Path, options: ConversionOptions) -> Sequence[FileGraph]:
+    from nnbridge_onnx.inspection import graphs
+
+    return graphs(path, options)
+
+
 CONVERTER = Converter(
     "onnx",
     (".onnx",),
@@ -46,6 +53,7 @@ CONVERTER = Converter(
     _inspect,
     _explain,
     part=_part,
+    graphs=_graphs,
     mappings=("provider", "wide"),
     options=("feature_level", "mapping", "layout", "shapes", "float64"),
 )
