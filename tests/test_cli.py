@@ -47,6 +47,9 @@ def refused(*arguments: str) -> str:
 @pytest.mark.parametrize(
     "command",
     [
+        "bisect",
+        "reduce",
+        "extract",
         "convert",
         "inspect",
         "plan",

@@ -32,7 +32,7 @@ LAYERS = (
     "inputs advice bench",
     "report",
     "export delegate matrix provider",
-    "learning",
+    "learning reduction",
     "cli",
     "explorer",
 )

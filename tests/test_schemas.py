@@ -16,9 +16,14 @@ from tests.conftest import MODELS
 
 SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 INT8, QDQ, DYNAMIC = (str(MODELS / name) for name in ("digits_int8.tflite", "digits_qdq.onnx", "digits_dynamic.tflite"))
+FLOAT32 = str(MODELS / "digits_float32.tflite")
 DRIVER = ("--device", "nnapi-sample_minimal")
 RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "bench": ((INT8, "--rounds", "3", "--no-first"),),
+    "bisect": (
+        (FLOAT32, *DRIVER, "--predicate", "differs"),
+        (INT8, "--device", "tests.reduction.drivers:STEP", "--same-process"),
+    ),
     "compare": (
         (INT8, "--reference", "litert", "--seeds", "0"),
         (QDQ, "--reference", "onnxruntime", "--seeds", "2", "--plan", *DRIVER),
@@ -29,12 +34,14 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "delegate": (("build", "{folder}/delegate"),),
     "devices": ((), ("--profiles",)),
     "doctor": ((),),
+    "extract": ((INT8, "--operations", "2-3", "-o", "{folder}/part.tflite", "--samples", "{folder}/part.npz"),),
     "export-overlay": ((INT8, "-o", "{folder}/overlay.json", "--reference", "litert", "--time", *DRIVER),),
     "inspect": ((INT8,), (QDQ,)),
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
     "ndk": (("env", "{folder}"),),
     "plan": ((INT8,), (QDQ, *DRIVER)),
     "provider": (("build", "{folder}/provider"),),
+    "reduce": ((INT8, "--device", "tests.reduction.drivers:STEP", "--same-process", "-o", "{folder}/part"),),
     "report": (
         (INT8, "-o", "{folder}/page.html"),
         (INT8, "-o", "{folder}/page.html", "--reference", "litert", "--seeds", "0", *DRIVER),

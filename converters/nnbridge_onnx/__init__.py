@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,12 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     return inspect(path, options)
 
 
+def _part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
+    from nnbridge_onnx.part import part
+
+    return part(path, inputs, outputs)
+
+
 def _graphs(path: Path, options: ConversionOptions) -> Sequence[FileGraph]:
     from nnbridge_onnx.inspection import graphs
 
@@ -53,6 +59,7 @@ CONVERTER = Converter(
     _convert,
     _inspect,
     _explain,
+    part=_part,
     graphs=_graphs,
     mappings=("provider", "wide"),
     runtime_graph=_claims,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,12 @@ def _edits(path: Path) -> Iterable[Edit]:
     return edits(path)
 
 
+def _part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
+    from nnbridge_tflite.part import part
+
+    return part(path, inputs, outputs)
+
+
 def _places(data: memoryview) -> Places | None:
     from nnbridge_tflite.read.placed import placed_tensors
 
@@ -89,6 +95,7 @@ CONVERTER = Converter(
     _interface,
     graphs=_graphs,
     edits=_edits,
+    part=_part,
     mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
     operators=_operators,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,14 @@ def _dtype(model: Model, operation: Operation) -> Any:
     return operand_dtype(model.main.operands[operation.outputs[0]])
 
 
+def fingerprint(model: Model, operation: Operation) -> str:
+    """What an operation is without names: its code, its operands, its constants."""
+    operands = [model.main.operands[i] for i in (*operation.inputs, *operation.outputs)]
+    data = b"".join(bytes(model.bytes_of(o)) for o in operands if o.is_constant)
+    ends = [(o.type, o.dims, o.scale, o.zero_point, o.is_constant) for o in operands]
+    return sha256(repr((operation.type, ends)).encode() + data).hexdigest()
+
+
 @dataclass(frozen=True)
 class FaultyDriver(Device):
     """NNAPI's CPU, operation by operation; those of a name with a fault."""
@@ -70,6 +79,8 @@ class FaultyDriver(Device):
     target: str
     fault: str
     name: str = "faulty"
+    like: str = ""
+    """The operation's :func:`fingerprint`, by which it is known in models whose operations have no names."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -81,8 +92,14 @@ class FaultyDriver(Device):
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         return FunctionPreparedModel(model, [self._function(model, operation) for operation in model.main.operations])
 
+    def _is_target(self, model: Model, operation: Operation) -> bool:
+        if operation.name:
+            # In a part of a file operators have other numbers.
+            return operation.name.partition(": ")[2] == self.target.partition(": ")[2]
+        return bool(self.like) and fingerprint(model, operation) == self.like
+
     def _function(self, model: Model, operation: Operation) -> Function:
-        fault = self.fault if operation.name == self.target else ""
+        fault = self.fault if self._is_target(model, operation) else ""
         main = model.main
         read = [i for i in dict.fromkeys(operation.inputs) if main.operands[i].lifetime in (*WRITTEN, Lifetime.SUBGRAPH_INPUT)]
         prepared = extract(model, [operation], read, operation.outputs)

@@ -237,22 +237,19 @@ def compilation_of(
     ``chosen`` and ``limit``: the devices, bound to the file already, and their limit on partitions (:func:`bound_to`).
     """
     from nnbridge.devices.device import cache_files_needed
-    from nnbridge.loading import load_with_report, mapping_of
+    from nnbridge.loading import load_with_report
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
-    from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
     if chosen is None:
         chosen, limit = bound_to(path, named_devices(devices), options)
     if no_fallback and not chosen:
         raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
-    max_partitions = limit if max_partitions is None else max_partitions
     asked = conversion(**options)
     with working(f"Reading {path.name}"):
         model, mapped = load_with_report(path, asked)
     mode = PartitioningMode(PARTITIONING.index(partitioning))
-    if max_partitions is None:
-        max_partitions = TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" and not no_fallback else 0
+    max_partitions = partition_limit(path, asked, max_partitions, limit, 0 if no_fallback else None)
     with _of(path):
         compilation = (
             Compilation.create_for_devices(model, chosen, kernels=kernels, threads=threads)
@@ -269,6 +266,15 @@ def compilation_of(
             compilation.set_caching(cache_dir, checksum(model))
         compilation.set_max_partitions(max_partitions)
     return compilation, mapped
+
+
+def partition_limit(path: Path, asked: ConversionOptions, *stated: int | None) -> int:
+    """The first limit on partitions that is stated, else the one of the file's mapping."""
+    from nnbridge.loading import mapping_of
+    from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
+
+    known = [limit for limit in stated if limit is not None]
+    return known[0] if known else TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" else 0
 
 
 def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:

@@ -21,7 +21,7 @@ from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
 from nnbridge.compare.results import Result
 from nnbridge.compare.samples import Sample, in_model
-from nnbridge.compare.tensors import LAST, Tensors, TensorsByPosition
+from nnbridge.compare.tensors import Tensors, TensorsByPosition, channels_last
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
@@ -328,7 +328,7 @@ class _Layers:
         operand, position = model.main.operands[i], (label, i)
         layer = self.layers.get(position)
         if layer is None:
-            layer = self.layers[position] = Layer(position, *_titles(model, operation), operand.name)
+            layer = self.layers[position] = Layer(position, *titles(model, operation), operand.name)
         value, seen = tensors.find(position, operand, operation), observation.values.get(position)
         note = ""
         if value is None:
@@ -444,7 +444,7 @@ class _Layers:
         ]
 
 
-def _titles(model: Model, operation: Operation) -> tuple[str, str]:
+def titles(model: Model, operation: Operation) -> tuple[str, str]:
     """The operator with its index in the file, and NNAPI's operation or the host's."""
     number, _, rest = operation.name.partition(":")
     name = readable_operation(model, operation)
@@ -463,12 +463,12 @@ def _fitted(model: Model, operation: Operation, operand: Operand, value: Array, 
     value = in_model(operand, value)
     if value.dtype.kind != dtype.kind and not {value.dtype.kind, dtype.kind} <= {"i", "u", "b"}:
         return None
-    if _channels_last(operand) and value.ndim > 2:
+    if channels_last(operand) and value.ndim > 2:
         value = np.moveaxis(value, 1, -1)
     elif operation.type == OperationCode.RESHAPE and len(shape) == 2 and value.size:
         # Rows that are flattened images stay in the order of the image that the importer has.
         image = model.main.operands[operation.inputs[0]]
-        if _channels_last(image) and 0 not in image.dims and shape == (image.dims[0], value.size // image.dims[0]):
+        if channels_last(image) and 0 not in image.dims and shape == (image.dims[0], value.size // image.dims[0]):
             value = np.moveaxis(value.reshape(image.dims[0], image.dims[-1], *image.dims[1:-1]), 1, -1).reshape(shape)
     if value.shape != shape:
         # NNAPI has no scalars among tensors, and images of rank 3 have another axis here.
@@ -477,7 +477,3 @@ def _fitted(model: Model, operation: Operation, operand: Operand, value: Array, 
         value = value.reshape(shape)
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(value.astype(dtype, copy=False))
-
-
-def _channels_last(operand: Operand) -> bool:
-    return operand.name.partition("#")[0].endswith(LAST)

@@ -68,6 +68,11 @@ def file_names(name: str) -> list[str]:
     return names + [found.removesuffix(ending) for found in names for ending in (LAST, _NEXT) if found.endswith(ending)]
 
 
+def channels_last(operand: Operand) -> bool:
+    """True for an image whose channels the ONNX importer moved to the end."""
+    return operand.name.partition("#")[0].endswith(LAST)
+
+
 @dataclass(frozen=True)
 class TensorsByPosition:
     """The values of another run of the same model."""

@@ -67,8 +67,8 @@ class Case:
 
 
 def spec_files(folder: Path, suites: Sequence[str] = (), specs: Sequence[str] = ()) -> list[Path]:
-    """The spec files under a folder, in order; ``suites`` and ``specs`` pick some by name."""
-    found = sorted(folder.glob("*/*.json.gz"))
+    """The spec files under a folder, in order, or one file; ``suites`` and ``specs`` pick some by name."""
+    found = [folder] if folder.is_file() else sorted(folder.glob("*/*.json.gz"))
     if not found:
         raise InputError(Reason("a folder with <suite>/<spec>.json.gz files", "none", operand=str(folder)))
     known_suites = sorted({file.parent.name for file in found})
@@ -165,8 +165,11 @@ def inputs_of(case: Case) -> list[Array | None]:
     return arrays
 
 
-def tolerance(case: Case, code: int) -> tuple[float, float]:
-    """Absolute and relative tolerance of an output type; nnbridge requires INT32 to be exact."""
+def tolerance(case: Case, code: int, number: int = 0) -> tuple[float, float]:
+    """Absolute and relative tolerance of an output: the case's own, or its type's; nnbridge requires INT32 to be exact."""
+    if "tolerances" in case.data:
+        atol, rtol = case.data["tolerances"][number]
+        return atol, rtol
     half = case.data["relaxed"] or any(
         operand["type"] == "TENSOR_FLOAT16" for subgraph in case.subgraphs for operand in subgraph["operands"]
     )
@@ -201,7 +204,7 @@ def _check_output(case: Case, number: int, code: OperandCode, expected: Sequence
     want, got = _numbers(expected, np.float64), actual.reshape(-1).astype(np.float64)
     if want.shape != got.shape:
         return Failure(f"output {number}: {want.size} values, found {got.size}", number)
-    atol, rtol = tolerance(case, code)
+    atol, rtol = tolerance(case, code, number)
     with np.errstate(invalid="ignore"):
         allowed = atol + rtol * np.abs(want)
         off = ~((np.abs(got - want) <= allowed) | (got == want))

@@ -33,10 +33,15 @@ INFINITE_LOOP_TIMEOUT_NS = 20_000_000
 class Setting:
     """How cases are run."""
 
-    device: str = device_list.CPU_NAME
+    device: str | Device = device_list.CPU_NAME
     variant: str | None = None
     split: int | None = None
     """Seed: spread each model's operations over three devices at random."""
+
+    @property
+    def found(self) -> Device:
+        """The device."""
+        return device_list.device(self.device) if isinstance(self.device, str) else self.device
 
 
 def run_all(
@@ -96,7 +101,7 @@ def run_case(case: Case, setting: Setting) -> CaseResult:
 
 def _unsupported(model: Model, setting: Setting) -> list[Answer]:
     """What a single driver answers for the operations that it does not accept; the CPU must accept all of them."""
-    device = device_list.device(setting.device)
+    device = setting.found
     if setting.split is not None or device.kind != "device":
         return []
     placed = place(model, [device], PreferenceCode.FAST_SINGLE_ANSWER)
@@ -106,7 +111,7 @@ def _unsupported(model: Model, setting: Setting) -> list[Answer]:
 def answer(case: Case, setting: Setting, model: Model) -> list[Array]:
     """A device's outputs for a case."""
     if setting.split is None:
-        compilation = Compilation.create_for_devices(model, [device_list.device(setting.device)])
+        compilation = Compilation.create_for_devices(model, [setting.found])
     else:
         compilation = Compilation.create(model, split_devices(model, f"{setting.split}/{case.spec}/{case.name}"))
     compilation.finish()

@@ -36,6 +36,7 @@ _CASE: Schema = {
     "relaxed": bool,
     "expect_failure": bool,
     "multinomial_tolerance?": _NUMBER,
+    "tolerances?": [[_NUMBER]],
     "model": {**_SUBGRAPH, "referenced?": [_SUBGRAPH]},
     "inputs": [list],
     "outputs": [(list, type(None))],
@@ -66,6 +67,9 @@ def _errors(content: object) -> Iterator[Reason]:
     for case in content["cases"]:
         model, where = case["model"], f"case {case['name']}"
         yield from _model_errors(model, where)
+        tolerances = case.get("tolerances", [[0, 0]] * len(case["outputs"]))
+        if [len(pair) for pair in tolerances] != [2] * len(case["outputs"]):
+            yield Reason("tolerances, atol and rtol, for each output", str(tolerances), operand=where)
         for role in ("inputs", "outputs"):
             if len(case[role]) != len(model[role]):
                 yield Reason(f"values for the model's {len(model[role])} {role}", str(len(case[role])), operand=where)

@@ -6,7 +6,7 @@ A converter turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -81,6 +81,9 @@ class Converter:
     """The graphs of a file as they stand there; without one, those of the converted model are shown."""
     edits: Callable[[Path], Iterable[Edit]] | None = None
     """Every rewrite that applies to an operator of a file; None for formats that are not written."""
+    part: Callable[[Path, Mapping[str, tuple[int, ...]], Collection[str]], bytes] | None = None
+    """``part(path, inputs, outputs)``: the bytes of a file with the operators that compute tensors from others, by names;
+    inputs with their dimensions where they are known, else ``()``."""
     mappings: tuple[str, ...] = ("wide",)
     """The mappings that it knows, the phone's first."""
     in_memory: InMemory | None = None

@@ -250,6 +250,11 @@ class Compilation:
             raise BadStateError(Reason("a compilation that finished", "one that did not"))
         return self._plan
 
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that the model is offered to, the CPU and the host among them."""
+        return self._devices
+
     def shares(self) -> tuple[Share, ...]:
         """What each driver that was offered the model got of it, none where everything fell back to the CPU."""
         return self.plan.shares(self._devices)

@@ -13,7 +13,7 @@ from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, 
 
 
 @click.command(short_help="Run Android's conformance cases on a device.")
-@click.argument("path", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("path", metavar="FOLDER|FILE", type=click.Path(path_type=Path))
 @option("--device", metavar="NAME", default="nnapi-reference", help="The device to test.")
 @option("--suite", "suites", multiple=True, metavar="NAME", help="Only this suite; repeatable.")
 @option("--spec", "specs", multiple=True, metavar="NAME", help="Only this spec; repeatable.")
@@ -38,7 +38,7 @@ def vts(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Run Android's conformance cases from a folder on a device; exit status 1 if one fails.
+    """Run Android's conformance cases from a folder, or one file of cases, on a device; exit status 1 if one fails.
 
     \b
     Examples:
@@ -46,6 +46,7 @@ def vts(
       nnbridge vts cases/ --suite V1_3 --variant signed
       nnbridge vts cases/ --device my_package:MyDriver --spec conv_float_2
       nnbridge vts cases/ --device my-npu.toml --junit results.xml
+      nnbridge vts reduced/part.json.gz --device my_package:MyDriver
       nnbridge vts cases/ --kernels reference
     """
     from nnbridge import devices as device_list

@@ -120,7 +120,8 @@ class Session:
     def describe(self) -> Message:
         """The driver's description, read once when it starts."""
         with self._lock:
-            answer = answered(self._controlled({"call": "describe"}))
+            # Its process has to start first, however short calls are to be.
+            answer = answered(self._controlled({"call": "describe"}, least=DEFAULT_TIMEOUT))
         refused = to_reason(answer.get("refused"))
         if refused is not None:
             self.end(refused)
@@ -180,10 +181,10 @@ class Session:
         self._lines.append(Line(Channel(ours)))
         return self._lines[-1]
 
-    def _controlled(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
+    def _controlled(self, message: Message, descriptors: Sequence[int] = (), least: float = 0.0) -> Message:
         """A call on the channel that all threads share, under the lock; if it is interrupted, the session ends."""
         try:
-            return self._talk(self._control, message, descriptors, time.monotonic() + _timeout())
+            return self._talk(self._control, message, descriptors, time.monotonic() + max(_timeout(), least))
         except BaseException:
             self.end(Reason("a driver that can be called", f"{message['call']} interrupted", self.name))
             raise

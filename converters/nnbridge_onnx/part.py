@@ -1,0 +1,59 @@
+"""A part of an ONNX file as a file of its own: the nodes between tensors of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nnbridge.converters.cutting import cut
+from nnbridge.errors import ConversionError, Reason
+
+_CONSTANTS = 4
+"""The first version of the format in which initialisers need not be inputs as well."""
+
+
+def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
+    """The nodes that compute the named tensors from others. ConversionError for what no node computes or has no known type."""
+    import onnx
+
+    try:
+        model = onnx.load(str(path))
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception as error:
+        # protobuf's, the checker's and the operating system's errors have no common class.
+        raise ConversionError(Reason("an ONNX model", (str(error).splitlines() or [""])[0], str(path))) from error
+    producers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
+    missing = next((name for name in outputs if name not in producers), None)
+    if missing is not None:
+        raise ConversionError(Reason("a tensor that a node of the graph computes", missing or "none", str(path)))
+    constants = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+    found = cut(outputs, inputs, producers, [list(_reads(node)) for node in graph.node], constants.__contains__)
+    types = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+
+    def typed(names: Collection[str]) -> list[Any]:
+        unknown = next((name for name in names if name not in types), None)
+        if unknown is not None:
+            raise ConversionError(Reason("tensors of known types at the part's ends", unknown, str(path)))
+        return [types[name] for name in names]
+
+    nodes = [graph.node[k] for k in found.operators]
+    read = {name for node in nodes for name in _reads(node)}
+    initializers = [tensor for tensor in graph.initializer if tensor.name in read]
+    made = onnx.helper.make_graph(nodes, graph.name or "part", typed(found.inputs), typed(outputs), initializers)
+    made.sparse_initializer.extend(tensor for tensor in graph.sparse_initializer if tensor.values.name in read)
+    computed = {name for node in nodes for name in node.output} - set(outputs)
+    made.value_info.extend(value for value in graph.value_info if value.name in computed)
+    model.graph.CopyFrom(made)
+    model.ir_version = max(model.ir_version, _CONSTANTS)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _reads(node: Any) -> Iterator[str]:
+    """The names that a node reads, its bodies' from outside included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            known = {value.name for value in (*body.input, *body.initializer)} | {name for n in body.node for name in n.output}
+            yield from (name for inner in body.node for name in _reads(inner) if name not in known)

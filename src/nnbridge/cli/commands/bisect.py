@@ -1,0 +1,89 @@
+"""``nnbridge bisect``: which operations, placed on a device, bring an error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnbridge.cli.arguments import parse_preparation
+from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option, partition_limit
+from nnbridge.cli.output import INTERRUPTED, json_option, print_blocks, print_json, progress, working
+from nnbridge.cli.searching import required_devices, samples_of, search_of, search_options
+from nnbridge.errors import InputError, Reason
+
+WHAT = "any"
+KINDS = ("fails", "falls-back", "differs", "slow")
+
+
+@click.command(short_help="Find the operations that bring an error on a device.")
+@MODEL
+@option("--predicate", values=(WHAT, *KINDS), default=WHAT, help="What to look for; any: all but slow.")
+@option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with. Default: NNAPI's CPU.")
+@option("--against", metavar="DEVICE", help="A device as reference; reference is NNAPI's reference kernels.")
+@option("--max-partitions", type=click.IntRange(min=0), metavar="N", help="As for plan: the limit of what drivers get.")
+@option("--max-runs", type=click.IntRange(min=1), metavar="N", default=500, help="Runs after which the search ends.")
+@input_options
+@search_options
+@model_options
+@json_option
+def bisect(
+    model: Path,
+    predicate: str,
+    reference: str | None,
+    against: str | None,
+    max_partitions: int | None,
+    max_runs: int,
+    inputs: tuple[str, ...],
+    labels: Path | None,
+    seeds: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Find the operations that, placed on a device, bring a difference, a failure, a fallback or a delay.
+
+    Operations that are not on the device run on NNAPI's CPU. Exit status 0 if operations were found without which the device
+    is right, 1 if there is nothing wrong or it is not the device, 130 after Ctrl-C.
+
+    \b
+    Examples:
+      nnbridge bisect model.tflite --device my_module:MINE
+      nnbridge bisect model.tflite --device my_module:MINE --reference litert --input photo.png
+      nnbridge bisect model.onnx --device my_module:MINE --predicate falls-back --timeout 5
+    """
+    from nnbridge.compare.references import reference as reference_runtime
+    from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.devices import CPU_NAME
+    from nnbridge.loading import load
+    from nnbridge.reduction.bisection import bisect as search_placements
+    from nnbridge.report.search import search_tables
+
+    how, options = parse_preparation(**options)
+    if reference is not None and against is not None:
+        raise click.UsageError("--reference and --against exclude each other.")
+    kinds = None if predicate == WHAT else (predicate,)
+    with search_of(model, kinds, against or CPU_NAME, **options) as (search, bound):
+        required_devices(search.drivers)
+        asked = conversion_of(options)
+        with working(f"Reading {model.name}"):
+            loaded = load(model, asked)
+        limit = partition_limit(model, asked, max_partitions, bound)
+        if not loaded.main.operations:
+            raise InputError(Reason("a model with operations", "none", operand=str(model)))
+        runtime = (
+            DeviceReference(loaded, search.reference)
+            if reference is None
+            else Path(reference)
+            if reference.endswith(".npz")
+            else reference_runtime(reference, model, options["signature"])
+        )
+        samples = samples_of(loaded, model, runtime, inputs, labels, how, seeds, options)
+        with progress("Runs", len(loaded.main.operations).bit_length() + 1, as_json) as advance:
+            found = search_placements(loaded, search, samples, max_partitions=limit, max_runs=max_runs, progress=advance)
+    if as_json:
+        print_json({**found.as_dict(), "model": str(model)})
+    else:
+        print_blocks(search_tables(found, "Operations that bring it"))
+    sys.exit(INTERRUPTED if found.interrupted else 0 if found.found else 1)

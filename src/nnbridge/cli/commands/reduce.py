@@ -1,0 +1,98 @@
+"""``nnbridge reduce``: the smallest model that still shows what is wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnbridge.cli.arguments import check_outputs, parse_preparation
+from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option
+from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress, working
+from nnbridge.cli.searching import required_devices, samples_of, search_of, search_options
+
+WHAT = "any"
+_SUFFIXES = (".nnapi", ".npz", ".json.gz")
+_PREDICATE = """What must hold: any (all but slow), fails, falls-back, differs, slow; or a script (.py) or command of yours, which
+gets the paths of a candidate (.nnapi) and its inputs (.npz), in place of {model} and {inputs} or at its end, and exits with 0
+if it holds."""
+_OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
+
+
+@click.command(short_help="Find the smallest model that still shows an error.")
+@MODEL
+@option("--predicate", metavar="WORD|FILE.py|COMMAND", default=WHAT, help=_PREDICATE)
+@option("-o", "--output", type=click.Path(path_type=Path), metavar="STEM", help=_OUTPUT)
+@option("--against", metavar="DEVICE", help="The device whose answers are right. Default: NNAPI's CPU.")
+@input_options
+@search_options
+@model_options
+@json_option
+def reduce(
+    model: Path,
+    predicate: str,
+    output: Path | None,
+    against: str | None,
+    inputs: tuple[str, ...],
+    labels: Path | None,
+    seeds: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Find the smallest part of a model for which a predicate holds, fed what reaches it in the whole model.
+
+    Written are STEM.nnapi with its inputs and right outputs STEM.npz, STEM.json.gz, a case for vts, and the source file's
+    part. Each is read again and tried. Exit status 0 if the saved model shows it, 1 if the whole model does not, 130 after
+    Ctrl-C.
+
+    \b
+    Examples:
+      nnbridge reduce model.tflite --device my_module:MINE -o found/model
+      nnbridge reduce model.onnx --device my_module:MINE --predicate differs --rtol 1e-3
+      nnbridge reduce model.tflite --predicate still_wrong.py
+      nnbridge reduce model.nnapi --predicate "my-tool --model {model} --inputs {inputs}"
+    """
+    from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.devices import CPU_NAME
+    from nnbridge.loading import load
+    from nnbridge.reduction import SYMPTOMS, Whole
+    from nnbridge.reduction import reduce as reduced
+    from nnbridge.reduction.saving import Saver
+    from nnbridge.reduction.symptoms import by_command, on_devices
+    from nnbridge.report.search import search_tables
+
+    how, options = parse_preparation(**options)
+    stem = output or Path(f"{model.name.split('.')[0]}-reduced")
+    for suffix in (*_SUFFIXES, model.suffix):
+        check_outputs({"--output": stem.with_name(stem.name + suffix)}, {"the model": [model]})
+    kinds = (predicate,) if predicate in SYMPTOMS else None
+    with search_of(model, kinds, against or CPU_NAME, **options) as (search, _):
+        if own := predicate not in (WHAT, *SYMPTOMS):
+            holds = by_command(predicate, options["timeout"])
+        else:
+            required_devices(search.drivers)
+            holds = on_devices(search)
+        asked = conversion_of(options)
+        with working(f"Reading {model.name}"):
+            loaded = load(model, asked)
+        runtime = DeviceReference(loaded, search.reference)
+        for sample in samples_of(loaded, model, runtime, inputs, labels, how, seeds, options):
+            whole = Whole.of(loaded, sample.inputs, search.reference)
+            with progress("Runs", 4 * len(loaded.main.operations).bit_length(), as_json) as advance:
+                found = reduced(whole, holds, advance)
+            if found.symptom is not None or found.interrupted:
+                break
+        if found.symptom is not None:
+            stem.parent.mkdir(parents=True, exist_ok=True)
+        with working("Saving"):
+            saved = Saver(stem, holds, search, whole, model, asked).save(found)
+    if as_json:
+        files = [file.as_dict() for file in saved]
+        print_json({**found.as_dict(), "model": str(model), "files": files, "predicate": predicate if own else ""})
+    else:
+        print_blocks(search_tables(found, "What is left"))
+        for file in saved:
+            echo(str(file))
+    sys.exit(INTERRUPTED if found.interrupted else 0 if any(file.shows for file in saved) else 1)

@@ -1,0 +1,148 @@
+"""What ``bisect`` and ``reduce`` share: their options, drivers in processes of their own, the samples that are searched on."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnbridge.cli.arguments import parse_seeds, refuse_options
+from nnbridge.cli.options import PREPARATION, bound_to, kernel_option, named_devices, option
+from nnbridge.cli.output import Command, drivers_apart
+from nnbridge.errors import InputError, Reason
+from nnbridge.report import PREFERENCES
+
+if TYPE_CHECKING:
+    from nnbridge.compare import Reference, Sample, Tolerances
+    from nnbridge.devices.device import Device
+    from nnbridge.inputs import Preparation
+    from nnbridge.model import Model
+    from nnbridge.reduction import Search
+
+_APART = ("process:", "socket:")
+
+
+def search_options(command: Command) -> Command:
+    """Options of every command that searches for a symptom."""
+    devices = """Drivers to search on, in order, before NNAPI's CPU; repeatable. Code that is not nnbridge's own runs in a process
+        of its own, which is restarted when it dies."""
+    same = "Run such code in this process: faster, but a driver that dies or hangs ends the search."
+    timeout = "Time that a call to a driver in a process of its own may take, or a command of --predicate."
+    added: list[Callable[[Command], Command]] = [
+        option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
+        option("--same-process", is_flag=True, help=same),
+        option("--timeout", type=click.FloatRange(min=0, min_open=True), default=20.0, metavar="SECONDS", help=timeout),
+        option(
+            "--slower-by", type=click.FloatRange(min=0), default=0.1, metavar="SECONDS", help="Of slow: time beyond the CPU's."
+        ),
+        option("--preference", values=PREFERENCES, default="fast", help="What decides between devices, as for plan."),
+        option("--seeds", default="0", metavar="N[,N-N…]", help="Seeds that inputs are drawn with."),
+        option("--atol", type=float, metavar="X", help="Absolute tolerance of floats, as for compare."),
+        option("--rtol", type=float, metavar="X", help="Relative tolerance of floats, as for compare."),
+        option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers."),
+        kernel_option,
+    ]
+    for add in reversed(added):
+        command = add(command)
+    return command
+
+
+def tolerances_of(atol: float | None, rtol: float | None, quant_steps: int) -> Tolerances:
+    """The tolerance of every output. InputError for what is no tolerance."""
+    from nnbridge.compare import Tolerance, Tolerances
+
+    for typed, value in (("--atol", atol), ("--rtol", rtol)):
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(Reason("a finite number from 0", str(value), operand=typed))
+    return Tolerances(Tolerance(atol, rtol, quant_steps))
+
+
+@contextmanager
+def search_of(
+    path: Path,
+    kinds: tuple[str, ...] | None,
+    reference: str,
+    *,
+    devices: Sequence[str],
+    same_process: bool,
+    timeout: float,
+    slower_by: float,
+    preference: str,
+    atol: float | None,
+    rtol: float | None,
+    quant_steps: int,
+    **options: Any,
+) -> Iterator[tuple[Search, int | None]]:
+    """What to look for on which devices, and the devices' limit on partitions; calls to drivers have the time-out meanwhile."""
+    from nnbridge.devices.remote.session import TIMEOUT_VARIABLE
+    from nnbridge.reduction import Search
+
+    names = [name.strip() for group in devices for name in group.split(",")]
+    drivers, limit = bound_to(path, named_devices([name if same_process else apart(name) for name in names]), options)
+    before = os.environ.get(TIMEOUT_VARIABLE)
+    os.environ[TIMEOUT_VARIABLE] = str(timeout)
+    try:
+        tolerances = tolerances_of(atol, rtol, quant_steps)
+        known = {} if kinds is None else {"kinds": kinds}
+        with drivers_apart():
+            search = Search(
+                tuple(drivers),
+                **known,
+                tolerances=tolerances,
+                slower_by=slower_by,
+                preference=PREFERENCES[preference],
+                reference=reference,
+            )
+            yield search, limit
+    finally:
+        del os.environ[TIMEOUT_VARIABLE]
+        if before is not None:
+            os.environ[TIMEOUT_VARIABLE] = before
+
+
+def apart(name: str) -> str:
+    """The name of the same device in a process of its own, unless it is there already or all of its code is nnbridge's."""
+    from nnbridge.devices import CPU_NAME, shipped
+    from nnbridge.devices.profile_file import SUFFIX
+    from nnbridge.devices.samples import SAMPLE_DRIVERS
+
+    own = {CPU_NAME, *(driver.name for driver in (*SAMPLE_DRIVERS, *shipped()))}
+    base = re.sub(r"(@\d+)$", "", name.removeprefix("caching:"))
+    return name if name.startswith(_APART) or base in own or SUFFIX in base else f"process:{name}"
+
+
+def samples_of(
+    model: Model,
+    path: Path,
+    runtime: Reference | Path | None,
+    inputs: tuple[str, ...],
+    labels: Path | None,
+    how: Preparation,
+    seeds: str,
+    options: Mapping[str, Any],
+) -> Sequence[Sample]:
+    """The samples of ``--input`` or ``--seeds`` with a reference's outputs; a reference that is a file has its own inputs."""
+    from nnbridge.cli.file_samples import FileSamples
+    from nnbridge.compare import seeded_samples, stored_samples
+
+    numbers = parse_seeds(seeds)
+    if inputs:
+        return list(FileSamples(model, path, inputs, labels, how, options, numbers[0]).samples(runtime))
+    refuse_options("--labels", *PREPARATION, why="no --input has a file")
+    if isinstance(runtime, Path):
+        refuse_options("--seeds", why="--reference FILE.npz has its own samples")
+        return stored_samples(model, runtime)
+    return list(seeded_samples(model, runtime, numbers))
+
+
+def required_devices(drivers: Sequence[Device]) -> None:
+    """InputError without a driver to search on."""
+    if not any(driver.kind == "device" for driver in drivers):
+        found = ", ".join(driver.name for driver in drivers) or "none"
+        raise InputError(Reason("at least one driver", found, operand="--device"))

@@ -1,0 +1,151 @@
+"""Placements by choice: drivers that accept a part of what they accept otherwise.
+
+A limited driver answers ``getSupportedOperations`` for the same models as without limits, and then refuses what was not
+chosen. All else is the driver's own: the runtime places, partitions and prepares as it always does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from nnbridge.compare.layers import titles
+from nnbridge.devices.device import (
+    BufferRole,
+    CacheFiles,
+    Capabilities,
+    Device,
+    PreparedModel,
+    PrepareModelConfig,
+    Support,
+)
+from nnbridge.errors import Reason
+from nnbridge.extensions import Extension
+from nnbridge.model import Model, Operand, Subgraph
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.feature_level_slices import Slices
+from nnbridge.runtime.partition_limits import limit_partitions
+from nnbridge.runtime.partitioner import Partition, make_steps
+from nnbridge.runtime.placement import Answer, place
+from nnbridge.types import PreferenceCode
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operation that a driver gets."""
+
+    source: int
+    """0 for the main subgraph, others for bodies of control flow that the runtime interprets."""
+    index: int
+    """Of the operation in its subgraph, in run order."""
+    device: str
+    operator: str
+    """The source file's operator, such as ``34 Conv``."""
+    operation: str
+    tensor: str
+    """The name of its first output."""
+    within: str = ""
+    """The body that it stands in."""
+
+    def __str__(self) -> str:
+        name = f" ({self.tensor})" if self.tensor else f": {self.operation}" if self.operation not in self.operator else ""
+        return f"{self.operator}{name}" + (f" in {self.within}" if self.within else "")
+
+
+class Limited(Device):
+    """A driver that accepts only chosen operations of the models that it is asked about."""
+
+    def __init__(self, inner: Device, chosen: Mapping[Subgraph, Collection[int]]) -> None:
+        self._inner, self._chosen = inner, chosen
+        self.name, self.version, self.kind = inner.name, inner.version, inner.kind
+        self.feature_level, self.type = inner.feature_level, inner.type
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The driver's."""
+        return self._inner.capabilities
+
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        """The driver's answers for what was chosen."""
+        answers = self._inner.supported_operations(model)
+        chosen = self._chosen.get(model.main, ())
+        refused = Reason("an operation that was chosen for the device")
+        return [answer if k in chosen else refused for k, answer in enumerate(answers)]
+
+    def supported_extensions(self) -> Sequence[Extension]:
+        """The driver's."""
+        return self._inner.supported_extensions()
+
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """On the driver."""
+        return self._inner.prepare_model_with_config(model, config)
+
+    def number_of_cache_files_needed(self) -> tuple[int, int]:
+        """The driver's."""
+        return self._inner.number_of_cache_files_needed()
+
+    def prepare_model_from_cache(self, files: CacheFiles, token: bytes, deadline: int | None = None) -> PreparedModel:
+        """On the driver."""
+        return self._inner.prepare_model_from_cache(files, token, deadline)
+
+    def allocate(self, operand: Operand, roles: Sequence[BufferRole]) -> npt.NDArray[np.uint8]:
+        """By the driver."""
+        return self._inner.allocate(operand, roles)
+
+
+@dataclass(frozen=True)
+class Placements:
+    """What drivers get of a model, and the same with less."""
+
+    drivers: tuple[Device, ...]
+    partition: Partition
+    placed: tuple[Placed, ...]
+    """In run order."""
+    wrong: tuple[Answer, ...]
+    """Wrong answers of ``getSupportedOperations``."""
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        drivers: Sequence[Device],
+        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
+        max_partitions: int = 0,
+    ) -> Placements:
+        """Ask the drivers and partition; nothing is prepared."""
+        devices = Compilation.create(model, drivers).devices
+        placements = place(model, devices, preference)
+        wrong = tuple(answer for placement in placements for answer in placement.answers if answer.wrong)
+        placements = limit_partitions(model.main, placements, devices, max_partitions)
+        found = make_steps(model, placements, devices, preference)
+        placed = []
+        for step in found.steps:
+            device, source = devices[step.device], found.sources[step.source].model
+            for i in step.operations if device.kind == "device" else ():
+                operation = source.main.operations[i]
+                tensor = source.main.operands[operation.outputs[0]].name if operation.outputs else ""
+                placed.append(Placed(step.source, i, device.name, *titles(source, operation), tensor, found.within(step.source)))
+        return cls(tuple(d for d in devices if d.kind == "device"), found, tuple(placed), wrong)
+
+    def limited(self, chosen: Iterable[Placed]) -> list[Device]:
+        """The drivers, accepting nothing but these operations."""
+        kept = {(placed.device, placed.source, placed.index) for placed in chosen}
+        return [Limited(driver, self._chosen(driver, kept)) for driver in self.drivers]
+
+    @cached_property
+    def _slices(self) -> list[Slices]:
+        return [Slices(source.model) for source in self.partition.sources]
+
+    def _chosen(self, driver: Device, kept: Collection[tuple[str, int, int]]) -> dict[Subgraph, set[int]]:
+        """For each model that the driver is asked about, the positions in it."""
+        found: dict[Subgraph, set[int]] = {}
+        for number, slices in enumerate(self._slices):
+            asked = slices.for_device(driver)
+            if asked.model is not None:
+                positions = {k for k, i in enumerate(asked.included) if (driver.name, number, i) in kept}
+                found.setdefault(asked.model.main, set()).update(positions)
+        return found

@@ -1,0 +1,90 @@
+"""The smallest part of a model that still shows what the whole one does, fed what reaches it in the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nnbridge.compare.layers import titles
+from nnbridge.compare.results import Result
+from nnbridge.model import Model
+from nnbridge.reduction.parts import Candidate, Whole
+from nnbridge.reduction.search import minimised
+from nnbridge.reduction.symptoms import Predicate, Symptom
+
+
+@dataclass(frozen=True)
+class Reduction(Result):
+    """A part of a model that shows a symptom, without any operation of which it shows it no more."""
+
+    model: str
+    of: int
+    """Operations of the whole model."""
+    operations: tuple[int, ...]
+    """Those that are left, by their index in the whole model."""
+    symptom: Symptom | None
+    """What the part shows; None if the whole model does not show it."""
+    runs: int
+    candidate: Candidate
+    whole: Model
+    interrupted: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        runs = f"{self.runs} run{'' if self.runs == 1 else 's'}"
+        if self.symptom is None:
+            return f"{self.model}: the whole model does not show it ({runs})"
+        names = ", ".join(record["operator"] for record in self.records()[:3])
+        more = f" and {len(self.operations) - 3} more" if len(self.operations) > 3 else ""
+        shows = "shows" if len(self.operations) == 1 else "show"
+        return f"{self.model}: {len(self.operations)} of {self.of} operations {shows} it: {names}{more}; {self.symptom} ({runs})"
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """A row for each operation that is left."""
+        main = self.whole.main
+        rows = []
+        for k in self.operations if self.symptom is not None else ():
+            operator, operation = titles(self.whole, main.operations[k])
+            tensor = main.operands[main.operations[k].outputs[0]].name if main.operations[k].outputs else ""
+            rows.append({"operation": k, "operator": operator, "type": operation, "tensor": tensor})
+        return rows
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        symptom = None if self.symptom is None else {"symptom": self.symptom.kind, "detail": self.symptom.detail}
+        head = {"model": self.model, "of": self.of, "runs": self.runs, "sentence": self.sentence, "shows": symptom}
+        return {**head, "operations": list(self.records()), "interrupted": self.interrupted}
+
+
+def reduce(whole: Whole, predicate: Predicate, progress: Callable[[int], None] = lambda done: None) -> Reduction:
+    """The smallest part for which a predicate holds, if it holds for the whole; ``progress`` is called after each run.
+
+    The part is minimal: it loses the symptom without any one of its operations. After KeyboardInterrupt the smallest part so
+    far is the result.
+    """
+    model = whole.candidate.model
+    count = len(model.main.operations)
+    best, runs, interrupted = whole.candidate, 0, False
+    left: tuple[int, ...] = tuple(range(count))
+    symptom: Symptom | None = None
+
+    def holds(chosen: tuple[int, ...]) -> bool:
+        nonlocal best, left, symptom, runs
+        candidate = whole.candidate if len(chosen) == count else whole.part(chosen)
+        if candidate is None:
+            return False
+        runs += 1
+        found = predicate(candidate)
+        progress(1)
+        if found is not None:
+            best, left, symptom = candidate, chosen, found
+        return found is not None
+
+    try:
+        if holds(left):
+            minimised(left, holds)
+    except KeyboardInterrupt:
+        interrupted = True
+    return Reduction(model.name, count, left, symptom, runs, best, model, interrupted)

@@ -1,0 +1,161 @@
+"""Saving what a reduction came to, in every form that shows it again; each file is tried after it was written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nnbridge import storage
+from nnbridge.compare.arrays import Array, load_arrays, save_arrays
+from nnbridge.compare.comparison import new_comparisons
+from nnbridge.compare.samples import as_samples, named_inputs, named_outputs
+from nnbridge.compare.tensors import DeviceReference
+from nnbridge.conformance.cases import read_cases
+from nnbridge.conformance.outcome import FAILED
+from nnbridge.conformance.run import Setting, run_case
+from nnbridge.converters import ConversionOptions
+from nnbridge.devices import CPU_NAME
+from nnbridge.errors import NnbridgeError
+from nnbridge.export.cases import case_data, example
+from nnbridge.loading import load
+from nnbridge.reduction.parts import Candidate, Whole
+from nnbridge.reduction.reducing import Reduction
+from nnbridge.reduction.source_part import inputs_of_part, source_part, writer_of
+from nnbridge.reduction.symptoms import DIFFERS, FAILS, FALLS_BACK, SLOW, Predicate, Search
+from nnbridge.storage.atomic import atomic_write
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A file of a reduction."""
+
+    path: Path
+    kind: str
+    """``model``, ``inputs``, ``case`` or ``source``."""
+    written: bool = True
+    shows: bool = False
+    """True if the file, read again, shows the symptom."""
+    note: str = ""
+    """Why it was not written, or does not show it."""
+
+    def __str__(self) -> str:
+        state = "shows it" if self.shows else "does not show it" if self.written else "not written"
+        return f"{self.path}: {state}" + (f" ({self.note})" if self.note else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"file": str(self.path), "kind": self.kind, "written": self.written, "shows": self.shows, "note": self.note}
+
+
+@dataclass(frozen=True)
+class Saver:
+    """Where a reduction is saved, and what its files are tried with."""
+
+    stem: Path
+    """The files' path without its suffix."""
+    predicate: Predicate
+    search: Search
+    whole: Whole
+    source: Path
+    options: ConversionOptions
+    """Of the conversion of the source."""
+
+    def save(self, reduction: Reduction) -> tuple[Saved, ...]:
+        """Write a saved model with its inputs, a conformance case, and the source file's part if it has one."""
+        if reduction.symptom is None:
+            return ()
+        found = reduction.candidate
+        model, inputs = self._path(".nnapi"), self._path(".npz")
+        storage.save(found.model, model)
+        save_sample(inputs, found)
+        shows = self._shows(load(model), inputs)
+        saved = [Saved(model, "model", shows=shows), Saved(inputs, "inputs", shows=shows)]
+        saved.append(self._tried(self._path(".json.gz"), "case", partial(self._case, reduction)))
+        converter = writer_of(self.source)
+        if converter is not None and converter.part is not None:
+            saved += self._source(reduction, self._path(self.source.suffix.lower() or converter.suffixes[0]))
+        return tuple(saved)
+
+    def _path(self, suffix: str) -> Path:
+        return self.stem.with_name(self.stem.name + suffix)
+
+    def _tried(self, path: Path, kind: str, write: Callable[[Path], str]) -> Saved:
+        """``write`` returns why the file does not show the symptom; an empty text if it does."""
+        try:
+            note = write(path)
+            return Saved(path, kind, shows=not note, note=note)
+        except NnbridgeError as error:
+            return Saved(path, kind, written=False, note=str(error))
+
+    def _shows(self, model: Any, inputs: Path) -> bool:
+        arrays = load_arrays(inputs)
+        return self.predicate(Candidate(model, {name: arrays[f"input:{name}"][0] for name in named_inputs(model)})) is not None
+
+    def _case(self, reduction: Reduction, path: Path) -> str:
+        found, symptom = reduction.candidate, reduction.symptom
+        assert symptom is not None
+        shown = example(found.model, _in_order(found))
+        name = self.stem.name
+        data = case_data(shown, name)
+        if symptom.kind == DIFFERS:
+            data["tolerances"] = [list(pair) for pair in self._tolerances(found, shown.outputs)]
+        content = {"suite": path.resolve().parent.name, "spec": name, "cases": [data]}
+        with atomic_write(path) as file:
+            file.write(gzip.compress(json.dumps(content).encode(), mtime=0))
+        if symptom.kind not in (FAILS, FALLS_BACK, DIFFERS):
+            return "vts measures no time" if symptom.kind == SLOW else "vts does not know the predicate"
+        (case,) = read_cases(path)
+        ends = {driver.name: run_case(case, Setting(driver)).status for driver in self.search.drivers}
+        return "" if FAILED in ends.values() else ", ".join(f"vts on {name}: {status}" for name, status in ends.items())
+
+    def _tolerances(self, found: Candidate, outputs: Sequence[Array]) -> list[tuple[float, float]]:
+        """The absolute and relative tolerance of each output, as the search computed them."""
+        names = named_outputs(found.model)
+        known = self.search.tolerances
+        mine = replace(known, by_name={name: own for name, own in known.by_name.items() if name in names})
+        comparisons = new_comparisons(found.model, mine)
+        for comparison, expected in zip(comparisons, outputs, strict=True):
+            comparison.add(expected, expected)
+        return [(comparison.atol, comparison.rtol) for comparison in comparisons]
+
+    def _source(self, reduction: Reduction, path: Path) -> list[Saved]:
+        """The source file's part, and the values of its inputs beside it."""
+        inputs = path.with_name(path.name + ".npz")
+
+        def write(path: Path) -> str:
+            content = source_part(self.source, reduction.whole, reduction.operations)
+            with atomic_write(path) as file:
+                file.write(content)
+            return self._write_inputs(path, inputs)
+
+        saved = self._tried(path, "source", write)
+        return [saved, *([Saved(inputs, "inputs", shows=saved.shows)] if inputs.is_file() and saved.written else [])]
+
+    def _write_inputs(self, path: Path, inputs: Path) -> str:
+        """The values that reach the part; why it does not show the symptom with them."""
+        options = replace(self.options, signature="", shapes={})
+        model, values = load(path, options), dict(self.whole.values)
+        found = inputs_of_part(model, self.whole.candidate.model, values)
+        if found is not None and any(0 in operand.dims for operand in named_inputs(model).values()):
+            model = load(path, replace(options, shapes={name: value.shape for name, value in found.items()}))
+            found = inputs_of_part(model, self.whole.candidate.model, values)
+        if found is None:
+            return "the run of the whole model shows no values for its inputs"
+        candidate = Candidate(model, found)
+        save_sample(inputs, candidate)
+        return "" if self.predicate(candidate) is not None else "its operators do not show it with these inputs"
+
+
+def save_sample(path: Path, candidate: Candidate) -> None:
+    """The inputs with the CPU's outputs, as ``nnbridge compare --reference`` reads them."""
+    outputs = DeviceReference(candidate.model, CPU_NAME).run(candidate.inputs)
+    save_arrays(path, as_samples(candidate.inputs, outputs))
+
+
+def _in_order(candidate: Candidate) -> list[Array | None]:
+    return [candidate.inputs[name] for name in named_inputs(candidate.model)]
