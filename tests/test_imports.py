@@ -22,14 +22,14 @@ LAYERS = (
     "extensions",
     "operations",
     "device_view cpu storage",
-    "builder",
+    "builder embedding",
     "devices",
     "runtime converters",
     "loading conformance ndk",
     "compare clib",
     "inputs",
     "report",
-    "export",
+    "export delegate",
     "cli",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnbridge.converters import ConversionOptions, Converter
+from nnbridge.converters.delegation import InMemory
 
 if TYPE_CHECKING:
+    from nnbridge.converters.delegation import Delegation, Places
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
     from nnbridge.model import Model
 
@@ -37,15 +39,29 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     return interface(path, options)
 
 
+def _places(data: memoryview) -> Places | None:
+    from nnbridge_tflite.read.placed import placed_tensors
+
+    return placed_tensors(data)
+
+
+def _open(data: memoryview) -> Delegation:
+    from nnbridge_tflite.delegation import TfliteDelegation
+
+    return TfliteDelegation.of(data)
+
+
+_MARK = (4, b"TFL3")
 CONVERTER = Converter(
     "tflite",
     (".tflite",),
-    ((4, b"TFL3"),),
+    (_MARK,),
     _convert,
     _inspect,
     _explain,
     _interface,
     mappings=("wide", "delegate"),
     options=("feature_level", "mapping", "signature", "shapes"),
+    in_memory=InMemory(_MARK, _places, _open),
 )
 """Registered under the entry point group ``nnbridge.converters``."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nnbridge import clib, platforms
+from nnbridge import clib, delegate, platforms
 from nnbridge.devices.remote import system
 from nnbridge.errors import InputError, OpFailedError
 from nnbridge.runtime.event import Event
@@ -143,6 +143,15 @@ def test_the_c_library_is_refused_outside_of_linux(
     monkeypatch.setattr(sys, "platform", platform)
     with pytest.raises(InputError, match=f"the C library needs ELF libraries, which {name} lacks; nnbridge.ndk has the same"):
         clib.build(tmp_path)
+
+
+@pytest.mark.parametrize(("platform", "name"), [("darwin", "macOS"), ("win32", "Windows")])
+def test_the_delegate_is_refused_outside_of_linux(
+    platform: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    with pytest.raises(InputError, match=f"the TFLite delegate needs ELF libraries, which {name} lacks; nnbridge run --mapping"):
+        delegate.build(tmp_path)
 
 
 def test_no_process_forks_where_none_can(monkeypatch: pytest.MonkeyPatch) -> None:

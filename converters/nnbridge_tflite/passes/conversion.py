@@ -119,12 +119,16 @@ class Conversion:
         alive = {operator.index for operator in found}
         for operator in self.graph.operators:
             declared = self._declared[operator.index]
-            if declared is not None and declared.check is not None:
-                declared.check(Node(operator, self.values))
+            self.check_operator(declared, operator)
             if operator.index in alive:
                 self.placements.append(self._place_safely(declared, operator))
             else:
                 self.placements.append(Mapped(operator.index, operator.name, MappingKind.DEAD))
+
+    def check_operator(self, declared: TfliteOperator | None, operator: Operator) -> None:
+        """ConversionError for an operator that makes the file wrong whatever it is mapped to."""
+        if declared is not None and declared.check is not None:
+            declared.check(Node(operator, self.values))
 
     def report(self, hosted: Reason | None = None) -> None:
         """Report the outcome of a called subgraph's operators; ``hosted`` is why the host runs NNAPI's operations as well."""

@@ -44,7 +44,11 @@ class TfliteFile:
 
 def read(path: Path) -> TfliteFile:
     """Map and check a file. ConversionError names the file, the place, what was expected and what was found."""
-    pool = _mapped(path)
+    return read_pool(path, _mapped(path))
+
+
+def read_pool(path: Path, pool: Pool) -> TfliteFile:
+    """Check a file that is in memory; ``path`` is what errors call it."""
     data = pool.data
     if len(data) < 8 or bytes(data[4:8]) != IDENTIFIER:
         found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"

@@ -25,17 +25,19 @@ _LEVELS = ("info", "debug", "warning")
 _WITH_DIMENSIONS = (int(ResultCode.NO_ERROR), int(ResultCode.OUTPUT_INSUFFICIENT_SIZE))
 
 
-def connect(ffi: Any) -> None:
+def connect(embedded: Any) -> None:
     """Define every function of the library. InputError for environment variables with a wrong value."""
-    _begin_log()
+    begin_log()
     ndk.check_environment()
+    ffi = embedded.ffi
     converter = _Converter(ffi)
     for signature in SIGNATURES:
         error = {} if signature.failed is None else {"error": signature.failed}
         ffi.def_extern(name=signature.inner, **error)(_bound(signature, converter))
 
 
-def _begin_log() -> None:
+def begin_log() -> None:
+    """Log as the environment says."""
     text = os.environ.get(LOG_VARIABLE, "")
     if text and text.lower() not in _LEVELS:
         raise InputError(Reason(f"one of {', '.join(_LEVELS)}", text, operand=LOG_VARIABLE))

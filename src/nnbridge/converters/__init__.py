@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from nnbridge import storage
+from nnbridge.converters.delegation import InMemory
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
@@ -60,6 +61,8 @@ class Converter:
     """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
     mappings: tuple[str, ...] = ("wide",)
     """The mappings that it knows."""
+    in_memory: InMemory | None = None
+    """Read the graph that an interpreter runs; without one, there is no delegate for the format."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
     """The fields of :class:`ConversionOptions` that mean something to it."""
 

@@ -323,7 +323,7 @@ def ANeuralNetworksMemoryDesc_setDimensions(desc: Handle, dimensions: Sequence[i
 # -- compilations ----------------------------------------------------------------------------------------------------
 
 
-def _mode() -> PartitioningMode:
+def partitioning_mode() -> PartitioningMode:
     """The partitioning mode that the environment states; BAD_DATA for what is no mode."""
     if os.environ.get(CPU_ONLY_VARIABLE, "") not in ("", "0"):
         return PartitioningMode.NO
@@ -337,7 +337,7 @@ def _mode() -> PartitioningMode:
 def check_environment() -> None:
     """InputError for a variable with a wrong value; the devices that the environment names are loaded."""
     try:
-        _mode()
+        partitioning_mode()
     except BadDataError as error:
         raise InputError(error.reason) from error
     devices_of_process()
@@ -348,7 +348,7 @@ def ANeuralNetworksCompilation_create(model: Handle) -> Handle:
     """For all devices, with fallback to the CPU."""
     finished = HANDLES.get(model, ModelHandle).finished("Compilation_create")
     drivers = [device for _, device in devices_of_process() if device.kind == "device"]
-    return HANDLES.add(Compilation.create(finished, drivers, _mode()))
+    return HANDLES.add(Compilation.create(finished, drivers, partitioning_mode()))
 
 
 @function(None)

@@ -28,7 +28,7 @@ def round_half_away(x: npt.ArrayLike) -> Array:
     # to the integer. The sign is moved as a bit, which is ten times as fast as np.copysign.
     bits = np.dtype(f"i{x.itemsize}").type
     below_half = np.nextafter(x.dtype.type(0.5), x.dtype.type(0))
-    moved = np.asarray(x.view(bits) & np.iinfo(bits).min)
+    moved = np.asarray(x.view(bits) & bits(np.iinfo(bits).min))  # NumPy 1 would widen a scalar for the other one
     moved |= below_half.view(bits)
     rounded = moved.view(x.dtype)
     rounded += x

@@ -1,0 +1,63 @@
+"""What a running interpreter asks of an importer: which nodes of its graph NNAPI gets, and models of parts of the graph.
+
+The file importer's rules decide, on the graph as the interpreter has it now: its dimensions, its groups of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from nnbridge.converters.inspection import Mapped
+from nnbridge.model import Model
+
+Dims: TypeAlias = "Sequence[tuple[int, ...]]"
+"""The dimensions of a subgraph's tensors, by index."""
+Place: TypeAlias = "tuple[int, int]"
+"""Offset and length in a file."""
+Places: TypeAlias = "Sequence[Sequence[tuple[Place | None, Place | None]]]"
+"""For each subgraph where its tensors' names and constants lie."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some nodes of a graph as a model."""
+
+    model: Model
+    inputs: tuple[int, ...]
+    """The tensor of each of the model's inputs; variables are the last ones."""
+    outputs: tuple[int, ...]
+    """The tensor of each of the model's outputs, likewise."""
+    variables: int = 0
+    """How many of the inputs, and of the outputs, are variables."""
+
+
+class Delegation(Protocol):
+    """A file whose nodes are handed over."""
+
+    def subgraph_name(self, subgraph: int) -> str:
+        """The name that the file has for a subgraph."""
+
+    def codes(self, subgraph: int) -> tuple[int, ...]:
+        """The builtin codes of a subgraph's operators."""
+
+    def outcomes(self, subgraph: int, dims: Dims, feature_level: int) -> tuple[Mapped, ...]:
+        """The outcome of each operator; what the importer refuses is left to the interpreter."""
+
+    def part(
+        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, feature_level: int
+    ) -> Part:
+        """A model of some operators; ConversionError if they are none that NNAPI gets."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """How the graph of a running interpreter is read."""
+
+    mark: tuple[int, bytes]
+    """Where the format's mark lies, and what it is."""
+    places: Callable[[memoryview], Places | None]
+    """Where the tensors' names and constants lie; None for what is no file of the format."""
+    open: Callable[[memoryview], Delegation]
+    """Read the file; the bytes behind it are passed over. ConversionError for a wrong one."""

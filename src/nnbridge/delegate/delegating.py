@@ -1,0 +1,215 @@
+"""What Android's NNAPI delegate decides about a graph: devices, nodes, partitions, compilations."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nnbridge import devices as device_list
+from nnbridge.converters.delegation import Dims, Part
+from nnbridge.converters.inspection import Mapped
+from nnbridge.converters.mapping import MappingKind
+from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
+from nnbridge.delegate.kernel import Kernel, compiled, mismatches, traced
+from nnbridge.delegate.options import Options
+from nnbridge.delegate.source import DELEGATE_NAME
+from nnbridge.devices.device import Device
+from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
+from nnbridge.ndk.functions import devices_of_process
+from nnbridge.report.plan import plan_as_dict
+from nnbridge.runtime.compilation import supported_operations
+from nnbridge.storage.atomic import atomic_write
+from nnbridge.types import RUNTIME_FEATURE_LEVEL
+
+LOCAL: dict[str, Device] = {}
+"""Devices of this process by the names that :func:`nnbridge.delegate.load` passed."""
+Log = Callable[[str], None]
+
+
+@dataclass
+class Partition:
+    """Nodes of an interpreter's graph that run as one."""
+
+    graph: OpenGraph
+    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dims: Dims
+    """The dimensions of all the file's tensors that it was decided for."""
+
+
+@dataclass
+class Delegate:
+    """A delegate: options and devices, for any number of interpreters."""
+
+    options: Options
+    log: Log
+    target: tuple[Device, ...] = ()
+    """The devices that are named, or all but the CPU; empty for all with fallback to the CPU."""
+    listed: tuple[Device, ...] = ()
+    """Every device that NNAPI lists, its CPU last."""
+    useful: bool = True
+    """False where NNAPI has no device but its CPU, and the CPU is not asked for: nothing is handed over then."""
+    waiting: dict[int, list[tuple[Partition, Kernel]]] = field(default_factory=dict)
+    """Compiled partitions that TFLite has not created nodes for yet, by thread."""
+    plans: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, options: Options, log: Log) -> Delegate:
+        """Find the devices. InputError for a name that no device has."""
+        named = tuple(_device(name) for name in options.nnbridge_devices)
+        found = (*(device for device in named if device.kind == "device"), device_list.cpu())
+        listed = found if named else tuple(device for _, device in devices_of_process())
+        drivers = tuple(device for device in listed if device.kind == "device")
+        if bool(options.cache_dir) != bool(options.model_token):
+            log("WARNING: cache_dir and model_token are used together only; nothing is cached.\n")
+        if options.accelerator_name:
+            target = (_accelerator(options.accelerator_name, listed),)
+            return cls(options, log, target, listed)
+        if options.disallow_nnapi_cpu:
+            return cls(options, log, drivers, listed, bool(drivers))
+        return cls(options, log, (), listed, bool(drivers))
+
+    @property
+    def level(self) -> int:
+        """The feature level that decides about nodes: the lowest of the target devices'."""
+        levels = [int(device.level) for device in self.target if device.kind == "device"]
+        return min([*levels, int(RUNTIME_FEATURE_LEVEL)])
+
+    def prepare(self, context: Context, replace_nodes: Callable[[Sequence[int]], int]) -> int:
+        """Hand nodes of a graph to NNAPI; TFLite's status. NnapiError where NNAPI fails."""
+        if not self.useful:
+            return 0
+        plan = [node for node in context.nodes() if context.builtin_code(node)[0] != DELEGATED]
+        try:
+            graph = context.open(plan)
+        except ConversionError as error:
+            self.log(f"WARNING: nothing is handed to NNAPI: {error}\n")
+            return 0
+        dims = context.all_dims(graph.tensors)
+        outcomes = {m.index: m for m in graph.delegation.outcomes(graph.subgraph, dims, self.level)}
+        nodes = [n for n in plan if n in outcomes and outcomes[n].mapping == MappingKind.DELEGATE]
+        if self.options.verbose_validation:
+            self._say_refusals(context, plan, outcomes)
+        partitions = self._supported(context, graph, dims, nodes)
+        limit = self.options.max_number_delegated_partitions
+        if 0 < limit < len(partitions):
+            largest = sorted(range(len(partitions)), key=lambda k: -len(partitions[k][0].nodes))[:limit]
+            partitions = [partitions[k] for k in sorted(largest)]
+        chosen = [(partition, self.compile(partition, part)) for partition, part in partitions]
+        taken = sorted(node for partition, _ in chosen for node in partition.nodes)
+        self.waiting[threading.get_ident()] = chosen
+        try:
+            status = replace_nodes(taken)
+        finally:
+            self.waiting.pop(threading.get_ident(), None)
+        if status == 0 and taken:
+            self._say_replaced(context, graph, len(taken), len(plan))
+        self._write_plans(graph, plan, chosen)
+        return status
+
+    def claim(self, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Partition, Kernel]:
+        """The compiled partition of these nodes, while TFLite creates its node; another group is compiled now."""
+        waiting = self.waiting[threading.get_ident()]
+        found = next((pair for pair in waiting if set(pair[0].nodes) == set(nodes)), None)
+        if found is not None:
+            return found
+        partition = replace(waiting[0][0], nodes=tuple(nodes), inputs=tuple(inputs), outputs=tuple(outputs))
+        return partition, self.compile(partition)
+
+    def compile(self, partition: Partition, part: Part | None = None) -> Kernel:
+        """Compile a partition for the dimensions that it was decided for."""
+        part = part or self.part(partition)
+        key = f"{partition.graph.subgraph} {partition.nodes} {[partition.dims[i] for i in part.inputs]} {self.options.allow_fp16}"
+        compilation = compiled(part.model, self.options, self.listed, self.target, key)
+        return Kernel(part, compilation, self.options, [partition.dims[i] for i in part.inputs])
+
+    def part(self, partition: Partition) -> Part:
+        """The partition's model."""
+        graph, p = partition.graph, partition
+        part = graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, p.dims, self.level)
+        return replace(part, model=replace(part.model, relaxed=True)) if self.options.allow_fp16 else part
+
+    def _supported(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[Partition, Part]]:
+        """Partitions of the nodes that the target devices support as a whole, with their models.
+
+        As in Android's delegate, nodes that are refused are left out, and what remains is grouped once more.
+        """
+        found = self._parts(context, graph, dims, nodes)
+        if not any(device.kind == "device" for device in self.target):
+            return found
+        refused: set[int] = set()
+        for _, part in found:
+            call = "Model_getSupportedOperationsForDevices"
+            answers = traced(call, lambda: supported_operations(part.model, self.target))  # noqa: B023  # called at once
+            for operation, supported in zip(part.model.main.operations, answers, strict=True):
+                if not supported and operation.source is not None:
+                    refused.add(operation.source.index)
+        if not refused:
+            return found
+        left = [node for node in nodes if node not in refused]
+        return self._parts(context, graph, dims, left)
+
+    def _parts(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[Partition, Part]]:
+        """The partitions that TFLite makes of nodes, with their models; those that cannot be models are left to TFLite."""
+        found = []
+        for members, inputs, outputs in context.partitions(nodes) if nodes else ():
+            partition = Partition(graph, tuple(members), tuple(inputs), tuple(outputs), dims)
+            try:
+                part = self.part(partition)
+                # With open dimensions, those of outputs follow when the node is prepared.
+                wrong = [] if self.options.allow_dynamic_dimensions else mismatches(part, context)
+                if wrong:
+                    raise ConversionError(Reason("the interpreter's dimensions", ", ".join(wrong)))
+            except (ConversionError, NnapiError) as error:
+                self.log(f"WARNING: nodes {list(members)} stay with TFLite: {error}\n")
+            else:
+                found.append((partition, part))
+        return found
+
+    def _say_refusals(self, context: Context, plan: Sequence[int], outcomes: dict[int, Mapped]) -> None:
+        for node in plan:
+            mapped = outcomes.get(node)
+            if mapped is not None and mapped.mapping != MappingKind.DELEGATE:
+                version = context.builtin_code(node)[1]
+                why = "; ".join(map(str, mapped.reasons)) or f"{mapped.mapping} at conversion"
+                self.log(f"INFO: Operator {mapped.operator} (v{version}) refused by NNAPI delegate: {why}\n")
+
+    def _say_replaced(self, context: Context, graph: OpenGraph, taken: int, total: int) -> None:
+        """TFLite's line, which its own log has at a level that is not shown."""
+        name = graph.delegation.subgraph_name(graph.subgraph)
+        delegated = [context.builtin_code(node)[0] == DELEGATED for node in context.nodes()]
+        groups = sum(now or before for before, now in zip([True, *delegated], delegated, strict=False))
+        self.log(
+            f"INFO: Replacing {taken} out of {total} node(s) with delegate ({DELEGATE_NAME}) node, "
+            f"yielding {groups} partitions for subgraph {graph.subgraph} ({name}).\n"
+        )
+
+    def _write_plans(self, graph: OpenGraph, plan: Sequence[int], chosen: Sequence[tuple[Partition, Kernel]]) -> None:
+        """The plans of all partitions so far, as ``nnbridge_plan`` asks."""
+        if self.options.nnbridge_plan is None:
+            return
+        partitions = [{"nodes": list(p.nodes), "plan": plan_as_dict(k.compilation)} for p, k in chosen]
+        self.plans.append({"subgraph": graph.subgraph, "nodes": len(plan), "partitions": partitions})
+        with atomic_write(self.options.nnbridge_plan, 0o644) as file:
+            file.write(json.dumps({"graphs": self.plans}, indent=2).encode() + b"\n")
+
+
+def _device(name: str) -> Device:
+    return LOCAL.get(name) or device_list.device(name)
+
+
+def _accelerator(name: str, listed: Sequence[Device]) -> Device:
+    """The device of a name: one that is listed, a profile's or a driver's of one's own. InputError in Android's words."""
+    found = next((device for device in listed if device.name == name), None)
+    if found is not None and name not in LOCAL:
+        return found
+    try:
+        return _device(name)
+    except InputError as error:
+        names = ",".join(device.name for device in listed)
+        text = f"Could not find the specified NNAPI accelerator: {name}. Must be one of: {{{names}}}."
+        raise InputError(f"{text} {error}") from error
