@@ -11,6 +11,7 @@ from nnbridge.converters.delegation import InMemory
 if TYPE_CHECKING:
     from nnbridge.converters.delegation import Delegation, Places
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+    from nnbridge.converters.recorded import Route
     from nnbridge.model import Model
 
 
@@ -51,6 +52,12 @@ def _open(data: memoryview) -> Delegation:
     return TfliteDelegation.of(data)
 
 
+def _route() -> Route:
+    from nnbridge_tflite.neuron import NeuronRoute
+
+    return NeuronRoute()
+
+
 _MARK = (4, b"TFL3")
 CONVERTER = Converter(
     "tflite",
@@ -63,5 +70,6 @@ CONVERTER = Converter(
     mappings=("wide", "delegate"),
     options=("feature_level", "mapping", "signature", "shapes"),
     in_memory=InMemory(_MARK, _places, _open),
+    neuron=_route,
 )
 """Registered under the entry point group ``nnbridge.converters``."""

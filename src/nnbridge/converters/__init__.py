@@ -14,6 +14,7 @@ from pathlib import Path
 from nnbridge import storage
 from nnbridge.converters.delegation import InMemory
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+from nnbridge.converters.recorded import Route
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
@@ -63,6 +64,8 @@ class Converter:
     """The mappings that it knows."""
     in_memory: InMemory | None = None
     """Read the graph that an interpreter runs; without one, there is no delegate for the format."""
+    neuron: Callable[[], Route] | None = None
+    """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
     """The fields of :class:`ConversionOptions` that mean something to it."""
 

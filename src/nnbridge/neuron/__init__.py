@@ -1,0 +1,31 @@
+"""LiteRT's route to MediaTek: libneuron_adapter.so, against which LiteRT's compiler compiles for nnbridge's devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nnbridge.clib import header
+from nnbridge.embedding import EmbeddedLibrary
+from nnbridge.neuron.signatures import NEURON_SIGNATURES, STRUCTURES
+
+ADAPTER = "libneuron_adapter.so"
+
+
+def build(folder: str | Path) -> list[Path]:
+    """Put the libraries into a folder; compiled once for each Python and version of nnbridge. InputError if that fails."""
+    return [library.put(folder) for library in (_adapter(),)]
+
+
+def _adapter() -> EmbeddedLibrary:
+    """The adapter's code. Structures are NNAPI's."""
+    return EmbeddedLibrary(
+        ADAPTER,
+        "neuron",
+        "LiteRT's route to MediaTek",
+        "nnbridge plan shows what devices accept",
+        f"{header.opaque_types()}\n{header.STRUCTURES}\n{STRUCTURES}",
+        {signature.inner: signature.prototype(signature.inner) for signature in NEURON_SIGNATURES},
+        "\n".join(signature.definition for signature in NEURON_SIGNATURES),
+        "nnbridge.neuron.glue",
+        {signature.inner: signature.failed for signature in NEURON_SIGNATURES},
+    )
