@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Source
-from nnbridge_tflite.declaration import TfliteOperator, definition_of
+from nnbridge_tflite.declaration import DISPATCH, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import STATES, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options
 from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
@@ -51,6 +52,14 @@ class Context:
     """Operators of called subgraphs, by subgraph and index."""
     initialised: set[int] = field(default_factory=set)
     """Subgraphs that CALL_ONCE has run."""
+    relaxed: bool = False
+    """True if a compiled partition may be computed in float16."""
+
+    @cached_property
+    def is_compiled(self) -> bool:
+        """True for a file of which LiteRT's compiler compiled a part: LiteRT computes the rest itself."""
+        operators = (operator for subgraph in self.file.graph.subgraphs for operator in subgraph.operators)
+        return any(operator.custom and operator.name == DISPATCH for operator in operators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +203,8 @@ class Conversion:
             return declared.handler(self, operator)
         if fold(declared, operator, self.values):
             return Mapped(operator.index, operator.name, MappingKind.FOLDED)
+        if self.context.is_compiled:
+            return self.host(operator, [Reason("an operator of a compiled partition", operator.name, operator.label)])
         sixteen = self._has_sixteen_bits(declared, operator)
         if sixteen and declared is not None and declared.kernel16 is not None:
             return self.host(operator, [Reason("8-bit or floating activations", "16-bit ones", operator.label)])
