@@ -75,7 +75,7 @@ def _write_out(c: Conversion, operator: Operator, model: Model, values: Mapping[
         return values.get(index) or _value(model, model.main.operands[index])
 
     for operation in model.main.operations:
-        operands: tuple[tuple[Value, ...], ...] = tuple(tuple(map(value, side)) for side in (operation.inputs, operation.outputs))
+        operands = tuple(map(value, operation.inputs)), tuple(map(value, operation.outputs))
         name = f"{operator.index}: {DISPATCH} {operation.name}"
         try:
             c.draft.add(Step(operation.type, *operands, name, operation.mapping, c.source(operator)))

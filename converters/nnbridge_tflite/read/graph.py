@@ -91,6 +91,8 @@ class Tensor:
     quantisation: Quantisation = Quantisation()
     is_variable: bool = False
     sparsity: Mapping[str, Any] | None = None
+    has_rank: bool = False
+    """Without it, LiteRT's compiler does not read ``signature``."""
 
     @property
     def label(self) -> str:

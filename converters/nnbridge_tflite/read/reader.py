@@ -161,6 +161,7 @@ class _Reading:
             _quantisation(table["quantization"], shape, place),
             table["is_variable"],
             table["sparsity"],
+            table["has_rank"],
         )
         _check_size(tensor)
         _check_zero_points(tensor)

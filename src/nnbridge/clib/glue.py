@@ -32,9 +32,7 @@ def connect(embedded: Any) -> None:
     define(embedded.ffi, SIGNATURES, ndk.FUNCTIONS, Converter(embedded.ffi))
 
 
-def define(
-    ffi: Any, signatures: Iterable[Signature], functions: Mapping[str, Callable[..., Any]], converter: Converter
-) -> None:
+def define(ffi: Any, signatures: Iterable[Signature], functions: Mapping[str, Callable[..., Any]], converter: Converter) -> None:
     """Define a library's functions by Python functions of the same names, which return a code and then the results."""
     for signature in signatures:
         error = {} if signature.failed is None else {"error": signature.failed}

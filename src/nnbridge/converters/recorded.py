@@ -57,6 +57,10 @@ class Expressed(Protocol):
     """A graph as far as NNAPI can express it. Operations of models have the operator's index as ``source.index``."""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The operators' names, empty for those that the compiler does not pass on."""
+
+    @property
     def refused(self) -> Mapping[int, Reason]:
         """Operators that NNAPI's operations cannot express, by index, and why."""
 
@@ -71,11 +75,25 @@ class Expressed(Protocol):
         Compiled, an open dimension is 1, as files have it. Only a granted operator is known to write such a tensor.
         """
 
+    def without(self, refused: Mapping[int, Reason]) -> Expressed:
+        """The same graph, of which nothing is known of what these operators compute."""
+
     def question(self) -> Model | None:
         """All that is expressed as one model, for devices to be asked; None if there is nothing."""
 
     def model(self) -> Model:
         """The whole graph as a model with the inputs and outputs as they were passed. ConversionError if it is not possible."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A file's subgraph as the compiler passes it on."""
+
+    expressed: Expressed
+    operators: tuple[str, ...]
+    """The names of all operators."""
+    lost: Mapping[int, Reason]
+    """Operators of which calls do not say all, by index, and what is missing."""
 
 
 class Route(Protocol):
@@ -84,5 +102,5 @@ class Route(Protocol):
     def express(self, recording: Recording) -> Expressed:
         """The graph that calls passed."""
 
-    def losses(self, path: Path) -> Mapping[tuple[int, int], Reason]:
-        """What calls do not pass on of a file, by subgraph and operator."""
+    def passed(self, path: Path) -> tuple[Passed, ...]:
+        """What the compiler passes on of each subgraph of a file."""

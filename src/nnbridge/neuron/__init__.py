@@ -18,10 +18,10 @@ _WHAT = ("LiteRT's route to MediaTek", "nnbridge plan shows what devices accept"
 
 def build(folder: str | Path) -> list[Path]:
     """Put the libraries into a folder; compiled once for each Python and version of nnbridge. InputError if that fails."""
-    return [library.put(folder) for library in (_adapter(), _dispatch())]
+    return [library.put(folder) for library in (adapter(), _dispatch())]
 
 
-def _adapter() -> EmbeddedLibrary:
+def adapter() -> EmbeddedLibrary:
     """The adapter's code. Structures are NNAPI's."""
     return EmbeddedLibrary(
         ADAPTER,

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count
-from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.converters import converters
-from nnbridge.converters.recorded import Expressed, Recording, Route
+from nnbridge.converters.recorded import Expressed, Route
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
 from nnbridge.ndk.functions import devices_of_process
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.storage.compiled import CompiledPartition
-
-LOG = logging.getLogger("nnbridge.neuron")
-_QUESTIONS = count()
-"""Questions so far: the compiler asks once for each subgraph of a file, in order."""
 
 
 @dataclass(frozen=True)
@@ -53,50 +46,62 @@ def route() -> Route:
     return found()
 
 
-def losses(path: Path, recording: Recording) -> Mapping[int, Reason]:
-    """What the calls lost of a file's subgraph, the next one that is asked for."""
-    subgraph = next(_QUESTIONS)
-    found = {operator: reason for (number, operator), reason in route().losses(path).items() if number == subgraph}
-    return {operator: reason for operator, reason in found.items() if operator < len(recording.operations)}
-
-
 @dataclass(frozen=True)
-class Granted:
-    """The answer to a question."""
+class Answer:
+    """What the devices take of a graph."""
 
+    names: tuple[str, ...]
+    """The operators' names, empty for those that the compiler does not pass on."""
     refused: Mapping[int, Reason]
-    """Operations that the devices do not take, and why."""
+    """Operators that the devices do not take, by index, and why."""
+
+    def runs(self) -> list[tuple[int, ...]]:
+        """The partitions that LiteRT makes of what is granted: operators that follow each other in the file."""
+        found: list[tuple[int, ...]] = []
+        for number in range(len(self.names)):
+            if number in self.refused:
+                continue
+            if found and found[-1][-1] == number - 1:
+                found[-1] = (*found[-1], number)
+            else:
+                found.append((number,))
+        return found
 
 
-def granted(recording: Recording, lost: Mapping[int, Reason]) -> Granted:
-    """Which operations of a graph the devices take. What is granted can be compiled and run, in any partition."""
-    return answered(route().express(recording), target().devices, lost)
+def answered(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[int, Reason]) -> Answer:
+    """Which operators of a graph the devices take. What is granted can be compiled and run, in any partition of LiteRT's."""
+    names = expressed.names
+    while True:
+        refused = _refused(expressed, devices, lost)
+        # What reads such an operator's output gets it from outside then, and does not know its value.
+        more = {number: refused[number] for number in expressed.constant if number in refused}
+        if not more:
+            return Answer(names, refused)
+        expressed = expressed.without(more)
 
 
-def answered(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[int, Reason]) -> Granted:
-    """The same of a graph that is expressed already."""
+def _refused(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[int, Reason]) -> dict[int, Reason]:
     refused = {**expressed.refused, **lost}
     question = expressed.question()
-    answers = supported_operations(question, devices) if question is not None else []
-    for operation, supported in zip(question.main.operations if question is not None else (), answers, strict=True):
-        if not supported and operation.source is not None:
-            name = question.operation_name(operation) if question is not None else ""
-            found = f"{name}, which {' and '.join(device.name for device in devices)} refuse"
-            refused.setdefault(operation.source.index, Reason("an operation that a device supports", found))
+    if question is not None:
+        supported = supported_operations(question, devices)
+        for operation, good in zip(question.main.operations, supported, strict=True):
+            if not good and operation.source is not None:
+                found = f"{question.operation_name(operation)}, refused by {', '.join(device.name for device in devices)}"
+                refused.setdefault(operation.source.index, Reason("an operation that a device supports", found))
     for number, writers in expressed.open.items():
         if any(writer in refused for writer in writers):
             refused.setdefault(number, Reason("known dimensions of what an operator that is refused writes", "open ones"))
-    # A partition of constants alone would have no inputs: they go where all that reads them goes.
-    for number, readers in reversed(expressed.constant.items()):
-        left = [reader for reader in readers if reader < 0 or reader in refused]
-        if left or not readers:
-            rule = "a computed input, or readers that are all granted"
-            refused.setdefault(number, Reason(rule, "constants alone"))
-    return Granted(refused)
+    for number, readers in reversed(list(expressed.constant.items())):
+        # A partition of constants alone would have no inputs: they go where all that reads them goes.
+        together = readers and min(readers) >= 0 and refused.keys().isdisjoint(range(number + 1, max(readers) + 1))
+        if not together:
+            refused.setdefault(number, Reason("a computed input, or readers in the same partition", "constants alone"))
+    return refused
 
 
-def compiled(recording: Recording, relaxed: bool) -> CompiledPartition:
+def compiled(expressed: Expressed, relaxed: bool) -> CompiledPartition:
     """A partition, compiled for the devices."""
-    model = replace(route().express(recording).model(), relaxed=relaxed)
+    model = replace(expressed.model(), relaxed=relaxed)
     Compilation.create_for_devices(model, target().devices).finish()
     return CompiledPartition(model, target().names)

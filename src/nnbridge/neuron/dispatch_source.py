@@ -56,8 +56,10 @@ typedef struct {
 static int initialise(const LiteRtRuntimeContext* runtime, void* environment, void* options) {
     (void)environment; (void)options;
     if (runtime == NULL || runtime->abi.major != 1 || runtime->abi.size < sizeof(LiteRtRuntimeContext)) {
-        fprintf(stderr, "nnbridge: expected LiteRT's runtime context of version 1 with at least %zu bytes, found version %d with %d\\n",
-                sizeof(LiteRtRuntimeContext), runtime == NULL ? 0 : runtime->abi.major, runtime == NULL ? 0 : runtime->abi.size);
+        int major = runtime == NULL ? 0 : runtime->abi.major, size = runtime == NULL ? 0 : runtime->abi.size;
+        fprintf(stderr, "nnbridge: expected LiteRT's runtime context of version 1 with at least %zu bytes, ",
+                sizeof(LiteRtRuntimeContext));
+        fprintf(stderr, "found version %d with %d\\n", major, size);
         return FAILED;
     }
     return nnbridge_start() == 0 ? OK : FAILED;
@@ -124,7 +126,8 @@ static int create(const LiteRtRuntimeContext* runtime, Device* device, int kind,
     at->addresses = calloc(count, sizeof(char*));
     at->sizes = calloc(count, sizeof(size_t));
     if (at->buffers != NULL && at->addresses != NULL && at->sizes != NULL)
-        at->partition = nnbridge_open(bytecode->base + bytecode->offset, bytecode->size, name == NULL ? "" : name, inputs, outputs);
+        at->partition =
+            nnbridge_open(bytecode->base + bytecode->offset, bytecode->size, name == NULL ? "" : name, inputs, outputs);
     if (at->partition == 0) { destroy(at); return FAILED; }
     *found = at;
     return OK;
@@ -176,8 +179,8 @@ static int invoke(Invocation* at) {
 
 static void* const table[] = {
     initialise, vendor, build, capabilities, create_device, destroy_device, input_requirements, output_requirements,
-    register_buffer, unregister_buffer, create, destroy, accepted, attach_input, attach_output, detach_input, detach_output, invoke,
-    NULL, NULL, NULL, NULL, NULL, accepted, accepted, NULL,
+    register_buffer, unregister_buffer, create, destroy, accepted, attach_input, attach_output, detach_input, detach_output,
+    invoke, NULL, NULL, NULL, NULL, NULL, accepted, accepted, NULL,
 };
 
 typedef struct { LiteRtAbi abi; int version[3]; int padding; void* const* table; void* more[3]; } LiteRtDispatchApi;

@@ -6,9 +6,11 @@ compiler asks for it, because any other failure costs the whole file.
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from nnbridge.clib.glue import Converter
 from nnbridge.converters.recorded import RecordedOperand, RecordedOperation, Recording
 from nnbridge.errors import BadDataError, BadStateError, Reason
 from nnbridge.ndk.core import HANDLES, Buffer, Handle, OperandType, SymmPerChannelQuantParams, exactly, free, function, not_null
-from nnbridge.neuron.answers import compiled, granted, losses
+from nnbridge.neuron.answers import answered, compiled, route, target
 from nnbridge.neuron.signatures import NEURON, NEURON_SIGNATURES
 from nnbridge.types import EXTENSION_PREFIX_SHIFT
 
@@ -27,6 +29,11 @@ VERSION = (8, 2, 24)
 EXTENSION_PREFIX = 1
 FILE_VARIABLE = "NNBRIDGE_NEURON_FILE"
 """The TFLite file that is compiled, where it is known: what calls lose of it is refused."""
+
+REPORT_VARIABLE = "NNBRIDGE_NEURON_REPORT"
+"""A file to which each answer and each compiled partition is written, one JSON object in each line."""
+_QUESTIONS = itertools.count()
+"""Questions so far: the compiler asks once for each subgraph of a file, in order."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Every function of the library by name."""
@@ -144,7 +151,9 @@ def _Model_setOperandSymmPerChannelQuantParams(model: Handle, index: int, params
 
 
 @neuron()
-def _Model_setOperandPerChannelQuantParams(model: Handle, index: int, params: tuple[int, tuple[float, ...], tuple[int, ...]]) -> None:
+def _Model_setOperandPerChannelQuantParams(
+    model: Handle, index: int, params: tuple[int, tuple[float, ...], tuple[int, ...]]
+) -> None:
     _per_channel(model, index, *not_null(params, "parameters"))
 
 
@@ -220,18 +229,34 @@ def _Compilation_getSupportedOperations(compilation: Handle, count: int) -> list
     recording = _compilation(compilation).model.recording()
     if count != len(recording.operations):
         raise BadDataError(Reason(f"{len(recording.operations)} operations", str(count), "getSupportedOperations"))
-    path = os.environ.get(FILE_VARIABLE, "")
-    lost = losses(Path(path), recording) if path else {}
-    found = granted(recording, lost)
-    for number, reason in sorted(found.refused.items()):
+    answer = answered(route().express(recording), target().devices, _lost(next(_QUESTIONS)))
+    for number, reason in sorted(answer.refused.items()):
         LOG.info("operation %d is refused: %s", number, reason)
-    return [number not in found.refused for number in range(count)]
+    report({"names": answer.names, "refused": {number: str(reason) for number, reason in answer.refused.items()}})
+    return [number not in answer.refused for number in range(count)]
+
+
+def _lost(subgraph: int) -> Mapping[int, Reason]:
+    """What calls do not say of a subgraph of the file that is compiled, where the file is known."""
+    path = os.environ.get(FILE_VARIABLE, "")
+    passed = route().passed(Path(path)) if path else ()
+    return passed[subgraph].lost if subgraph < len(passed) else {}
+
+
+def report(entry: Mapping[str, object]) -> None:
+    """Add a line to the report that the environment names."""
+    path = os.environ.get(REPORT_VARIABLE, "")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
 
 
 @neuron()
 def _Compilation_finish(compilation: Handle) -> None:
     found = _compilation(compilation)
-    partition = compiled(found.model.recording(), found.model.relaxed)
+    expressed = route().express(found.model.recording())
+    partition = compiled(expressed, found.model.relaxed)
+    report({"partition": found.model.name, "names": expressed.names})
     LOG.info("%s is compiled for %s", found.model.name, ", ".join(partition.devices))
     found.stored = partition.stored()
 

@@ -14,7 +14,7 @@ Model_identifyInputsAndOutputs Model_relaxComputationFloat32toFloat16 Model_fini
 Model_getExtensionOperationType Compilation_create Compilation_free Compilation_setPriority Compilation_setPreference
 Compilation_finish Execution_create Execution_free Execution_compute Execution_setInputFromMemory Execution_setOutputFromMemory
 Memory_createFromAHardwareBuffer Memory_createFromFd Memory_free
-""".split()
+"""
 _OWN = """
 _getVersion: out u8s version
 _getL1MemorySizeKb: out uint32_t sizeKb
@@ -53,7 +53,7 @@ def _renamed(known: Signature) -> Signature:
 
 _BY_NAME = {known.name: known for known in SIGNATURES}
 NEURON_SIGNATURES: tuple[Signature, ...] = (
-    *(_renamed(_BY_NAME[PREFIX + name]) for name in _TWINS),
+    *(_renamed(_BY_NAME[PREFIX + name]) for name in _TWINS.split()),
     *(_renamed(signature(line)) for line in _OWN.strip().splitlines()),
 )
 """All functions that the compiler's plug-in looks for."""

@@ -1,6 +1,6 @@
 """Graphs that LiteRT's MediaTek compiler passed by calls, read back as TFLite's operators.
 
-The compiler turns each operator into one operation with NNAPI's code or one of its own. Type numbers, the order of operands and
+The compiler makes one operation of each operator, with NNAPI's code or one of its own. Type numbers, the order of operands and
 what is lost on the way were found by observing the compiler of ai-edge-litert 2.3; docs/neuron.md has them.
 """
 
@@ -8,36 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
 
-from nnbridge.converters import ConversionOptions
-from nnbridge.converters.assembly import Assembly
-from nnbridge.converters.draft import Draft, Step, Value
-from nnbridge.converters.inspection import Mapped
-from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.recorded import RecordedOperand, RecordedOperation, Recording
-from nnbridge.errors import ConversionError, NnapiError, Reason
-from nnbridge.extensions import TYPES
-from nnbridge.model import Model, Pool
-from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode, is_extension, split_extension_code
-from nnbridge_tflite.convert import PER_BYTE, SPARE_ELEMENTS
-from nnbridge_tflite.delegation import NodeConversion
-from nnbridge_tflite.host import HOST
-from nnbridge_tflite.passes.assembly import model_with_states
-from nnbridge_tflite.passes.conversion import Context
-from nnbridge_tflite.passes.states import Variables
+from nnbridge.errors import Reason
+from nnbridge.types import OperandCode, OperationCode, is_extension, split_extension_code
+from nnbridge_tflite.neuron.expressed import opaque
 from nnbridge_tflite.read.flatbuffer import Span
-from nnbridge_tflite.read.graph import Graph, Operator, Quantisation, Subgraph, Tensor, element_type
-from nnbridge_tflite.read.reader import TfliteFile, read
+from nnbridge_tflite.read.graph import Operator, Quantisation, Subgraph, Tensor, element_type
 from nnbridge_tflite.read.schema import builtin_codes
 
-NAME = Path("compiler")
-"""What models and errors call the file, of which the calls say nothing."""
 INEXPRESSIBLE = 10001
 """The code of an operator that the compiler cannot pass on."""
 
@@ -86,7 +69,7 @@ class _Refused(Exception):
 class _Reading:
     """One operation while it becomes an operator."""
 
-    graph: _Graph
+    graph: RecordedGraph
     number: int
     name: str
     operation: RecordedOperation
@@ -213,7 +196,7 @@ EXTENDED: Mapping[str, _Form] = {
 """Operation of the compiler's extension, by the name that its last operand holds → how it is read."""
 
 
-class _Graph:
+class RecordedGraph:
     """A recording as a file's subgraph."""
 
     def __init__(self, recording: Recording) -> None:
@@ -258,7 +241,7 @@ class _Graph:
             return self._read(number, operation)
         except _Refused as error:
             self.unreadable[number] = error.reason
-            return Operator(number, "CUSTOM", builtin_codes()["CUSTOM"], 1, operation.inputs, operation.outputs, (), {}, custom=True)
+            return opaque(Operator(number, "", 0, 1, operation.inputs, operation.outputs, (), {}))
 
     def _read(self, number: int, operation: RecordedOperation) -> Operator:
         operands = self.recording.operands
@@ -314,7 +297,9 @@ def _scalar(operand: RecordedOperand) -> Any:
     """The value of a scalar operand."""
     dtype = np.dtype(_SCALARS[operand.type]).newbyteorder("<")
     if operand.value is None or len(operand.value) != dtype.itemsize:
-        raise _Refused(Reason(f"a scalar of {dtype.itemsize} bytes", "none" if operand.value is None else f"{len(operand.value)}"))
+        raise _Refused(
+            Reason(f"a scalar of {dtype.itemsize} bytes", "none" if operand.value is None else f"{len(operand.value)}")
+        )
     return np.frombuffer(operand.value, dtype)[0].item()
 
 
@@ -324,151 +309,3 @@ def _extended_name(operand: RecordedOperand) -> str:
     at = 1 + (value[0] if value else 0)
     length = int.from_bytes(value[at : at + 4], "little")
     return value[at + 4 : at + 4 + length].decode("ascii", "replace")
-
-
-@dataclass
-class NeuronGraph:
-    """A graph as far as NNAPI expresses it (:class:`nnbridge.converters.recorded.Expressed`)."""
-
-    subgraph: Subgraph
-    pool: Pool
-    unreadable: Mapping[int, Reason] = field(default_factory=dict)
-    """Operators that were not passed on as what they are."""
-
-    @cached_property
-    def _conversion(self) -> NodeConversion:
-        TYPES.register(HOST)
-        options = ConversionOptions(RUNTIME_FEATURE_LEVEL, MappingKind.WIDE.value)
-        draft = Draft(RUNTIME_FEATURE_LEVEL, SPARE_ELEMENTS + PER_BYTE * len(self.pool))
-        file = TfliteFile(NAME, self.pool, Graph(3, "", (self.subgraph,)))
-        main = NodeConversion(Context(file, options, 0), 0, self.subgraph, draft, Variables())
-        main.values.make_inputs(self.subgraph.inputs)
-        main.convert()
-        return main
-
-    @cached_property
-    def refused(self) -> Mapping[int, Reason]:
-        """Operators that NNAPI's operations cannot express, by index, and why."""
-        found = dict(self.unreadable)
-        for mapped in self._conversion.placements:
-            reason = self._fault(mapped)
-            if reason is not None:
-                found.setdefault(mapped.index, reason)
-        return found
-
-    def _fault(self, mapped: Mapped) -> Reason | None:
-        operator = self.subgraph.operators[mapped.index]
-        if mapped.mapping not in (MappingKind.DELEGATE, MappingKind.WIDE, MappingKind.FOLDED):
-            rule = "an operator that NNAPI can express" if mapped.mapping == MappingKind.HOST else "an operator that is used"
-            return mapped.reasons[0] if mapped.reasons else Reason(rule, mapped.mapping, operator.label)
-        hosted = next((step for step in self._steps.get(mapped.index, ()) if is_extension(step.code)), None)
-        if hosted is not None:
-            return Reason("NNAPI's operations alone", hosted.name, operator.label)
-        for index in operator.outputs:
-            value, tensor = self._conversion.values.value(index), self.subgraph.tensors[index]
-            declared = tensor.shape or (1,)
-            if value.dims != declared:
-                return Reason(f"an output of {list(value.dims)}, as NNAPI computes it", f"{list(declared)}", operator.label)
-        return None
-
-    @cached_property
-    def _steps(self) -> Mapping[int, list[Step]]:
-        """The operations of each operator."""
-        found: dict[int, list[Step]] = {}
-        for step in self._conversion.draft.steps:
-            if step.source is not None:
-                found.setdefault(step.source.index, []).append(step)
-        return found
-
-    @cached_property
-    def constant(self) -> Mapping[int, tuple[int, ...]]:
-        """Operators that compute from constants alone, by index, and the operators that read them; -1 for the graph's outputs."""
-        readers: dict[int, list[int]] = {i: [-1] for i in self.subgraph.outputs}
-        for operator in self.subgraph.operators:
-            for i in operator.inputs:
-                readers.setdefault(i, []).append(operator.index)
-        computed, found = set(self.subgraph.inputs), {}
-        for operator in self.subgraph.operators:
-            if computed.isdisjoint(operator.inputs) and operator.index not in self.unreadable:
-                found[operator.index] = tuple(k for i in operator.outputs for k in readers.get(i, ()))
-            else:
-                computed.update(operator.outputs)
-        return found
-
-    @property
-    def open(self) -> Mapping[int, tuple[int, ...]]:
-        """Operators that read tensors of open dimensions, by index, and the operators that write those."""
-        subgraph = self.subgraph
-        writers = {
-            i: operator.index for operator in subgraph.operators for i in operator.outputs if -1 in subgraph.tensors[i].signature
-        }
-        return {o.index: tuple(writers[i] for i in o.inputs if i in writers) for o in subgraph.operators}
-
-    def question(self) -> Model | None:
-        """All that is expressed as one model, for devices to be asked; None if there is nothing."""
-        steps = [s for s in self._conversion.draft.steps if s.source is not None and s.source.index not in self.refused]
-        written = {id(value) for step in steps for value in step.outputs}
-        read = {id(value): value for step in steps for value in step.inputs}
-        inputs = [v for key, v in read.items() if key not in written and not v.constant and not v.omitted]
-        outputs = [value for step in steps for value in step.outputs if id(value) not in read]
-        return Assembly(str(NAME)).build(inputs, outputs, steps) if steps else None
-
-    def model(self) -> Model:
-        """The whole graph as a model with the inputs and outputs as they were passed. ConversionError if it is not possible."""
-        for reason in self.refused.values():
-            raise ConversionError(reason)
-        inputs, outputs = (self._values(side) for side in (self.subgraph.inputs, self.subgraph.outputs))
-        main = self._conversion
-        try:
-            return model_with_states(self.subgraph.name, inputs, outputs, main.draft, main.variables)
-        except NnapiError as error:
-            raise ConversionError(error.reason) from error
-
-    def _values(self, side: Sequence[int]) -> list[Value]:
-        return [self._conversion.values.value(i) for i in side]
-
-
-class NeuronRoute:
-    """TFLite's part in LiteRT's route to MediaTek (:class:`nnbridge.converters.recorded.Route`)."""
-
-    def express(self, recording: Recording) -> NeuronGraph:
-        """The graph that calls passed."""
-        graph = _Graph(recording)
-        return NeuronGraph(graph.subgraph, Pool.of(bytes(graph.pool)), graph.unreadable)
-
-    def losses(self, path: Path) -> Mapping[tuple[int, int], Reason]:
-        """What calls do not pass on of a file, by subgraph and operator."""
-        file = read(path)
-        found = {}
-        for number, subgraph in enumerate(file.graph.subgraphs):
-            for operator in subgraph.operators:
-                reason = _loss(operator, subgraph)
-                if reason is not None:
-                    found[number, operator.index] = reason
-        return found
-
-
-def _loss(operator: Operator, subgraph: Subgraph) -> Reason | None:
-    """What the compiler's calls do not say of an operator; None if they say all."""
-    for option, rule in _LOST.get(operator.name, {}).items():
-        value = operator.options.get(option) or 0
-        if value:
-            return Reason(rule, str(value), operator.label)
-    if operator.name == "GELU" and not operator.options.get("approximate"):
-        return Reason("the approximate GELU, which the compiler passes on for both", "the exact one", operator.label)
-    for i in operator.inputs:
-        tensor = subgraph.tensors[i] if i >= 0 else None
-        if tensor is not None and tensor.type.name == "INT4" and tensor.quantisation.per_channel:
-            rule = "4-bit weights with one scale, as the compiler passes no others on"
-            return Reason(rule, f"{len(tensor.quantisation.scales)}", operator.label, tensor.label)
-    return None
-
-
-_LOST: Mapping[str, Mapping[str, str]] = {
-    "CONCATENATION": {_FUSED: "no fused activation, which the compiler drops"},
-    "STRIDED_SLICE": {
-        "ellipsis_mask": "no ellipsis, which the compiler drops",
-        "new_axis_mask": "no new axes, which the compiler drops",
-    },
-}
-"""Operator → options that calls do not pass on, and what is required of them."""
