@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 from nnbridge import __version__
@@ -18,7 +19,15 @@ _WHAT = ("LiteRT's route to MediaTek", "nnbridge plan shows what devices accept"
 
 def build(folder: str | Path) -> list[Path]:
     """Put the libraries into a folder; compiled once for each Python and version of nnbridge. InputError if that fails."""
-    return [library.put(folder) for library in (adapter(), _dispatch())]
+    return [library.put(folder) for library in (adapter(), dispatch_library())]
+
+
+def preload() -> Path:
+    """Load the adapter for a LiteRT environment of this process, which compiles when a model is opened; the folder of the
+    dispatch library, for ``Environment.create(dispatch_library_path=...)``.
+    """
+    ctypes.CDLL(str(adapter().cached()))
+    return dispatch_library().cached().parent
 
 
 def adapter() -> EmbeddedLibrary:
@@ -35,7 +44,7 @@ def adapter() -> EmbeddedLibrary:
     )
 
 
-def _dispatch() -> EmbeddedLibrary:
+def dispatch_library() -> EmbeddedLibrary:
     """The dispatch library's code."""
     return EmbeddedLibrary(
         DISPATCH,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnbridge import devices as device_list
+from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
 from nnbridge.neuron import adapter
@@ -27,8 +28,8 @@ DEFAULT_SOC = "mt6989"
 _PROGRAM, _PLUGINS = Path("tools", "apply_plugin_main"), Path("vendors", "mediatek", "compiler")
 _HARMFUL = "MTKNN_ADAPTER_DLA_DIR"
 """The compiler removes the folder that this variable names."""
-_IDLE = ("INFO: [", " ", "[LITERT_TOOLS", "WARNING: [npu_registry")
-"""How lines begin that say what LiteRT does and finds, whatever the file, and its banner."""
+_IDLE = ("INFO: [", " ", "/_", "CMD: ", "MODEL: ", "SOC_M", "[LITERT_TOOLS", "WARNING: [npu_registry")
+"""How lines begin that say what LiteRT does and finds, whatever the file."""
 _SHOWN = 2000
 """Characters of the compiler's words that a refusal shows, the last ones."""
 
@@ -62,8 +63,10 @@ def compile_file(
 
     InputError if LiteRT or a C compiler is missing, and with the program's words where it fails.
     """
+    if soc.lower() not in SOCS:
+        raise InputError(Reason(f"one of {', '.join(SOCS)}", soc, operand="--soc"))
     for name in devices:
-        device_list.device(name)
+        _npu(name)
     passed = route().passed(model)
     litert = litert_folder()
     if target.resolve() == model.resolve():
@@ -78,7 +81,7 @@ def compile_file(
             f"--o={out}",
             "--soc_manufacturer=MediaTek",
         ]
-        command += [f"--soc_model={soc}", "--err=--", f"--libs={litert / _PLUGINS}", *options]
+        command += [f"--soc_model={soc.lower()}", "--err=--", f"--libs={litert / _PLUGINS}", *options]
         known = {FILE_VARIABLE: str(model.resolve()), REPORT_VARIABLE: str(report), DEVICES_VARIABLE: ",".join(devices)}
         # In the same working folder, as profiles and Python's path may be named from there.
         ended = subprocess.run(
@@ -104,8 +107,16 @@ def compile_file(
 
 def predicted(model: Path, devices: Sequence[str]) -> tuple[Answer, ...]:
     """What the devices grant of each subgraph of a file, without LiteRT: by the rules of what its compiler passes on."""
-    found = tuple(device_list.device(name) for name in devices)
+    found = tuple(_npu(name) for name in devices)
     return tuple(answered(passed.expressed, found, passed.lost) for passed in route().passed(model))
+
+
+def _npu(name: str) -> Device:
+    """A device that may stand for the NPU. InputError for the host, which is none of NNAPI's."""
+    found = device_list.device(name)
+    if found.kind == "host":
+        raise InputError(Reason("a driver or NNAPI's CPU", name, operand="--device"))
+    return found
 
 
 def litert_folder() -> Path:
