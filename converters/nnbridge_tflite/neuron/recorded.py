@@ -99,6 +99,8 @@ class _Form:
     operator: str
     scalars: tuple[str, ...] = ()
     read: Read | None = None
+    optional: int = 0
+    """How many of the scalars, the last ones, may be absent."""
 
 
 def _plain(at: _Reading) -> Operator:
@@ -172,7 +174,7 @@ FORMS: Mapping[int, _Form] = {
     **{OperationCode[name]: _Form(name, (_FUSED,)) for name in ("ADD", "MUL", "SUB", "DIV")},
     **{OperationCode[name]: _Form(name, _POOL) for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D")},
     **{OperationCode[f"REDUCE_{name.removeprefix('REDUCE_')}"]: _Form(name, ("keep_dims",)) for name in ("SUM", "REDUCE_MAX")},
-    **{OperationCode[name]: _Form(name, _SIZES, _resize) for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")},
+    **{OperationCode[name]: _Form(name, _SIZES, _resize, 2) for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")},
     OperationCode.CONCATENATION: _Form("CONCATENATION", ("axis",)),
     OperationCode.CONV_2D: _Form("CONV_2D", (*_STRIDES, *_CONV)),
     OperationCode.DEPTHWISE_CONV_2D: _Form("DEPTHWISE_CONV_2D", (*_STRIDES, "depth_multiplier", *_CONV)),
@@ -261,11 +263,11 @@ class RecordedGraph:
         tensors = [i for i in listed if operands[i].type not in _SCALARS]
         scalars = [_scalar(operands[i]) for i in listed if operands[i].type in _SCALARS]
         label = f"{label} {form.operator}"
-        if len(scalars) != len(form.scalars):
+        if not len(form.scalars) - form.optional <= len(scalars) <= len(form.scalars):
             raise _Refused(Reason(f"{len(form.scalars)} scalars", str(len(scalars)), label))
         for i in (*tensors, *operation.outputs):
             self._check(i, label)
-        named = dict(zip(form.scalars, scalars, strict=True))
+        named = dict(zip(form.scalars, scalars, strict=False))
         reading = _Reading(self, number, form.operator, operation, tensors, named, operation.outputs)
         try:
             return (form.read or _plain)(reading)

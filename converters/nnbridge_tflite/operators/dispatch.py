@@ -64,6 +64,8 @@ def _bound(operator: Operator, model: Model, side: Sequence[int], values: Sequen
     if len(operands) != len(values):
         raise ConversionError(Reason(f"{len(operands)} operands, as the partition has", str(len(values)), operator.label))
     for operand, value in zip(operands, values, strict=True):
+        if value.dims and 0 in value.dims and len(value.dims) == len(operand.dims):
+            value.dims = operand.dims
         if (operand.type, operand.dims) != (value.type, value.dims):
             raise ConversionError(Reason(f"{operand}, as the partition has", str(value.operand()), operator.label, value.name))
     return dict(zip(side, values, strict=True))

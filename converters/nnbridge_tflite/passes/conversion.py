@@ -278,6 +278,10 @@ class Conversion:
             options[STATES] = [*states, len(inputs) - 1]
             after.append(inputs[-1].like())
         infer_dims(declared, operator, self.values, inputs, outputs, [*outputs, *after])
+        if self.context.is_compiled and self._decided_at_run(declared, inputs):
+            # LiteRT's compiler writes dimensions that a file leaves open as 1.
+            for value in outputs:
+                value.dims = (0,) * len(value.dims)
         self.emit_host(operator, inputs, [*outputs, *after], options)
         for index, value in zip(operator.outputs, outputs, strict=True):
             self.values.commit(index, value)
@@ -286,6 +290,12 @@ class Conversion:
         if memory is not None:
             self.variables.assign(memory, after[-1])
         return Mapped(operator.index, operator.name, MappingKind.HOST, tuple(reasons))
+
+    @staticmethod
+    def _decided_at_run(declared: TfliteOperator | None, inputs: Sequence[Value]) -> bool:
+        """True if computed numbers are an output's dimensions."""
+        named = zip(declared.inputs if declared is not None else (), inputs, strict=False)
+        return any(one.decides_shape and not value.constant and not value.omitted for one, value in named)
 
     def emit_host(
         self, operator: Operator, inputs: Sequence[Value], outputs: Sequence[Value], options: dict[str, object] | None = None
