@@ -60,6 +60,11 @@ def litert(path: Path, inputs: Sequence[Array], outputs: Sequence[Array]) -> lis
     environment = Environment.create(dispatch_library_path=str(neuron.dispatch_library().cached().parent))
     accelerators = HardwareAccelerator.NPU | HardwareAccelerator.CPU
     model = CompiledModel.from_file(str(path), hardware_accel=accelerators, environment=environment)
+    key = next(iter(model.get_signature_list()))
+    sizes = {name: int(np.prod(detail["shape"])) for name, detail in model.get_output_tensor_details(key).items()}
+    if sorted(sizes.values()) != sorted(array.size for array in outputs):
+        # LiteRT would write beyond its buffers, with its own kernels too.
+        raise ValueError(f"outputs of {sizes} elements, of {[array.size for array in outputs]} as they are computed")
     given, written = model.create_input_buffers(0), model.create_output_buffers(0)
     for buffer, array in zip(given, inputs, strict=True):
         buffer.write(array.view(np.bool_) if array.dtype == np.bool_ else array)
