@@ -29,11 +29,11 @@ LAYERS = (
     "compare clib",
     "inputs",
     "report",
-    "export delegate",
+    "export delegate neuron",
     "cli",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
-CONVERTERS_MAY_IMPORT = {"converters", "operations", "extensions", "model", "errors", "types"}
+CONVERTERS_MAY_IMPORT = {"converters", "storage", "operations", "extensions", "model", "errors", "types"}
 
 
 def modules() -> dict[str, Path]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnbridge import devices as device_list
-from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
 from nnbridge.neuron import adapter
@@ -66,7 +65,7 @@ def compile_file(
     if soc.lower() not in SOCS:
         raise InputError(Reason(f"one of {', '.join(SOCS)}", soc, operand="--soc"))
     for name in devices:
-        _npu(name)
+        device_list.device(name)
     passed = route().passed(model)
     litert = litert_folder()
     if target.resolve() == model.resolve():
@@ -107,16 +106,8 @@ def compile_file(
 
 def predicted(model: Path, devices: Sequence[str]) -> tuple[Answer, ...]:
     """What the devices grant of each subgraph of a file, without LiteRT: by the rules of what its compiler passes on."""
-    found = tuple(_npu(name) for name in devices)
+    found = tuple(device_list.device(name) for name in devices)
     return tuple(answered(passed.expressed, found, passed.lost) for passed in route().passed(model))
-
-
-def _npu(name: str) -> Device:
-    """A device that may stand for the NPU. InputError for the host, which is none of NNAPI's."""
-    found = device_list.device(name)
-    if found.kind == "host":
-        raise InputError(Reason("a driver or NNAPI's CPU", name, operand="--device"))
-    return found
 
 
 def litert_folder() -> Path:
