@@ -135,5 +135,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with one_line_errors("'.[ndk,litert]'"):
+    with one_line_errors("'.[neuron,litert]'"):
         sys.exit(main())
