@@ -31,6 +31,7 @@ from script_support import (
     largest_difference,
     one_line_errors,
     operations_by_place,
+    shapes_by_stem,
     share_unequal,
     verdict,
     zero_inputs,
@@ -147,16 +148,6 @@ def _first_line(error: NnbridgeError) -> str:
     return str(error).splitlines()[0][:200]
 
 
-def _shapes(texts: Sequence[str]) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Dimensions of inputs, by the stem that a file's name begins with."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
-    for text in texts:
-        stem, _, rest = text.partition(":")
-        name, _, dims = rest.rpartition("=")
-        found.setdefault(stem, {})[name] = tuple(int(d) for d in dims.split(","))
-    return found
-
-
 def main() -> None:
     """Print a row for each file and device; exit with 1 if one fails, 2 if there is no file."""
     parser = argument_parser()
@@ -172,7 +163,7 @@ def main() -> None:
     if not files:
         parser.error(f"no .tflite or .onnx file in {options.folder}")
     drivers = [_favoured(device(name)) if options.favoured else device(name) for name in options.devices]
-    shapes = _shapes(options.shape)
+    shapes = shapes_by_stem(options.shape)
     started, failed, count = time.monotonic(), 0, 0
     print(HEAD)
     for path in files:

@@ -44,6 +44,16 @@ def argument_parser() -> argparse.ArgumentParser:
     )
 
 
+def shapes_by_stem(texts: Sequence[str]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Dimensions of inputs, by the stem that a file's name begins with."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for text in texts:
+        stem, _, rest = text.partition(":")
+        name, _, dims = rest.rpartition("=")
+        found.setdefault(stem, {})[name] = tuple(int(d) for d in dims.split(","))
+    return found
+
+
 @contextmanager
 def one_line_errors(packages: str = "'.[dev]'") -> Iterator[None]:
     """End with one line and exit status 2 where one of the ``packages`` is missing or nnbridge refuses.

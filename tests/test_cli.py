@@ -46,7 +46,20 @@ def refused(*arguments: str) -> str:
 
 @pytest.mark.parametrize(
     "command",
-    ["convert", "inspect", "plan", "run", "compare", "devices", "devices check", "devices serve", "ndk build", "ndk env", "vts"],
+    [
+        "convert",
+        "inspect",
+        "plan",
+        "rewrite",
+        "run",
+        "compare",
+        "devices",
+        "devices check",
+        "devices serve",
+        "ndk build",
+        "ndk env",
+        "vts",
+    ],
 )
 def test_every_command_has_help_with_an_example_and_json(command: str) -> None:
     result = call(*command.split(), "--help")
@@ -133,7 +146,7 @@ def test_a_run_adds_up_the_steps_of_a_loop(tmp_path: Path) -> None:
 
 
 def test_the_limit_on_partitions_is_the_delegates_with_the_delegates_mapping() -> None:
-    for arguments, limit in (((), 0), (("--mapping", "delegate"), 3), (("--max-partitions", "1"), 1)):
+    for arguments, limit in (((), 3), (("--mapping", "delegate"), 3), (("--mapping", "wide"), 0), (("--max-partitions", "1"), 1)):
         plan = data("plan", DIGITS, "--device", MINIMAL, *arguments)
         assert plan["max_partitions"] == limit
         assert sum(step["place"] == "device" for step in plan["steps"]) == (limit or 3)
@@ -199,7 +212,7 @@ def test_a_converted_model_is_the_same_to_every_command(tmp_path: Path) -> None:
 
 
 def test_no_fallback_refuses_what_the_devices_do_not_cover() -> None:
-    assert "a device that supports the operation" in refused("plan", DIGITS, "--device", MINIMAL, "--no-fallback")
+    assert "a device that supports the operation" in refused("run", DIGITS, "--seed", "0", "--device", MINIMAL, "--no-fallback")
 
 
 def test_bad_arguments_give_one_message_each(tmp_path: Path) -> None:
@@ -328,3 +341,31 @@ def test_the_preference_is_a_number_and_a_word() -> None:
     for name, number in (("low-power", 0), ("fast", 1), ("sustained", 2)):
         plan = data("plan", DIGITS, "--preference", name)
         assert (plan["preference"], plan["preference_name"]) == (number, name)
+
+
+@pytest.mark.parametrize(("model", "mapping"), [("digits_float32.tflite", "delegate"), ("digits_float32.onnx", "provider")])
+def test_the_phones_mapping_is_the_default_of_each_format(model: str, mapping: str) -> None:
+    pytest.importorskip("onnx")
+    path = str(MODELS / model)
+    assert list(data("plan", path)["conversion"]) == list(data("plan", path, "--mapping", "phone")["conversion"]) == [mapping]
+    assert next(iter(data("inspect", path)["mappings"])) == mapping
+
+
+def test_a_saved_model_is_planned_whatever_the_default_mapping_is(tmp_path: Path) -> None:
+    path = str(tmp_path / "digits.nnapi")
+    assert call("convert", DIGITS, "-o", path).exit_code == 0
+    assert data("plan", path)["counts"]
+
+
+@pytest.mark.parametrize(("android", "level"), [("8.1", 1), ("9", 2), ("10", 3), ("11", 4), ("12", 5), ("13", 8), ("15", 8)])
+def test_an_android_version_is_the_feature_level_of_its_runtime(android: str, level: int) -> None:
+    by_version, by_level = (
+        data("plan", str(MODELS / "digits_uint8.tflite"), option, value)["conversion"]
+        for option, value in (("--android", android), ("--feature-level", str(level)))
+    )
+    assert by_version == by_level
+
+
+def test_an_android_version_and_another_level_are_refused() -> None:
+    message = refused("plan", DIGITS, "--android", "10", "--feature-level", "4")
+    assert "--feature-level: expected Android 10's feature level 3, found 4" in message

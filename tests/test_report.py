@@ -92,7 +92,7 @@ def test_a_reason_names_an_operation_of_a_host_extension() -> None:
 
 
 def test_a_plan_marks_what_the_delegate_would_not_hand_over() -> None:
-    result = narrow("plan", MODELS / "digits_dynamic.tflite")
+    result = narrow("plan", MODELS / "digits_dynamic.tflite", "--mapping", "wide")
     assert "(wide): beyond what TFLite's delegate or ONNX Runtime's provider hands to NNAPI" in result.stdout
     assert "(wide)" not in narrow("plan", FLOAT32).stdout
 
@@ -157,8 +157,8 @@ def test_tables_in_a_pipe_are_plain_lines_with_whole_names(tmp_path: Path) -> No
     storage.save(replace(constant_add(np.ones(3, np.float32)), name=long), tmp_path / "m.nnapi")
     result = piped("plan", tmp_path / "m.nnapi", "--device", "nnapi-sample_minimal,nnapi-sample_float_slow").stdout
     lines = result.splitlines()
-    assert lines[0] == f"Plan of {long}: 1 on device in 1 step"
-    assert lines[1:3] == ["step  device                place   operations", "   0  nnapi-sample_minimal  device  ADD"]
+    assert lines[2] == f"Plan of {long}: 1 on device in 1 step"
+    assert lines[3:5] == ["step  device                place   operations", "   0  nnapi-sample_minimal  device  ADD"]
     assert lines[-1].startswith("nnapi-sample_minimal  ADD         nnapi-sample_float_slow: relative execution time 1.3, ")
     assert not set(result) & set("│┃─")
 

@@ -38,7 +38,7 @@ CONVERTER = Converter(
     _convert,
     _inspect,
     _explain,
-    mappings=("wide", "provider"),
+    mappings=("provider", "wide"),
     options=("feature_level", "mapping", "layout", "shapes", "float64"),
 )
 """Registered under the entry point group ``nnbridge.converters``. An ONNX file has no mark but its suffix."""

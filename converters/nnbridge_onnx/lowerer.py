@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.draft import Draft, Value
 from nnbridge.converters.lowerer import FLOATS, QUANT8, LowererBase
+from nnbridge.errors import Why
 from nnbridge.model import Array, Model, Source
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.declaration import OnnxOperator, declared
@@ -76,14 +77,14 @@ class Lowerer(LowererBase):
     def _known_shape(self, name: str, what: str, open_dimensions: int) -> Dims:
         shape = self.operands.tensor(name).shape
         if shape is None or sum(d < 0 for d in shape) > open_dimensions:
-            self.refuse(f"{what} of known shape (see --shape)", shape, name)
+            self.refuse(f"{what} of known shape (see --shape)", shape, name, Why.DYNAMIC_SHAPE)
         return shape
 
     def rank(self, i: int = 0) -> int:
         """The number of axes of an input, which must be known."""
         shape = self.operands.tensor(self.name(i)).shape
         if shape is None:
-            self.refuse("an input of known rank", "none", self.name(i))
+            self.refuse("an input of known rank", "none", self.name(i), Why.DYNAMIC_SHAPE)
         return len(shape)
 
     def known(self, i: int) -> Array | None:
@@ -94,7 +95,7 @@ class Lowerer(LowererBase):
         """The value of an input; refused unless it is a constant."""
         array, name = self.known(i), self.name(i)
         if array is None:
-            self.refuse("a constant", "a computed value" if name else "none", name or f"input {i}")
+            self.refuse("a constant", "a computed value" if name else "none", name or f"input {i}", Why.NOT_CONSTANT)
         return array
 
     def optional(self, i: int) -> Array | None:
@@ -111,9 +112,15 @@ class Lowerer(LowererBase):
     def input(self, i: int = 0) -> Value:
         """An input in ONNX's order of axes."""
         name = self.name(i)
-        self.require(name, "a value", "none", f"input {i}")
+        self.require(name, "a value", "none", f"input {i}", Why.MISSING_OPERAND)
         value = self.operands.narrow(name) if self.operands.is_narrow(name) else self.operands.value(name)
-        self.require(not value.extension, "an element type of NNAPI", type_name(self.operands.tensor(name).type), name)
+        self.require(
+            not value.extension,
+            "an element type of NNAPI",
+            type_name(self.operands.tensor(name).type),
+            name,
+            Why.INPUT_TYPE,
+        )
         empty = value.omitted or 0 in (self.operands.tensor(name).shape or ())
         self.require(not empty, "a value with elements", "none", name)
         return value
@@ -124,13 +131,19 @@ class Lowerer(LowererBase):
         if self.operands.tensor(name).type == INT64:
             return self.operands.narrow(name)
         value = self.input(i)
-        self.require(value.type == OperandCode.TENSOR_INT32, "int32 or int64", OperandCode(value.type).name, name)
+        self.require(value.type == OperandCode.TENSOR_INT32, "int32 or int64", OperandCode(value.type).name, name, Why.INPUT_TYPE)
         return value
 
     def named(self, name: str) -> Value:
         """A value by its name, INT64 as INT32."""
         value = self.operands.narrow(name) if self.operands.tensor(name).type == INT64 else self.operands.value(name)
-        self.require(not value.extension, "an element type of NNAPI", type_name(self.operands.tensor(name).type), name)
+        self.require(
+            not value.extension,
+            "an element type of NNAPI",
+            type_name(self.operands.tensor(name).type),
+            name,
+            Why.INPUT_TYPE,
+        )
         return value
 
     def operand(self, i: int, like: Value, dims: Dims | None = None) -> Value:
@@ -168,7 +181,7 @@ class Lowerer(LowererBase):
 
     def float_tensor(self, array: Any, like: Value, dims: Dims | None = None) -> Value:
         """A constant of the floating type of another value, in other dimensions maybe."""
-        self.require(like.type in FLOATS, "float32 or float16", like.operand(), like.name)
+        self.require(like.type in FLOATS, "float32 or float16", like.operand(), like.name, Why.INPUT_TYPE)
         data = np.asarray(array)
         return in_place(self.tensor(data if dims is None else data.reshape(dims), like))
 
@@ -181,7 +194,7 @@ class Lowerer(LowererBase):
     def require_float(self, *values: Value) -> None:
         """Refuse values other than float32 and float16."""
         for value in values:
-            self.require(value.type in FLOATS, "floating values", value.operand(), value.name)
+            self.require(value.type in FLOATS, "floating values", value.operand(), value.name, Why.INPUT_TYPE)
 
     def require_exact(self) -> None:
         """Refuse arithmetic on int64, whose results may not fit where its operands do."""
@@ -201,7 +214,7 @@ class Lowerer(LowererBase):
     def require_shape(self, value: Value) -> None:
         """Refuse a value with open dimensions."""
         known = value.dims and 0 not in value.dims
-        self.require(known, "an input of known shape (see --shape)", list(value.dims), value.name)
+        self.require(known, "an input of known shape (see --shape)", list(value.dims), value.name, Why.DYNAMIC_SHAPE)
 
     # -- operations ---------------------------------------------------------------------------------------------------------
 
@@ -227,7 +240,7 @@ class Lowerer(LowererBase):
             value = Value(OperandCode.TENSOR_INT32, dims_of(tensor.shape), name=name)
         else:
             value = self.operands.declared(name)
-            self.require(not value.extension, "an element type of NNAPI", type_name(tensor.type), name)
+            self.require(not value.extension, "an element type of NNAPI", type_name(tensor.type), name, Why.OUTPUT_TYPE)
         if images and self.channels_last and value.rank in LAST:
             value.dims = moved(value.dims, LAST[value.rank])
             value.name = f"{value.name} NHWC"

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.converters.rules import Condition
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.read import graph as graphs
 from nnbridge_onnx.read.graph import Dims, Graph, Node
@@ -89,10 +90,14 @@ UnitCondition: TypeAlias = Condition[Unit]
 
 
 def condition(
-    rule: str, holds: Callable[[Unit], object], found: Callable[[Unit], object] = lambda unit: unit.type(), below: int = 99
+    rule: str,
+    holds: Callable[[Unit], object],
+    found: Callable[[Unit], object] = lambda unit: unit.type(),
+    below: int = 99,
+    kind: Why = Why.OPERAND_VALUE,
 ) -> UnitCondition:
     """What must hold; the element type is what was found, unless ``found`` returns something else."""
-    return Condition(rule, holds, found, below)
+    return Condition(rule, holds, found, below, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +130,29 @@ def ranks(low: int, high: int, *positions: int) -> UnitCondition:
         rule,
         lambda unit: all(low <= len(unit.shape(i)) <= high for i in places),
         lambda unit: ", ".join(str(len(unit.shape(i))) for i in places),
+        kind=Why.RANK,
     )
 
 
 def constant_input(i: int, what: str) -> UnitCondition:
     """A constant input ``i``, if there is one."""
-    return condition(f"a constant {what}", lambda u: not u.has(i) or u.constant(i) is not None, lambda u: "a computed one")
+    kind = Why.NOT_CONSTANT
+    return condition(
+        f"a constant {what}", lambda u: not u.has(i) or u.constant(i) is not None, lambda u: "a computed one", kind=kind
+    )
 
 
 def one_of(name: str, *allowed: Any) -> UnitCondition:
     """An attribute that has one of these values; the first one is the default."""
     rule = f"{name} of {' or '.join(map(str, allowed))}"
-    return condition(rule, lambda u: u.attribute(name, allowed[0]) in allowed, lambda u: u.attribute(name, allowed[0]))
+    kind = Why.ARGUMENT
+    return condition(rule, lambda u: u.attribute(name, allowed[0]) in allowed, lambda u: u.attribute(name, allowed[0]), kind=kind)
 
 
-NCHW = condition("feature level 3 for the NCHW layout", lambda unit: not unit.nchw, lambda unit: unit.level, below=3)
-CONSTANT_WEIGHTS = condition("constant weights", lambda unit: unit.constant(1) is not None, lambda unit: "computed ones")
+NCHW = condition("feature level 3 for the NCHW layout", lambda unit: not unit.nchw, lambda unit: unit.level, 3, Why.FEATURE_LEVEL)
+CONSTANT_WEIGHTS = condition(
+    "constant weights", lambda unit: unit.constant(1) is not None, lambda unit: "computed ones", kind=Why.NOT_CONSTANT
+)
 RANK_4 = ranks(1, MAX_RANK)
 
 
@@ -172,7 +184,7 @@ def uint8_parameters(*weights: int, per_channel: bool = False, all_inputs: bool 
         return next(filter(None, found), "")
 
     rule = "UINT8 values with one constant scale and zero point each (signed weights may have one for each channel)"
-    return condition(rule, lambda unit: not unit.quantised or not wrong(unit), wrong)
+    return condition(rule, lambda unit: not unit.quantised or not wrong(unit), wrong, kind=Why.QUANTISATION_TYPE)
 
 
 def parameters_of(unit: Unit, io: Io) -> tuple[float, int]:
@@ -188,16 +200,19 @@ UINT8_PAIR = condition(
     "two UINT8 operands",
     lambda u: not u.quantised or (u.type(0), u.type(1)) == ("UINT8", "UINT8"),
     lambda u: (u.type(0), u.type(1)),
+    kind=Why.INPUT_TYPE,
 )
 SCALE_256 = condition(
     "an output of scale 1/256 and zero point 0",
     lambda u: not u.quantised or parameters_of(u, u.outputs[0]) == (_STEP_256, 0),
     lambda u: parameters_of(u, u.outputs[0]),
+    kind=Why.QUANTISATION_PARAMETERS,
 )
 SAME_PARAMETERS = condition(
     "one scale and zero point for input and output",
     lambda u: not u.quantised or parameters_of(u, u.inputs[0]) == parameters_of(u, u.outputs[0]),
     lambda u: (parameters_of(u, u.inputs[0]), parameters_of(u, u.outputs[0])),
+    kind=Why.QUANTISATION_PARAMETERS,
 )
 BINARY = (UINT8_PAIR, uint8_parameters(1), ranks(0, MAX_RANK, 0, 1))
 SINCE_3 = Provider(3)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnbridge.converters import ConversionOptions, Converter
+from nnbridge.converters import ConversionOptions, Converter, Edit
 from nnbridge.converters.delegation import InMemory
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
     from nnbridge.converters.recorded import Route
     from nnbridge.model import Model
+    from nnbridge.source import SourceDeclaration, SourceGraph
 
 
 def _convert(path: Path, options: ConversionOptions) -> Model:
@@ -38,6 +40,24 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     from nnbridge_tflite.inspection import interface
 
     return interface(path, options)
+
+
+def _operators(path: Path, options: ConversionOptions) -> SourceGraph:
+    from nnbridge_tflite.source_graph import source_graph
+
+    return source_graph(path, options)
+
+
+def _declared() -> tuple[SourceDeclaration, ...]:
+    from nnbridge_tflite.source_graph import declared
+
+    return declared()
+
+
+def _edits(path: Path) -> Iterable[Edit]:
+    from nnbridge_tflite.edits import edits
+
+    return edits(path)
 
 
 def _places(data: memoryview) -> Places | None:
@@ -67,8 +87,11 @@ CONVERTER = Converter(
     _inspect,
     _explain,
     _interface,
-    mappings=("wide", "delegate"),
+    edits=_edits,
+    mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
+    operators=_operators,
+    declared=_declared,
     in_memory=InMemory(_MARK, _places, _open),
     neuron=_route,
 )

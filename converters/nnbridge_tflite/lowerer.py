@@ -21,7 +21,7 @@ from nnbridge.converters.lowerer import FLOATS as FLOATS
 from nnbridge.converters.lowerer import QUANT8 as QUANT8
 from nnbridge.converters.lowerer import LowererBase
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Why
 from nnbridge.model import Array, Source
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
@@ -93,7 +93,7 @@ class Lowerer(LowererBase):
 
     def declared(self, i: int = 0) -> Tensor:
         """Input ``i`` as the file declares it."""
-        self.require(self.has(i), f"an input {i}", "none")
+        self.require(self.has(i), f"an input {i}", "none", kind=Why.MISSING_OPERAND)
         return self.values.tensors[self.operator.inputs[i]]
 
     def declared_output(self, i: int = 0) -> Tensor:
@@ -102,7 +102,7 @@ class Lowerer(LowererBase):
 
     def input(self, i: int = 0) -> Value:
         """Input ``i``; refused if it is omitted."""
-        self.require(self.has(i), f"an input {i}", "none")
+        self.require(self.has(i), f"an input {i}", "none", kind=Why.MISSING_OPERAND)
         return self.values.value(self.operator.inputs[i])
 
     def inputs(self) -> list[Value]:
@@ -131,19 +131,19 @@ class Lowerer(LowererBase):
         """The value of an input that must be constant."""
         value = self.values.constant(self.operator.inputs[i]) if self.has(i) else None
         if value is None:
-            raise UnknownValue(Reason("a constant", "a computed tensor", self.label, f"input {i}"))
+            raise UnknownValue(Reason("a constant", "a computed tensor", self.label, f"input {i}", Why.NOT_CONSTANT))
         return value
 
     def require_known(self, value: Value, rule: str) -> None:
         """Refuse unless a value is a constant."""
         if value.data is None:
-            raise UnknownValue(Reason(rule, str(value.operand()), self.label))
+            raise UnknownValue(Reason(rule, str(value.operand()), self.label, kind=Why.NOT_CONSTANT))
 
     def shape(self, i: int = 0) -> tuple[int, ...]:
         """The dimensions of input ``i`` as TFLite counts them; refused while they are not known."""
         shape = self.values.shape(self.operator.inputs[i])
         if shape is None:
-            raise Unmappable(Reason("known dimensions", "open ones", self.label, f"input {i}"))
+            raise Unmappable(Reason("known dimensions", "open ones", self.label, f"input {i}", Why.DYNAMIC_SHAPE))
         return shape
 
     # -- operations -------------------------------------------------------------------------------------------------------

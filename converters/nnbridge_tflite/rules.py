@@ -7,12 +7,12 @@ What NNAPI itself does not accept is not repeated there; NNAPI's own declaration
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from nnbridge.converters.rules import Condition as SharedCondition
-from nnbridge.converters.rules import first_refusal
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.converters.rules import broken
+from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge_tflite.read.graph import Operator, Tensor
 
 if TYPE_CHECKING:
@@ -94,18 +94,22 @@ def mapped(
     return DelegateRule(version, level, types, of, conditions)
 
 
-def refusal(rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int) -> Reason | None:
-    """Why the delegate leaves an operator to TFLite; None if it accepts it."""
+def refusals(rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int) -> tuple[Reason, ...]:
+    """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
-        return Reason("an operator that Android's delegate maps", operator.name, operator.label)
-    node = Node(operator, values, level)
-    if operator.version > rule.version:
-        return Reason(f"operator version {rule.version} at most", str(operator.version), operator.label)
-    if level < rule.level:
-        return Reason(f"feature level {rule.level}", str(level), operator.label)
-    if rule.types is not None and node.type(rule.of) not in rule.types:
-        return Reason(f"an input {rule.of} of {' or '.join(rule.types)}", node.type(rule.of), operator.label)
-    return first_refusal(rule.conditions, node, level, operator.label)
+        return (Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR),)
+    own = [
+        Condition(
+            f"operator version {rule.version} at most",
+            lambda node: node.operator.version <= rule.version,
+            lambda node: node.operator.version,
+            kind=Why.OPERATOR_VERSION,
+        ),
+        Condition(f"feature level {rule.level}", lambda node: False, lambda node: node.level, rule.level, Why.FEATURE_LEVEL),
+    ]
+    if rule.types is not None:
+        own.append(type_in(rule.of, *rule.types))
+    return tuple(broken((*own, *rule.conditions), Node(operator, values, level), level, operator.label))
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------------------
@@ -121,25 +125,28 @@ def no_activation(types: tuple[str, ...]) -> Condition:
         f"no fused activation for {' or '.join(types)}",
         lambda node: node.type(0) not in types or node.option("fused_activation_function") == 0,
         lambda node: node.option("fused_activation_function"),
+        kind=Why.ACTIVATION,
     )
 
 
 def constant(i: int, what: str) -> Condition:
-    return Condition(f"a constant {what}", lambda node: node.constant(i), lambda node: "computed")
+    return Condition(f"a constant {what}", lambda node: node.constant(i), lambda node: "computed", kind=Why.NOT_CONSTANT)
 
 
 def type_in(i: int, *types: str) -> Condition:
-    return Condition(f"an input {i} of {' or '.join(types)}", lambda node: node.type(i) in types, lambda node: node.type(i))
+    rule = f"an input {i} of {' or '.join(types)}"
+    return Condition(rule, lambda node: node.type(i) in types, lambda node: node.type(i), kind=Why.INPUT_TYPE)
 
 
 def input_in(*types: str, below: int) -> Condition:
     rule = f"an input of {' or '.join(types)} below feature level {below}"
-    return Condition(rule, lambda node: node.type(0) in types, first_type, below=below)
+    return Condition(rule, lambda node: node.type(0) in types, first_type, below=below, kind=Why.INPUT_TYPE)
 
 
 def output_in(*types: str, below: int = 99) -> Condition:
     rule = f"an output of {' or '.join(types)}"
-    return Condition(rule, lambda node: node.output().type.name in types, lambda node: node.output().type.name, below)
+    kind = Why.OUTPUT_TYPE
+    return Condition(rule, lambda node: node.output().type.name in types, lambda node: node.output().type.name, below, kind)
 
 
 def input_rank(rule: str, *ranks: int, below: int = 99) -> Condition:
@@ -147,11 +154,11 @@ def input_rank(rule: str, *ranks: int, below: int = 99) -> Condition:
         tensor = node.input(0)
         return tensor is None or len(tensor.shape) in ranks
 
-    return Condition(rule, holds, lambda node: str(node.input(0)), below)
+    return Condition(rule, holds, lambda node: str(node.input(0)), below, Why.RANK)
 
 
 def from_level(level: int, rule: str, exempt: Callable[[Node], object]) -> Condition:
-    return Condition(f"feature level {level} for {rule}", exempt, lambda node: node.level, below=level)
+    return Condition(f"feature level {level} for {rule}", exempt, lambda node: node.level, level, Why.FEATURE_LEVEL)
 
 
 def _hybrid(node: Node) -> bool:
@@ -167,16 +174,27 @@ def _scales_restricted(node: Node) -> bool:
     return data.quantisation.scale * filter.quantisation.scale < out.quantisation.scale
 
 
-NO_HYBRID = Condition("float weights for float activations", lambda node: not _hybrid(node), lambda node: "8-bit weights")
-NO_OLD_HYBRID = from_level(3, "8-bit weights of float activations", lambda node: not _hybrid(node))
-RESTRICTED_SCALES = Condition("input scale x filter scale below the output's", _scales_restricted, first_type, below=3)
-OLD_TYPES = Condition(
-    "float32 or uint8 below feature level 3", lambda node: node.type(0) in ("FLOAT32", "UINT8"), first_type, below=3
+NO_HYBRID = Condition(
+    "float weights for float activations", lambda node: not _hybrid(node), lambda node: "8-bit weights", kind=Why.HYBRID
 )
-OLD_FLOATS = Condition("float32 below feature level 3", lambda node: node.type(0) == "FLOAT32", first_type, below=3)
-NO_SCALAR_OUT = Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar")
+NO_OLD_HYBRID = replace(from_level(3, "8-bit weights of float activations", lambda node: not _hybrid(node)), kind=Why.HYBRID)
+RESTRICTED_SCALES = Condition(
+    "input scale x filter scale below the output's", _scales_restricted, first_type, 3, Why.RESTRICTED_SCALE
+)
+OLD_TYPES = Condition(
+    "float32 or uint8 below feature level 3",
+    lambda node: node.type(0) in ("FLOAT32", "UINT8"),
+    first_type,
+    3,
+    Why.INPUT_TYPE,
+)
+OLD_FLOATS = Condition("float32 below feature level 3", lambda node: node.type(0) == "FLOAT32", first_type, 3, Why.INPUT_TYPE)
+NO_SCALAR_OUT = Condition(
+    "an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar", kind=Why.RANK
+)
 RANK_4 = Condition(
     "inputs of rank 4 at most",
     lambda node: all(len(t.shape) <= 4 for i in (0, 1) if (t := node.input(i)) is not None),
     first_type,
+    kind=Why.RANK,
 )

@@ -2,10 +2,90 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from enum import Enum
 from typing import ClassVar
 
 from nnbridge.types import ResultCode
+
+
+class Why(str, Enum):
+    """What sort of "no" a refusal is. Values are stable: JSON has them, and tools may count by them."""
+
+    QUANTISATION_PARAMETERS = "quantisation-parameters"
+    """A scale or zero point."""
+    ARGUMENT = "argument"
+    """An option or attribute, such as a stride."""
+    INTERNAL = "internal"
+    """The driver failed, or answered wrongly."""
+    UNSTATED = "unstated"
+    """The driver gave no reason."""
+    RANGE = "range"
+    """An index or axis beyond what it counts."""
+    OPERATOR = "operator"
+    """The whole operator."""
+    FEATURE_LEVEL = "feature-level"
+    OPERATOR_VERSION = "operator-version"
+    INPUT_TYPE = "input-type"
+    RESTRICTED_SCALE = "restricted-scale"
+    """Feature levels 1 and 2: the input's scale times the filter's must be below the output's."""
+    OUTPUT_TYPE = "output-type"
+    OPERAND_SIZE = "operand-size"
+    OPERAND_VALUE = "operand-value"
+    """The value of an operand, or of several together."""
+    HYBRID = "hybrid"
+    """Quantised weights of float activations."""
+    QUANTISATION_TYPE = "quantisation-type"
+    """A scale for each channel, or none."""
+    MISSING_OPERAND = "missing-operand"
+    RANK = "rank"
+    DYNAMIC_SHAPE = "dynamic-shape"
+    """Dimensions that are not known before a run."""
+    VARIANT = "variant"
+    """Another number of inputs or outputs."""
+    ACTIVATION = "activation"
+    """A fused activation."""
+    NOT_CONSTANT = "not-constant"
+    """A value that is computed where a constant is required."""
+    PERFORMANCE = "performance"
+    """Accepted, but another device is at least as fast."""
+    PARTITIONS = "partitions"
+    """Accepted, but beyond the limit on partitions."""
+    FALLBACK = "fallback"
+    """Accepted, but the whole model went to the CPU."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def failure(self) -> str:
+        """Its failure type in TFLite's ``compatibility_result.proto``; empty for what TFLite's checker does not look at."""
+        return _FAILURES.get(self, "")
+
+
+_FAILURES = {
+    Why.QUANTISATION_PARAMETERS: "DCC_UNSUPPORTED_QUANTIZATION_PARAMETERS",
+    Why.ARGUMENT: "DCC_INVALID_ARGUMENT",
+    Why.INTERNAL: "DCC_INTERNAL_ERROR",
+    Why.UNSTATED: "DCC_UNIMPLEMENTED_ERROR",
+    Why.RANGE: "DCC_OUT_OF_RANGE",
+    Why.OPERATOR: "DCC_UNSUPPORTED_OPERATOR",
+    Why.FEATURE_LEVEL: "DCC_UNSUPPORTED_VERSION",
+    Why.OPERATOR_VERSION: "DCC_UNSUPPORTED_OPERATOR_VERSION",
+    Why.INPUT_TYPE: "DCC_UNSUPPORTED_INPUT_TYPE",
+    Why.RESTRICTED_SCALE: "DCC_NOT_RESTRICTED_SCALE_COMPLIANT",
+    Why.OUTPUT_TYPE: "DCC_UNSUPPORTED_OUTPUT_TYPE",
+    Why.OPERAND_SIZE: "DCC_UNSUPPORTED_OPERAND_SIZE",
+    Why.OPERAND_VALUE: "DCC_UNSUPPORTED_OPERAND_VALUE",
+    Why.HYBRID: "DCC_UNSUPPORTED_HYBRID_OPERATOR",
+    Why.QUANTISATION_TYPE: "DCC_UNSUPPORTED_QUANTIZATION_TYPE",
+    Why.MISSING_OPERAND: "DCC_MISSING_REQUIRED_OPERAND",
+    Why.RANK: "DCC_UNSUPPORTED_OPERAND_RANK",
+    Why.DYNAMIC_SHAPE: "DCC_INPUT_TENSOR_SHOULD_HAVE_CONSTANT_SHAPE",
+    Why.VARIANT: "DCC_UNSUPPORTED_OPERATOR_VARIANT",
+    Why.ACTIVATION: "DCC_NO_ACTIVATION_EXPECTED",
+    Why.NOT_CONSTANT: "DCC_UNSUPPORTED_OPERAND_VALUE",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +96,20 @@ class Reason:
     found: str = ""
     operation: str = ""
     operand: str = ""
+    kind: Why | None = field(default=None, compare=False)
+    """For refusals of an operation: what sort of "no" it is."""
+    says: str = ""
+    """The words of the driver itself, as they stand in its log."""
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.operation, self.operand) if part)
         text = f"expected {self.rule}, found {self.found}" if self.found else self.rule
+        text += f' (it says "{self.says}")' if self.says else ""
         return f"{place}: {text}" if place else text
 
     def as_dict(self) -> dict[str, str]:
         """The reason as JSON-ready data, empty parts left out."""
-        return {key: value for key, value in asdict(self).items() if value}
+        return {key: str(value) for key, value in asdict(self).items() if value}
 
 
 def listed(found: object) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 
 from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.entry_points import installed
-from nnbridge.errors import BadDataError, Reason
+from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph
 from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code, type_name
 
@@ -232,12 +232,13 @@ def host_operation(model: Model, operation: Operation) -> HostOperation | Reason
     """The host's implementation of an extension operation, or why there is none."""
     extension = model.extension_of(operation.type)
     if extension is None:
-        return Reason("an operation of a host extension", "one of NNAPI")
+        return Reason("an operation of a host extension", "one of NNAPI", kind=Why.OPERATOR)
     name, number = extension
     hosted = TYPES.host_extensions().get(name)
     if hosted is None:
-        return Reason("an installed host extension", name, f"{name}#{number}")
-    return hosted.operations.get(number) or Reason(f"an operation of {name}", str(number), f"{name}#{number}")
+        return Reason("an installed host extension", name, f"{name}#{number}", kind=Why.OPERATOR)
+    unknown = Reason(f"an operation of {name}", str(number), f"{name}#{number}", kind=Why.OPERATOR)
+    return hosted.operations.get(number) or unknown
 
 
 def is_options(operand: Operand) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from nnbridge import storage
-from nnbridge.converters import ConversionOptions, check_options, converter_for
+from nnbridge.converters import ConversionOptions, Converter, Edit, check_options, converter_for, resolved
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
+from nnbridge.source import SourceGraph
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
@@ -22,10 +24,8 @@ def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
 
 def load_with_report(path: str | Path, options: ConversionOptions | None = None) -> tuple[Model, tuple[Mapped, ...]]:
     """The same, and the outcome of each operator where the converter reports it."""
-    path, options = Path(path), options or ConversionOptions()
-    _check_is_model(path)
-    converter = None if is_saved(path) else converter_for(path)
-    check_options(options, path, converter)
+    path = Path(path)
+    converter, options = _resolved(path, options or ConversionOptions())
     if converter is None:
         model = storage.load(path)
         # Clients of the C library give their models no name.
@@ -33,14 +33,31 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
 
 
+def mapping_of(path: str | Path, options: ConversionOptions) -> str:
+    """The mapping under which a file is converted: ``phone`` stands for the one of its format."""
+    return _resolved(Path(path), options)[1].mapping
+
+
+def edits(path: str | Path) -> Iterable[Edit]:
+    """Rewrites of a file's operators that leave its answers as they are; none for formats that nnbridge does not write."""
+    converter, _ = _resolved(Path(path), ConversionOptions())
+    return () if converter is None or converter.edits is None else converter.edits(Path(path))
+
+
+def _resolved(path: Path, options: ConversionOptions) -> tuple[Converter | None, ConversionOptions]:
+    """The converter for a file, None for a saved model, and the options as it gets them."""
+    _check_is_model(path)
+    converter = None if is_saved(path) else converter_for(path)
+    check_options(options, path, converter)
+    return converter, resolved(options, converter)
+
+
 def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspection:
     """Look into a model file of any format that can be loaded; ConversionError for anything that is wrong with it."""
-    path, options = Path(path), options or ConversionOptions()
-    _check_is_model(path)
-    if is_saved(path):
+    path = Path(path)
+    converter, options = _resolved(path, options or ConversionOptions())
+    if converter is None:
         return inspect_model(load(path, options), path)
-    converter = converter_for(path)
-    check_options(options, path, converter)
     if converter.inspect is None:
         return inspect_model(converter.convert(path, options), path)
     return converter.inspect(path, options)
@@ -54,6 +71,18 @@ def interface(path: str | Path, options: ConversionOptions | None = None) -> Sig
     if converter is None or converter.interface is None:
         return SignatureInfo("", (), ())
     return converter.interface(path, options)
+
+
+def source_graph(path: str | Path, options: ConversionOptions | None = None) -> SourceGraph:
+    """A file's own operators; ConversionError for formats whose operators nothing judges."""
+    path, options = Path(path), options or ConversionOptions()
+    _check_is_model(path)
+    converter = None if is_saved(path) else converter_for(path)
+    check_options(options, path, converter)
+    if converter is None or converter.operators is None:
+        found = "a saved model" if converter is None else f"{converter.name} operators"
+        raise ConversionError(Reason("a TFLite file, whose operators the device looks at", found, str(path)))
+    return converter.operators(path, options)
 
 
 _NO_MODELS = {

@@ -6,6 +6,7 @@ Names and codes are those of ``NeuralNetworks.h`` and ``NeuralNetworksTypes.h`` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -247,6 +248,24 @@ class FeatureLevel(IntEnum):
 
 RUNTIME_FEATURE_LEVEL: Final = FeatureLevel.LEVEL_8
 """The feature level of the runtime that is emulated: Android 13's."""
+
+ANDROID_LEVELS: Final[Mapping[str, FeatureLevel]] = {
+    "8.1": FeatureLevel.LEVEL_1,
+    "9": FeatureLevel.LEVEL_2,
+    "10": FeatureLevel.LEVEL_3,
+    "11": FeatureLevel.LEVEL_4,
+    "12": FeatureLevel.LEVEL_5,
+    "13": FeatureLevel.LEVEL_8,
+    "14": FeatureLevel.LEVEL_8,
+    "15": FeatureLevel.LEVEL_8,
+}
+"""Android's versions and the feature level of their NNAPI runtime. Levels 6 and 7 are updates of Android 12's."""
+
+
+def android_name(level: int) -> str:
+    """The first Android version whose runtime has a feature level; levels 6 and 7 have none."""
+    return next((f"Android {version}" for version, known in ANDROID_LEVELS.items() if known == level), f"feature level {level}")
+
 
 MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES: Final = 128
 """``setOperandValue`` copies values up to this many bytes at once; larger ones are read at finish."""

@@ -1,4 +1,4 @@
-"""A driver with a fault in one operation, as the ones that people look for: rounding, zero point, transposed filter."""
+"""A driver with a fault in one operation, as the ones that people look for: rounding, float16, zero point, filter, padding."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ from nnbridge.types import WRITTEN, Lifetime, OperationCode, is_extension
 FILTERED = (OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.FULLY_CONNECTED)
 
 
+POOLED = (OperationCode.AVERAGE_POOL_2D, OperationCode.MAX_POOL_2D)
+FAULTS = ("rounding", "float16", "zero point", "filter", "pad")
+"""Integers a step off, floats through float16, a zero point off by one, a filter transposed, padding off by one."""
+
+
+def moved_down(value: Array, fill: int) -> Array:
+    """Images a row further down, as with one row of padding more above them and one less below."""
+    moved = np.full_like(value, fill)
+    moved[:, 1:] = value[:, :-1]
+    return moved
+
+
 def rounded(value: Array) -> Array:
     """Floats through float16; every tenth integer a step too high."""
     if value.dtype.kind == "f":
@@ -33,6 +45,13 @@ def applies(fault: str, model: Model, operation: Operation) -> bool:
     first = model.main.operands[operation.inputs[0]]
     if fault == "filter":
         return operation.type in FILTERED and model.main.operands[operation.inputs[1]].is_constant
+    real = np.dtype(_dtype(model, operation)).kind == "f"
+    if fault == "pad":
+        return operation.type in (*FILTERED[:2], *POOLED) and len(first.dims) == 4 and first.dims[1] > 1
+    if fault == "float16" and not real:
+        return False
+    if fault == "rounding" and real:
+        return False
     if fault == "zero point":
         return operation.type in FILTERED and first.scale > 0
     return not is_extension(operation.type) and np.dtype(_dtype(model, operation)).itemsize in (1, 4)
@@ -82,9 +101,11 @@ class FaultyDriver(Device):
 
         def compute(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
             values = [inputs[k].data for k in positions]
+            if fault == "pad":
+                values[0] = moved_down(values[0], main.operands[operation.inputs[0]].zero_point)
             if fault == "filter":
                 values[-1] = change(values[-1])
             results = [arg.data for arg in executor.run(values)]
-            return [rounded(result) for result in results] if fault == "rounding" else results
+            return [rounded(result) for result in results] if fault in ("rounding", "float16") else results
 
         return compute

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from nnbridge import devices
 from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs, seeded_samples
-from nnbridge.compare.layers import DeviceReference, LayerComparison, compare_layers, stored_tensors, tensors_of
+from nnbridge.compare.layers import LayerComparison, compare_layers
 from nnbridge.compare.observation import observed_run
 from nnbridge.compare.references import reference
+from nnbridge.compare.tensors import DeviceReference, stored_tensors, tensors_of
 from nnbridge.devices.device import Device
 from nnbridge.devices.profiles import ProfileDevice
 from nnbridge.devices.samples import SAMPLE_DRIVERS
@@ -85,7 +86,7 @@ def test_images_of_onnx_files_are_compared_in_their_own_order_of_axes() -> None:
     assert found.passed
 
 
-@pytest.mark.parametrize("fault", ["rounding", "zero point", "filter"])
+@pytest.mark.parametrize("fault", ["rounding", "zero point", "filter", "pad"])
 @pytest.mark.parametrize("against", ["", "reference"])
 def test_the_operation_with_a_planted_fault_is_named(fault: str, against: str) -> None:
     path = MODELS / "digits_int8.tflite"

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import flatbuffers
 import numpy as np
-import tflite
 
-from nnbridge_tflite.read.schema import Field, Kind, builtin_codes, enum_names, fields
+from nnbridge_tflite.read.schema import builtin_codes, enum_names
+from nnbridge_tflite.write import encode, options_table
 
 TYPES = {
     "float32": "FLOAT32",
@@ -27,110 +26,6 @@ TYPES = {
     "uint32": "UINT32",
     "uint64": "UINT64",
 }
-
-OPTIONS: dict[str, str] = {
-    "ARG_MAX": "ArgMaxOptions",
-    "ARG_MIN": "ArgMinOptions",
-    "AVERAGE_POOL_2D": "Pool2DOptions",
-    "BATCH_MATMUL": "BatchMatMulOptions",
-    "BIDIRECTIONAL_SEQUENCE_LSTM": "BidirectionalSequenceLSTMOptions",
-    "BIDIRECTIONAL_SEQUENCE_RNN": "BidirectionalSequenceRNNOptions",
-    "CONV_2D": "Conv2DOptions",
-    "STABLEHLO_COMPOSITE": "StableHLOCompositeOptions",
-    "CONV_3D": "Conv3DOptions",
-    "CONV_3D_TRANSPOSE": "Conv3DOptions",
-    "MULTINOMIAL": "RandomOptions",
-    "RANDOM_STANDARD_NORMAL": "RandomOptions",
-    "RANDOM_UNIFORM": "RandomOptions",
-    "LSH_PROJECTION": "LSHProjectionOptions",
-    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
-    "L2_NORMALIZATION": "L2NormOptions",
-    "L2_POOL_2D": "Pool2DOptions",
-    "LSTM": "LSTMOptions",
-    "MAXIMUM": "MaximumMinimumOptions",
-    "MAX_POOL_2D": "Pool2DOptions",
-    "MEAN": "ReducerOptions",
-    "MINIMUM": "MaximumMinimumOptions",
-    "PADV2": "PadV2Options",
-    "REDUCE_ALL": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "REDUCE_MAX": "ReducerOptions",
-    "REDUCE_MIN": "ReducerOptions",
-    "REDUCE_PROD": "ReducerOptions",
-    "REVERSE_V2": "ReverseV2Options",
-    "RFFT2D": "Rfft2dOptions",
-    "RNN": "RNNOptions",
-    "SELECT_V2": "SelectV2Options",
-    "SPLIT_V": "SplitVOptions",
-    "SUM": "ReducerOptions",
-    "SVDF": "SVDFOptions",
-    "TOPK_V2": "TopKV2Options",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
-    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
-    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
-    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
-}
-"""Operators whose options table is not named after them."""
-
-
-def options_table(operator: str) -> str | None:
-    """The options table of an operator, or None if it has none."""
-    name = OPTIONS.get(operator) or "".join(part.capitalize() for part in operator.split("_")) + "Options"
-    return name if hasattr(tflite, name) else None
-
-
-def pack(builder: flatbuffers.Builder, table: str, values: Mapping[str, Any]) -> int:
-    """Write a table and what it refers to; its offset."""
-    declared = fields(table)
-    children = {
-        f.slot: _child(builder, f, values) for f in declared if f.kind is not Kind.SCALAR and values.get(f.name) is not None
-    }
-    builder.StartObject(max((f.slot for f in declared), default=2) // 2 - 1)
-    for f in sorted(declared, key=lambda f: -f.size):
-        index = f.slot // 2 - 2
-        if f.slot in children:
-            builder.PrependUOffsetTRelativeSlot(index, children[f.slot], 0)
-        elif f.kind is Kind.SCALAR and f.name in values:
-            _SCALARS[f.format](builder)(index, values[f.name], f.default)
-    return int(builder.EndObject())
-
-
-_SCALARS: dict[str, Any] = {
-    "?": lambda b: b.PrependBoolSlot,
-    "b": lambda b: b.PrependInt8Slot,
-    "B": lambda b: b.PrependUint8Slot,
-    "i": lambda b: b.PrependInt32Slot,
-    "I": lambda b: b.PrependUint32Slot,
-    "q": lambda b: b.PrependInt64Slot,
-    "Q": lambda b: b.PrependUint64Slot,
-    "f": lambda b: b.PrependFloat32Slot,
-}
-
-
-def _child(builder: flatbuffers.Builder, f: Field, values: Mapping[str, Any]) -> int:
-    value = values[f.name]
-    if f.kind is Kind.STRING:
-        return int(builder.CreateString(value))
-    if f.kind is Kind.SCALARS:
-        return _numbers(builder, np.asarray(value, np.dtype("<" + f.format)))
-    if f.kind is Kind.TABLE:
-        return pack(builder, f.target, value)
-    if f.kind is Kind.UNION:
-        return pack(builder, enum_names(f.target)[values[f.name + "_type"]], value)
-    make = builder.CreateString if f.kind is Kind.STRINGS else lambda v: pack(builder, f.target, v)
-    offsets = [make(v) for v in value]
-    builder.StartVector(4, len(offsets), 4)
-    for offset in reversed(offsets):
-        builder.PrependUOffsetTRelative(offset)
-    return int(builder.EndVector())
-
-
-def _numbers(builder: flatbuffers.Builder, array: np.ndarray[Any, Any]) -> int:
-    # Like real files: every vector of bytes starts at a multiple of 16.
-    builder.StartVector(array.itemsize, array.size, 16 if array.itemsize == 1 else array.itemsize)
-    builder.head -= array.nbytes
-    builder.Bytes[builder.Head() : builder.Head() + array.nbytes] = array.tobytes()
-    return int(builder.EndVector())
 
 
 @dataclass
@@ -223,9 +118,7 @@ class TfliteBuilder:
         """The file's bytes."""
         graphs = [self.graph(inputs, outputs, "main"), *self.others]
         model = {"version": 3, "operator_codes": self.codes, "subgraphs": graphs, "description": "test", "buffers": self.buffers}
-        builder = flatbuffers.Builder(1 << 16)
-        builder.Finish(pack(builder, "Model", {**model, **more}), b"TFL3")
-        return bytes(builder.Output())
+        return encode({**model, **more})
 
     def write(self, path: Path, inputs: Sequence[int], outputs: Sequence[int], **more: Any) -> Path:
         """Write the file."""

@@ -12,9 +12,9 @@ import numpy as np
 from nnbridge_tflite.read.flatbuffer import Decoder, Span
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
+from nnbridge_tflite.write import pack
 from tests import hostile
 from tests.hostile import number, real, rearranged
-from tests.tflite.files import pack
 
 LARGE = 256
 """Bytes; the inside of larger constants is left alone, because damage there changes nothing."""

@@ -13,8 +13,9 @@ from nnbridge_tflite import operators
 from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY, TfliteOperator
 from nnbridge_tflite.read.schema import builtin_names, fields
 from nnbridge_tflite.rules import DelegateRule
+from nnbridge_tflite.write import options_table
 from tests.tflite.agreement import converted, run
-from tests.tflite.files import TfliteBuilder, options_table
+from tests.tflite.files import TfliteBuilder
 
 DECLARED = [pytest.param(declared, id=declared.name) for declared in REGISTRY]
 

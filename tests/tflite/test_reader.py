@@ -17,7 +17,8 @@ from nnbridge_tflite import CONVERTER
 from nnbridge_tflite.read.flatbuffer import Budget, Decoder, Malformed
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.read.schema import Kind, builtin_codes, fields
-from tests.tflite.files import TfliteBuilder, pack
+from nnbridge_tflite.write import pack
+from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.declaration import AXIS, MOVED, Quantised, operator
@@ -261,8 +262,13 @@ SOFTMAX = operator(
         conditions=(
             uint8_parameters(),
             SCALE_256,
-            condition("rank 2 or 4", lambda u: len(u.shape()) in (2, 4), lambda u: len(u.shape())),
-            condition("axis 1 below feature level 3", lambda u: u.attribute("axis", 1) == 1, lambda u: u.attribute("axis", 1), 3),
+            condition("rank 2 or 4", lambda u: len(u.shape()) in (2, 4), lambda u: len(u.shape()), kind=Why.RANK),
+            condition(
+                "axis 1 below feature level 3",
+                lambda u: u.attribute("axis", 1) == 1,
+                lambda u: u.attribute("axis", 1),
+                3, Why.ARGUMENT,
+            ),
         ),
         grouped=True,
     ),

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge.types import OperationCode
 from nnbridge_onnx.declaration import BROADCAST, MOVED, Affine, AffineOf, Channels, OnnxOperator, Quantised, operator
@@ -82,7 +83,11 @@ _arithmetic(
 POW = operator(
     "Pow", 123, "X Y -> Z", "Power.", folding=BROADCAST,
     provider=Provider(
-        3, conditions=(*BINARY, condition("two float operands", lambda u: u.type(1) == "FLOAT", lambda u: u.type(1)))
+        3,
+        conditions=(
+            *BINARY,
+            condition("two float operands", lambda u: u.type(1) == "FLOAT", lambda u: u.type(1), kind=Why.INPUT_TYPE),
+        ),
     ),
 )  # fmt: skip
 
@@ -114,7 +119,9 @@ def _mod(to: Lowerer) -> None:
 
 # -- any number of operands --------------------------------------------------------------------------------------------------
 
-_EXTREME = Provider(3, conditions=(condition("two operands", lambda u: len(u.inputs) == 2, lambda u: len(u.inputs)),))
+_EXTREME = Provider(
+    3, conditions=(condition("two operands", lambda u: len(u.inputs) == 2, lambda u: len(u.inputs), kind=Why.VARIANT),)
+)
 MIN = operator("Min", 106, "data_0+ -> min", "Smallest numbers.", folding=BROADCAST, provider=_EXTREME)
 MAX = operator("Max", 99, "data_0+ -> max", "Largest numbers.", folding=BROADCAST, provider=_EXTREME)
 SUM = operator("Sum", 187, "data_0+ -> sum", "Sum of all inputs.", folding=BROADCAST, fuses_activation=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.lowerer import QUANT8
-from nnbridge.errors import OpFailedError, Reason
+from nnbridge.errors import OpFailedError, Reason, Why
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import MOVED, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -26,7 +26,10 @@ CAST = operator(
         3,
         conditions=(
             condition(
-                "a cast to float or int32", lambda u: u.attribute("to", 0) in (FLOAT, INT32), lambda u: u.attribute("to", 0)
+                "a cast to float or int32",
+                lambda u: u.attribute("to", 0) in (FLOAT, INT32),
+                lambda u: u.attribute("to", 0),
+                kind=Why.OUTPUT_TYPE
             ),
         ),
     ),

@@ -11,6 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import WINDOW, Product, Quantised, QuantisedIo, attribute, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -39,16 +40,27 @@ PROVIDER = Provider(
             "UINT8 images and 8-bit weights",
             lambda u: not u.quantised or (u.type(0) == "UINT8" and u.type(1) in ("UINT8", "INT8")),
             lambda u: (u.type(0), u.type(1)),
+            kind=Why.INPUT_TYPE,
         ),
         uint8_parameters(1, per_channel=True),
-        condition("the operator of ONNX's own domain", lambda u: not u.node.domain, lambda u: u.node.domain),
+        condition("the operator of ONNX's own domain", lambda u: not u.node.domain, lambda u: u.node.domain, kind=Why.OPERATOR),
         CONSTANT_WEIGHTS,
-        condition("weights of rank 4", lambda u: len(u.shape(1)) == 4, lambda u: len(u.shape(1))),
-        condition("no dilation of a grouped convolution", _no_grouped_dilation, lambda u: u.attribute("dilations", [])),
+        condition("weights of rank 4", lambda u: len(u.shape(1)) == 4, lambda u: len(u.shape(1)), kind=Why.RANK),
         condition(
-            "feature level 3 for dilations", lambda u: set(u.attribute("dilations", [1])) == {1}, lambda u: u.level, below=3
+            "no dilation of a grouped convolution",
+            _no_grouped_dilation,
+            lambda u: u.attribute("dilations", []),
+            kind=Why.ARGUMENT,
         ),
-        condition("a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None),
+        condition(
+            "feature level 3 for dilations",
+            lambda u: set(u.attribute("dilations", [1])) == {1},
+            lambda u: u.level,
+            3, Why.FEATURE_LEVEL
+        ),
+        condition(
+            "a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None, kind=Why.NOT_CONSTANT
+        ),
     ),
     grouped=True,
 )  # fmt: skip

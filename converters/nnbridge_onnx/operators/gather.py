@@ -10,6 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.converters.folding import Folding
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge.types import OperandCode
 from nnbridge_onnx.declaration import MOVED, MULTIPLIED, operator
@@ -33,6 +34,7 @@ GATHER = operator(
                 "constant indexes, or int32 ones",
                 lambda u: u.type(1) == "INT32" or u.constant(1) is not None,
                 lambda u: u.type(1),
+                kind=Why.NOT_CONSTANT,
             ),
         ),
     ),

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import MULTIPLIED, Product, Quantised, QuantisedIo, attribute, operator
 from nnbridge_onnx.lowerer import C, Lowerer
@@ -37,17 +38,24 @@ _MATRIX = (
         "UINT8 values and 8-bit weights",
         lambda u: not u.quantised or (u.type(0) == "UINT8" and u.type(1) in ("UINT8", "INT8")),
         lambda u: (u.type(0), u.type(1)),
+        kind=Why.INPUT_TYPE,
     ),
     uint8_parameters(1),
     condition(
         "two matrices, or batches of one shape at feature level 3",
         lambda u: _batched(u) or (len(u.shape(0)), len(u.shape(1))) == (2, 2),
         lambda u: (list(u.shape(0)), list(u.shape(1))),
+        kind=Why.RANK,
     ),
 )
 _PRODUCT = (
     *_MATRIX,
-    condition("a constant second matrix", lambda u: _batched(u) or u.constant(1) is not None, lambda u: "a computed one"),
+    condition(
+        "a constant second matrix",
+        lambda u: _batched(u) or u.constant(1) is not None,
+        lambda u: "a computed one",
+        kind=Why.NOT_CONSTANT,
+    ),
 )
 
 
@@ -72,10 +80,14 @@ GEMM = operator(
             one_of("alpha", 1.0),
             one_of("beta", 1.0),
             condition(
-                "a constant second matrix unless transB is set", lambda u: u.attribute("transB", 0) or u.constant(1) is not None
+                "a constant second matrix unless transB is set",
+                lambda u: u.attribute("transB", 0) or u.constant(1) is not None,
+                kind=Why.NOT_CONSTANT
             ),
-            condition("a bias of one row", _row_bias, lambda u: list(u.shape(2))),
-            condition("a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None),
+            condition("a bias of one row", _row_bias, lambda u: list(u.shape(2)), kind=Why.RANK),
+            condition(
+                "a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None, kind=Why.NOT_CONSTANT
+            ),
         ),
         grouped=True,
     ),

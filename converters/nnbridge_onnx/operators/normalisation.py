@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import EPSILON, MOVED, Affine, Channels, attribute, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -39,7 +40,12 @@ BATCH_NORMALIZATION = operator(
     options=(EPSILON, Option("training_mode", 0, "1 to compute mean and variance")),
     provider=Provider(
         conditions=(
-            condition("one output, as for inference", lambda u: len(u.node.outputs) == 1, lambda u: len(u.node.outputs)),
+            condition(
+                "one output, as for inference",
+                lambda u: len(u.node.outputs) == 1,
+                lambda u: len(u.node.outputs),
+                kind=Why.VARIANT,
+            ),
             ranks(0, MAX_RANK),
             one_of("spatial", 1),
             *(constant_input(i, what) for i, what in enumerate(("scale", "bias", "mean", "variance"), 1)),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import WINDOW, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -33,9 +34,14 @@ POOL_CONDITIONS = (
     one_of("count_include_pad", 0),
     one_of("storage_order", 0),
     one_of("ceil_mode", 0),
-    condition("a window over two axes", lambda u: len(u.attribute("kernel_shape", (1, 1))) == 2),
-    condition("no dilation", lambda u: list(u.attribute("dilations", [1, 1])) == [1, 1], lambda u: u.attribute("dilations", [])),
-    condition("no indexes", lambda u: len(u.node.outputs) == 1, lambda u: "a second output"),
+    condition("a window over two axes", lambda u: len(u.attribute("kernel_shape", (1, 1))) == 2, kind=Why.RANK),
+    condition(
+        "no dilation",
+        lambda u: list(u.attribute("dilations", [1, 1])) == [1, 1],
+        lambda u: u.attribute("dilations", []),
+        kind=Why.ARGUMENT,
+    ),
+    condition("no indexes", lambda u: len(u.node.outputs) == 1, lambda u: "a second output", kind=Why.VARIANT),
 )
 _GLOBAL = Provider(2, conditions=(NCHW, ranks(4, 4)))
 

@@ -11,6 +11,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.converters.folding import Folding
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import MOVED, Quantised, by_shape, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -45,9 +46,13 @@ RESHAPE = operator(
     provider=Provider(
         conditions=(
             uint8_parameters(),
-            condition("a constant shape", lambda u: u.constant(1) is not None, lambda u: "a computed one"),
+            condition("a constant shape", lambda u: u.constant(1) is not None, lambda u: "a computed one", kind=Why.NOT_CONSTANT),
             RANK_4,
-            condition("no 0 where allowzero is set", lambda u: not u.attribute("allowzero", 0) or np.all(u.constant(1))),
+            condition(
+                "no 0 where allowzero is set",
+                lambda u: not u.attribute("allowzero", 0) or np.all(u.constant(1)),
+                kind=Why.ARGUMENT,
+            ),
         ),
         grouped=True,
         copies=True,

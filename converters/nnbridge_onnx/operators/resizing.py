@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -49,7 +50,7 @@ RESIZE = operator(
         2,
         FLOAT_OR_UINT8,
         (
-            condition("feature level 3 for float images", lambda u: u.type() == "UINT8", lambda u: u.level, below=3),
+            condition("feature level 3 for float images", lambda u: u.type() == "UINT8", lambda u: u.level, 3, Why.FEATURE_LEVEL),
             uint8_parameters(),
             ranks(4, 4),
             one_of("mode", "nearest", "linear"),
@@ -58,11 +59,16 @@ RESIZE = operator(
                 "linear at half_pixel or align_corners (feature level 4) or asymmetric, nearest at asymmetric rounded down",
                 _resize_positions,
                 lambda u: u.attribute("coordinate_transformation_mode", "half_pixel"),
+                kind=Why.ARGUMENT,
             ),
             one_of("antialias", 0),
-            condition("no axes", lambda u: not u.attribute("axes", []), lambda u: u.attribute("axes", [])),
+            condition("no axes", lambda u: not u.attribute("axes", []), lambda u: u.attribute("axes", []), kind=Why.ARGUMENT),
             one_of("keep_aspect_ratio_policy", "stretch"),
-            condition("constant scales or sizes", lambda u: u.constant(2) is not None or u.constant(3) is not None),
+            condition(
+                "constant scales or sizes",
+                lambda u: u.constant(2) is not None or u.constant(3) is not None,
+                kind=Why.NOT_CONSTANT,
+            ),
             condition("new heights and widths, smaller ones by whole factors", _image_sizes, lambda u: "others"),
         ),
         opset=11,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import MOVED, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
@@ -53,7 +54,10 @@ SPLIT = operator(
     options=(Option("axis", 0, "the axis to split"), Option("split", None, "sizes of the parts, before opset 13")),
     provider=Provider(
         3,
-        conditions=(constant_input(1, "list of sizes"), condition("parts of one size", _even_split, lambda u: list(u.shape()))),
+        conditions=(
+            constant_input(1, "list of sizes"),
+            condition("parts of one size", _even_split, lambda u: list(u.shape()), kind=Why.ARGUMENT),
+        ),
         opset=13,
     ),
 )  # fmt: skip
@@ -155,7 +159,7 @@ PAD = operator(
         3,
         conditions=(
             RANK_4,
-            condition("an input with elements", lambda u: 0 not in u.shape(), lambda u: list(u.shape())),
+            condition("an input with elements", lambda u: 0 not in u.shape(), lambda u: list(u.shape()), kind=Why.OPERAND_SIZE),
             one_of("mode", "constant"),
             condition("constant paddings of at least 0", lambda u: (p := u.constant(1)) is not None and p.size and p.min() >= 0),
             constant_input(2, "fill"),

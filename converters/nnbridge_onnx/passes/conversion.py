@@ -17,7 +17,7 @@ from nnbridge.converters.declaration import Lower
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason
+from nnbridge.errors import ConversionError, NnapiError, Reason, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import Array, Model, Source
 from nnbridge.types import FuseCode, OperationCode
@@ -132,7 +132,7 @@ class _Conversion:
                         return Mapped(node.index, node.type, mapping, tuple(reasons))
                     reasons.append(refused)
         self._host(node)
-        reasons = reasons or [Reason("an operator that NNAPI can express", node.type)]
+        reasons = reasons or [Reason("an operator that NNAPI can express", node.type, kind=Why.OPERATOR)]
         return Mapped(node.index, node.type, MappingKind.HOST, tuple(reasons))
 
     def _forms(self, node: Node) -> Iterator[_Form]:
@@ -167,7 +167,8 @@ class _Conversion:
             reason = error.reason
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError) as error:
             # Attributes may hold anything; what a lowering cannot make sense of is the file's fault.
-            reason = Reason("operands and attributes that fit the operator", f"{type(error).__name__}: {error}", form.node.label)
+            rule, found = "operands and attributes that fit the operator", f"{type(error).__name__}: {error}"
+            reason = Reason(rule, found, form.node.label, kind=Why.ARGUMENT)
         else:
             return None
         self._operands.restore(mark)

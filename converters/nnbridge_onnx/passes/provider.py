@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nnbridge.converters.rules import first_refusal
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Why
 from nnbridge_onnx.declaration import CONTRIB, NO_BUILDER, REGISTRY, declared
 from nnbridge_onnx.passes.qdq import sole_readers
 from nnbridge_onnx.read.graph import Graph, Node
@@ -102,7 +102,7 @@ class _Units:
         for name in node.inputs if repeated else node.inputs[:1]:
             producer = self._producers.get(name)
             if producer is None or producer.index in found:
-                return Reason("UINT8 values that the provider's own nodes write", name, node.label)
+                return Reason("UINT8 values that the provider's own nodes write", name, node.label, kind=Why.INPUT_TYPE)
         return None
 
     def _lonely(self, found: Mapping[int, Reason], members: frozenset[int]) -> dict[int, Reason]:
@@ -115,7 +115,7 @@ class _Units:
             producers = [self._producers[name] for name in node.inputs if name in self._producers]
             readers = [reader for name in node.outputs for reader in self._readers.get(name, [])]
             if all(neighbour.index in found for neighbour in (*producers, *readers)):
-                lonely[node.index] = Reason("more than one node that only copies", node.type, node.label)
+                lonely[node.index] = Reason("more than one node that only copies", node.type, node.label, kind=Why.PARTITIONS)
         return lonely
 
 
@@ -123,18 +123,22 @@ def _refusal(unit: Unit) -> Reason | None:
     """Why the provider leaves a unit to ONNX Runtime; None if it accepts it."""
     node, rule = unit.node, _rule(unit)
     if not isinstance(rule, Provider):
-        return Reason(rule, unit.operator, node.label)
+        return Reason(rule, unit.operator, node.label, kind=Why.OPERATOR)
     if unit.grouped and not unit.kind and not rule.grouped:
-        return Reason("an operator that the provider maps between DequantizeLinear and QuantizeLinear", node.type, node.label)
+        required = "an operator that the provider maps between DequantizeLinear and QuantizeLinear"
+        return Reason(required, node.type, node.label, kind=Why.QUANTISATION_TYPE)
     if unit.level < rule.level:
-        return Reason(f"feature level {rule.level}", str(unit.level), node.label)
+        return Reason(f"feature level {rule.level}", str(unit.level), node.label, kind=Why.FEATURE_LEVEL)
     if node.version < rule.opset and not node.domain:
-        return Reason(f"opset {rule.opset}", str(node.version), node.label)
-    found = _shape_problem(unit.inputs, unit.graph) or _external_problem(unit)
-    if found is not None:
-        return Reason(*found, node.label)
+        return Reason(f"opset {rule.opset}", str(node.version), node.label, kind=Why.OPERATOR_VERSION)
+    for kind, found in (
+        (Why.DYNAMIC_SHAPE, _shape_problem(unit.inputs, unit.graph)),
+        (Why.OPERAND_VALUE, _external_problem(unit)),
+    ):
+        if found is not None:
+            return Reason(*found, node.label, kind=kind)
     if rule.types is not None and not unit.quantised and unit.type() not in rule.types:
-        return Reason(f"an input 0 of {' or '.join(rule.types)}", unit.type(), node.label)
+        return Reason(f"an input 0 of {' or '.join(rule.types)}", unit.type(), node.label, kind=Why.INPUT_TYPE)
     return first_refusal(rule.conditions, unit, unit.level, node.label)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
+from nnbridge.errors import Why
 from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier
 from nnbridge.types import OperandCode, OperationCode
@@ -59,7 +60,7 @@ def _scalars_are_constant(node: Node) -> bool:
 
 
 _CONDITIONS = (no_activation(("INT32",)), from_level(4, "int32", lambda node: node.type(0) != "INT32"))
-_LARGER = mapped(3, 3, NUMBERS, Condition("scalars that are constant", _scalars_are_constant, first_type))
+_LARGER = mapped(3, 3, NUMBERS, Condition("scalars that are constant", _scalars_are_constant, first_type, kind=Why.NOT_CONSTANT))
 _SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be powers of two, which are then computed by shifts")
 
 ADD = binary("ADD", "a + b", np.add, options=(FUSED, _SHIFT16), delegate=mapped(2, 1, NUMBERS, *_CONDITIONS))

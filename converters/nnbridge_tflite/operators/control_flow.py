@@ -11,7 +11,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, NnapiError, Reason
+from nnbridge.errors import ConversionError, NnapiError, Reason, Why
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.running import element_type, evaluated
@@ -104,7 +104,7 @@ def call_once(c: Conversion, operator: Operator) -> Mapped:
         try:
             arrays = evaluated(callee.draft.steps, [variables.now[key] for key in variables.changed])
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, NnapiError) as error:
-            reasons = (Reason("an initialisation that can be computed", str(error), operator.label),)
+            reasons = (Reason("an initialisation that can be computed", str(error), operator.label, kind=Why.OPERATOR),)
             arrays = []
         for key, array in zip(variables.changed, arrays, strict=False):
             value = variables.now[key]
@@ -297,7 +297,7 @@ def _emitted(
     mapping, reasons = MappingKind.WIDE, []
     try:
         if c.context.options.mapping != MappingKind.WIDE:
-            raise Unmappable(Reason("an operator that Android's delegate maps", operator.name, operator.label))
+            raise Unmappable(Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR))
         title = f"{operator.index}: {operator.name}"
         c.draft.add(replace(step, name=title, mapping=mapping, source=c.source(operator)))
     except Unmappable as error:

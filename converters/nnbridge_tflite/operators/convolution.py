@@ -10,6 +10,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm
 from nnbridge.types import OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
@@ -58,7 +59,7 @@ CONV_2D = TfliteOperator(
         NO_OLD_HYBRID,
         OLD_TYPES,
         RESTRICTED_SCALES,
-        Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none"),
+        Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none", kind=Why.MISSING_OPERAND),
         _NO_DILATION,
     ),
     check=_check,

@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding, elements_of_shape
+from nnbridge.errors import Why
 from nnbridge.operations.farmhash import fingerprint64
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
@@ -71,7 +72,12 @@ HASHTABLE_LOOKUP = TfliteOperator(
     "Values by key, and which keys were found.",
     inputs("lookups", "keys", "values"),
     outputs("output", "hits"),
-    delegate=mapped(1, 1, None, Condition("a float32 output", lambda node: node.output().type.name == "FLOAT32", first_type)),
+    delegate=mapped(
+        1,
+        1,
+        None,
+        Condition("a float32 output", lambda node: node.output().type.name == "FLOAT32", first_type, kind=Why.OUTPUT_TYPE),
+    ),
     lowerings=[Lowering(lambda to: to.emit_all(OperationCode.HASHTABLE_LOOKUP, to.inputs(), to.outputs))],
 )
 LSH_PROJECTION = TfliteOperator(
@@ -80,7 +86,15 @@ LSH_PROJECTION = TfliteOperator(
     inputs("seeds", "items", "weights?"),
     options=(Option("type", 0, "1 sparse (one number), 2 dense (bits)"),),
     delegate=mapped(
-        1, 1, None, Condition("feature level 3 and no weights for sparse projections", _is_projection, lambda node: node.level)
+        1,
+        1,
+        None,
+        Condition(
+            "feature level 3 and no weights for sparse projections",
+            _is_projection,
+            lambda node: node.level,
+            kind=Why.FEATURE_LEVEL,
+        ),
     ),
     as_stored=True,
 )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option
+from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import wrap32
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
@@ -40,7 +41,7 @@ FULLY_CONNECTED = TfliteOperator(
         OLD_TYPES,
         RESTRICTED_SCALES,
         from_level(4, "kept dimensions", lambda node: not node.option("keep_num_dims")),
-        Condition("no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16"),
+        Condition("no int16 output", lambda node: node.output().type.name != "INT16", lambda node: "INT16", kind=Why.OUTPUT_TYPE),
     ),
     rounds_once=True,
 )

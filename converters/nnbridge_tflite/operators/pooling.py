@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
+from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, half_away, integers
@@ -42,6 +43,7 @@ AVERAGE_POOL_2D = TfliteOperator(
             "a window of at most 256 elements for 8-bit tensors",
             lambda node: node.type(0) not in QUANT8 or node.option("filter_width") * node.option("filter_height") <= 256,
             first_type,
+            kind=Why.OPERAND_SIZE,
         ),
     ),
     check=_check,

@@ -9,6 +9,7 @@ import numpy as np
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
@@ -49,7 +50,13 @@ QUANTIZE = TfliteOperator(
         2,
         3,
         FLOAT_QUANT8,
-        Condition("a uint8 output below feature level 4", lambda node: node.output().type.name == "UINT8", first_type, below=4),
+        Condition(
+            "a uint8 output below feature level 4",
+            lambda node: node.output().type.name == "UINT8",
+            first_type,
+            4,
+            Why.OUTPUT_TYPE,
+        ),
     ),
     lowerings=[Lowering(lambda to: to.finish_quantised(to.dequantised(to.input(0))))],
 )
@@ -65,7 +72,7 @@ DEQUANTIZE = TfliteOperator(
         (*QUANT8, "FLOAT16"),
         input_in(*QUANT8, below=4),
         input_in("UINT8", below=3),
-        Condition("int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, below=4),
+        Condition("int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, 4, Why.QUANTISATION_PARAMETERS),
     ),
 )
 DENSIFY = TfliteOperator(

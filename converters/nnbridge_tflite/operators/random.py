@@ -10,7 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
 from nnbridge.converters.inspection import Mapped
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Why
 from nnbridge.operations.philox import philox
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES, extension_code
@@ -43,7 +43,7 @@ STABLEHLO_RNG_BIT_GENERATOR = TfliteOperator(
 @RANDOM_UNIFORM.handles
 def random_numbers(c: Conversion, operator: Operator) -> Mapped:
     """Draws on the host; of a stream that seeds name, the position is carried from run to run."""
-    reasons = [Reason("an operator that NNAPI can express", operator.name, operator.label)]
+    reasons = [Reason("an operator that NNAPI can express", operator.name, operator.label, kind=Why.OPERATOR)]
     if not any(operator.options.get(name) for name in ("seed", "seed2")):
         return c.host(operator, reasons)
     key = (c.number, f"operator {operator.index}")

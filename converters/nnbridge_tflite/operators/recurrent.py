@@ -13,6 +13,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
@@ -85,8 +86,18 @@ LSTM = TfliteOperator(
         2,
         None,
         NO_OLD_HYBRID,
-        Condition("weights of FLOAT32, UINT8 or (feature level 4) INT8; level 3 for 24 inputs", _full, _weights_type),
-        Condition("constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel", _basic, _weights_type),
+        Condition(
+            "weights of FLOAT32, UINT8 or (feature level 4) INT8; level 3 for 24 inputs",
+            _full,
+            _weights_type,
+            kind=Why.INPUT_TYPE,
+        ),
+        Condition(
+            "constant uint8 weights, scale 1/128 and zero point 128 for the basic kernel",
+            _basic,
+            _weights_type,
+            kind=Why.QUANTISATION_PARAMETERS,
+        ),
     ),
     least_inputs=5,
 )

@@ -10,6 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Lowering, Option, lowers
 from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import AXIS, FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
@@ -52,7 +53,12 @@ RESHAPE = TfliteOperator(
         1,
         1,
         FLOAT_QUANT8,
-        Condition("a constant shape", lambda node: node.input(1) is None or node.constant(1), lambda node: "computed"),
+        Condition(
+            "a constant shape",
+            lambda node: node.input(1) is None or node.constant(1),
+            lambda node: "computed",
+            kind=Why.NOT_CONSTANT,
+        ),
     ),
 )
 SQUEEZE = TfliteOperator(
@@ -64,7 +70,13 @@ SQUEEZE = TfliteOperator(
         1,
         2,
         None,
-        Condition("dimensions to squeeze", lambda node: node.operator.options.get("squeeze_dims"), lambda node: "none", below=3),
+        Condition(
+            "dimensions to squeeze",
+            lambda node: node.operator.options.get("squeeze_dims"),
+            lambda node: "none",
+            3,
+            Why.ARGUMENT,
+        ),
     ),
 )
 EXPAND_DIMS = TfliteOperator(
@@ -141,7 +153,7 @@ SPLIT_V = TfliteOperator(
         constant(2, "axis"),
         type_in(1, "INT32"),
         type_in(2, "INT32"),
-        Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0)),
+        Condition("sizes above 0", _sizes_above_0, lambda node: node.type(0), kind=Why.OPERAND_VALUE),
     ),
 )
 TILE = TfliteOperator(
@@ -184,7 +196,7 @@ FILL = TfliteOperator(
         4,
         ("INT32", "INT64"),
         constant(0, "dimensions"),
-        Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar"),
+        Condition("an output that is not a scalar", lambda node: node.output().shape, lambda node: "a scalar", kind=Why.RANK),
         type_in(1, "FLOAT32", "INT32", "INT64"),
     ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
+from nnbridge.errors import Why
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
@@ -18,8 +19,18 @@ _EXTREME = mapped(
     3,
     NUMBERS_HALF,
     type_in(1, "INT32", "INT64"),
-    Condition("an int32 axis or a constant one", lambda node: node.type(1) == "INT32" or node.constant(1), first_type),
-    Condition("an int32 output", lambda node: node.output().type.name == "INT32", lambda node: node.output().type.name),
+    Condition(
+        "an int32 axis or a constant one",
+        lambda node: node.type(1) == "INT32" or node.constant(1),
+        first_type,
+        kind=Why.INPUT_TYPE,
+    ),
+    Condition(
+        "an int32 output",
+        lambda node: node.output().type.name == "INT32",
+        lambda node: node.output().type.name,
+        kind=Why.OUTPUT_TYPE,
+    ),
 )
 _TYPE = (Option("output_type", 0, "the output's TensorType; the tensor itself states it"),)
 ARG_MAX = TfliteOperator(

@@ -9,7 +9,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge_tflite.declaration import NO_SUBGRAPHS, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.passes.conversion import Conversion
@@ -123,7 +123,11 @@ def read_variable(c: Conversion, operator: Operator) -> Mapped:
     """The variable's present value."""
     key = _key(c, operator)
     if key is None or c.variables.held(key) is None:
-        return _refused(c, operator, Reason("a variable that was assigned before it is read", "none yet", operator.label))
+        return _refused(
+            c,
+            operator,
+            Reason("a variable that was assigned before it is read", "none yet", operator.label, kind=Why.OPERAND_VALUE),
+        )
     c.values.commit(operator.outputs[0], c.variables.read(key))
     return Mapped(operator.index, operator.name, MappingKind.STATE)
 
@@ -143,7 +147,10 @@ def hashtable_import(c: Conversion, operator: Operator) -> Mapped:
         c.context.tables.setdefault(_named(c, operator), (listed[0], listed[1]))
         return Mapped(operator.index, operator.name, MappingKind.FOLDED)
     return Mapped(
-        operator.index, operator.name, MappingKind.FOLDED, (Reason("a table of constant numbers", "another", operator.label),)
+        operator.index,
+        operator.name,
+        MappingKind.FOLDED,
+        (Reason("a table of constant numbers", "another", operator.label, kind=Why.OPERAND_VALUE),),
     )
 
 
@@ -152,7 +159,11 @@ def hashtable_find(c: Conversion, operator: Operator) -> Mapped:
     """A look-up on the host, which gets the table in the handle's place."""
     table = c.context.tables.get(_key(c, operator))
     if table is None:
-        return _refused(c, operator, Reason("a table of numbers", "strings, or a table without contents", operator.label))
+        return _refused(
+            c,
+            operator,
+            Reason("a table of numbers", "strings, or a table without contents", operator.label, kind=Why.OPERAND_VALUE),
+        )
     query, default = (c.values.value(i) for i in operator.inputs[1:])
     out = c.values.fresh_output(operator.outputs[0])
     out.dims = query.dims
@@ -166,7 +177,11 @@ def hashtable_size(c: Conversion, operator: Operator) -> Mapped:
     """The number of a table's keys."""
     table = c.context.tables.get(_key(c, operator))
     if table is None:
-        return _refused(c, operator, Reason("a table of numbers", "strings, or a table without contents", operator.label))
+        return _refused(
+            c,
+            operator,
+            Reason("a table of numbers", "strings, or a table without contents", operator.label, kind=Why.OPERAND_VALUE),
+        )
     c.values.fold(operator.outputs[0], np.array([table[0].dims[0]], np.int64))
     return Mapped(operator.index, operator.name, MappingKind.FOLDED)
 

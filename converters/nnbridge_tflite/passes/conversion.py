@@ -15,7 +15,7 @@ from nnbridge.converters.declaration import Lowering
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge.model import Source
 from nnbridge_tflite.declaration import DISPATCH, TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import STATES, extension_code, options_value
@@ -27,7 +27,7 @@ from nnbridge_tflite.passes.states import Key, Variables
 from nnbridge_tflite.passes.values import TensorValues
 from nnbridge_tflite.read.graph import Operator, Subgraph
 from nnbridge_tflite.read.reader import TfliteFile
-from nnbridge_tflite.rules import Node, refusal
+from nnbridge_tflite.rules import Node, refusals
 
 MAX_DEPTH = 16
 """Subgraphs that call each other."""
@@ -207,24 +207,27 @@ class Conversion:
             return self.host(operator, [Reason("an operator of a compiled partition", operator.name, operator.label)])
         sixteen = self._has_sixteen_bits(declared, operator)
         if sixteen and declared is not None and declared.kernel16 is not None:
-            return self.host(operator, [Reason("8-bit or floating activations", "16-bit ones", operator.label)])
+            why = Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
+            return self.host(operator, [why])
         wide = self.context.options.mapping == MappingKind.WIDE
         rule = declared.delegate if declared is not None else None
-        refused = refusal(rule, operator, self.values, self.context.options.feature_level)
+        refused = refusals(rule, operator, self.values, self.context.options.feature_level)
         reasons: list[Reason] = []
         for lowering in declared.lowerings if declared is not None else ():
             # As the delegate does it where the delegate would, more freely where that is allowed.
-            ways = () if lowering.wide or refused is not None else (MappingKind.DELEGATE,)
+            ways = () if lowering.wide or refused else (MappingKind.DELEGATE,)
             for mapping in (*ways, MappingKind.WIDE) if wide else ways:
                 tried = self._try(declared, lowering, operator, mapping, through_host=sixteen and mapping == MappingKind.WIDE)
                 if not isinstance(tried, Reason):
-                    return Mapped(operator.index, operator.name, tried, tuple(reasons))
+                    undelegated = refused if tried == MappingKind.WIDE else ()
+                    return Mapped(operator.index, operator.name, tried, (*undelegated, *reasons))
                 if tried not in reasons:
                     reasons.append(tried)
-        if refused is not None and not wide:
-            reasons.insert(0, refused)
+        if refused and not wide:
+            reasons = [*refused, *reasons]
         elif not reasons:
-            reasons.append(Reason("an operator that NNAPI can express", operator.name, operator.label))
+            required = "an operator that NNAPI can express"
+            reasons.append(Reason(required, operator.name, operator.label, kind=Why.OPERATOR))
         return self.host(operator, reasons)
 
     def _has_sixteen_bits(self, declared: TfliteOperator | None, operator: Operator) -> bool:

@@ -6,6 +6,7 @@ written down here, others are passed over.
 
 from __future__ import annotations
 
+import io
 import lzma
 import zipfile
 import zlib
@@ -24,6 +25,7 @@ from nnbridge_tflite.read.schema import Field, Kind
 
 NAME, IDENTIFIER = "TFLITE_METADATA", b"M001"
 MAX_LABELS_BYTES = 1 << 20
+MAX_ARCHIVE_BYTES = 64 << 20
 MAX_VALUES = 100_000
 """Values in metadata, where a table that is shared counts each time."""
 
@@ -117,6 +119,22 @@ def associated_files(path: Path) -> dict[str, int]:
         return {}
     with _opened(path, "archive") as archive:
         return {entry.filename: entry.file_size for entry in archive.infolist()}
+
+
+def with_archive(content: bytes, path: Path) -> bytes:
+    """A rewritten model with the files of the archive behind the original. ConversionError for more than a rewrite copies."""
+    if not zipfile.is_zipfile(path):
+        return content
+    made = io.BytesIO(content)
+    made.seek(0, io.SEEK_END)
+    with _opened(path, "archive") as source, zipfile.ZipFile(made, "a") as target:
+        entries = source.infolist()
+        size = sum(entry.file_size for entry in entries)
+        if size > MAX_ARCHIVE_BYTES:
+            raise ConversionError(Reason(f"associated files of {MAX_ARCHIVE_BYTES} bytes at most", str(size), str(path)))
+        for entry in entries:
+            target.writestr(entry, source.read(entry))
+    return made.getvalue()
 
 
 def _labels(path: Path, name: str) -> list[str]:

@@ -104,21 +104,30 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+MOST_SEEDS = 1_000_000
+
+
 def parse_seeds(text: str) -> list[int]:
-    """``0,1,2``."""
-    try:
-        seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        seeds = []
-    if not seeds or min(seeds) < 0:
-        raise InputError(Reason("whole numbers such as 0,1,2", repr(text), operand="--seeds"))
+    """``0,1,2``, ``0-99``."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,18})(?:-(\d{1,18}))?\s*", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not first <= last < first + MOST_SEEDS:
+            raise InputError(Reason("whole numbers such as 0,1,2 or 0-99", repr(text), operand="--seeds"))
+        seeds += range(first, last + 1)
     return seeds
+
+
+def typed_options() -> set[str]:
+    """The names of the options of the command at hand that were typed."""
+    context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+    return {n for p in context.command.params if context.get_parameter_source(p.name or "") is typed for n in p.opts}
 
 
 def refuse_options(*options: str, why: str) -> None:
     """UsageError for any of these options of the command at hand that was typed: it would do nothing."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        if typed and set(options) & set(parameter.opts):
+    typed = typed_options()
+    for parameter in click.get_current_context().command.params:
+        if set(options) & set(parameter.opts) & typed:
             raise click.UsageError(f"{parameter.opts[0]} does nothing here: {why}.")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.cli.options import interface_of
-from nnbridge.compare import Array, Reference, Sample, in_model, input_samples, named_outputs
+from nnbridge.compare import Array, Reference, Sample, input_samples
 from nnbridge.inputs import Dataset, Preparation, read_labels
 from nnbridge.model import Model
-from nnbridge.report.answers import Accuracy, Classification, answers, label_names
+from nnbridge.report.agreement import Agreement, both_answers
+from nnbridge.report.answers import Accuracy, label_names
 
 
 class FileSamples:
@@ -33,12 +34,12 @@ class FileSamples:
         self.dataset.notes |= {f"input {name} has no file and is drawn with seed {seed}": None for name in drawn}
         self._label = ""
         self._ours, self._reference = Accuracy(), Accuracy()
-        self._classified = self._agree = 0
+        self.agreement = Agreement()
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def samples(self, reference: Reference | Path) -> Iterator[Sample]:
+    def samples(self, reference: Reference | Path | None) -> Iterator[Sample]:
         """One for each file, or each file of a folder."""
 
         def named() -> Iterator[tuple[str, Mapping[str, Array]]]:
@@ -50,25 +51,18 @@ class FileSamples:
 
     def observe(self, sample: Sample, outputs: Mapping[str, Array]) -> None:
         """Count in the sample that was read last."""
-        operands = named_outputs(self._model)
-        expected = sample.outputs if isinstance(sample.outputs, Mapping) else dict(zip(operands, sample.outputs, strict=True))
-        references = {name: in_model(operand, expected[name]) for name, operand in operands.items()}
         names = label_names(self._model, self._stated.outputs, self._labels, outputs)
-        ours, theirs = (answers(self._model, arrays, names) for arrays in (outputs, references))
+        ours, theirs = both_answers(self._model, sample, outputs, names)
         self._ours.add(ours, self._label, names)
         self._reference.add(theirs, self._label, names)
-        firsts = [[a.top[0].index for a in found if isinstance(a, Classification)] for found in (ours, theirs)]
-        if firsts[0]:
-            self._classified += 1
-            self._agree += firsts[0] == firsts[1]
+        self.agreement.add(ours, theirs)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         counts = {**self._ours.as_dict(), "reference": self._reference.as_dict()}
-        agreement = {"classified": self._classified, "top1_agreement": self._agree}
+        agreement = {"classified": self.agreement.classified, "top1_agreement": self.agreement.top1}
         return {"accuracy": {**counts, **agreement}, "notes": list(self.dataset.notes)}
 
     def lines(self) -> list[str]:
-        """Agreement, and accuracy where labels are known."""
-        same = [f"top-1 agreement: {self._agree} of {self._classified} samples"] if self._classified else []
-        return [*same, *self._ours.lines("accuracy"), *self._reference.lines("the reference's accuracy")]
+        """Accuracy where labels are known."""
+        return [*self._ours.lines("accuracy"), *self._reference.lines("the reference's accuracy")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from nnbridge.cli.arguments import parse_shapes
 from nnbridge.cli.output import Command, drivers_apart, echo, working
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.report import PREFERENCES
+from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
 
 if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 PARTITIONING = ("no", "with-fallback", "without-fallback")
 """Partitioning modes, by number."""
+_CONVERSION = ("shapes", "signature", "feature_level", "android", "layout", "float64", "mapping")
 PREPARATION = ("--resize", "--mean", "--std", "--scale", "--image-layout", "--rate")
 """Options that mean something to inputs from files only."""
 MODEL = click.argument("model", type=click.Path(path_type=Path))
@@ -45,14 +48,16 @@ def _with_options(command: Command, *options: Callable[[Command], Command]) -> C
 
 def conversion_options(command: Command) -> Command:
     """Options of every command that reads a model file."""
-    level = "Highest NNAPI feature level that the model may need."
+    level = "Highest NNAPI feature level that the model may need. Default: 8."
+    android = "The same by the version of the phone's Android: 8.1 is level 1, then one more for each; 13 to 15 are level 8."
     layout = "Order of images' axes for ONNX files: nhwc moves channels last, nchw sets NNAPI's flag; auto is nhwc."
     doubles = "float64 values of ONNX files are computed by the host, narrowed to float32, or the file is refused."
     return _with_options(
         command,
         option("--shape", "shapes", multiple=True, metavar="NAME=1,224,224,3", help="Dimensions of an input; repeatable."),
         option("--signature", default="", metavar="KEY", help="The signature to run, of files that have several."),
-        option("--feature-level", type=click.IntRange(1, 8), metavar="1-8", default=8, help=level),
+        option("--feature-level", type=click.IntRange(1, 8), metavar="1-8", help=level),
+        option("--android", values=ANDROID_LEVELS, help=android),
         option("--layout", values=("auto", "nhwc", "nchw"), default="auto", help=layout),
         option("--float64", values=("host", "narrow", "refuse"), default="host", help=doubles),
     )
@@ -60,9 +65,10 @@ def conversion_options(command: Command) -> Command:
 
 def model_options(command: Command) -> Command:
     """Options of every command that converts a model file."""
-    mapping = """wide: all that NNAPI can express; delegate, provider: only what Android's delegate hands to NNAPI of a TFLite
-        file, and ONNX Runtime's provider of an ONNX file."""
-    return option("--mapping", values=("wide", "delegate", "provider"), default="wide", help=mapping)(conversion_options(command))
+    mapping = """What is handed to NNAPI. phone: what a phone does, which is delegate (Android's TFLite delegate) for TFLite files
+        and provider (ONNX Runtime's) for ONNX files; wide: all that NNAPI can express."""
+    values = ("phone", "wide", "delegate", "provider")
+    return option("--mapping", values=values, default="phone", help=mapping)(conversion_options(command))
 
 
 def device_options(command: Command) -> Command:
@@ -74,7 +80,7 @@ def device_options(command: Command) -> Command:
     partitioning = """As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures
         final. With --no-fallback failures are final anyway."""
     partitions = """Groups of operations that may go to drivers, as in TFLite's NNAPI delegate: the N with the most operators go
-        there, the others to the CPU. 0: no limit. Default: 3 with --mapping delegate, as TFLite's; else 0."""
+        there, the others to the CPU. 0: no limit. Default: 3 under the delegate mapping, as TFLite's; else 0."""
     cache = "Store compiled models here, under a checksum of the model (for devices that cache, such as caching:NAME)."
     folder = click.Path(path_type=Path, file_okay=False)
     return _with_options(
@@ -86,6 +92,38 @@ def device_options(command: Command) -> Command:
         option("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
         option("--cache-dir", type=folder, metavar="DIR", help=cache),
     )
+
+
+def _set_kernels(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """In the environment, from which this command's other processes have it too."""
+    if value is None:
+        return
+    from nnbridge.cpu.settings import ENVIRONMENT
+
+    before = os.environ.get(ENVIRONMENT)
+    os.environ[ENVIRONMENT] = value
+
+    def restore() -> None:
+        del os.environ[ENVIRONMENT]
+        if before is not None:
+            os.environ[ENVIRONMENT] = before
+
+    context.call_on_close(restore)
+
+
+def kernel_option(command: Command) -> Command:
+    """``--kernels``."""
+    kernels = """Kernels of the CPU and of devices that compute on it: auto is compiled ones where they can be had. Default:
+        NNBRIDGE_KERNELS, else auto."""
+    settings: dict[str, Any] = {"expose_value": False, "callback": _set_kernels, "help": kernels}
+    return option("--kernels", values=("auto", "reference", "compiled"), **settings)(command)
+
+
+def compute_options(command: Command) -> Command:
+    """Options of every command that computes: kernels and threads."""
+    threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; what NumPy's BLAS computes, as many
+        as that has."""
+    return kernel_option(option("--threads", type=click.IntRange(1, 256), metavar="N", help=threads)(command))
 
 
 def input_options(command: Command) -> Command:
@@ -109,11 +147,21 @@ def input_options(command: Command) -> Command:
     )
 
 
-def conversion(*, shapes: Sequence[str], **options: Any) -> ConversionOptions:
+def conversion(
+    *, shapes: Sequence[str], feature_level: int | None = None, android: str | None = None, **options: Any
+) -> ConversionOptions:
     """The conversion options as a converter receives them."""
     from nnbridge.converters import ConversionOptions
 
-    return ConversionOptions(**options, shapes=parse_shapes(shapes))
+    known = ANDROID_LEVELS.get(android or "", feature_level)
+    if feature_level not in (None, known):
+        raise InputError(Reason(f"Android {android}'s feature level {known}", str(feature_level), operand="--feature-level"))
+    return ConversionOptions(int(known or RUNTIME_FEATURE_LEVEL), **options, shapes=parse_shapes(shapes))
+
+
+def conversion_of(options: Mapping[str, Any]) -> ConversionOptions:
+    """The conversion options among all options of a command."""
+    return conversion(**{name: options[name] for name in _CONVERSION})
 
 
 def interface_of(path: Path, options: Mapping[str, Any]) -> SignatureInfo:
@@ -132,34 +180,61 @@ def interface_of(path: Path, options: Mapping[str, Any]) -> SignatureInfo:
         return SignatureInfo("", (), ())
 
 
-def compiled(
+def compiled(path: Path, **options: Any) -> tuple[Compilation, tuple[Mapped, ...]]:
+    """The model of a file, compiled for the requested devices, with the outcome of each operator of the file."""
+    compilation, mapped = compilation_of(path, **options)
+    finish(compilation, path)
+    return compilation, mapped
+
+
+def finish(compilation: Compilation, path: Path) -> None:
+    """Finish the compilation of a file's model."""
+    with working("Compiling"), _of(path):
+        compilation.finish()
+
+
+def compilation_of(
     path: Path,
     *,
-    devices: Sequence[str],
+    devices: Sequence[str] = (),
+    chosen: Sequence[Device] | None = None,
+    limit: int | None = None,
     preference: str,
     cache_dir: Path | None,
     max_partitions: int | None,
     partitioning: str,
     no_fallback: bool,
+    kernels: str | None = None,
+    threads: int | None = None,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
-    """The model of a file, compiled for the requested devices, with the outcome of each operator of the file."""
+    """The compilation before it is finished, and the outcome of each operator of the file.
+
+    ``chosen`` and ``limit``: the devices, bound to the file already, and their limit on partitions (:func:`bound_to`).
+    """
     from nnbridge.devices.device import cache_files_needed
-    from nnbridge.loading import load_with_report
+    from nnbridge.loading import load_with_report, mapping_of
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
-    chosen = named_devices(devices)
+    if chosen is None:
+        chosen, limit = bound_to(path, named_devices(devices), options)
     if no_fallback and not chosen:
         raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
+    max_partitions = limit if max_partitions is None else max_partitions
+    asked = conversion(**options)
     with working(f"Reading {path.name}"):
-        model, mapped = load_with_report(path, conversion(**options))
+        model, mapped = load_with_report(path, asked)
     mode = PartitioningMode(PARTITIONING.index(partitioning))
     if max_partitions is None:
-        max_partitions = TFLITE_DEFAULT if options["mapping"] == "delegate" and not no_fallback else 0
-    with working("Compiling"), _of(path):
-        compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
+        max_partitions = TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" and not no_fallback else 0
+    with _of(path):
+        compilation = (
+            Compilation.create_for_devices(model, chosen, kernels=kernels, threads=threads)
+            if no_fallback
+            else Compilation.create(model, chosen, mode, kernels=kernels, threads=threads)
+        )
         compilation.set_preference(PREFERENCES[preference])
         if cache_dir is not None:
             if any(cache_files_needed(device) != (0, 0) for device in chosen if device.kind == "device"):
@@ -169,8 +244,23 @@ def compiled(
                     raise InputError(Reason("a folder that can be created", str(error), operand="--cache-dir")) from error
             compilation.set_caching(cache_dir, checksum(model))
         compilation.set_max_partitions(max_partitions)
-        compilation.finish()
     return compilation, mapped
+
+
+def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
+    """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
+
+    A compiler has no limit, a delegate its own; None where no such device is among them.
+    """
+    from nnbridge.converters import ConversionOptions
+    from nnbridge.devices.source_profiles import SourceProfile
+    from nnbridge.loading import source_graph
+
+    if not any(isinstance(device, SourceProfile) for device in chosen):
+        return list(chosen), None
+    graph = source_graph(path, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
+    limits = [device.max_partitions for device in chosen if isinstance(device, SourceProfile)]
+    return [device.bound(graph) if isinstance(device, SourceProfile) else device for device in chosen], min(limits)
 
 
 def named_devices(names: Sequence[str]) -> list[Device]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+INTERRUPTED = 128 + 2
+"""The exit status that shells have for SIGINT."""
 
 
 def json_option(command: Command) -> Command:

@@ -6,17 +6,15 @@
 
 from nnbridge.compare.arrays import Array, load_array, load_arrays, save_arrays
 from nnbridge.compare.comparison import (
-    DEFAULT_TOLERANCE,
     RELATIVE_TOLERANCE,
-    SINGLE_OPERATION,
     Comparison,
     OutputComparison,
-    Tolerance,
     add_sample,
     compare,
     fallbacks_of,
     new_comparisons,
 )
+from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.samples import (
     Reference,
     Sample,
@@ -33,3 +31,4 @@ from nnbridge.compare.samples import (
     stating_open_dimensions,
     stored_samples,
 )
+from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, SINGLE_OPERATION, Tolerance, Tolerances, read_tolerances

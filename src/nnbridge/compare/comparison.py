@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 
 from nnbridge.compare.arrays import Array
+from nnbridge.compare.causes import Cause
+from nnbridge.compare.metrics import Metrics
+from nnbridge.compare.results import Result
 from nnbridge.compare.samples import Sample, in_model, named_outputs
+from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
@@ -27,23 +31,6 @@ RELATIVE_TOLERANCE = 1e-4
 """Largest relative difference of a network's floating output, unless its type has fewer digits."""
 OUTLIER_OCTAVES = 12
 """Magnitudes so many powers of two above the smallest tenth are outliers: masks and fill values, not the network's arithmetic."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far an output may be from the reference's."""
-
-    atol: float | None = None
-    """Of floating outputs; None: rtol times the output's typical magnitude, rounded up to two digits, at least 1e-7."""
-    rtol: float | None = None
-    """Of floating outputs; None: 1e-4, or a unit in the last place of types with fewer digits (float16)."""
-    steps: int = 1
-    """Of 8- and 16-bit integers. Other integers and booleans must be equal."""
-
-
-DEFAULT_TOLERANCE = Tolerance()
-SINGLE_OPERATION = Tolerance(1e-5, 5 * 2.0**-23)
-"""The tolerance of Android's conformance harness for float32."""
 
 
 @cache
@@ -114,6 +101,8 @@ class OutputComparison:
     worst: Worst | None = None
     problem: str = ""
     """Why the arrays could not be compared."""
+    zero_point: int = 0
+    metrics: Metrics = field(default_factory=Metrics)
     low: float = np.inf
     high: float = -np.inf
     """The reference's smallest and largest value, of floating outputs."""
@@ -195,7 +184,9 @@ class OutputComparison:
             excess = np.where(finite, difference.astype(np.float64), np.inf)
             excess[finite] -= self.rtol * magnitudes
             excess[same] = -np.inf
-        self.compared += int(finite.sum())
+        count = int(finite.sum())
+        self.metrics.add(*((got, want) if count == want.size else (got[finite], want[finite])), self.zero_point)
+        self.compared += count
         self.non_finite += int((~finite).sum())
         self.non_finite_unequal += int((~finite & ~same).sum())
         self.mismatches += int((~same).sum())
@@ -238,8 +229,8 @@ class OutputComparison:
         return {
             **subject,
             **differences,
-            "mean_abs_diff": self.mean_abs_diff,
             "mismatches": self.mismatches,
+            **self.metrics.as_dict(),
             **tolerance,
             **non_finite,
             **ends,
@@ -263,7 +254,7 @@ def _differences(a: Array, b: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """Every output of a model on some devices against a reference."""
 
     model: str
@@ -276,6 +267,37 @@ class Comparison:
     """What fell back to the CPU, when the model was compiled or while it ran, and why."""
     shares: tuple[Share, ...] = ()
     """How much of the model each offered driver accepted."""
+    causes: tuple[Cause, ...] = ()
+    """What explains differences (:mod:`nnbridge.compare.explanation`)."""
+    interrupted: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        failing = [output.name for output in self.outputs if not output.passed]
+        verdict = f"beyond tolerance: {', '.join(failing)}" if failing else "all outputs are within tolerance"
+        return f"{self.model} on {self.device} against {self.reference}, {self.samples} samples: {verdict}"
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """A row for each output."""
+        return [
+            {
+                "output": o.name,
+                "type": o.type,
+                "elements": o.elements,
+                "max diff": o.max_abs_diff,
+                "mean diff": o.mean_abs_diff,
+                "rmse": o.metrics.rmse,
+                "sqnr dB": o.metrics.sqnr,
+                "cosine": o.metrics.cosine,
+                "unequal": o.mismatches / max(o.elements, 1),
+                "atol": o.atol,
+                "rtol": o.rtol,
+                "pass": o.passed,
+                "problem": o.problem,
+            }
+            for o in self.outputs
+        ]
 
     @property
     def passed(self) -> bool:
@@ -287,19 +309,21 @@ class Comparison:
         ran = {"model": self.model, "device": self.device, "reference": self.reference, "samples": self.samples}
         outputs = [output.as_dict() for output in self.outputs]
         offered = [asdict(share) for share in self.shares]
-        return {**ran, "pass": self.passed, "outputs": outputs, "fallbacks": list(self.fallbacks), "offered": offered}
+        why = {"causes": [cause.as_dict() for cause in self.causes], "interrupted": self.interrupted}
+        return {**ran, "pass": self.passed, "outputs": outputs, "fallbacks": list(self.fallbacks), "offered": offered, **why}
 
 
 def compare(
     compilation: Compilation,
     reference: str,
     samples: Iterable[Sample],
-    tolerance: Tolerance = DEFAULT_TOLERANCE,
+    tolerance: Tolerance | Tolerances = DEFAULT_TOLERANCE,
     observe: Callable[[Sample, Mapping[str, Array]], None] | None = None,
 ) -> Comparison:
     """Run every sample on a finished compilation and compare with the reference's outputs.
 
-    ``observe`` is called with each sample and the outputs that were computed for it.
+    ``observe`` is called with each sample and the outputs that were computed for it. After KeyboardInterrupt the samples that are
+    done are the result.
     """
     model = compilation.model
     outputs = new_comparisons(model, tolerance)
@@ -307,24 +331,37 @@ def compare(
     states = States(model)
     fallbacks: dict[str, None] = {}
     ran: dict[str, None] = {}
-    for sample in samples:
-        if not sample.continues:
-            states.reset()
-        execution = Execution(compilation, states)
-        answers = execution.run(sample.inputs)
-        add_sample(model, outputs, answers, sample.outputs, sample.label)
-        if observe is not None:
-            observe(sample, answers)
-        fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
-        ran.update(dict.fromkeys(execution.report.devices))
-        count += 1
+    interrupted = False
+    try:
+        for sample in samples:
+            if not sample.continues:
+                states.reset()
+            execution = Execution(compilation, states)
+            answers = execution.run(sample.inputs)
+            add_sample(model, outputs, answers, sample.outputs, sample.label)
+            if observe is not None:
+                observe(sample, answers)
+            fallbacks.update(dict.fromkeys(fallbacks_of(execution)))
+            ran.update(dict.fromkeys(execution.report.devices))
+            count += 1
+    except KeyboardInterrupt:
+        if not count:
+            raise
+        interrupted = True
     devices = ", ".join(ran) or "no device"
-    return Comparison(model.name, devices, reference, count, tuple(outputs), tuple(fallbacks), compilation.shares())
+    return Comparison(
+        model.name, devices, reference, count, tuple(outputs), tuple(fallbacks), compilation.shares(), (), interrupted
+    )
 
 
-def new_comparisons(model: Model, tolerance: Tolerance = DEFAULT_TOLERANCE) -> list[OutputComparison]:
+def new_comparisons(model: Model, tolerance: Tolerance | Tolerances = DEFAULT_TOLERANCE) -> list[OutputComparison]:
     """A comparison for each of the model's outputs, still without samples."""
-    return [OutputComparison(name, str(operand_dtype(o)), tolerance) for name, o in named_outputs(model).items()]
+    operands = named_outputs(model)
+    tolerances = as_tolerances(tolerance).check(operands)
+    return [
+        OutputComparison(name, str(operand_dtype(o)), tolerances.of(name), zero_point=o.zero_point)
+        for name, o in operands.items()
+    ]
 
 
 def add_sample(

@@ -7,148 +7,39 @@ fusion and numerics as they are (:mod:`nnbridge.compare.observation`); docs/laye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from nnbridge import devices as device_list
-from nnbridge.compare.arrays import Array, load_arrays
-from nnbridge.compare.comparison import DEFAULT_TOLERANCE, OutputComparison, Tolerance
+from nnbridge.compare.arrays import Array
+from nnbridge.compare.causes import Case, Cause, explain
+from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
-from nnbridge.compare.references import LiteRT, NamedTensors, OnnxRuntime
-from nnbridge.compare.samples import Sample, in_model, named_inputs
+from nnbridge.compare.results import Result
+from nnbridge.compare.samples import Sample, in_model
+from nnbridge.compare.tensors import LAST, Tensors, TensorsByPosition
+from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
-from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import Device
-from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.errors import NnapiError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
-from nnbridge.operations.kernels import Tier
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import extract
 from nnbridge.runtime.states import States
 from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
 
-_LAST = " NHWC"
-"""What the ONNX importer adds to the name of an image whose channels it moved to the end."""
-_NEXT = " (next)"
-"""What the TFLite importer adds to the name of a state's new value."""
 _OUTCOMES = {
     "folded": "the converter computed its operator",
     "dead": "no output depends on its operator",
     "inlined": "its operator is a call, replaced by what it calls",
     "state": "its operator reads or writes a state",
 }
-
-
-class Tensors(Protocol):
-    """A reference's values of one run."""
-
-    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
-        """The value of an operand, in the reference's own type and layout; None if the reference has none."""
-
-    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
-        """Name, operator and subgraph of each tensor that none of the found operands stands for."""
-
-
-class TensorsByName:
-    """Tensors of a source file, by the names that operands of a converted model carry."""
-
-    def __init__(self, values: NamedTensors) -> None:
-        self._values = values
-
-    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
-        """By operator and name, else by the name if only one tensor has it."""
-        source = None if operation is None else operation.source
-        subgraph = 0 if source is None else source.subgraph
-        for name in _names(operand.name):
-            found = None if source is None else self._values.produced.get((subgraph, source.index, name))
-            found = self._values.named.get((subgraph, name)) if found is None else found
-            if found is not None:
-                return found
-        return None
-
-    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
-        """Outputs of operators whose names no operand has."""
-        names = {name for operand, _ in found for name in _names(operand.name)}
-        return ((name, index, subgraph) for subgraph, index, name in self._values.produced if name not in names)
-
-
-def _names(name: str) -> list[str]:
-    """An operand's name, then the file's names that it may come from: without what makes it unique, without the layout."""
-    if not name:
-        return []
-    base, mark, number = name.rpartition("#")
-    names = [name, base] if mark and number.isdecimal() else [name]
-    return names + [found.removesuffix(ending) for found in names for ending in (_LAST, _NEXT) if found.endswith(ending)]
-
-
-@dataclass(frozen=True)
-class TensorsByPosition:
-    """The values of another run of the same model."""
-
-    observation: Observation
-
-    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
-        """The same operand's value."""
-        found = self.observation.values.get(position)
-        return None if found is None else found.value
-
-    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
-        """None: it is the same model."""
-        return iter(())
-
-
-class DeviceReference:
-    """Another device as reference; ``reference`` is NNAPI's CPU with its reference kernels."""
-
-    def __init__(self, model: Model, name: str) -> None:
-        self.name = name
-        device: Device = CpuDevice(Tier.REFERENCE) if name == "reference" else device_list.device(name)
-        self.compilation = Compilation.create(model, [device])
-        self.compilation.finish()
-        self._states = States(model)
-        self._observation = Observation(model)
-
-    def reset(self) -> None:
-        """Reset states to their first values."""
-        self._states.reset()
-
-    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Outputs by name, for inputs in the source file's types."""
-        operands = named_inputs(self.compilation.model)
-        values = {name: in_model(operands[name], value) for name, value in inputs.items()}
-        outputs, self._observation, _ = observed_run(self.compilation, values, self._states)
-        return outputs
-
-    def tensors(self) -> TensorsByPosition:
-        """The values of the last run."""
-        return TensorsByPosition(self._observation)
-
-
-def tensors_of(runtime: LiteRT | OnnxRuntime | DeviceReference) -> Callable[[int], Tensors]:
-    """What :func:`compare_layers` asks for a sample's values, right after the runtime computed the sample."""
-
-    def last_run(sample: int) -> Tensors:
-        values = runtime.tensors()
-        return TensorsByName(values) if isinstance(values, NamedTensors) else values
-
-    return last_run
-
-
-def stored_tensors(path: Path) -> Callable[[int], Tensors]:
-    """The same for an ``.npz`` file: arrays ``tensor:<name>`` and ``output:<name>``, each a stack of samples."""
-    stacks = {n.partition(":")[2]: a for n, a in load_arrays(path).items() if n.startswith(("tensor:", "output:"))}
-    if not stacks:
-        raise InputError(Reason("arrays tensor:NAME of intermediate values", "none", operand=str(path)))
-    return lambda sample: TensorsByName(
-        NamedTensors({(0, name): stack[sample] for name, stack in stacks.items() if sample < len(stack)})
-    )
 
 
 @dataclass
@@ -169,6 +60,13 @@ class Layer:
     """Why a comparison is missing."""
     reads: tuple[Position, ...] = ()
     """The tensors of the reference that the own error was computed from."""
+    cause: Cause | None = None
+    """Why there is an own error; None if there is none, or nothing explains it."""
+
+    @property
+    def why(self) -> str:
+        """The kind of its cause; empty without one."""
+        return self.cause.kind if self.cause is not None else ""
 
     @property
     def place(self) -> str:
@@ -180,11 +78,12 @@ class Layer:
         """JSON-ready."""
         where = {"operator": self.operator, "operation": self.operation, "tensor": self.tensor, "body": self.position[0]}
         figures = {name: c and c.as_dict() for name, c in (("drift", self.drift), ("own_error", self.own))}
-        return {**where, "device": self.device, "step": self.step, **figures, "note": self.note}
+        cause = self.cause and self.cause.as_dict()
+        return {**where, "device": self.device, "step": self.step, **figures, "note": self.note, "cause": cause}
 
 
 @dataclass(frozen=True)
-class LayerComparison:
+class LayerComparison(Result):
     """Every tensor of a model on some devices beside a reference's."""
 
     model: str
@@ -193,6 +92,7 @@ class LayerComparison:
     layers: tuple[Layer, ...]
     unmatched: tuple[tuple[str, str], ...] = ()
     """Tensors that the reference alone has, and why."""
+    interrupted: bool = False
 
     @property
     def compared(self) -> tuple[Layer, ...]:
@@ -241,7 +141,8 @@ class LayerComparison:
                 if any(layer.drift is not None and layer.drift.mismatches for layer in self.compared):
                     return "no difference beyond tolerance; no operation is known to have an error of its own"
                 return f"no difference: {len(self.compared)} tensors are equal"
-            return f"no difference beyond tolerance; largest own error: operator {origin.place}, {difference(origin.own)}"
+            why = f" ({origin.why})" if origin.why else ""
+            return f"no difference beyond tolerance; largest own error: operator {origin.place}, {difference(origin.own)}{why}"
         own = "unknown" if first.own is None else difference(first.own)
         said = f"first difference beyond tolerance: operator {first.place}, {difference(first.drift)}; own error {own}"
         if first.note:
@@ -250,13 +151,47 @@ class LayerComparison:
             return said
         return f"{said}: inherited from {origin.place}, own error {difference(origin.own)}"
 
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """A row for each tensor that was compared."""
+        return [
+            {
+                "operator": layer.operator,
+                "operation": layer.operation,
+                "tensor": layer.tensor,
+                "body": layer.position[0],
+                "device": layer.device,
+                "step": layer.step,
+                "drift": layer.drift and layer.drift.max_abs_diff,
+                "own error": layer.own and layer.own.max_abs_diff,
+                "unequal": layer.drift and layer.drift.mismatches / max(layer.drift.elements, 1),
+                "within tolerance": layer.drift and _within(layer.drift),
+                "cause": layer.why,
+                "note": layer.note,
+            }
+            for layer in self.layers
+            if layer.drift is not None or layer.own is not None
+        ]
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Why operations have errors of their own, those that are explained, in run order."""
+        return tuple(layer.cause for layer in self.layers if layer.cause is not None)
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         unmatched = [{"tensor": name, "reason": why} for name, why in self.unmatched]
         ends = {"first": self.first and self.first.as_dict(), "origin": self.origin and self.origin.as_dict()}
         layers = [layer.as_dict() for layer in self.layers]
+        why = {"causes": [cause.as_dict() for cause in self.causes], "interrupted": self.interrupted}
         head = {"model": self.model, "reference": self.reference, "samples": self.samples, "pass": self.passed}
-        return {**head, "sentence": self.sentence, **ends, "layers": layers, "unmatched": unmatched}
+        return {
+            **head,
+            "sentence": self.sentence,
+            **ends,
+            "layers": layers,
+            "unmatched": unmatched,
+            **why,
+        }
 
 
 def difference(comparison: OutputComparison | None) -> str:
@@ -290,23 +225,33 @@ def compare_layers(
     reference: str,
     samples: Iterable[Sample],
     tensors: Callable[[int], Tensors],
-    tolerance: Tolerance = DEFAULT_TOLERANCE,
+    tolerance: Tolerance | Tolerances = DEFAULT_TOLERANCE,
     mapped: Sequence[Mapped] = (),
+    *,
+    explained: bool = True,
 ) -> LayerComparison:
     """Run every sample on a finished compilation, observe its values, and compare them with the reference's.
 
-    ``tensors(n)`` is asked once sample n was drawn; ``mapped`` are the converter's outcomes, for tensors without operand.
+    ``tensors(n)`` is asked once sample n was drawn; ``mapped`` are the converter's outcomes, for tensors without operand;
+    ``explained``: look for the cause of each own error. After KeyboardInterrupt the samples that are done are the result.
     """
-    run = _Layers(compilation, tolerance)
+    names = {operand.name for graph in compilation.model.subgraphs() for operand in graph.operands if operand.name}
+    run = _Layers(compilation, as_tolerances(tolerance).check(names), reference, explained)
     states, count, values = States(compilation.model), 0, None
-    for number, sample in enumerate(samples):
-        values = tensors(number)
-        if not sample.continues:
-            states.reset()
-        run.add(sample, values, states)
-        count += 1
+    interrupted = False
+    try:
+        for number, sample in enumerate(samples):
+            values = tensors(number)
+            if not sample.continues:
+                states.reset()
+            run.add(sample, values, states)
+            count += 1
+    except KeyboardInterrupt:
+        if not count:
+            raise
+        interrupted = True
     unmatched = [] if values is None else run.unmatched(values, mapped)
-    return LayerComparison(compilation.model.name, reference, count, tuple(run.in_order()), tuple(unmatched))
+    return LayerComparison(compilation.model.name, reference, count, tuple(run.in_order()), tuple(unmatched), interrupted)
 
 
 @dataclass
@@ -323,7 +268,9 @@ class _Layers:
     """A comparison in the making."""
 
     compilation: Compilation
-    tolerance: Tolerance
+    tolerances: Tolerances
+    reference: str
+    explained: bool = True
     layers: dict[Position, Layer] = field(default_factory=dict)
     _parts: dict[Position, _Part] = field(default_factory=dict)
     _models: dict[str, Model] = field(default_factory=dict)
@@ -361,8 +308,7 @@ class _Layers:
                 continue
             if seen is not None:
                 if layer.drift is None:
-                    code = str(operand_dtype(self._models[position[0]].main.operands[position[1]]))
-                    layer.drift, layer.note = OutputComparison(layer.tensor, code, self.tolerance), ""
+                    layer.drift, layer.note = self._comparison(layer, self._models[position[0]].main.operands[position[1]]), ""
                 layer.drift.add(self._as_truth(position, seen.value), known[position], sample.label)
             self._add_own(position, layer, observation, known, sample.label)
         outputs = {state.input: main.outputs[state.output] for state in self.compilation.model.states}
@@ -422,8 +368,18 @@ class _Layers:
             return
         operand = part.compilation.model.main.operands[part.compilation.model.main.outputs[0]]
         if layer.own is None:
-            layer.own = OutputComparison(layer.tensor, str(operand_dtype(operand)), self.tolerance)
-        layer.own.add(_as_truth(operand, next(iter(outputs.values()))), known[position], label)
+            layer.own = self._comparison(layer, operand)
+        result = _as_truth(operand, next(iter(outputs.values())))
+        before = layer.own.mismatches
+        layer.own.add(result, known[position], label)
+        if self.explained and layer.own.mismatches > before and layer.cause is None and result.shape == known[position].shape:
+            model, inputs = part.compilation.model, [known[i] for i in part.inputs]
+            case = Case(model, inputs, result, known[position], layer.operator, layer.operation, self.reference, layer.device)
+            layer.cause = explain(case)
+
+    def _comparison(self, layer: Layer, operand: Operand) -> OutputComparison:
+        tolerance = self.tolerances.of(layer.tensor)
+        return OutputComparison(layer.tensor, str(operand_dtype(operand)), tolerance, zero_point=operand.zero_point)
 
     def _as_truth(self, position: Position, value: Array) -> Array:
         return _as_truth(self._models[position[0]].main.operands[position[1]], value)
@@ -524,4 +480,4 @@ def _fitted(model: Model, operation: Operation, operand: Operand, value: Array, 
 
 
 def _channels_last(operand: Operand) -> bool:
-    return operand.name.partition("#")[0].endswith(_LAST)
+    return operand.name.partition("#")[0].endswith(LAST)

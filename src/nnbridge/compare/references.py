@@ -43,12 +43,19 @@ class LiteRT:
     name = "litert"
 
     def __init__(self, path: Path, signature: str = "", kernels: str = "reference", *, preserve: bool = False) -> None:
-        """``preserve``: retain every tensor for :meth:`tensors`."""
+        """``kernels``: ``reference``, ``optimised`` (plain ones for the processor) or ``xnnpack``.
+
+        ``preserve``: retain every tensor for :meth:`tensors`.
+        """
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
             raise InputError(Reason("LiteRT (pip install ai-edge-litert)", str(error), operand="--reference")) from error
-        resolver = {"reference": OpResolverType.BUILTIN_REF, "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES}
+        resolver = {
+            "reference": OpResolverType.BUILTIN_REF,
+            "optimised": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            "xnnpack": OpResolverType.BUILTIN,
+        }
         self._signature = signature
         settings = {"num_threads": 1, "experimental_preserve_all_tensors": preserve}
         self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver[kernels], **settings)

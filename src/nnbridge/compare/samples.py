@@ -106,18 +106,20 @@ def stating_open_dimensions(model: Model, given: Iterable[str] = ()) -> Iterator
         raise OpFailedError(replace(error.reason, found=f"{error.reason.found}; {hint}")) if hint else error from error
 
 
-def seeded_samples(model: Model, reference: Reference, seeds: Sequence[int], steps: int = 1) -> Iterator[Sample]:
-    """Seeded inputs with a reference's outputs: for each seed ``steps`` calls in a row, between which states continue."""
+def seeded_samples(model: Model, reference: Reference | None, seeds: Sequence[int], steps: int = 1) -> Iterator[Sample]:
+    """Seeded inputs with a reference's outputs, if any: for each seed ``steps`` calls, between which states continue."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        reference.reset()
+        if reference is not None:
+            reference.reset()
         for step in range(steps):
             inputs = _drawn_inputs(model, rng)
-            yield Sample(f"seed {seed}, step {step}", inputs, _answered(model, reference, inputs), step > 0)
+            outputs = {} if reference is None else _answered(model, reference, inputs)
+            yield Sample(f"seed {seed}, step {step}", inputs, outputs, step > 0)
 
 
 def input_samples(
-    model: Model, reference: Reference | Path, inputs: Iterable[tuple[str, Mapping[str, Array]]]
+    model: Model, reference: Reference | Path | None, inputs: Iterable[tuple[str, Mapping[str, Array]]]
 ) -> Iterator[Sample]:
     """Named inputs with a reference's outputs, each from the initial states on.
 
@@ -130,6 +132,8 @@ def input_samples(
         if isinstance(reference, Path):
             if stored is not None and number < len(stored):
                 yield Sample(label, arrays, stored[number])
+        elif reference is None:
+            yield Sample(label, arrays, {})
         else:
             reference.reset()
             yield Sample(label, arrays, _answered(model, reference, arrays))

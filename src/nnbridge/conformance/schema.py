@@ -40,6 +40,7 @@ _CASE: Schema = {
     "inputs": [list],
     "outputs": [(list, type(None))],
 }
+_QUESTION: Schema = {"model": {**_SUBGRAPH, "referenced?": [_SUBGRAPH]}, "relaxed?": bool}
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -48,13 +49,23 @@ def schema_error(content: object) -> Reason | None:
     return next(_errors(content), None)
 
 
+def question_error(content: object) -> Reason | None:
+    """What is wrong with an object that holds a model to ask a device about; None if it can be built."""
+    wrong = next(_mismatches(content, _QUESTION, "the object"), None)
+    return wrong or next(_model_errors(content["model"], "the model"), None)  # type: ignore[index]  # an object, as just checked
+
+
+def _model_errors(model: Mapping[str, Any], where: str) -> Iterator[Reason]:
+    for subgraph in (model, *model.get("referenced", ())):
+        yield from _unknown_names(subgraph, where)
+
+
 def _errors(content: object) -> Iterator[Reason]:
     yield from _mismatches(content, {"cases": [_CASE]}, "the file")
     assert isinstance(content, dict)
     for case in content["cases"]:
         model, where = case["model"], f"case {case['name']}"
-        for subgraph in (model, *model.get("referenced", ())):
-            yield from _unknown_names(subgraph, where)
+        yield from _model_errors(model, where)
         for role in ("inputs", "outputs"):
             if len(case[role]) != len(model[role]):
                 yield Reason(f"values for the model's {len(model[role])} {role}", str(len(case[role])), operand=where)

@@ -6,8 +6,8 @@ A converter turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +18,12 @@ from nnbridge.converters.recorded import Route
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
+from nnbridge.source import SourceDeclaration, SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 CONVERTERS_GROUP = "nnbridge.converters"
+PHONE = "phone"
+"""The mapping that Android itself would make of a file of its format."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class ConversionOptions:
     """The highest NNAPI feature level that the model may need, 1 to 8."""
     mapping: str = "wide"
     """``wide``: all that NNAPI can express; ``delegate`` and ``provider``: exactly what Android's TFLite delegate, or ONNX
-    Runtime's NNAPI execution provider, would hand to it."""
+    Runtime's NNAPI execution provider, would hand to it; ``phone``: the one of these two that reads the format."""
     layout: str = "auto"
     """Order of an image's axes for files that put channels first: ``nhwc``, ``nchw`` (by NNAPI's flag, feature level 3), or
     ``auto``, which is nhwc."""
@@ -42,6 +45,19 @@ class ConversionOptions:
     float64: str = "host"
     """What becomes of float64 values of ONNX files, which NNAPI does not have: ``host`` computes them there, ``narrow`` makes
     them float32, ``refuse`` refuses the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A rewrite of one operator of a file that leaves the answers as they are."""
+
+    subgraph: int
+    index: int
+    operator: str
+    text: str
+    """What stands in the operator's place."""
+    content: Callable[[], bytes]
+    """The bytes of the edited file."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +76,20 @@ class Converter:
     """Convert, and report the outcome of each operator; without one, outcomes are not reported."""
     interface: Callable[[Path, ConversionOptions], SignatureInfo] | None = None
     """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
+    edits: Callable[[Path], Iterable[Edit]] | None = None
+    """Every rewrite that applies to an operator of a file; None for formats that are not written."""
     mappings: tuple[str, ...] = ("wide",)
-    """The mappings that it knows."""
+    """The mappings that it knows, the phone's first."""
     in_memory: InMemory | None = None
     """Read the graph that an interpreter runs; without one, there is no delegate for the format."""
     neuron: Callable[[], Route] | None = None
     """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
     """The fields of :class:`ConversionOptions` that mean something to it."""
+    operators: Callable[[Path, ConversionOptions], SourceGraph] | None = None
+    """The file's own operators, for devices that evaluate these."""
+    declared: Callable[[], tuple[SourceDeclaration, ...]] | None = None
+    """The format's operators with the names of their inputs and options, for profiles of such devices."""
 
     def recognises(self, head: bytes) -> bool:
         """True if the file's first bytes carry the format's mark."""
@@ -83,12 +105,19 @@ def check_options(options: ConversionOptions, path: Path, converter: Converter |
     standard = ConversionOptions()
     for option in fields(options):
         value = getattr(options, option.name)
-        if option.name not in known and value != getattr(standard, option.name):
+        if option.name not in known and value != getattr(standard, option.name) and value != PHONE:
             typed = "--" + option.name.replace("_", "-").removesuffix("s")
             raise OptionError(Reason(f"no {typed}, which does nothing with {name}", str(value), str(path)))
-    if converter is not None and options.mapping not in converter.mappings:
+    if converter is not None and options.mapping not in (PHONE, *converter.mappings):
         rule = f"a mapping of {name} ({', '.join(converter.mappings)})"
         raise OptionError(Reason(rule, options.mapping, str(path), "--mapping"))
+
+
+def resolved(options: ConversionOptions, converter: Converter | None) -> ConversionOptions:
+    """The options with the mapping's own name in place of ``phone``; a saved model is what its conversion made it."""
+    if options.mapping != PHONE:
+        return options
+    return replace(options, mapping=ConversionOptions().mapping if converter is None else converter.mappings[0])
 
 
 @cache

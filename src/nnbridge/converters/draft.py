@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import ConversionError, NnapiError, Reason
+from nnbridge.errors import ConversionError, NnapiError, Reason, Why
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
@@ -33,7 +33,7 @@ class Unmappable(Exception):
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(str(reason))
-        self.reason = reason
+        self.reason = reason if reason.kind is not None else replace(reason, kind=Why.OPERAND_VALUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Value:
     model: Model | None = None
     """The finished model that a MODEL operand stands for."""
     _scalar: tuple[Arg, OperandKind] | None = field(default=None, init=False, repr=False)
-    """What :meth:`arg` and :meth:`kind` return of a shared scalar, which is never changed."""
+    """What :meth:`arg` and :meth:`kind` return of a scalar, which is never changed; equal ones share it."""
 
     @property
     def constant(self) -> bool:
@@ -166,12 +166,17 @@ class Draft:
     # -- constants --------------------------------------------------------------------------------------------------
 
     def scalar(self, type: OperandCode, value: float) -> Value:
-        """A scalar constant."""
+        """A scalar constant: an operand of its own for each use, as Android's delegate and ONNX Runtime's provider add them.
+
+        Some drivers refuse operations that name an operand twice.
+        """
         key = (type, value)
         if key not in self._shared:
-            made = self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
-            made._scalar = made.arg(), made.kind()
-        return self._shared[key]
+            like = self._shared[key] = Value(type, data=np.array(value, TYPE_FACTS[type].dtype))
+            like._scalar = like.arg(), like.kind()
+        made = Value(type, data=self._shared[key].data)
+        made._scalar = self._shared[key]._scalar
+        return made
 
     def ints(self, values: Sequence[int], dims: tuple[int, ...] | None = None) -> Value:
         """A TENSOR_INT32 constant."""
@@ -211,7 +216,9 @@ class Draft:
             raise Unmappable(verdict.reason)
         if verdict.level > self.feature_level:
             name = OperationCode(step.code).name
-            raise Unmappable(Reason(f"feature level {verdict.level} at least", str(self.feature_level), name))
+            raise Unmappable(
+                Reason(f"feature level {verdict.level} at least", str(self.feature_level), name, kind=Why.FEATURE_LEVEL)
+            )
 
     def _resolve(self, step: Step) -> None:
         """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them.
@@ -276,7 +283,11 @@ def _require_same_quantisation(operation: str, value: Value, computed: Arg) -> N
         found = f"{value.scale:.6g}, {value.zero_point}"
         raise Unmappable(
             Reason(
-                f"an output with scale {computed.scale:.6g} and zero point {computed.zero_point}", found, operation, value.name
+                f"an output with scale {computed.scale:.6g} and zero point {computed.zero_point}",
+                found,
+                operation,
+                value.name,
+                Why.QUANTISATION_PARAMETERS,
             )
         )
     value.scale = computed.scale
@@ -311,7 +322,7 @@ def _check_control_flow(step: Step, feature_level: int) -> None:
         (o.name or m.operation_name(o) for m in models for s in m.subgraphs() for o in s.operations if is_extension(o.type)), None
     )
     if hosted is not None:
-        raise Unmappable(Reason("bodies of NNAPI's operations alone", hosted, name))
+        raise Unmappable(Reason("bodies of NNAPI's operations alone", hosted, name, kind=Why.OPERATOR))
     level = max([verdict.level, FeatureLevel.LEVEL_4, *(validate_model(m).level for m in models)])
     if level > feature_level:
-        raise Unmappable(Reason(f"feature level {level} at least", str(feature_level), name))
+        raise Unmappable(Reason(f"feature level {level} at least", str(feature_level), name, kind=Why.FEATURE_LEVEL))

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Why
 from nnbridge.model import Array, Source
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
@@ -67,14 +67,14 @@ class LowererBase(ABC):
 
     # -- refusals ---------------------------------------------------------------------------------------------------------
 
-    def refuse(self, rule: str, found: object = "", operand: str = "") -> NoReturn:
+    def refuse(self, rule: str, found: object = "", operand: str = "", kind: Why = Why.OPERAND_VALUE) -> NoReturn:
         """This lowering does not apply."""
-        raise Unmappable(Reason(rule, str(found), self.label, operand))
+        raise Unmappable(Reason(rule, str(found), self.label, operand, kind))
 
-    def require(self, condition: object, rule: str, found: object = "", operand: str = "") -> None:
+    def require(self, condition: object, rule: str, found: object = "", operand: str = "", kind: Why = Why.OPERAND_VALUE) -> None:
         """Refuse unless the condition holds."""
         if not condition:
-            self.refuse(rule, found, operand)
+            self.refuse(rule, found, operand, kind)
 
     # -- numbers ----------------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class LowererBase(ABC):
 
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front; refused outside ``[-rank, rank)``."""
-        self.require(-rank <= axis < max(rank, 1), f"an axis in [{-rank}, {rank})", axis)
+        self.require(-rank <= axis < max(rank, 1), f"an axis in [{-rank}, {rank})", axis, kind=Why.RANGE)
         return axis % max(rank, 1)
 
     # -- constants --------------------------------------------------------------------------------------------------------
@@ -125,7 +125,12 @@ class LowererBase(ABC):
         8-bit types take the array as it is stored. ``changes`` replace fields of the value, such as ``scale``.
         """
         dtype = _DTYPES.get(OperandCode(like.type)) if not like.extension else None
-        self.require(dtype is not None or like.type in QUANT8, "a tensor of floats, int32 or 8-bit integers", like.operand())
+        self.require(
+            dtype is not None or like.type in QUANT8,
+            "a tensor of floats, int32 or 8-bit integers",
+            like.operand(),
+            kind=Why.INPUT_TYPE,
+        )
         data = np.asarray(array, dtype)
         value = like.like(dims=data.shape or (1,), **changes)
         value.data = data.reshape(value.dims)
@@ -167,5 +172,5 @@ class LowererBase(ABC):
             view = value.like(dims=dims, name=value.name)
             view.data, view.region = value.data.reshape(dims), value.region
             return view
-        self.require(sum(d < 1 for d in dims) <= 1, "at most one dimension that is not known", list(dims))
+        self.require(sum(d < 1 for d in dims) <= 1, "at most one dimension that is not known", list(dims), kind=Why.DYNAMIC_SHAPE)
         return self.emit(OperationCode.RESHAPE, value, self.vector([d or -1 for d in dims]), out=out or value.like(dims=dims))

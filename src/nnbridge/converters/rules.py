@@ -5,11 +5,11 @@ Conditions state what the delegate or provider itself checks. What NNAPI does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from nnbridge.errors import Reason, listed
+from nnbridge.errors import Reason, Why, listed
 
 Node = TypeVar("Node")
 """What a condition looks at: an operator with its tensors and options, or a node unit."""
@@ -24,11 +24,32 @@ class Condition(Generic[Node]):
     found: Callable[[Node], object]
     below: int = 99
     """Checked below this feature level only."""
+    kind: Why = Why.OPERAND_VALUE
+
+
+def _reason(condition: Condition[Node], node: Node, label: str) -> Reason:
+    """The reason of a condition that does not hold."""
+    return Reason(condition.rule, listed(condition.found(node)), label, kind=condition.kind)
 
 
 def first_refusal(conditions: Sequence[Condition[Node]], node: Node, level: int, label: str) -> Reason | None:
     """The reason of the first condition that does not hold at a feature level; None if all hold."""
     for condition in conditions:
         if level < condition.below and not condition.holds(node):
-            return Reason(condition.rule, listed(condition.found(node)), label)
+            return _reason(condition, node, label)
     return None
+
+
+def broken(conditions: Sequence[Condition[Node]], node: Node, level: int, label: str) -> Iterator[Reason]:
+    """The reasons of all conditions that do not hold. One that presupposes another, which is broken, is not looked at."""
+    count = 0
+    for condition in conditions:
+        try:
+            holds = level >= condition.below or condition.holds(node)
+        except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError):
+            if not count:
+                raise
+            continue
+        if not holds:
+            count += 1
+            yield _reason(condition, node, label)

@@ -39,6 +39,10 @@ class CachingDevice(Device):
         """The driver's answers."""
         return self._inner.supported_operations(model)
 
+    def uncertainties(self, model: Model) -> Sequence[str]:
+        """The driver's."""
+        return self._inner.uncertainties(model)
+
     def supported_extensions(self) -> Sequence[Extension]:
         """The driver's."""
         return self._inner.supported_extensions()

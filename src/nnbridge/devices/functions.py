@@ -24,7 +24,7 @@ from nnbridge.devices.device import (
     Support,
     uniform_capabilities,
 )
-from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason, Why
 from nnbridge.extensions import HostTensor, operand_dtype
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, Lifetime, OperandCode, ResultCode
@@ -185,7 +185,11 @@ class FunctionDriver(Device):
         for operation, answer in zip(model.main.operations, self.supported_operations(model), strict=True):
             if isinstance(answer, Reason) or not answer:
                 name = model.operation_name(operation)
-                refused = answer if isinstance(answer, Reason) else Reason("an operation that the device supports", name)
+                refused = (
+                    answer
+                    if isinstance(answer, Reason)
+                    else Reason("an operation that the device supports", name, kind=Why.UNSTATED)
+                )
                 raise BadDataError(refused)
         return CpuPreparedModel(model, self.numerics)
 

@@ -6,18 +6,20 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
-from nnbridge.devices.profiles import NUMERICS, SIDES, Faults, ProfileDevice, ProfileRule
+from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
+from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
+from nnbridge.devices.rules import near as _near
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
+from nnbridge.operations.numerics import NUMERICS
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
 
 if sys.version_info >= (3, 11):
@@ -27,8 +29,8 @@ else:
 
 SUFFIX = ".toml"
 SHIPPED = Path(__file__).parent / "data"
-MAX_BYTES = 64 * 1024
-"""Of a file; the largest profile that comes with nnbridge has a fifth of it."""
+MAX_BYTES = 128 * 1024
+"""Of a file; the largest profile that comes with nnbridge has half of it."""
 _MAX_DOTS = 200
 """Of a line: TOML's reader needs quadratic time for the parts of a dotted key."""
 _MAX_RANK = 8
@@ -37,11 +39,15 @@ _SHOWN = 80
 _MAX_DELAY_MS = 3_600_000
 _OTHERS = "others"
 """The key for operations that are not named."""
-_TEXT_KEYS = ("name", "like", "version", "source", "type", "numerics")
-_DEVICE_KEYS = (*_TEXT_KEYS, "feature_level", "performance", "operations", "faults", "extensions")
+_TEXT_KEYS = ("name", "like", "version", "source", "verified", "type", "numerics")
+_MERGED = ("operations", *DEFINED)
+"""Tables that a device and the one that it is like have in common."""
+_DEVICE_KEYS = (*_TEXT_KEYS, "aliases", "feature_level", "performance", *_MERGED, "operands", "rules", "faults", "extensions")
 _BOUNDS = ("at_least", "at_most")
 _LIMITS = ("values", *_BOUNDS, "zero_points")
-_RULE_KEYS = ("types", "input", "ranks", "constant", *_LIMITS, "same_quantisation", "max_bytes", "max_side", "fixed_size")
+_PLAIN_KEYS = ("types", "input", "ranks", "constant", *_LIMITS, "same_quantisation", "max_bytes", "max_side", "fixed_size")
+_RULE_TEXTS = ("never", "says", "source", "uncertain")
+_RULE_KEYS = (*_PLAIN_KEYS, "signatures", "rules", *_RULE_TEXTS)
 _FAULT_KEYS = ("prepare", "dies_at", "fails_at", "delay_ms", "wrong_answers")
 _PERFORMANCE_KEYS = ("other", "float32", "relaxed")
 _SIGNED = ("axis", "value", "hidden_state_zero_point")
@@ -63,10 +69,20 @@ def load_profiles(path: Path) -> tuple[ProfileDevice, ...]:
     return _Reader(path).devices()
 
 
-@cache
 def shipped() -> tuple[ProfileDevice, ...]:
     """The profiles that come with nnbridge."""
-    return tuple(device for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) for device in load_profiles(path))
+    return tuple(device for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) for device in _shipped_file(path))
+
+
+def shipped_device(name: str) -> ProfileDevice | None:
+    """The shipped profile with this name or alias; only files that have it are read."""
+    files = (path for path in sorted(SHIPPED.glob(f"*{SUFFIX}")) if f'"{name}"' in path.read_text(encoding="utf-8"))
+    return next((d for path in files for d in _shipped_file(path) if name in (d.name, *d.aliases)), None)
+
+
+@cache
+def _shipped_file(path: Path) -> tuple[ProfileDevice, ...]:
+    return load_profiles(path)
 
 
 class _Reader:
@@ -87,6 +103,8 @@ class _Reader:
             self._text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(Reason("a readable profile", str(error), operand=str(path))) from error
+        self._conditions = ConditionReader(self._note)
+        """The definitions of the device at hand."""
         self._start, self._end = 0, len(self._text)
         """Where the table at hand begins and its device ends, for the lines of mistakes."""
 
@@ -103,15 +121,15 @@ class _Reader:
         headers = [m.start() for m in re.finditer(r"^\s*\[\[\s*device\s*\]\]", self._text, re.MULTILINE)]
         headers = [*headers, len(self._text)] if len(headers) == len(listed) else []
         tables: dict[str, dict[str, Any]] = {}
-        devices = []
+        devices: list[ProfileDevice] = []
         for number, table in enumerate(listed):
             self._start, self._end = headers[number : number + 2] if headers else (0, len(self._text))
             self._inherits = False
             name = self._text_of(table, "name")
             if table.get("name", "") == "":
                 self._note("name", "the device's name", None)
-            elif name in tables:
-                self._note("name", "each name once", name)
+            for taken in {name, *self._list(table, "aliases", str)} & (tables.keys() | {a for d in devices for a in d.aliases}):
+                self._note("name" if taken == name else "aliases", "each name once", taken)
             tables[name] = self._with_base(table, tables)
             devices.append(self._device(name, tables[name]))
             self._check_levels(table, devices[-1].feature_level)
@@ -140,14 +158,18 @@ class _Reader:
             return {"operations": {_OTHERS: {}}, **table}
         self._inherits = True
         base = earlier[like]
-        return {**base, **table, "operations": {**self._table(base, "operations"), **self._table(table, "operations")}}
+        merged = {key: {**self._table(base, key), **self._table(table, key)} for key in _MERGED}
+        return {**base, "aliases": [], **table, **{key: value for key, value in merged.items() if value}}
 
     def _device(self, name: str, table: dict[str, Any]) -> ProfileDevice:
         self._only(table, _DEVICE_KEYS, "[[device]]")
         operations = self._table(table, "operations")
         if not operations and not table.get("extensions") and isinstance(table.get("operations", {}), dict):
             self._note("operations", f"a table of operations ([device.operations]) of device {name}", None)
-        rules = {key: self._below(key, self._alternatives, key, value) for key, value in operations.items()}
+        self._conditions = conditions = ConditionReader(self._note)
+        conditions.define([self._table(table, key) for key in DEFINED])
+        common = tuple(conditions.entries("rules", table.get("rules", [])))
+        rules = {key: self._below(key, self._alternatives, key, value, common) for key, value in operations.items()}
         return ProfileDevice(
             name=name,
             rules={OperationCode[key]: found for key, found in rules.items() if key in OperationCode.__members__},
@@ -156,7 +178,10 @@ class _Reader:
             type=DeviceTypeCode[self._one_of(table, "type", _DEVICE_TYPES, "ACCELERATOR")],
             version=self._text_of(table, "version") or "profile",
             source=self._text_of(table, "source"),
-            numerics=self._one_of(table, "numerics", NUMERICS, "exact"),
+            numerics=self._one_of(table, "numerics", tuple(NUMERICS), "exact"),
+            verified=self._text_of(table, "verified"),
+            aliases=tuple(self._list(table, "aliases", str)),
+            operands=conditions.on_operands(tuple(conditions.entries("operands", table.get("operands", [])))),
             faults=self._faults(self._table(table, "faults")),
             others=rules.get(_OTHERS, ()),
             extensions=dict(self._extension(item) for item in self._list(table, "extensions", dict)),
@@ -173,15 +198,15 @@ class _Reader:
 
     # -- rules -------------------------------------------------------------------------------------------------------
 
-    def _alternatives(self, key: str, value: Any) -> tuple[ProfileRule, ...]:
+    def _alternatives(self, key: str, value: Any, common: Sequence[Entry]) -> tuple[ProfileRule, ...]:
         """A list of types, a table of rules, or a list of such tables."""
         if key != _OTHERS and key not in OperationCode.__members__:
             self._note(key, f"an operation of NNAPI{_near(key, OperationCode.__members__)}", key, quoted=False)
             return ()
         several = isinstance(value, list) and value and all(isinstance(v, dict) for v in value)
-        return tuple(self._rule(key, v) for v in (value if several else [value]))
+        return tuple(self._rule(key, v, common) for v in (value if several else [value]))
 
-    def _rule(self, key: str, value: Any) -> ProfileRule:
+    def _rule(self, key: str, value: Any, common: Sequence[Entry]) -> ProfileRule:
         table = {"types": value} if isinstance(value, list) else value
         if not isinstance(table, dict):
             self._note(key, "a list of types or a table of rules", value)
@@ -203,8 +228,11 @@ class _Reader:
         ranks = tuple(self._list(table, "ranks", int))
         if not all(0 <= rank <= _MAX_RANK for rank in ranks):
             self._note("ranks", f"ranks of 0 to {_MAX_RANK}", list(ranks))
+        texts = {name: self._text_of(table, name) for name in _RULE_TEXTS}
+        entries = (*common, *self._conditions.entries(key, table.get("rules", [])))
+        signatures = self._conditions.signatures(key, self._table(table, "signatures"), texts["says"])
         return ProfileRule(
-            types=frozenset(filter(None, (self._operand_type(name) for name in self._list(table, "types", str)))),
+            types=frozenset(code for name in self._list(table, "types", str) for code in self._operand_types(name)),
             subject=subject,
             ranks=ranks,
             constant=constant,
@@ -216,6 +244,9 @@ class _Reader:
             max_bytes=self._whole(table, "max_bytes", 0, 2**40, 0),
             max_side=self._whole(table, "max_side", 0, 2**32, 0),
             fixed_size=self._flag(table, "fixed_size"),
+            conditions=(*signatures, *self._conditions.conditions(key, entries)),
+            open=self._conditions.open_questions(key, entries),
+            **texts,
         )
 
     def _numbers(self, table: Mapping[str, Any], group: str) -> dict[str, tuple[int, ...]]:
@@ -235,14 +266,17 @@ class _Reader:
             found[name] = tuple(numbers)
         return found
 
-    def _operand_type(self, name: str) -> OperandCode | None:
+    def _operand_types(self, name: str) -> tuple[OperandCode, ...]:
+        """The type of this name, or those of the device's set of this name."""
+        if name in self._conditions.definitions.sets:
+            return self._conditions.definitions.sets[name]
         found = next((n for n in (f"TENSOR_{name}", name) if n in OperandCode.__members__), None)
         if found is not None:
-            return OperandCode[found]
+            return (OperandCode[found],)
         near = _ELEMENTS.get(name.upper())
         hint = f" (did you mean {near}?)" if near else _near(name, _OPERAND_TYPES) or f" ({', '.join(_OPERAND_TYPES)})"
         self._note(name, f"an operand type of NNAPI{hint}", name, quoted=False)
-        return None
+        return ()
 
     # -- the other tables --------------------------------------------------------------------------------------------
 
@@ -354,22 +388,25 @@ class _Reader:
         found = re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])").search(self._text, self._start, self._end)
         return found.start() if found else None
 
-    def _note(self, key: str, rule: str, found: object, *, quoted: bool = True) -> None:
-        """A mistake at a key. ``found`` is shown as TOML writes it, None as nothing."""
-        place = self._place(key)
+    def _note(self, key: str, rule: str, found: object, *, quoted: bool = True, text: str = "", at: int = 0) -> None:
+        """A mistake at a key, or at a character of a condition's text. ``found`` is shown as TOML writes it, None as nothing."""
+        place = self._text_place(text, at) if text else self._place(key)
         if place is None and self._inherits:
             return
-        line = self._text.count("\n", 0, self._start if place is None else place) + 1
+        place = self._start if place is None else place
+        line = self._text.count("\n", 0, place) + 1
+        column = place - self._text.rfind("\n", 0, place)
         shown = "nothing" if found is None else json.dumps(found, ensure_ascii=False, default=str) if quoted else str(found)
         name = key if key.isprintable() else repr(key)
-        self._mistakes[Reason(rule, shown[:_SHOWN], f"{self._path} line {line}", name)] = None
+        self._mistakes[
+            Reason(rule, shown[:_SHOWN], f"{self._path} line {line}" + (f" column {column}" if text else ""), name)
+        ] = None
 
-
-def _near(word: str, options: Iterable[str]) -> str:
-    """A hint at what could have been meant, or nothing."""
-    plain = {option.upper().replace("_", ""): option for option in options}
-    found = get_close_matches(word.upper().replace("_", "").replace("-", ""), plain, 1, 0.7)
-    return f" (did you mean {plain[found[0]]}?)" if found else ""
+    def _text_place(self, text: str, at: int) -> int | None:
+        """Where a character of a text stands in the file: of the operation's, the device's, or any place with this text."""
+        places = (self._text.find(text, low, self._end) for low in (self._start, 0))
+        found = next((place for place in places if place >= 0), self._place(text))
+        return None if found is None else found + at
 
 
 def _range_of(name: str) -> tuple[int, int]:

@@ -11,13 +11,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
+from nnbridge.devices.cpu import check_deadline
 from nnbridge.devices.device import Capabilities, Device, PreparedModel, Request, Result, Support
-from nnbridge.devices.requantise import in_float, original_operands
-from nnbridge.errors import BadDataError, OpFailedError, Reason
+from nnbridge.devices.operation_facts import ModelFacts, OperandFacts, OperationFacts
+from nnbridge.devices.requantise import prepared_with
+from nnbridge.devices.rules import Condition, Subject
+from nnbridge.errors import BadDataError, OpFailedError, Reason, Why
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations.matching import input_places
@@ -32,7 +35,6 @@ from nnbridge.types import (
     is_extension,
 )
 
-NUMERICS = ("exact", "float16", "float_requantised")
 SIDES: Mapping[str, tuple[str, int]] = {
     "batch": ("input", 0),
     "channels": ("input", 3),
@@ -69,6 +71,23 @@ class ProfileRule:
     """The longest dimension of any tensor; 0 for no limit."""
     fixed_size: bool = False
     """Every dimension of every operand must be known."""
+    conditions: tuple[Condition, ...] = ()
+    """All of them must hold, after the rules above."""
+    open: tuple[tuple[Condition, str], ...] = ()
+    """Where the source leaves the answer open: under which condition, and why."""
+    never: str = ""
+    """Why the device does not support the operation at all; empty if it does."""
+    says: str = ""
+    source: str = ""
+    uncertain: str = ""
+    """Why the whole rule is open."""
+
+    @cached_property
+    def has_keys(self) -> bool:
+        """True if there is a rule with a key of its own, beside conditions."""
+        return bool(
+            self.types or self.ranks or self.constant or self.values or self.at_least or self.at_most or self.zero_points
+        ) or bool(self.same_quantisation or self.max_bytes or self.max_side or self.fixed_size)
 
 
 @dataclass(frozen=True)
@@ -98,6 +117,12 @@ class ProfileDevice(Device):
     version: str = "profile"
     source: str = ""
     """Where the rules were read."""
+    verified: str = ""
+    """What the rules were compared with: judge, count, seed and date."""
+    aliases: tuple[str, ...] = ()
+    """Other names of the device."""
+    operands: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
+    """Stage (``support`` or ``prepare``) → conditions on every operand of a model."""
     numerics: str = "exact"
     faults: Faults = Faults()
     others: tuple[ProfileRule, ...] = ()
@@ -111,28 +136,63 @@ class ProfileDevice(Device):
 
     def supported_operations(self, model: Model) -> Sequence[Support]:
         """True, or the rules that the operation breaks."""
-        return [self._refusal(model, operation) or True for operation in model.main.operations]
+        answers = self._answers(model)
+        dead = next((a for a in answers if a is not None and a.rule == _ALIVE), None)
+        return [dead or answer or True for answer in answers]
 
-    def _refusal(self, model: Model, operation: Operation) -> Reason | None:
+    def uncertainties(self, model: Model) -> list[str]:
+        """Why the answer for each operation is open; empty where the source leaves no doubt."""
+        facts = ModelFacts(model)
+        return [self._doubt(facts, operation) for operation in model.main.operations]
+
+    def _doubt(self, facts: ModelFacts, operation: Operation) -> str:
+        subject = OperationFacts(facts, operation)
+        for rule in self._alternatives(operation):
+            if rule.uncertain:
+                return rule.uncertain
+            for made, why in (*rule.open, *((c, c.uncertain) for c in rule.conditions if c.uncertain)):
+                if made.broken(subject) if made.uncertain and made in rule.conditions else made.test(subject):
+                    return why
+        return ""
+
+    def _answers(self, model: Model) -> list[Reason | None]:
+        """Why each operation is refused; None where it is not. One operand that the device does not know refuses all."""
+        facts = ModelFacts(model)
+        fault = self._operand_fault(facts, "support")
+        return [fault or self._refusal(facts, operation) for operation in model.main.operations]
+
+    def _operand_fault(self, facts: ModelFacts, stage: str) -> Reason | None:
+        """Why the device refuses the whole model at a stage."""
+        required = self.operands.get(stage, ())
+        subjects = (OperandFacts(facts.fact(i)) for i in range(len(facts.model.main.operands))) if required else ()
+        return next((_reason(c, s, "the model", s.name) for s in subjects for c in required if c.broken(s)), None)
+
+    def _alternatives(self, operation: Operation) -> tuple[ProfileRule, ...]:
+        known = operation.type in _CODES
+        return self.rules.get(OperationCode(operation.type), self.others) if known else ()
+
+    def _refusal(self, facts: ModelFacts, operation: Operation) -> Reason | None:
         """The first broken rule of the only alternative; what each alternative requires where there are several."""
+        model = facts.model
         name = model.operation_name(operation)
-        unlisted = Reason("an operation that the profile lists", name, name)
+        unlisted = Reason("an operation that the profile lists", name, name, kind=Why.OPERATOR)
         extension = model.extension_of(operation.type)
         if extension is not None:
             claimed = next((numbers for e, numbers in self.extensions.items() if e.name == extension[0]), ())
             return None if extension[1] in claimed else unlisted
-        known = operation.type in _CODES
-        alternatives = self.rules.get(OperationCode(operation.type), self.others) if known else ()
+        alternatives = self._alternatives(operation)
         if not alternatives:
             return unlisted
-        broken = [list(_broken(rule, model, operation, name)) for rule in alternatives]
+        if len(alternatives) == 1:
+            return next(_broken(alternatives[0], facts, operation, name), None)
+        broken = [list(_broken(rule, facts, operation, name)) for rule in alternatives]
         if [] in broken:
             return None
-        if len(broken) == 1:
-            return broken[0][0]
         required = dict.fromkeys(" and ".join(f"{r.operand}: {r.rule}" for r in reasons) for reasons in broken)
         found = dict.fromkeys(f"{r.operand}: {r.found}" for reasons in broken for r in reasons)
-        return Reason("; or ".join(required), ", ".join(found), name)
+        # The first broken rule of the alternative that fits longest names the kind.
+        kind = min(broken, key=len)[0].kind
+        return Reason("; or ".join(required), ", ".join(found), name, kind=kind)
 
     def prepare_model(
         self,
@@ -145,16 +205,15 @@ class ProfileDevice(Device):
         check_deadline(deadline)
         if self.faults.prepare:
             raise OpFailedError(Reason("a driver that prepares models", "the fault 'prepare'", self.name))
-        refused = next((r for o in model.main.operations if (r := self._refusal(model, o))), None)
+        refused = next((r for r in self._answers(model) if r is not None), None)
         if refused is not None:
             raise BadDataError(refused)
+        fault = self._operand_fault(ModelFacts(model), "prepare")
+        if fault is not None:
+            raise OpFailedError(fault)
         if any(is_extension(operation.type) for operation in model.main.operations):
             raise OpFailedError(Reason("operations that a profile can compute", "operations of a vendor extension", self.name))
-        if self.numerics == "float_requantised":
-            rewritten = in_float(model)
-            prepared: PreparedModel = CpuPreparedModel(rewritten, observed=original_operands(model, rewritten))
-        else:
-            prepared = CpuPreparedModel(model, self.numerics)
+        prepared = prepared_with(model, self.numerics)
         return prepared if self.faults == Faults() else _Faulty(prepared, self.faults, self.name)
 
 
@@ -189,44 +248,72 @@ class _Faulty(PreparedModel):
         return result
 
 
-def _broken(rule: ProfileRule, model: Model, operation: Operation, name: str) -> Iterator[Reason]:
+_ALIVE = "a driver that survives the question"
+
+
+def _reason(condition: Condition, subject: Subject, name: str, operand: str = "") -> Reason:
+    """Why a broken condition refuses an operation."""
+    found = condition.found(subject)
+    if condition.dies:
+        died = f"one that dies where not: {condition.sentence} ({found})"
+        return Reason(_ALIVE, died, name, operand, Why.INTERNAL, condition.says)
+    return Reason(condition.sentence, found or "otherwise", name, operand, Why.OPERAND_VALUE, condition.says)
+
+
+def _broken(rule: ProfileRule, facts: ModelFacts, operation: Operation, name: str) -> Iterator[Reason]:
     """Every rule that an operation breaks."""
+    if rule.never:
+        yield Reason("an operation that the device supports", f"{name}: {rule.never}", name, kind=Why.OPERATOR, says=rule.says)
+        return
+    if rule.has_keys:
+        yield from _broken_keys(rule, facts.model, operation, name)
+    if rule.conditions:
+        subject = OperationFacts(facts, operation)
+        for made in rule.conditions:
+            if made.broken(subject):
+                yield _reason(made, subject, name)
+
+
+def _broken_keys(rule: ProfileRule, model: Model, operation: Operation, name: str) -> Iterator[Reason]:
+    """Every rule of a key of its own that an operation breaks."""
     inputs = [model.main.operands[i] for i in operation.inputs]
     outputs = [model.main.operands[i] for i in operation.outputs]
     positions = input_places(model, operation)
     subject = inputs[positions.get(rule.subject, 0)] if inputs else None
     label = rule.subject or "input 0"
     if subject is not None and rule.types and subject.type not in rule.types:
-        yield Reason(" or ".join(sorted(t.name for t in rule.types)), TYPES.readable(subject.type), name, label)
+        yield Reason(" or ".join(sorted(t.name for t in rule.types)), TYPES.readable(subject.type), name, label, Why.INPUT_TYPE)
     if subject is not None and rule.ranks and len(subject.dims) not in rule.ranks:
-        yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(subject.dims)), name, label)
+        yield Reason(f"rank {' or '.join(map(str, rule.ranks))}", str(len(subject.dims)), name, label, Why.RANK)
     for key in rule.constant:
         if key in positions and not inputs[positions[key]].is_constant:
-            yield Reason("a constant", "a computed value", name, key)
+            yield Reason("a constant", "a computed value", name, key, Why.NOT_CONSTANT)
     for key in {**rule.values, **rule.at_least, **rule.at_most}:
         value = _number(model, inputs, positions, key)
         if value is None:
             continue
         if value not in rule.values.get(key, (value,)):
-            yield Reason(f"one of {', '.join(map(str, rule.values[key]))}", str(value), name, key)
+            yield Reason(f"one of {', '.join(map(str, rule.values[key]))}", str(value), name, key, Why.OPERAND_VALUE)
         if value < rule.at_least.get(key, value):
-            yield Reason(f"at least {rule.at_least[key]}", str(value), name, key)
+            yield Reason(f"at least {rule.at_least[key]}", str(value), name, key, Why.OPERAND_VALUE)
         if value > rule.at_most.get(key, value):
-            yield Reason(f"at most {rule.at_most[key]}", str(value), name, key)
+            yield Reason(f"at most {rule.at_most[key]}", str(value), name, key, Why.OPERAND_VALUE)
     for key, points in rule.zero_points.items():
         if key in positions and (point := inputs[positions[key]].zero_point) not in points:
-            yield Reason(f"a zero point of {' or '.join(map(str, points))}", str(point), name, key)
+            yield Reason(f"a zero point of {' or '.join(map(str, points))}", str(point), name, key, Why.QUANTISATION_PARAMETERS)
     if rule.same_quantisation and inputs and _quantisation(inputs[0]) != _quantisation(outputs[0]):
-        yield Reason("the quantisation of the first input", _quantisation(outputs[0]), name, "output")
+        yield Reason(
+            "the quantisation of the first input", _quantisation(outputs[0]), name, "output", Why.QUANTISATION_PARAMETERS
+        )
     for tensor in (o for o in (*inputs, *outputs) if o.is_tensor):
         if rule.fixed_size and (not tensor.dims or 0 in tensor.dims):
-            yield Reason("known dimensions", str(list(tensor.dims)), name, tensor.name)
+            yield Reason("known dimensions", str(list(tensor.dims)), name, tensor.name, Why.DYNAMIC_SHAPE)
         if rule.max_side and max(tensor.dims, default=0) > rule.max_side:
-            yield Reason(f"sides of at most {rule.max_side}", str(list(tensor.dims)), name, tensor.name)
+            yield Reason(f"sides of at most {rule.max_side}", str(list(tensor.dims)), name, tensor.name, Why.OPERAND_SIZE)
         dtype = TYPE_FACTS[tensor.type].dtype
         size = 0 if dtype is None else math.prod(tensor.dims) * dtype.itemsize
         if rule.max_bytes and size > rule.max_bytes:
-            yield Reason(f"at most {rule.max_bytes} bytes", f"{size} bytes", name, tensor.name)
+            yield Reason(f"at most {rule.max_bytes} bytes", f"{size} bytes", name, tensor.name, Why.OPERAND_SIZE)
 
 
 def _quantisation(operand: Operand) -> str:

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.builder import ModelBuilder
+from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.errors import Reason
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations import definition
 from nnbridge.operations.matching import input_places, match
+from nnbridge.operations.numerics import NUMERICS
 from nnbridge.types import WRITTEN, Lifetime, OperandCode, OperationCode
 
 _STEPS = frozenset(
@@ -37,6 +39,14 @@ def in_float(model: Model) -> Model:
     Models with control flow or extensions are left as they are.
     """
     return model if model.referenced or model.extensions else _Rewriter(model).rewritten()
+
+
+def prepared_with(model: Model, numerics: str) -> CpuPreparedModel:
+    """A model on the CPU executor with an arithmetic of :data:`~nnbridge.operations.numerics.NUMERICS`."""
+    if not NUMERICS[numerics].in_float:
+        return CpuPreparedModel(model, numerics)
+    rewritten = in_float(model)
+    return CpuPreparedModel(rewritten, numerics, observed=original_operands(model, rewritten))
 
 
 def original_operands(model: Model, rewritten: Model) -> dict[int, int]:

@@ -21,7 +21,7 @@ from nnbridge.devices.device import (
     Support,
     uniform_capabilities,
 )
-from nnbridge.errors import BadDataError, Reason
+from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
 from nnbridge.types import QUANTISED_8BIT_ASYMM, DeviceTypeCode, OperandCode, OperationCode
@@ -32,7 +32,7 @@ Claim: TypeAlias = "Callable[[Model, Operation], Reason | None]"
 
 def _no_extension(model: Model, operation: Operation) -> Reason | None:
     extension = model.extension_of(operation.type)
-    return None if extension is None else Reason("an operation of NNAPI itself", f"one of {extension[0]}")
+    return None if extension is None else Reason("an operation of NNAPI itself", f"one of {extension[0]}", kind=Why.OPERATOR)
 
 
 def _input_of(model: Model, operation: Operation, index: int, codes: frozenset[OperandCode]) -> Reason | None:
@@ -42,12 +42,12 @@ def _input_of(model: Model, operation: Operation, index: int, codes: frozenset[O
     if refused is not None:
         return refused
     if len(operation.inputs) <= index:
-        return Reason(f"at least {index + 1} inputs", str(len(operation.inputs)), name)
+        return Reason(f"at least {index + 1} inputs", str(len(operation.inputs)), name, kind=Why.VARIANT)
     code = model.main.operands[operation.inputs[index]].type
     if code in codes:
         return None
     rule = " or ".join(sorted(t.name for t in codes))
-    return Reason(rule, TYPES.readable(code), name, f"input {index}")
+    return Reason(rule, TYPES.readable(code), name, f"input {index}", Why.INPUT_TYPE)
 
 
 _FLOAT = frozenset({OperandCode.TENSOR_FLOAT32})
@@ -61,7 +61,7 @@ def _float_claim(model: Model, operation: Operation) -> Reason | None:
 def _minimal_claim(model: Model, operation: Operation) -> Reason | None:
     name = model.operation_name(operation)
     if operation.type not in _MINIMAL:
-        return Reason(" or ".join(code.name for code in _MINIMAL), name, name)
+        return Reason(" or ".join(code.name for code in _MINIMAL), name, name, kind=Why.OPERATOR)
     return _input_of(model, operation, 0, _FLOAT)
 
 
@@ -72,7 +72,7 @@ def _quant_claim(model: Model, operation: Operation) -> Reason | None:
 
 def _full_claim(model: Model, operation: Operation) -> Reason | None:
     if operation.type == OperationCode.OEM_OPERATION:
-        return Reason("no OEM operation", "OEM_OPERATION", "OEM_OPERATION")
+        return Reason("no OEM operation", "OEM_OPERATION", "OEM_OPERATION", kind=Why.OPERATOR)
     return _no_extension(model, operation)
 
 

@@ -27,6 +27,7 @@ from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, at_least, fixed, like, operation, tensors, types, up_to
 from nnbridge.operations.fixedpoint import exp_on_negative, logistic, one_over_one_plus_x, tanh
 from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.numerics import current, interpolated
 from nnbridge.operations.shapes import same_as_input
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge.types import OperandCode as T
@@ -99,9 +100,17 @@ def _squash(
     @prepared("input")
     def kernel(call: Call) -> Function:
         if not is_quant8(call.out.type):
-            return plain
+            return interpolated(plain, -_TABLE_END, _TABLE_END) if current().tables else plain
+        if current().real_functions:
+            x, scale = call["input"], call.out.scale
+            real = plain(every_value(x) * np.float64(x.scale))
+            return by_table(x, call.out, np.clip(np.rint(real / scale) + call.out.zero_point, *integer_range(call.out)))
         results = _saturating_function(call, function, bits) + call.out.zero_point
         return by_table(call["input"], call.out, np.clip(results, *integer_range(call.out)))
+
+
+_TABLE_END = 10.0
+"""The largest argument of a table of an exponential function, as in LiteRT's 16-bit kernels."""
 
 
 def _sigmoid(x: Array) -> Array:
@@ -250,17 +259,24 @@ def _softmax_shape(call: Call) -> tuple[int, ...]:
 def softmax(call: Call) -> Function:
     """N46, N47."""
     axis = call.axis("axis", call["input"].rank)
-    return _softmax_quantised(call, axis) if is_quant8(call.out.type) else _softmax_real(axis, call.scalar("beta"))
+    x, out, real = call["input"], call.out, _softmax_real(axis, call.scalar("beta"))
+    if not is_quant8(out.type):
+        return real
+    if not current().real_functions:
+        return _softmax_quantised(call, axis)
+    scale, limits = np.float32(x.scale), integer_range(out)
+    return lambda steps: np.clip(np.rint(real(steps * scale) / np.float32(out.scale)) + out.zero_point, *limits)
 
 
 def _softmax_real(axis: int, beta: float) -> Function:
     factor = np.float32(beta)
+    table = interpolated(np.exp, -_TABLE_END, 0) if current().tables else None
 
     def compute(x: Array) -> Array:
         exponents: Array = x - np.maximum.reduce(x, axis=axis, keepdims=True)
         if factor != 1:
             exponents *= factor
-        np.exp(exponents, out=exponents)
+        exponents = np.exp(exponents, out=exponents) if table is None else table(exponents)
         exponents /= np.add.reduce(exponents, axis=axis, keepdims=True)
         return exponents
 

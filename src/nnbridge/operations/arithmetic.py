@@ -16,6 +16,7 @@ import numpy.typing as npt
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.kernels import Function
+from nnbridge.operations.numerics import current
 from nnbridge.types import FuseCode, OperandCode
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
@@ -86,8 +87,16 @@ def rdbp(x: npt.ArrayLike, exponent: npt.ArrayLike) -> Array:
 def mbqm(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
     """``x * M / 2**31 * 2**shift`` with Android's two roundings; the left shift wraps in 32 bits. Result int64.
 
-    The same as ``rdbp(srdhm(x << left, M), right)`` for multipliers that are not negative, in place on one array.
+    The same as ``rdbp(srdhm(x << left, M), right)`` for multipliers that are not negative, in place on one array. With another
+    arithmetic than NNAPI's (:mod:`nnbridge.operations.numerics`) once, or in float32.
     """
+    rounding = current().rounding
+    if rounding in _ONCE:
+        return _ONCE[rounding](x, multiplier, shift)
+    return _rescaled_twice(x, multiplier, shift)
+
+
+def _rescaled_twice(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
     shifts = np.asarray(shift, np.int64)
     if shifts.size > 1 and (shifts == shifts.flat[0]).all():
         # One number for all is three times as fast as an array that is broadcast.
@@ -109,10 +118,35 @@ def mbqm(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> A
     return result
 
 
-def mbqm_once(x: npt.ArrayLike, multiplier: int, shift: int) -> Array:
+def mbqm_once(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
     """``x * M / 2**31 * 2**shift`` rounded once, ties up; the left shift wraps in 32 bits. Result int64."""
-    value, right = wrap32(np.asarray(x, np.int64) << max(shift, 0)), min(shift, 0)
-    return (value * multiplier + (1 << (30 - right))) >> (31 - right)
+    rounding = current().rounding
+    products = {"double": _rescaled_twice, "matrix": _rescaled_upwards}
+    return products.get(rounding, _ONCE.get(rounding, _rescaled_once))(x, multiplier, shift)
+
+
+def _rescaled_once(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
+    shift = np.asarray(shift, np.int64)
+    value, right = wrap32(np.asarray(x, np.int64) << np.maximum(shift, 0)), np.minimum(shift, 0)
+    return (value * np.asarray(multiplier, np.int64) + (np.int64(1) << (30 - right))) >> (31 - right)
+
+
+def _rescaled_upwards(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
+    """Two roundings, the second with ties up instead of away from zero, as ruy's kernels of matrix products."""
+    shift = np.asarray(shift, np.int64)
+    right = np.maximum(-shift, 0)
+    high = _rescaled_once(x, multiplier, np.maximum(shift, 0))
+    return (high + ((np.int64(1) << right) >> 1)) >> right
+
+
+def _rescaled_in_float(x: npt.ArrayLike, multiplier: npt.ArrayLike, shift: npt.ArrayLike) -> Array:
+    """As devices and libraries do that convert a sum to float32, multiply and round ties to even."""
+    factor = np.ldexp(np.asarray(multiplier, np.float64), np.asarray(shift, np.int64) - 31).astype(np.float32)
+    return np.rint(np.asarray(x).astype(np.float32) * factor).astype(np.int64)
+
+
+_ONCE = {"single": _rescaled_once, "float": _rescaled_in_float}
+"""Rounding of :class:`~nnbridge.operations.numerics.Numerics` that replaces Android's two → the function."""
 
 
 def wrap32(x: npt.ArrayLike) -> Array:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.errors import OpFailedError, Reason
+from nnbridge.errors import OpFailedError, Reason, Why
 from nnbridge.model import Array, ChannelQuant, Operand
 from nnbridge.types import TYPE_FACTS, is_extension, type_name
 
@@ -183,7 +183,7 @@ class Call:
 
     def fail(self, rule: str, found: object = "", operand: str = "") -> NoReturn:
         """Refuse the call (OP_FAILED)."""
-        raise OpFailedError(Reason(rule, str(found), self.definition.name, operand))
+        raise OpFailedError(Reason(rule, str(found), self.definition.name, operand, Why.OPERAND_VALUE))
 
     def axis(self, name: str, rank: int) -> int:
         """A scalar axis, negative values counted from the end; refused if outside ``[-rank, rank)``."""

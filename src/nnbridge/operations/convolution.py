@@ -24,6 +24,7 @@ from nnbridge.operations.arithmetic import (
     integer_range,
     is_quant8,
     mbqm,
+    mbqm_once,
     product_multiplier,
     product_scale,
     quantize_multipliers,
@@ -32,6 +33,7 @@ from nnbridge.operations.arithmetic import (
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.declaration import Input, Layout, Output, Signature, operation, rank, signature, types
 from nnbridge.operations.kernels import Function, InPlace, prepared
+from nnbridge.operations.numerics import current, real_product
 from nnbridge.operations.shapes import Window, implicit_padding, windows
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -186,12 +188,15 @@ def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
     limits = activation_range(out, activation)
     largest = max(abs(bound - x.zero_point) for bound in integer_range(x))
     furthest = largest * np.abs(w.astype(np.float64)).sum(axis=1) + np.abs(bias.astype(np.float64))
-    if np.ldexp(furthest, np.maximum(shift, 0)).max(initial=0) < 2**31:
+    rounding = current().rounding
+    rescale = mbqm_once if rounding == "matrix" and call.definition.code != OperationCode.DEPTHWISE_CONV_2D else mbqm
+    twice = rounding in ("nnapi", "matrix", "double") and rescale is mbqm
+    if twice and np.ldexp(furthest, np.maximum(shift, 0)).max(initial=0) < 2**31:
         return _by_blocks(_rescaled_in_doubles(out, offset, multiplier, shift, limits))
 
     def wrapping(sums: Array, target: Array) -> None:
         """Android's and LiteRT's sums wrap in 32 bits, and so does the shift to the left."""
-        part = mbqm(wrap32(sums.astype(np.int64) + offset), multiplier, shift)
+        part = rescale(wrap32(sums.astype(np.int64) + offset), multiplier, shift)
         part += out.zero_point
         np.clip(part, *limits, out=part)
         target[...] = part
@@ -341,18 +346,19 @@ def correlation(call: Call, w: Array) -> Product:
     matrix = w.reshape(units, terms)
     dtype = np.dtype(sum_dtype(x, matrix))
     weights = np.ascontiguousarray(matrix.T, dtype)
+    multiply = np.matmul if is_quant8(x.type) else real_product()
     buffers, pad = padded(x, depth, rows, columns, dtype)
     if rows.size == columns.size == rows.stride == columns.stride == 1 and (out_h, out_w) == x.dims[1:3]:
 
         def pointwise(images: Array, sums: Array, *scratch: Array) -> None:
-            np.matmul(pad(images, *scratch).reshape(count, terms), weights, out=sums.reshape(count, units))
+            multiply(pad(images, *scratch).reshape(count, terms), weights, out=sums.reshape(count, units))
 
         return Product(dtype, pointwise, buffers)
 
     def gathered(images: Array, sums: Array, left: Array, *scratch: Array) -> None:
         seen = patches(pad(images, *scratch), rows, columns, out_h, out_w)
         np.copyto(left.reshape(seen.shape), seen)
-        np.matmul(left, weights, out=sums.reshape(count, units))
+        multiply(left, weights, out=sums.reshape(count, units))
 
     return Product(dtype, gathered, (((count, terms), dtype), *buffers))
 
@@ -501,7 +507,9 @@ def depthwise_conv_2d(call: Call) -> InPlace:
     rows, columns = windows(call, x.dims[1], x.dims[2], filter_h, filter_w)
     dtype = np.dtype(sum_dtype(x, w.reshape(-1, units).T))
     weights = np.ascontiguousarray(w, dtype)
-    if units == depth:
+    if not is_quant8(x.type) and current().sums != "blas":
+        add_up = _in_order(weights, rows, columns)
+    elif units == depth:
         add_up = depthwise_sums(weights, rows, columns, *dims[:3])
     else:
         add_up = _multiplied(weights.reshape(filter_h, filter_w, depth, -1), rows, columns)
@@ -515,6 +523,22 @@ def _multiplied(filters: Array, rows: Window, columns: Window) -> Sum:
     def add_up(images: Array, sums: Array) -> None:
         seen = patches(images, rows, columns, *sums.shape[1:3])
         np.einsum("bhwijc,ijcm->bhwcm", seen, filters, out=sums.reshape(*sums.shape[:3], *filters.shape[2:]))
+
+    return add_up
+
+
+def _in_order(weights: Array, rows: Window, columns: Window) -> Sum:
+    """Sums of real products in the current order: channel by channel, each a matrix of windows times its filters."""
+    multiply = real_product()
+    size, units = weights.shape[0] * weights.shape[1], weights.shape[2]
+
+    def add_up(images: Array, sums: Array) -> None:
+        depth = images.shape[3]
+        seen = patches(images, rows, columns, *sums.shape[1:3])
+        left = np.ascontiguousarray(np.moveaxis(seen, -1, 0)).reshape(depth, -1, size)
+        filters = weights.reshape(size, depth, units // depth).transpose(1, 0, 2)
+        found = multiply(left, np.ascontiguousarray(filters))
+        sums[...] = np.moveaxis(found, 0, 1).reshape(sums.shape)
 
     return add_up
 
@@ -642,6 +666,7 @@ def transpose_conv_2d(call: Call) -> Function:
     units, filter_h, filter_w, _ = w.shape
     dtype = np.float32 if w.dtype.kind == "f" else exact_dtype(depth * filter_h * filter_w)
     weights = w.reshape(-1, depth).astype(dtype, copy=False).T
+    multiply = np.matmul if is_quant8(x.type) else real_product()
     full_h = max((height - 1) * stride_h + filter_h, top + out_h)
     full_w = max((width - 1) * stride_w + filter_w, left + out_w)
     finish, result = epilogue(call, w.reshape(units, -1), centred=True), call.out.dtype if is_quant8(call.out.type) else dtype
@@ -650,7 +675,7 @@ def transpose_conv_2d(call: Call) -> Function:
         flat = images.reshape(-1, depth).astype(dtype, copy=False)
         if is_quant8(x.type):
             flat -= x.zero_point
-        products = (flat @ weights).reshape(batch, height, width, units, filter_h, filter_w)
+        products = multiply(flat, weights).reshape(batch, height, width, units, filter_h, filter_w)
         full = np.zeros((batch, full_h, full_w, units), dtype)
         for i, j in product(range(filter_h), range(filter_w)):
             met = full[:, i : i + height * stride_h : stride_h, j : j + width * stride_w : stride_w]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
 from nnbridge.operations import definition as definition_of
@@ -36,10 +36,10 @@ def match(definition: OperationDef, inputs: Sequence[int], outputs: Sequence[int
 def _match(definition: OperationDef, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Match | Reason:
     forms = [s for s in definition.signatures if s.admits(len(inputs))]
     if not forms:
-        return Reason(f"{_counts(definition)} inputs", str(len(inputs)), definition.name)
+        return Reason(f"{_counts(definition)} inputs", str(len(inputs)), definition.name, kind=Why.VARIANT)
     declared_outputs = definition.expand_outputs(len(outputs))
     if declared_outputs is None:
-        return Reason(f"{_output_counts(definition)} outputs", str(len(outputs)), definition.name)
+        return Reason(f"{_output_counts(definition)} outputs", str(len(outputs)), definition.name, kind=Why.VARIANT)
     best: Match | None = None
     misfit: tuple[int, Reason] | None = None
     for form in forms:
@@ -92,7 +92,8 @@ def _misfit(
         required = types.types.get(operand.type, operand.type) if isinstance(operand.type, str) else operand.type
         if required not in ("*", code):
             name = required.name if isinstance(required, OperandCode) else str(required)
-            return position, Reason(name, TYPES.readable(code), definition.name, operand.name)
+            kind = Why.INPUT_TYPE if isinstance(operand, Input) else Why.OUTPUT_TYPE
+            return position, Reason(name, TYPES.readable(code), definition.name, operand.name, kind)
     return None
 
 
@@ -107,7 +108,7 @@ def _widest(definition: OperationDef, forms: list[Signature], count: int, positi
     }
     if not admitted:
         return reason
-    return Reason(" or ".join(sorted(admitted)), reason.found, reason.operation, reason.operand)
+    return replace(reason, rule=" or ".join(sorted(admitted)))
 
 
 def _counts(definition: OperationDef) -> str:

@@ -23,6 +23,7 @@ from nnbridge.operations.call import Call
 from nnbridge.operations.convolution import ACTIVATION, exact_dtype, operand_values, sum_dtype
 from nnbridge.operations.declaration import Input, Output, operation, rank, tensors, types, up_to
 from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.numerics import real_product
 from nnbridge.operations.shapes import broadcast
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -90,10 +91,10 @@ def fully_connected(call: Call) -> Function:
     x, w, b, out = call["input"], call["weights"], call["bias"], call.out
     size, values, bias = w.dims[1], operand_values(w), b.data
     if not is_quant8(out.type):
-        columns = values.T
+        columns, multiply = values.T, real_product()
 
         def add(data: Array) -> Array:
-            sums: Array = data.reshape(-1, size) @ columns
+            sums: Array = multiply(data.reshape(-1, size), columns)
             sums += bias
             return activate(sums, activation, out=sums)
 
@@ -161,7 +162,7 @@ def batch_matmul(call: Call) -> Array:
             b.data.swapaxes(-1, -2) if call.scalar("adj_y") else b.data,
         )
     if out.type != T.TENSOR_QUANT8_ASYMM_SIGNED:
-        return np.matmul(left, right)
+        return real_product()(left, right)
     dtype = exact_dtype(left.shape[-1])
     sums = np.matmul(left.astype(dtype), right.astype(dtype))
     multiplier, shift = quantize_multiplier(product_multiplier(a.scale, b.scale, out.scale))

@@ -12,6 +12,7 @@ from nnbridge.operations.arithmetic import is_quant8
 from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, tensors, types
 from nnbridge.operations.kernels import Function, prepared
+from nnbridge.operations.numerics import current
 from nnbridge.operations.reshaping import UP_TO_4, moved_types
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -60,7 +61,10 @@ def mean(call: Call) -> Function:
         sums = x.sum(axis=axes, dtype=np.int32)
         return (np.sign(sums) * (np.abs(sums) // count)).reshape(dims)
 
-    return truncated
+    def nearest(x: Array) -> Array:
+        return np.rint(x.mean(axis=axes, dtype=np.float64)).astype(np.int32).reshape(dims)
+
+    return nearest if current().means == "nearest" else truncated
 
 
 def _folded(ufunc: np.ufunc, x: Array, axes: tuple[int, ...]) -> Array:

@@ -14,6 +14,7 @@ from nnbridge.model import Array
 from nnbridge.operations.call import Call
 from nnbridge.operations.declaration import Input, Output, TypeRef, operation, rank, tensors
 from nnbridge.operations.kernels import Compute, prepared
+from nnbridge.operations.numerics import current, real_product
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -126,7 +127,10 @@ def transposed(weights: Array, columns: int) -> Array:
 
 def times(weights: Array, columns: int) -> Callable[..., Array]:
     """From values [size, columns], and maybe where the result goes, to weights [rows, size] times them."""
-    return transposed(weights, columns).T.dot
+    if current().sums == "blas":
+        return transposed(weights, columns).T.dot
+    multiply = real_product()
+    return lambda values, out=None: multiply(weights, values, out=out)
 
 
 Begin: TypeAlias = Callable[[Array, Sequence[Array]], "tuple[Array, Array]"]
@@ -142,11 +146,13 @@ def steps_of(
         together = times(np.concatenate([recurrent, *weights], axis=1), batch)
         return together, lambda hidden, x: (column, np.concatenate([hidden, *(s.reshape(batch, -1) for s in x)], axis=1).T)
     axes, column = (0, 2, 1) if time_major else (1, 2, 0), bias[:, None]
+    multiply, plain = real_product(), current().sums == "blas"
 
     def product(w: Array, x: Array) -> Array:
         if batch > 1:
-            return np.matmul(w, x.transpose(axes))
-        return x.reshape(steps, w.shape[1]).dot(w.T)[..., None]
+            return multiply(w, x.transpose(axes))
+        rows = x.reshape(steps, w.shape[1])
+        return (rows.dot(w.T) if plain else multiply(rows, w.T))[..., None]
 
     def begin(hidden: Array, sequences: Sequence[Array]) -> tuple[Array, Array]:
         sums, *others = [product(w, x) for w, x in zip(weights, sequences, strict=True)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeAlias
 
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
@@ -65,29 +65,29 @@ def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point:
         name = type_name(code)
         declared = TYPES.operand_type(code)
         if declared is None:
-            return Reason("an operand type of a registered extension", TYPES.readable(code))
+            return Reason("an operand type of a registered extension", TYPES.readable(code), kind=Why.INPUT_TYPE)
         if scale != 0 or zero_point != 0:
             return Reason("scale 0 and zero point 0 for an extension type", f"{scale}, {zero_point}", operand=name)
         tensor, size = declared.is_tensor, declared.byte_size
     elif code not in TYPE_FACTS:
-        return Reason("a known operand type", type_name(code))
+        return Reason("a known operand type", type_name(code), kind=Why.INPUT_TYPE)
     else:
         name, facts = type_name(code), TYPE_FACTS[code]
         tensor, size = facts.tensor, facts.size
         if facts.scale == "positive" and not (scale > 0 and math.isfinite(scale)):
-            return Reason("a scale above 0", str(scale), operand=name)
+            return Reason("a scale above 0", str(scale), operand=name, kind=Why.QUANTISATION_PARAMETERS)
         if facts.scale == "zero" and scale != 0:
-            return Reason("scale 0", str(scale), operand=name)
+            return Reason("scale 0", str(scale), operand=name, kind=Why.QUANTISATION_PARAMETERS)
         low, high = facts.zero_points
         # addOperand does not look at the zero point of TENSOR_INT32; finish does (nnapi V11).
         if facts.scale in ("zero", "positive") and not low <= zero_point <= high:
-            return Reason(f"a zero point from {low} to {high}", str(zero_point), operand=name)
+            return Reason(f"a zero point from {low} to {high}", str(zero_point), operand=name, kind=Why.QUANTISATION_PARAMETERS)
     if not tensor and len(dims) > 0:
         return Reason("no dimensions for a scalar", str(list(dims)), operand=name)
     if dims and not 0 <= min(dims) <= max(dims) <= MAX_TENSOR_BYTES:
         return Reason("dimensions from 0 to 2**32 - 1", str(list(dims)), operand=name)
     if math.prod(d for d in dims if d) * size > MAX_TENSOR_BYTES:
-        return Reason("a tensor of at most 2**32 - 1 bytes", str(list(dims)), operand=name)
+        return Reason("a tensor of at most 2**32 - 1 bytes", str(list(dims)), operand=name, kind=Why.OPERAND_SIZE)
     return None
 
 
@@ -183,7 +183,7 @@ def _verdict(code: int, input_kinds: tuple[OperandKind, ...], output_kinds: tupl
         return Verdict(level)
     declared = definition(code)
     if declared is None:
-        return Verdict(reason=Reason("a known operation", operation_name(code)))
+        return Verdict(reason=Reason("a known operation", operation_name(code), kind=Why.OPERATOR))
     inputs, outputs = tuple(map(_arg, input_kinds)), tuple(map(_arg, output_kinds))
     found = match(declared, [a.type for a in inputs], [a.type for a in outputs])
     if isinstance(found, Reason):
@@ -204,7 +204,7 @@ def _check_ranks(call: Call) -> Reason | None:
     for declared, arg in zip(call.signature.expand(len(call.args)), call.args, strict=True):
         required = declared.rank
         if required is not None and required.build and arg.dims and not required.admits(arg.rank):
-            return Reason(f"rank {required}", str(arg.rank), call.definition.name, declared.name)
+            return Reason(f"rank {required}", str(arg.rank), call.definition.name, declared.name, Why.RANK)
     return None
 
 
@@ -225,16 +225,16 @@ def validate_operand(operand: Operand, index: int, model: Model) -> Reason | Non
     label = f"operand {index} {operand.name}" if operand.name else f"operand {index}"
     broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
     if broken is not None:
-        return Reason(broken.rule, broken.found, broken.operation, label)
+        return replace(broken, operand=label)
     if operand.type == OperandCode.TENSOR_INT32 and (operand.zero_point != 0 or operand.scale < 0):
         return Reason("zero point 0 and a scale of at least 0", f"{operand.scale}, {operand.zero_point}", operand=label)
     if (operand.type == OperandCode.MODEL) != (operand.lifetime is Lifetime.SUBGRAPH):
         return Reason("lifetime SUBGRAPH for MODEL operands only", operand.lifetime.name, operand=label)
     if operand.type == OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
         if operand.channel_quant is None:
-            return Reason("per-channel quantisation parameters", "none", operand=label)
+            return Reason("per-channel quantisation parameters", "none", operand=label, kind=Why.QUANTISATION_TYPE)
     elif operand.channel_quant is not None:
-        return Reason("no per-channel quantisation parameters", "some", operand=label)
+        return Reason("no per-channel quantisation parameters", "some", operand=label, kind=Why.QUANTISATION_TYPE)
     if operand.extension_data is not None and not is_extension(operand.type):
         return Reason("extension data of extension operands only", f"{len(operand.extension_data)} bytes", operand=label)
     at = operand.location

@@ -6,8 +6,10 @@ import csv
 import io
 from pathlib import Path
 
+from nnbridge.compare.causes import ROUNDING
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.layers import Layer, LayerComparison, difference
+from nnbridge.report.outputs import MAX_CAUSES
 from nnbridge.report.terminal import Table, counted
 from nnbridge.storage.atomic import atomic_write
 
@@ -18,18 +20,34 @@ def layer_tables(comparison: LayerComparison) -> list[Table | str]:
     """The sentence, a row for each tensor that both sides have, and what could not be compared."""
     shown = [layer for layer in comparison.layers if layer.drift or layer.own]
     rows: list[tuple[str, ...]] = [
-        (layer.operator, layer.tensor or layer.operation, layer.device, str(layer.step), *_figures(layer), layer.note)
+        (
+            layer.operator,
+            layer.tensor or layer.operation,
+            layer.device,
+            str(layer.step),
+            *_figures(layer),
+            layer.why,
+            layer.note,
+        )
         for layer in shown
     ]
     if any(layer.position[0] for layer in comparison.layers):
         places = [f"{layer.operator} in {layer.position[0]}" if layer.position[0] else layer.operator for layer in shown]
         rows = [(place, *row[1:]) for place, row in zip(places, rows, strict=True)]
-    columns: tuple[str, ...] = ("operator", "tensor", "device", "step", "drift", "own error", "verdict", "note")
-    if not any(row[-1] for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    columns: tuple[str, ...] = ("operator", "tensor", "device", "step", "drift", "own error", "verdict", "cause", "note")
+    for k in (-1, -2):
+        if not any(row[k] for row in rows):
+            columns = tuple(name for name in columns if name != columns[k])
+            rows = [tuple(cell for j, cell in enumerate(row) if j != len(row) + k) for row in rows]
     title = f"{comparison.model} against {comparison.reference}, {counted(comparison.samples, 'sample')}"
     title += f": {len(comparison.compared)} of {counted(len(comparison.layers), 'tensor')} compared"
     blocks: list[Table | str] = [comparison.sentence, Table(title, columns, rows)]
+    sentences = list(dict.fromkeys(cause.sentence for cause in comparison.causes if cause.kind not in ROUNDING))
+    blocks += sentences[:MAX_CAUSES]
+    if len(sentences) > MAX_CAUSES:
+        blocks.append(f"{counted(len(sentences) - MAX_CAUSES, 'more cause')}: see --json")
+    if comparison.interrupted:
+        blocks.append("Interrupted: the samples above are those that were done.")
     alone = [
         *((layer.place, "here alone", layer.note) for layer in comparison.layers if not layer.drift and not layer.own),
         *((name, "in the reference alone", why) for name, why in comparison.unmatched),
@@ -50,12 +68,12 @@ def write_csv(comparison: LayerComparison, path: Path) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     sides = [f"{side} {name}" for side in ("drift", "own") for name in _FIGURES]
-    writer.writerow(["operator", "operation", "tensor", "body", "device", "step", *sides, "note"])
+    writer.writerow(["operator", "operation", "tensor", "body", "device", "step", *sides, "note", "cause"])
     for layer in comparison.layers:
         where = [layer.operator, layer.operation, layer.tensor, layer.position[0], layer.device, layer.step]
-        writer.writerow([*where, *_numbers(layer.drift), *_numbers(layer.own), layer.note])
+        writer.writerow([*where, *_numbers(layer.drift), *_numbers(layer.own), layer.note, layer.why])
     for name, why in comparison.unmatched:
-        writer.writerow(["", "", name, "", "", "", *_numbers(None), *_numbers(None), why])
+        writer.writerow(["", "", name, "", "", "", *_numbers(None), *_numbers(None), why, ""])
     with atomic_write(path) as file:
         file.write(text.getvalue().encode())
 

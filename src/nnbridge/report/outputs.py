@@ -85,7 +85,38 @@ def comparison_tables(comparison: Comparison) -> list[Table | str]:
     columns = ("output", "type", "elements", "max diff", "mean diff", "unequal", "allowed", "verdict")
     rows = [(o.name, o.type, str(o.elements), *_differences(o), "pass" if o.passed else "FAIL") for o in comparison.outputs]
     lines = [f"{o.name}: {line}" for o in comparison.outputs for line in _failure(o)]
-    return [Table(f"{title}, {counted(comparison.samples, 'sample')}: {verdict}", columns, rows), *lines]
+    causes = list(dict.fromkeys(cause.sentence for cause in comparison.causes))
+    more = [f"{counted(len(causes) - MAX_CAUSES, 'more cause')}: see --json"] if len(causes) > MAX_CAUSES else []
+    lines += [*(f"Cause: {sentence}" for sentence in causes[:MAX_CAUSES]), *more]
+    if comparison.interrupted:
+        lines.append("Interrupted: the samples above are those that were done.")
+    table = Table(f"{title}, {counted(comparison.samples, 'sample')}: {verdict}", columns, rows)
+    return [table, *_metrics(comparison.outputs), *lines]
+
+
+MAX_CAUSES = 10
+"""Sentences below a table; the others are in ``--json``."""
+
+
+def _metrics(outputs: Sequence[OutputComparison]) -> list[Table | str]:
+    """A row for each output that is not equal."""
+
+    def text(number: float | None, form: str) -> str:
+        return "-" if number is None else format(number, form)
+
+    unequal = [(o, o.metrics) for o in outputs if o.mismatches and o.compared]
+    rows = [
+        (o.name, text(m.rmse, ".2g"), text(m.sqnr, ".1f"), text(m.cosine, ".8f"), _steps(m.histogram(), o.compared))
+        for o, m in unequal
+    ]
+    columns: tuple[str, ...] = ("output", "RMSE", "SQNR dB", "cosine", "steps above the reference")
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]  # type: ignore[misc]
+    return [Table("Metrics of outputs that are not equal", columns, rows)] if rows else []
+
+
+def _steps(histogram: Mapping[str, int], elements: int) -> str:
+    return ", ".join(f"{step}: {count / elements:.2%}" for step, count in histogram.items())
 
 
 def _differences(output: OutputComparison) -> tuple[str, ...]:

@@ -10,9 +10,11 @@ from typing import Any
 from nnbridge.converters.inspection import count_transposes, transposes_as_dict
 from nnbridge.devices.device import Device
 from nnbridge.devices.host import HOST_NAME
+from nnbridge.errors import Why
 from nnbridge.extensions import readable_operation
 from nnbridge.model import Model, Operation
 from nnbridge.report import MARKS, PLACES, PREFERENCES
+from nnbridge.report.operators import operators_as_dict, operators_tables
 from nnbridge.report.terminal import Table, counted
 from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.compilation import Compilation
@@ -31,6 +33,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
     plan = compilation.plan
     sources = plan.partition.sources
     operations = []
+    doubts = _Doubts(plan)
     for source, placement in plan.placed():
         device, model = plan.device_of(placement.operation, source), sources[source].model
         operation = model.main.operations[placement.operation]
@@ -41,10 +44,12 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
                 "within": plan.partition.within(source),
                 "type": readable_operation(model, operation),
                 "name": operation.name,
+                "operator": operator_as_dict(operation),
                 "mapping": operation.mapping,
                 "place": PLACES[device.kind],
                 "device": device.name,
                 "reasons": reasons(plan, placement, source),
+                **doubts.of(source, placement.operation),
             }
         )
     steps = []
@@ -60,6 +65,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         "max_partitions": compilation.max_partitions,
         "devices": [device.name for device in plan.devices],
         "operations": operations,
+        **operators_as_dict(plan),
         "steps": steps,
         "program": [_logical_step_as_dict(item) for item in plan.partition.program],
         "counts": {
@@ -69,6 +75,22 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         "fallback": plan.fallback.as_dict() if plan.fallback else None,
         "cache": [cache_as_dict(record) for record in plan.cache],
     }
+
+
+class _Doubts:
+    """Why answers of devices are open, where their profiles say so."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._known: dict[int, dict[str, Sequence[str]]] = {}
+
+    def of(self, source: int, operation: int) -> dict[str, dict[str, str]]:
+        """``uncertain``: device → why, for one operation; nothing where no answer is open."""
+        if source not in self._known:
+            model = self._plan.partition.sources[source].model
+            self._known[source] = {device.name: device.uncertainties(model) for device in self._plan.devices}
+        found = {name: texts[operation] for name, texts in self._known[source].items() if texts[operation]}
+        return {"uncertain": found} if found else {}
 
 
 def _logical_step_as_dict(item: LogicalStep) -> dict[str, Any]:
@@ -106,16 +128,57 @@ def reasons(plan: Plan, placement: Placement, source: int = 0) -> list[dict[str,
             shown = {key: _readable(model, operation, text) for key, text in answer.reason.as_dict().items()}
             found.append({"device": answer.device, **shown})
         elif plan.fallback is not None:
-            found.append({"device": answer.device, "fallback": str(plan.fallback)})
+            found.append({"device": answer.device, "fallback": str(plan.fallback), "kind": Why.FALLBACK.value})
         else:
             rule = "better performance than the chosen device's"
-            found.append({"device": answer.device, "rule": rule, "figure": answer.performance, "winner": winner, "best": won})
+            found.append(
+                {
+                    "device": answer.device,
+                    "rule": rule,
+                    "figure": answer.performance,
+                    "winner": winner,
+                    "best": won,
+                    "kind": Why.PERFORMANCE.value,
+                }
+            )
     return found
 
 
 def _readable(model: Model, operation: Operation, text: str) -> str:
     """A reason's text with the operation's readable name in place of its number within an extension."""
     return readable_operation(model, operation) if text == model.operation_name(operation) else text
+
+
+def refusals_as_dict(compilation: Compilation) -> list[dict[str, Any]]:
+    """Operations that no device of a compilation supports, after a finish that failed, with each device's reason."""
+    model = compilation.model
+    refused = []
+    for placement in compilation.placements:
+        if placement.device is None:
+            operation = model.main.operations[placement.operation]
+            said = [{"device": a.device, **a.reason.as_dict()} for a in placement.answers if a.reason is not None]
+            named = {"type": readable_operation(model, operation), "name": operation.name}
+            refused.append({"index": placement.operation, **named, "operator": operator_as_dict(operation), "reasons": said})
+    return refused
+
+
+def operator_as_dict(operation: Operation) -> dict[str, Any] | None:
+    """The operator of the source file that an operation was converted from; None where it has none."""
+    at = operation.source
+    return None if at is None else {"index": at.index, "operator": at.operator, "subgraph": at.subgraph}
+
+
+def refusals_table(name: str, refused: list[dict[str, Any]]) -> Table:
+    """Refused operations, those of one type with the same reasons in one row."""
+    groups = Counter(
+        (
+            item["type"],
+            tuple(_reason_line(reason, item["type"], "") for reason in item["reasons"] if reason["device"] != HOST_NAME),
+        )
+        for item in refused
+    )
+    rows = [(kind, str(count), why) for (kind, why), count in groups.items()]
+    return Table(f"What no device of {name}'s list accepts", ("operation", "count", "why"), rows, ruled=True)
 
 
 def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | str]:
@@ -130,7 +193,7 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
     program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
     tables = [Table(title, ("step", "device", "place", "operations"), program), _operations_table(data, full)]
     fallback = [f"The whole model fell back to the CPU: {compilation.plan.fallback}"] if data["fallback"] else []
-    return [*tables, *fallback, *cache_lines(compilation)]
+    return [*tables, *operators_tables(compilation.plan, full), *fallback, *cache_lines(compilation)]
 
 
 def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
@@ -166,7 +229,8 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
         if operation["place"] != PLACES["host"]:
             # The host is offered nothing that NNAPI can express.
             others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]
-            why = tuple(_reason_line(reason, operation["type"], measure) for reason in others) or ("-",)
+            doubts = [f"{device}: uncertain, {text}" for device, text in operation.get("uncertain", {}).items()]
+            why = (*(_reason_line(reason, operation["type"], measure) for reason in others), *doubts) or ("-",)
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
     marks = {operation["mapping"] for operation in data["operations"]} & MARKS.keys()
     rows = [(device, name or _listed(Counter(map(_mapped, members))), why) for (device, why, name), members in groups.items()]
@@ -195,7 +259,8 @@ def _reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
     where = f" ({reason['operand']})" if "operand" in reason else ""
     found = reason.get("found", "")
     tail = f", found {found}" if found and found != kind else ""
-    return f"{device}{where}: requires {reason['rule']}{tail}"
+    says = f' ("{reason["says"]}")' if "says" in reason else ""
+    return f"{device}{where}: requires {reason['rule']}{tail}{says}"
 
 
 def devices_as_dict(devices: Sequence[Device]) -> list[dict[str, Any]]:

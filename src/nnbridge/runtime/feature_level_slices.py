@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nnbridge.devices.device import Device
-from nnbridge.errors import BadDataError, Reason
+from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.model import Location, Model, Operand, Operation, Subgraph
 from nnbridge.operations.validation import Verdict, operand_level, validate_operation
 from nnbridge.types import CONTROL_FLOW, WRITTEN, Lifetime
@@ -93,10 +93,10 @@ class Slices:
     def _refusal(self, i: int, need: Verdict, level: int) -> Reason | None:
         if need.level > level:
             name = self._model.operation_name(self._model.main.operations[i])
-            return Reason(f"feature level {level} at most, the device's", f"level {need.level}", name)
+            return Reason(f"feature level {level} at most, the device's", f"level {need.level}", name, kind=Why.FEATURE_LEVEL)
         if need.runtime_only:
             name = self._model.operation_name(self._model.main.operations[i])
-            return Reason("operands of known size at the loop's boundary", "unknown size", name)
+            return Reason("operands of known size at the loop's boundary", "unknown size", name, kind=Why.DYNAMIC_SHAPE)
         return None
 
 

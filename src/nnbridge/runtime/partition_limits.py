@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nnbridge.devices.device import Device
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Why
 from nnbridge.model import Operation, Subgraph
 from nnbridge.runtime.placement import Answer, Placement
 from nnbridge.types import WRITTEN
@@ -35,7 +35,9 @@ def limit_partitions(
     changed = list(placements)
     for i in _partly_supported(main, placements, devices):
         changed[i] = _on_cpu(
-            placements[i], devices, Reason("an operator that drivers accept as a whole, as TFLite's delegate requires")
+            placements[i],
+            devices,
+            Reason("an operator that drivers accept as a whole, as TFLite's delegate requires", kind=Why.PARTITIONS),
         )
     found = delegated_partitions(main, [_on_driver(placement, devices) for placement in changed])
     ranked = sorted(range(len(found)), key=lambda k: -_nodes(main, found[k]))
@@ -44,6 +46,7 @@ def limit_partitions(
         why = Reason(
             f"one of the {limit} largest of {len(found)} delegated partitions (--max-partitions {limit})",
             f"one of {size} operator{'' if size == 1 else 's'}",
+            kind=Why.PARTITIONS,
         )
         for i in found[k]:
             changed[i] = _on_cpu(changed[i], devices, why)

@@ -7,12 +7,12 @@ that a plan can be explained.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nnbridge.devices.device import UNLISTED, Device
-from nnbridge.errors import Reason
+from nnbridge.errors import Reason, Why
 from nnbridge.model import Model, Operation, Subgraph
 from nnbridge.operations.control_flow import has_unknown_boundary
 from nnbridge.runtime.driver_calls import checked_support
@@ -68,7 +68,7 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
     part, main = slices.for_device(device), model.main
     others = part.refused
     if part.model is None:
-        reason = Reason("a slice of the model at the device's feature level", "none that is valid")
+        reason = Reason("a slice of the model at the device's feature level", "none that is valid", kind=Why.FEATURE_LEVEL)
         return [Answer(device.name, None, others.get(i, reason)) for i in range(len(main.operations))]
     accepted = Answer(device.name, None)
     answers = [Answer(device.name, None, others[i]) if i in others else accepted for i in range(len(main.operations))]
@@ -77,16 +77,41 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
     except (Exception, SystemExit) as error:
         rule, found = "a right answer of getSupportedOperations", f"{type(error).__name__}: {error}"
         for i in part.included:
-            reason = Reason(rule, found, model.operation_name(main.operations[i]))
+            reason = Reason(rule, found, model.operation_name(main.operations[i]), kind=Why.INTERNAL)
             answers[i] = Answer(device.name, None, reason, wrong=True)
         return answers
     for i, support in zip(part.included, given, strict=True):
         if isinstance(support, Reason):
-            answers[i] = Answer(device.name, None, support)
+            stated = support if support.kind is not None else replace(support, kind=Why.UNSTATED)
+            answers[i] = Answer(device.name, None, stated)
         elif not support:
             name = model.operation_name(main.operations[i])
-            answers[i] = Answer(device.name, None, Reason("an operation that the device supports", operation=name))
+            answers[i] = Answer(
+                device.name, None, Reason("an operation that the device supports", operation=name, kind=Why.UNSTATED)
+            )
     return answers
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """A device's answers for a model: for each operation why it is refused (None: it is not) and why that is open."""
+
+    reasons: tuple[Reason | None, ...]
+    uncertain: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """The answers as JSON-ready data."""
+        listed: dict[str, object] = {
+            "supported": [reason is None for reason in self.reasons],
+            "reasons": [None if reason is None else str(reason) for reason in self.reasons],
+        }
+        return {**listed, "uncertain": list(self.uncertain)} if any(self.uncertain) else listed
+
+
+def answers_of(device: Device, model: Model) -> Support:
+    """What a device supports of a model, asked as a compilation asks it."""
+    answers = ask(device, model, Slices(model))
+    return Support(tuple(answer.reason for answer in answers), tuple(device.uncertainties(model)))
 
 
 def _best(
@@ -101,7 +126,11 @@ def _best(
     for k, (device, answer) in enumerate(zip(devices, answers, strict=True)):
         if cpu_only and device.kind != "cpu" and answer.supported:
             name = model.operation_name(operation)
-            answer = Answer(device.name, None, Reason("control flow with operands of known size", "unknown size", name))
+            answer = Answer(
+                device.name,
+                None,
+                Reason("control flow with operands of known size", "unknown size", name, kind=Why.DYNAMIC_SHAPE),
+            )
         if answer.supported:
             answer, performance = raters[k].of(operation)
             if best is None or performance < best[0] or (performance == best[0] and device.kind == "cpu"):

@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 
 import click
 
-from nnbridge.cli.output import echo
+from nnbridge.cli.output import INTERRUPTED, echo
 from nnbridge.errors import NnapiError, NnbridgeError
 from nnbridge.report.terminal import printable
 
-_INTERRUPTED, _NO_READER = 128 + 2, 128 + 13
-"""Exit statuses as shells have them for SIGINT and SIGPIPE."""
+_NO_READER = 128 + 13
+"""The exit status that shells have for SIGPIPE."""
 
 
 class _Group(click.Group):
@@ -43,7 +43,7 @@ class _Group(click.Group):
         except NnbridgeError as error:
             _stop(str(error))
         except KeyboardInterrupt:
-            sys.exit(_INTERRUPTED)
+            sys.exit(INTERRUPTED)
         except BrokenPipeError:
             discard_output()
             sys.exit(_NO_READER)

@@ -4,36 +4,53 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds, refuse_options
-from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, model_options, option
-from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
+from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds, refuse_options, typed_options
+from nnbridge.cli.options import (
+    MODEL,
+    PREPARATION,
+    compiled,
+    compute_options,
+    device_options,
+    input_options,
+    model_options,
+    option,
+)
+from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
-    from nnbridge.compare import Sample
-    from nnbridge.compare.layers import DeviceReference
+    from nnbridge.cli.file_samples import FileSamples
+    from nnbridge.compare import Array, Sample, Tolerances
     from nnbridge.compare.references import LiteRT, OnnxRuntime
+    from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.converters.inspection import Mapped
+    from nnbridge.runtime.compilation import Compilation
 
 
 @click.command(short_help="Compare a model's outputs with a reference.")
 @MODEL
 @option("--reference", metavar="litert|onnxruntime|FILE.npz", help="What to compare with.")
 @option("--layers", is_flag=True, help="Compare every tensor on the way: where a difference starts (docs/layers.md).")
+@option("--envelope", is_flag=True, help="Run under every plausible arithmetic: how far answers span (docs/envelope.md).")
 @option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="FILE", help="With --layers: write a row per tensor.")
 @option("--against", metavar="DEVICE", help="With --layers: a device as reference; reference is NNAPI's reference kernels.")
 @input_options
-@option("--seeds", default="0,1,2", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
+@option("--seeds", default="0,1,2", metavar="N[,N-N…]", help="Seeds that inputs are drawn with; 0-99 is a hundred.")
 @option("--steps", type=click.IntRange(min=1), metavar="N", default=1, help="Calls per seed; states continue.")
 @option("--atol", type=float, metavar="X", help="Absolute tolerance of floats. Default: --rtol times the typical magnitude.")
 @option("--rtol", type=float, metavar="X", help="Relative tolerance of floats. Default: 1e-4, for float16 2**-10.")
 @option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
+@option("--tolerances", type=click.Path(path_type=Path), metavar="FILE.toml", help="Tolerances of single outputs, by name.")
 @option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
+@compute_options
 @device_options
 @model_options
 @json_option
@@ -41,6 +58,7 @@ def compare(
     model: Path,
     reference: str | None,
     layers: bool,
+    envelope: bool,
     csv_file: Path | None,
     against: str | None,
     inputs: tuple[str, ...],
@@ -50,43 +68,53 @@ def compare(
     atol: float | None,
     rtol: float | None,
     quant_steps: int,
+    tolerances: Path | None,
     show_plan: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Run a model and compare every output with a reference; exit status 1 if one is outside tolerance.
 
+    After Ctrl-C the samples that are done are compared; the exit status is 130.
+
     \b
     Examples:
       nnbridge compare model.tflite --reference litert --seeds 0,1,2
       nnbridge compare model.onnx --device nnapi-sample_float_fast --reference onnxruntime
       nnbridge compare model.tflite --reference outputs.npz --plan
-      nnbridge compare model.tflite --reference litert --input cat.png
+      nnbridge compare model.tflite --reference litert --tolerances tolerances.toml
       nnbridge compare model.tflite --reference litert --input photos/ --labels labels.txt
       nnbridge compare model.tflite --device my_module:MINE --layers --against reference
+      nnbridge compare model.tflite --envelope --reference litert --seeds 0-99
     """
     from nnbridge import compare as comparing
     from nnbridge.cli.file_samples import FileSamples
-    from nnbridge.compare.layers import DeviceReference, compare_layers, stored_tensors, tensors_of
     from nnbridge.compare.references import reference as reference_runtime
-    from nnbridge.report.layers import layer_tables, write_csv
-    from nnbridge.report.outputs import comparison_tables
-    from nnbridge.report.plan import cache_lines, plan_as_dict, plan_tables
+    from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.report.plan import plan_tables
 
     how, options = parse_preparation(**options)
     numbers = parse_seeds(seeds)
+    if layers and envelope:
+        raise click.UsageError("--layers and --envelope exclude each other.")
     if not layers:
         refuse_options("--csv", "--against", why="it belongs to --layers")
-    if (reference is None) == (against is None):
-        raise click.UsageError(
-            "Missing option '--reference'." if reference is None else "--reference and --against exclude each other."
-        )
-    reference = f"device {against}" if reference is None else reference
-    check_outputs({"--csv": csv_file}, {"the model": [model], "the reference": [Path(reference)]})
-    for name, value in (("--atol", atol), ("--rtol", rtol)):
+    if reference is not None and against is not None:
+        raise click.UsageError("--reference and --against exclude each other.")
+    if reference is None and against is None and not envelope:
+        raise click.UsageError("Missing option '--reference'.")
+    name = (f"device {against}" if against else "") if reference is None else reference
+    read = {"the model": [model], "the reference": [Path(name)], "the tolerances": [tolerances] if tolerances else []}
+    check_outputs({"--csv": csv_file}, read)
+    for typed, value in (("--atol", atol), ("--rtol", rtol)):
         if value is not None and not 0 <= value < math.inf:
-            raise InputError(Reason("a finite number from 0", str(value), operand=name))
-    stored = reference.endswith(".npz")
+            raise InputError(Reason("a finite number from 0", str(value), operand=typed))
+    tolerance = comparing.Tolerances(comparing.Tolerance(atol, rtol, quant_steps))
+    if tolerances is not None:
+        stated = {"atol": atol, "rtol": rtol, "steps": quant_steps}
+        fields = dict(zip(stated, ("--atol", "--rtol", "--quant-steps"), strict=True))
+        tolerance = comparing.read_tolerances(tolerances, {f: stated[f] for f, o in fields.items() if o in typed_options()})
+    stored = name.endswith(".npz")
     if inputs:
         refuse_options("--steps", why="--input has its own samples")
     else:
@@ -97,53 +125,126 @@ def compare(
     runtime: LiteRT | OnnxRuntime | DeviceReference | None = None
     if against:
         runtime = DeviceReference(compilation.model, against)
-    elif not stored:
-        runtime = reference_runtime(reference, model, options["signature"], preserve=layers)
+    elif reference is not None and not stored:
+        runtime = reference_runtime(name, model, options["signature"], preserve=layers)
     files = FileSamples(compilation.model, model, inputs, labels, how, options, numbers[0]) if inputs else None
     if files is not None:
-        samples: Iterable[Sample] = files.samples(runtime or Path(reference))
+        samples: Iterable[Sample] = files.samples(runtime or (Path(name) if name else None))
         total = len(files)
-    elif runtime is None:
-        samples = (all_stored := comparing.stored_samples(compilation.model, Path(reference)))
+    elif stored:
+        samples = (all_stored := comparing.stored_samples(compilation.model, Path(name)))
         total = len(all_stored)
     else:
         samples = comparing.seeded_samples(compilation.model, runtime, numbers, steps)
         total = len(numbers) * steps
     if show_plan and not as_json:
         print_blocks(plan_tables(compilation))
-    with progress("Comparing samples", total, as_json) as advance:
+    sides = compilation, mapped, options["signature"], runtime, samples, total
+    subject = _Subject(model, name, *sides, tolerance, files, as_json, show_plan, csv_file)
+    passed, interrupted = (_layers if layers else _envelope if envelope else _outputs)(subject)
+    sys.exit(INTERRUPTED if interrupted else 0 if passed else 1)
 
-        def counted_samples() -> Iterator[Sample]:
-            for sample in samples:
-                yield sample
-                advance(1)
 
-        tolerance = comparing.Tolerance(atol, rtol, quant_steps)
-        if layers:
-            tensors = stored_tensors(Path(reference)) if runtime is None else tensors_of(runtime)
-            by_layer = compare_layers(compilation, reference, counted_samples(), tensors, tolerance, mapped)
+@dataclass
+class _Subject:
+    """What is compared."""
+
+    path: Path
+    reference: str
+    compilation: Compilation
+    mapped: tuple[Mapped, ...]
+    signature: str
+    runtime: LiteRT | OnnxRuntime | DeviceReference | None
+    samples: Iterable[Sample]
+    total: int
+    tolerance: Tolerances
+    files: FileSamples | None
+    as_json: bool
+    show_plan: bool
+    csv_file: Path | None
+    first: list[Sample] = field(default_factory=list)
+    """The first sample, once it is drawn."""
+
+    def counted(self, advance: Callable[[int], None]) -> Iterator[Sample]:
+        """The samples; ``advance`` is called when each is done."""
+        for sample in self.samples:
+            self.first = self.first or [sample]
+            yield sample
+            advance(1)
+
+    def print(self, data: Mapping[str, Any], blocks: Callable[[], Iterable[Any]]) -> None:
+        """As JSON or as tables."""
+        if self.as_json:
+            print_json({**data, "model": str(self.path)})
         else:
-            observe = None if files is None else files.observe
-            comparison = comparing.compare(compilation, reference, counted_samples(), tolerance, observe)
-    if layers:
-        if csv_file is not None:
-            write_csv(by_layer, csv_file)
-        if as_json:
-            print_json({**by_layer.as_dict(), "model": str(model)})
-        else:
-            print_blocks(layer_tables(by_layer))
-        sys.exit(0 if by_layer.passed else 1)
-    if as_json:
-        data = {**comparison.as_dict(), "model": str(model), **({} if files is None else files.as_dict())}
-        if show_plan:
-            data["plan"] = {**plan_as_dict(compilation), "model": str(model)}
-        print_json(data)
-    else:
-        cached = [] if show_plan else cache_lines(compilation)
-        fallbacks = (f"Fell back: {line}" for line in comparison.fallbacks)
-        print_blocks([*comparison_tables(comparison), *map(str, comparison.shares), *fallbacks, *cached])
-        for line in () if files is None else files.lines():
+            print_blocks(blocks())
+
+
+def _layers(subject: _Subject) -> tuple[bool, bool]:
+    from nnbridge.compare.layers import compare_layers
+    from nnbridge.compare.tensors import stored_tensors, tensors_of
+    from nnbridge.report.layers import layer_tables, write_csv
+
+    tensors = stored_tensors(Path(subject.reference)) if subject.runtime is None else tensors_of(subject.runtime)
+    with progress("Comparing samples", subject.total, subject.as_json) as advance:
+        samples = subject.counted(advance)
+        found = compare_layers(subject.compilation, subject.reference, samples, tensors, subject.tolerance, subject.mapped)
+    if subject.csv_file is not None:
+        write_csv(found, subject.csv_file)
+    subject.print(found.as_dict(), lambda: layer_tables(found))
+    return found.passed, found.interrupted
+
+
+def _envelope(subject: _Subject) -> tuple[bool, bool]:
+    from nnbridge.compare.arithmetics import arithmetics
+    from nnbridge.compare.envelope import envelope, reference_answers
+    from nnbridge.report.envelope import envelope_tables
+    from nnbridge.runtime.execution import Execution
+    from nnbridge.runtime.states import States
+
+    compilation, model = subject.compilation, subject.compilation.model
+    states = States(model)
+
+    def own(sample: Sample) -> Mapping[str, Array]:
+        if not sample.continues:
+            states.reset()
+        return Execution(compilation, states).run(sample.inputs)
+
+    devices = ", ".join(device.name for device in compilation.plan.devices if device.kind == "device")
+    others: dict[str, Callable[[Sample], Mapping[str, Array]]] = {devices: own} if devices else {}
+    if subject.reference:
+        others[subject.reference] = reference_answers(model)
+    with progress("Running arithmetics", subject.total * len(arithmetics(model)), subject.as_json) as advance:
+        found = envelope(model, subject.samples, others, subject.tolerance, advance)
+    subject.print(found.as_dict(), lambda: envelope_tables(found))
+    return found.passed, found.interrupted
+
+
+def _outputs(subject: _Subject) -> tuple[bool, bool]:
+    from nnbridge import compare as comparing
+    from nnbridge.compare.explanation import with_causes
+    from nnbridge.report.agreement import Agreement
+    from nnbridge.report.outputs import comparison_tables
+    from nnbridge.report.plan import cache_lines, plan_as_dict
+
+    compilation, files = subject.compilation, subject.files
+    agreement = Agreement() if files is None else files.agreement
+    observe = partial(agreement.observe, compilation.model) if files is None else files.observe
+    with progress("Comparing samples", subject.total, subject.as_json) as advance:
+        samples = subject.counted(advance)
+        found = comparing.compare(compilation, subject.reference, samples, subject.tolerance, observe)
+    with progress("Looking for causes", 1, subject.as_json) as advance:
+        found = with_causes(found, compilation, subject.path, subject.first, subject.signature)
+        advance(1)
+    data = {**found.as_dict(), "agreement": agreement.as_dict(), **({} if files is None else files.as_dict())}
+    if subject.show_plan:
+        data["plan"] = {**plan_as_dict(compilation), "model": str(subject.path)}
+    cached = [] if subject.show_plan else cache_lines(compilation)
+    fallbacks = (f"Fell back: {line}" for line in found.fallbacks)
+    subject.print(data, lambda: [*comparison_tables(found), *map(str, found.shares), *fallbacks, *cached])
+    if not subject.as_json:
+        for line in (*agreement.lines(), *(() if files is None else files.lines())):
             echo(line)
         for line in () if files is None else files.dataset.notes:
             echo(line, err=True)
-    sys.exit(0 if comparison.passed else 1)
+    return found.passed, found.interrupted

@@ -16,7 +16,7 @@ OUTPUT = """The file to write: .nnapi, a saved model; .c or .cpp, source for the
 beside it; .json.gz, a case for vts; .mod.py, a spec of Android's test generator."""
 
 
-@click.command()
+@click.command(short_help="Convert a file to a saved model, source or a case.")
 @MODEL
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help=OUTPUT)
 @model_options
@@ -37,7 +37,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     with working(f"Reading {model.name}"):
         loaded = loading.load(model, conversion(**options))
     with working("Writing"):
-        files = export.write(loaded, output, model.name)
+        files = export.write(loaded, output, str(model))
     size = sum(files.values())
     level, operations, operands = int(required_level(loaded)), len(loaded.main.operations), len(loaded.main.operands)
     if as_json:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nnbridge.cli.options import option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
 from nnbridge.report.terminal import counted
+
+if TYPE_CHECKING:
+    from nnbridge.devices.device import Device
 
 
 @click.group(invoke_without_command=True, short_help="List the devices, check profiles, serve a driver.")
@@ -25,6 +29,8 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
       nnbridge devices
       nnbridge devices --profiles
       nnbridge devices check my-npu.toml
+      nnbridge devices ask arm-nn-21.11 models.jsonl.gz --json
+      nnbridge devices explain arm-nn-21.11 CONV_2D
       nnbridge devices serve my_module:MINE --socket mine.socket
     """
     if context.invoked_subcommand is not None:
@@ -36,7 +42,9 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
     from nnbridge.report.plan import devices_as_dict, devices_table
 
     with drivers_apart():
-        listed = devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
+        listed = devices_as_dict(
+            (*device_list.shipped(), *device_list.shipped_at_source()) if profiles else device_list.all_devices()
+        )
     if as_json:
         print_json(listed)
     else:
@@ -53,19 +61,102 @@ def devices_check(file: Path, as_json: bool) -> None:
     Example:
       nnbridge devices check my-npu.toml
     """
-    from nnbridge.devices.profile_file import load_profiles
+    from nnbridge.devices.profile_levels import load_any
+    from nnbridge.devices.profiles import ProfileDevice
+    from nnbridge.devices.source_profiles import SourceProfile
     from nnbridge.report.plan import devices_as_dict
 
-    found = load_profiles(file)
+    found = load_any(file)
     listed = []
+    profile: ProfileDevice | SourceProfile
     for profile, described in zip(found, devices_as_dict(found), strict=True):
-        rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+        if isinstance(profile, SourceProfile):
+            rules = counted(len(profile.rules.operators), f"{profile.format} operator")
+        else:
+            rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
         listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
         print_json(listed)
     else:
         for item in listed:
             echo(f"{item['name']}: feature level {item['feature_level']}, rules for {item['operations']}")
+
+
+@devices.command("ask", short_help="Ask a device which operations of models it supports.")
+@click.argument("device")
+@click.argument("models", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+def devices_ask(device: str, models: Path, as_json: bool) -> None:
+    """Ask a device which operations of the models in a file it supports, without running anything.
+
+    MODELS is a .jsonl or .jsonl.gz file: a line for each model, {"model": …}, in the form of the conformance cases; other keys
+    are ignored. With --json each model is answered by a line {"supported": [true, …], "reasons": [null, …]}, and "uncertain"
+    where a profile's source leaves the answer open.
+
+    \b
+    Examples:
+      nnbridge devices ask vsi-imx-1.3.0 models.jsonl.gz --json
+      nnbridge devices ask my_module:MINE models.jsonl
+    """
+    from nnbridge.conformance.questions import read_questions
+    from nnbridge.runtime.placement import answers_of
+
+    asked = _device(device)
+    for question in read_questions(models):
+        with drivers_apart():
+            answers = answers_of(asked, question.model)
+        if as_json:
+            click.echo(json.dumps(answers.as_dict()))
+            continue
+        for index, operation in enumerate(question.model.main.operations):
+            answer = str(answers.reasons[index] or "supported")
+            doubt = f" (uncertain: {answers.uncertain[index]})" if answers.uncertain[index] else ""
+            echo(f"line {question.line}, operation {index} {question.model.operation_name(operation)}: {answer}{doubt}")
+
+
+@devices.command("explain", short_help="Print the rules of a device's profile as sentences.")
+@click.argument("name")
+@click.argument("operation", required=False, default="")
+@json_option
+def devices_explain(name: str, operation: str, as_json: bool) -> None:
+    """Print the rules of a device's profile as sentences, of all its operations or of one.
+
+    Each has the driver's own words for a refusal where they are known, and the place in the source that it was read from.
+
+    \b
+    Examples:
+      nnbridge devices explain vsi-imx-1.3.0 CONV_2D
+      nnbridge devices explain my-npu.toml --json
+    """
+    from nnbridge.devices.profiles import ProfileDevice
+    from nnbridge.devices.source_profiles import SourceProfile
+    from nnbridge.errors import InputError, Reason
+    from nnbridge.report.profiles import profile_as_dict, profile_tables, source_profile_as_dict
+
+    profile = _device(name)
+    if isinstance(profile, SourceProfile):
+        data = source_profile_as_dict(profile, operation)
+    elif isinstance(profile, ProfileDevice):
+        data = profile_as_dict(profile, operation)
+    else:
+        raise InputError(Reason("a device that a profile describes; other drivers have no rules to print", name, operand="NAME"))
+    if as_json:
+        print_json(data)
+    else:
+        print_blocks(profile_tables(data))
+
+
+def _device(name: str) -> Device:
+    """The device that the argument DEVICE names."""
+    from nnbridge import devices as device_list
+    from nnbridge.errors import InputError
+
+    try:
+        with drivers_apart():
+            return device_list.device(name)
+    except InputError as error:
+        named = "DEVICE" if error.reason.operand == "--device" else error.reason.operand
+        raise InputError(replace(error.reason, operand=named)) from error
 
 
 @devices.command(short_help="Serve a device to other processes, until stopped.")
@@ -83,15 +174,7 @@ def serve(device: str, path: str, as_json: bool) -> None:
       nnbridge devices serve my_module:MINE --socket mine.socket &
       nnbridge plan model.tflite --device socket:mine.socket
     """
-    from nnbridge import devices as device_list
-    from nnbridge.errors import InputError
-
-    try:
-        with drivers_apart():
-            device_list.device(device)
-    except InputError as error:
-        named = "DEVICE" if error.reason.operand == "--device" else error.reason.operand
-        raise InputError(replace(error.reason, operand=named)) from error
+    _device(device)
     from nnbridge.devices.remote.supervisor import supervise
 
     def started(pid: int) -> None:

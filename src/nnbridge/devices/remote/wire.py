@@ -32,7 +32,7 @@ from nnbridge.devices.remote.system import (
     send_descriptors,
     shared_memory,
 )
-from nnbridge.errors import BadDataError, OpFailedError, Reason
+from nnbridge.errors import BadDataError, OpFailedError, Reason, Why
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.model import Model
 
@@ -285,4 +285,7 @@ def to_reason(data: object) -> Reason | None:
         return None
     if not isinstance(data, dict):
         raise ProtocolError("a reason that is no object")
-    return Reason(*(str(data.get(part, "")) for part in ("rule", "found", "operation", "operand")))
+    kind = data.get("kind")
+    known = Why(kind) if kind in list(Why) else None
+    texts = {part: str(data.get(part, "")) for part in ("rule", "found", "operation", "operand", "says")}
+    return Reason(**texts, kind=known)

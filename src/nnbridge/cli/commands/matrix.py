@@ -1,0 +1,186 @@
+"""``nnbridge matrix``: many models on many devices."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
+from nnbridge.cli.options import option
+from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
+from nnbridge.errors import InputError, Reason
+from nnbridge.report import PREFERENCES
+from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
+
+if TYPE_CHECKING:
+    from nnbridge.matrix.cells import Cell
+
+_PATH = click.Path(path_type=Path)
+_STORE = Path("matrix.db")
+
+
+@click.command(short_help="Plan, run and compare many models on many devices.")
+@click.argument("models", nargs=-1)
+@option(
+    "--devices", multiple=True, metavar="NAME[,NAME…]", help="profiles, samples, patterns (vsi-*), names, FILE.toml; A+B: both."
+)
+@option("--android", "androids", multiple=True, metavar="VERSION[,…]", help="Android's versions, such as 10,13.")
+@option("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
+@option("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as of plan.")
+@option("--preference", values=PREFERENCES, default="fast", help="As of plan.")
+@option("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
+@option("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
+@option("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
+@option("--store", type=_PATH, metavar="FILE", help="Cells, each as it is done; a run that was ended goes on. Default: matrix.db")
+@option("--fresh", is_flag=True, help="Compute the cells again that the store has.")
+@option("--html", type=_PATH, metavar="FILE", help="Write a page.")
+@option("--csv", "csv_file", type=_PATH, metavar="FILE", help="Write a row for each cell.")
+@option("--markdown", type=_PATH, metavar="FILE", help="Write tables in Markdown.")
+@option("--junit", type=_PATH, metavar="FILE", help="Write JUnit XML.")
+@option("--github", is_flag=True, help="Append Markdown to the step summary of a GitHub workflow.")
+@option("--budget", type=_PATH, metavar="FILE.toml", help="Limits; exit status 1 if one is broken.")
+@option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")
+@option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="S", help="Seconds for a cell.")
+@option("--scheduler", default="", metavar="ADDRESS", help="Compute on the workers of a Dask scheduler.")
+@option("--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", help="What moved between two stores.")
+@json_option
+def matrix(
+    models: tuple[str, ...],
+    devices: tuple[str, ...],
+    androids: tuple[str, ...],
+    levels: tuple[str, ...],
+    mapping: str,
+    preference: str,
+    reference: str | None,
+    seeds: str,
+    timed: bool,
+    store: Path | None,
+    fresh: bool,
+    html: Path | None,
+    csv_file: Path | None,
+    markdown: Path | None,
+    junit: Path | None,
+    github: bool,
+    budget: Path | None,
+    jobs: int | None,
+    timeout: float,
+    scheduler: str,
+    diff: tuple[str, str] | None,
+    as_json: bool,
+) -> None:
+    """Plan every model on every device, and with --reference run and compare it; a cell that fails is a cell.
+
+    Exit status 1 if a cell failed, differs beyond tolerance or breaks a limit.
+
+    \b
+    Examples:
+      nnbridge matrix models/ --devices profiles --android 10,13 --html matrix.html
+      nnbridge matrix 'zoo/**/*.tflite' --devices my-npu.toml --reference auto --budget budget.toml --junit out.xml
+      nnbridge matrix models/ --devices vsi-imx-1.1.8 --store old.db
+      nnbridge matrix --diff old.db new.db
+    """
+    from nnbridge.matrix import tables
+    from nnbridge.matrix.budget import broken_limits, read_budgets
+    from nnbridge.matrix.cells import Settings, tasks
+    from nnbridge.matrix.models import find_devices, find_models
+    from nnbridge.matrix.page import as_html
+    from nnbridge.matrix.runner import run
+    from nnbridge.matrix.store import Store
+    from nnbridge.storage.atomic import atomic_write
+
+    if diff is not None:
+        if models:
+            raise click.UsageError("--diff compares two stores; models belong to a run.")
+        _show_changes(*diff, as_json)
+        return
+    if not models or not devices:
+        raise click.UsageError(f"Missing {'models' if not models else 'option --devices'}.")
+    if scheduler:
+        refuse_options("--jobs", "--timeout", why="the cluster of --scheduler decides")
+    outputs = {"--html": html, "--csv": csv_file, "--markdown": markdown, "--junit": junit, "--store": store}
+    budgets = read_budgets(budget) if budget is not None else ()
+    summary = _summary_file() if github else None
+    # Copies of files from addresses lie beside the store.
+    path = store or _STORE
+    found = find_models(models, path.with_name(f"{path.name}.models"))
+    check_outputs(outputs, {"a model": found.values(), "the budget": [budget] if budget else []})
+    settings = Settings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference])
+    groups = tasks(found, find_devices(devices), _levels(androids, levels), settings)
+    kept = Store(path)
+    if fresh:
+        kept.remove(task.key for group in groups for task in group)
+    count = sum(map(len, groups))
+    with progress("Computing cells", count, as_json) as advance:
+        cells = run(groups, kept, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
+    broken = broken_limits(budgets, cells)
+    written: tuple[tuple[Path | None, Callable[[], str]], ...] = (
+        (html, lambda: as_html(cells, broken)),
+        (csv_file, lambda: tables.as_csv(cells)),
+        (markdown, lambda: tables.as_markdown(cells)),
+        (junit, lambda: tables.as_junit(cells, broken)),
+    )
+    for file, content in written:
+        if file is not None:
+            with atomic_write(file) as out:
+                out.write(content().encode())
+    if summary is not None:
+        with summary.open("a", encoding="utf-8") as out_text:
+            out_text.write(tables.as_markdown(cells) + "\n")
+    limits = [f"{cells[i].model} on {cells[i].device}: {line}" for i, lines in broken.items() for line in lines]
+    if as_json:
+        print_json({"cells": [cell.as_dict() for cell in cells], "broken": limits, "store": str(path)})
+    else:
+        print_blocks([*tables.matrix_tables(cells), *(f"Limit broken: {line}" for line in limits)])
+    sys.exit(1 if limits or any(cell.error or cell.passed is False for cell in cells) else 0)
+
+
+def _levels(androids: Sequence[str], levels: Sequence[str]) -> list[int]:
+    """Feature levels of both options, each once."""
+    found: dict[int, None] = {}
+    for text in (part.strip() for group in androids for part in group.split(",")):
+        if text not in ANDROID_LEVELS:
+            raise InputError(Reason(f"a version of Android ({', '.join(ANDROID_LEVELS)})", text, operand="--android"))
+        found[int(ANDROID_LEVELS[text])] = None
+    for text in (part.strip() for group in levels for part in group.split(",")):
+        if not text.isdecimal() or not 1 <= int(text) <= RUNTIME_FEATURE_LEVEL:
+            raise InputError(Reason(f"a feature level of 1 to {int(RUNTIME_FEATURE_LEVEL)}", text, operand="--feature-level"))
+        found[int(text)] = None
+    return list(found) or [int(RUNTIME_FEATURE_LEVEL)]
+
+
+def _summary_file() -> Path:
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        raise InputError(Reason("the variable GITHUB_STEP_SUMMARY, as workflows have it", "none", operand="--github"))
+    return Path(path)
+
+
+def _show_changes(old: str, new: str, as_json: bool) -> None:
+    from nnbridge.matrix.changes import as_dict, change_tables, changes
+
+    before, after = _stored(old), _stored(new)
+    found = changes(before, after)
+    if as_json:
+        print_json({**as_dict(found, len(after)), "old": old, "new": new})
+    else:
+        print_blocks(change_tables(found, len(after)))
+    if not found:
+        echo("nothing moved", err=True)
+
+
+def _stored(text: str) -> list[Cell]:
+    """The cells of ``FILE`` or ``FILE@DEVICE``."""
+    from nnbridge.matrix.store import Store
+
+    name, _, device = text.rpartition("@") if not Path(text).is_file() else (text, "", "")
+    cells = Store.existing(Path(name or text)).all()
+    chosen = [cell for cell in cells if device in ("", cell.device)]
+    if not chosen:
+        names = ", ".join(dict.fromkeys(cell.device for cell in cells)) or "no device"
+        raise InputError(Reason(f"a device of {name} ({names})", device or "no cell", operand="--diff"))
+    return chosen

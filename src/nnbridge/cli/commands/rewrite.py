@@ -1,0 +1,92 @@
+"""``nnbridge rewrite``: an advised rewrite as a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnbridge.cli.arguments import check_outputs
+from nnbridge.cli.options import MODEL, compiled, conversion_of, device_options, model_options, option
+from nnbridge.cli.output import echo, json_option, print_json, progress
+from nnbridge.errors import InputError, Reason
+
+if TYPE_CHECKING:
+    from nnbridge.model import Array
+
+
+@click.command(short_help="Rewrite a file as plan --advice says.")
+@MODEL
+@option("--advice", "number", type=click.IntRange(min=1), required=True, metavar="N", help="The number in plan --advice.")
+@option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .tflite or .nnapi file to write.")
+@option("--inputs", type=click.IntRange(min=1), default=10, metavar="N", help="Random inputs whose answers must stay bit-equal.")
+@device_options
+@model_options
+@json_option
+def rewrite(model: Path, number: int, output: Path, inputs: int, as_json: bool, **options: Any) -> None:
+    """Write a file as plan --advice advises under the same options.
+
+    Both files run on random inputs first; nothing is written unless all answers are equal in every bit.
+
+    \b
+    Examples:
+      nnbridge plan model.tflite --device arm-nn-21.11 --advice
+      nnbridge rewrite model.tflite --device arm-nn-21.11 --advice 1 -o better.tflite
+    """
+    from nnbridge import storage
+    from nnbridge.advice import different_outputs
+    from nnbridge.cli.advising import advice_on
+    from nnbridge.loading import load
+    from nnbridge.storage.atomic import atomic_write
+
+    check_outputs({"--output": output}, {"the model": [model]})
+    if output.suffix.lower() not in (model.suffix.lower(), storage.SUFFIX):
+        raise InputError(Reason(f"a {model.suffix} or {storage.SUFFIX} file", str(output), operand="--output"))
+    found = advice_on(model, options)
+    if number > len(found):
+        raise InputError(Reason(f"one of {len(found)} numbers of plan --advice", str(number), operand="--advice"))
+    edit = found[number - 1].edit
+    if edit is None:
+        raise InputError(Reason("the number of a rewrite", f"a setting: {found[number - 1].text}", operand="--advice"))
+    with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
+        edited = Path(folder) / model.name
+        content = edit.content()
+        edited.write_bytes(content)
+        run = _Runs(options)
+
+        def counted(path: Path, seed: int) -> Mapping[str, Array]:
+            advance(int(path == edited))
+            return run(path, seed)
+
+        different = different_outputs(counted, model, edited, range(inputs))
+        if different:
+            raise InputError(Reason("answers that stay bit-equal", f"a difference in {different}", operand="--advice"))
+        if output.suffix.lower() == storage.SUFFIX:
+            storage.save(load(edited, conversion_of(options)), output)
+        else:
+            with atomic_write(output) as file:
+                file.write(content)
+    if as_json:
+        print_json({"model": str(model), "output": str(output), "inputs": inputs, **found[number - 1].as_dict()})
+    else:
+        echo(f"{output}: {found[number - 1].text}; answers equal in every bit on {inputs} random inputs")
+
+
+class _Runs:
+    """Runs of files on NNAPI's CPU and the host, each file compiled once."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = {**options, "devices": (), "no_fallback": False, "cache_dir": None}
+        self._compiled: dict[Path, Any] = {}
+
+    def __call__(self, path: Path, seed: int) -> Mapping[str, Array]:
+        from nnbridge.compare import seeded_inputs
+        from nnbridge.runtime.execution import Execution
+
+        if path not in self._compiled:
+            self._compiled[path] = compiled(path, **self._options)[0]
+        compilation = self._compiled[path]
+        return Execution(compilation).run(seeded_inputs(compilation.model, seed))

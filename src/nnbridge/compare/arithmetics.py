@@ -1,0 +1,61 @@
+"""A model under other arithmetics: devices that differ from NNAPI's CPU in nothing but how they round and add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from nnbridge.compare.arrays import Array
+from nnbridge.devices.device import Device, Performance, uniform_capabilities
+from nnbridge.devices.profiles import ProfileDevice, ProfileRule
+from nnbridge.model import Model
+from nnbridge.operations.numerics import NUMERICS, Numerics
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.states import States
+from nnbridge.types import OperandCode
+
+_QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
+_REAL = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
+
+
+@cache
+def arithmetic_device(name: str) -> Device:
+    """A device that supports every NNAPI operation and computes with an arithmetic of NUMERICS."""
+    faster = uniform_capabilities(Performance(0.5, 0.5))
+    return ProfileDevice(name, {}, faster, numerics=name, others=(ProfileRule(),))
+
+
+def matters(numerics: Numerics, model: Model) -> bool:
+    """True if an arithmetic can change a result of a model: it has operations of the types that the arithmetic concerns."""
+    types = {graph.operands[i].type for graph in model.subgraphs() for o in graph.operations for i in o.outputs}
+    real, integers = bool(types & set(_REAL)), bool(types & set(_QUANT8))
+    if numerics.in_float or numerics.rounding != "nnapi":
+        return integers
+    return real or numerics.name == "exact"
+
+
+def arithmetics(model: Model) -> tuple[Numerics, ...]:
+    """The arithmetics that matter to a model, from the mildest; the first is NNAPI's CPU.
+
+    ``float16``, which concerns relaxed models alone, is among them: any model may be compiled so.
+    """
+    return tuple(numerics for numerics in NUMERICS.values() if matters(numerics, model))
+
+
+class Runner:
+    """A model under one arithmetic, over samples."""
+
+    def __init__(self, model: Model, numerics: Numerics) -> None:
+        relaxed = model if model.relaxed or not numerics.relaxed_only else replace(model, relaxed=True)
+        self.numerics = numerics
+        self._compilation = Compilation.create(relaxed, [arithmetic_device(numerics.name)])
+        self._compilation.finish()
+        self._states = States(relaxed)
+
+    def run(self, inputs: Mapping[str, Array], *, continues: bool = False) -> dict[str, Array]:
+        """Outputs by name."""
+        if not continues:
+            self._states.reset()
+        return Execution(self._compilation, self._states).run(inputs)

@@ -1,0 +1,211 @@
+"""Why an operation computes something else than the reference, where that is known.
+
+A cause is never guessed. The operation is computed again, alone, from the reference's values and under the arithmetic that the
+cause names; it explains the difference if that removes it (integers: all but a tenth of the unequal elements; real numbers: it
+falls to a tenth), or if the difference is no larger than what that arithmetic changes (orders of sums).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from nnbridge.compare.arithmetics import arithmetic_device
+from nnbridge.compare.arrays import Array
+from nnbridge.devices.cpu import CpuDevice
+from nnbridge.devices.device import Device
+from nnbridge.errors import NnapiError
+from nnbridge.model import Model
+from nnbridge.operations.kernels import Tier
+from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.types import OperationCode
+
+_SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
+_SUM_MARGIN = 4.0
+"""How many times what other orders of sums change a difference may be: each order is one sample of the rounding errors."""
+_LAST_PLACES = 8
+"""Units in the last place by which two libraries' functions may differ."""
+_TENTH = 0.1
+ROUNDING = ("sum_order", "function_rounding")
+"""Kinds that every real operation may have, and that no device could do without."""
+_HYBRID = (OperationCode.FULLY_CONNECTED, OperationCode.CONV_2D, OperationCode.DEPTHWISE_CONV_2D, OperationCode.TRANSPOSE_CONV_2D)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why one operation's result is not the reference's."""
+
+    kind: str
+    """``device_arithmetic``, ``mean_truncates``, ``qdq_in_float``, ``rescaling``, ``dynamic_range``, ``sum_order`` or
+    ``function_rounding``."""
+    operation: str
+    """NNAPI's operation."""
+    operator: str
+    """The source file's operator with its index."""
+    sentence: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation computed alone."""
+
+    model: Model
+    """The operations between the tensor and the reference's tensors that it is computed from."""
+    inputs: Sequence[Array]
+    actual: Array
+    expected: Array
+    operator: str
+    operation: str
+    reference: str
+    device: str
+
+    def under(self, device: Device, inputs: Sequence[Array] | None = None) -> Array | None:
+        """The result on another device; None if it cannot be computed there."""
+        try:
+            compilation = Compilation.create(self.model, [device])
+            compilation.finish()
+            outputs = Execution(compilation).run(list(self.inputs if inputs is None else inputs))
+        except NnapiError:
+            return None
+        result = next(iter(outputs.values()))
+        return result.astype(self.expected.dtype) if result.shape == self.expected.shape else None
+
+    def off(self, result: Array) -> float:
+        """How far a result is off: the number of elements of integers, the largest difference of real numbers."""
+        if self.expected.dtype.kind != "f":
+            return float((result != self.expected).sum())
+        with np.errstate(all="ignore"):
+            difference = np.abs(result.astype(np.float64) - self.expected)
+        return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
+
+    def explained_by(self, result: Array | None) -> bool:
+        """True if a result has at most a tenth of the difference."""
+        return result is not None and self.off(result) <= _TENTH * self.off(self.actual)
+
+    @property
+    def operations(self) -> set[int]:
+        """The codes of the operations."""
+        return {operation.type for operation in self.model.main.operations}
+
+
+def explain(case: Case) -> Cause | None:
+    """The first cause that is verified; None if none is."""
+    for kind, find in _CAUSES.items():
+        sentence = find(case)
+        if sentence:
+            return Cause(kind, case.operation, case.operator, f"{case.operator}: {sentence}")
+    return None
+
+
+def _device(case: Case) -> str:
+    plain = case.under(CpuDevice(Tier.REFERENCE))
+    if plain is None or case.off(plain) == case.off(case.actual) or not case.explained_by(plain):
+        return ""
+    return f"the arithmetic of {case.device}; NNAPI's CPU computes what {case.reference} does"
+
+
+def _mean(case: Case) -> str:
+    if OperationCode.MEAN not in case.operations or case.expected.dtype.kind == "f":
+        return ""
+    nearest = case.under(arithmetic_device("single_rounding"))
+    return f"NNAPI's 8-bit MEAN truncates where {case.reference} rounds" if case.explained_by(nearest) else ""
+
+
+def _qdq(case: Case) -> str:
+    if case.reference != "onnxruntime" or case.expected.dtype.kind == "f":
+        return ""
+    in_float = case.under(arithmetic_device("float_requantised"))
+    return (
+        f"{case.reference} computes it in floats between DequantizeLinear and QuantizeLinear"
+        if case.explained_by(in_float)
+        else ""
+    )
+
+
+def _rescaling(case: Case) -> str:
+    if case.expected.dtype.kind == "f":
+        return ""
+    for numerics in NUMERICS.values():
+        if _changes_integers(numerics) and case.explained_by(case.under(arithmetic_device(numerics.name))):
+            return f"{case.reference} has {numerics.text} ({numerics.name})"
+    return ""
+
+
+def _changes_integers(numerics: Numerics) -> bool:
+    return numerics.rounding != EXACT.rounding or (numerics.in_float and not numerics.halves)
+
+
+def _dynamic_range(case: Case) -> str:
+    """LiteRT quantises each row of a hybrid operator's input to 8 bits, symmetrically or over its range."""
+    if case.expected.dtype != np.float32 or not case.operations & set(_HYBRID):
+        return ""
+    for quantised in (_symmetric, _asymmetric):
+        inputs = [quantised(x) if k == 0 and x.dtype == np.float32 else x for k, x in enumerate(case.inputs)]
+        if case.explained_by(case.under(arithmetic_device("exact"), inputs)):
+            return f"weights alone are quantised: {case.reference} quantises its input while it runs, NNAPI computes on floats"
+    return ""
+
+
+def _symmetric(x: Array) -> Array:
+    rows = x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1)
+    scale = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-30)) / np.float32(127)
+    steps = np.clip(np.rint(rows / scale), -127, 127)
+    return (steps * scale).astype(np.float32).reshape(x.shape)
+
+
+def _asymmetric(x: Array) -> Array:
+    rows = x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1)
+    low, high = np.minimum(rows.min(axis=1, keepdims=True), 0), np.maximum(rows.max(axis=1, keepdims=True), 0)
+    scale = np.maximum(high - low, np.float32(1e-30)) / np.float32(255)
+    zero = np.clip(np.rint(-128 - low / scale), -128, 127)
+    steps = np.clip(np.rint(rows / scale) + zero, -128, 127)
+    return ((steps - zero) * scale).astype(np.float32).reshape(x.shape)
+
+
+def _sum_order(case: Case) -> str:
+    """Rounding errors of sums: no larger than a few times what other orders change."""
+    if case.expected.dtype != np.float32:
+        return ""
+    results = [r for name in _SUMS if (r := case.under(arithmetic_device(name))) is not None]
+    spread = max((_largest(result, case.actual) for result in results), default=0.0)
+    if spread == 0 or case.off(case.actual) > _SUM_MARGIN * spread:
+        return ""
+    return f"float sums in another order; other orders change as much ({spread:.2g})"
+
+
+def _function(case: Case) -> str:
+    """Differences of a few units in the last place, of the element or of the largest number that the operation reads."""
+    if case.expected.dtype != np.float32:
+        return ""
+    with np.errstate(all="ignore"):
+        numbers = [x for x in case.inputs if x.dtype == np.float32] or [case.expected]
+        largest = max(np.abs(x[np.isfinite(x)]).max(initial=0.0) for x in numbers)
+        magnitudes = np.maximum(np.abs(case.expected), np.float32(largest))
+        near = np.abs(case.actual.astype(np.float64) - case.expected) <= _LAST_PLACES * np.spacing(magnitudes)
+    return f"its function is rounded otherwise, by {_LAST_PLACES} units in the last place at most" if near.all() else ""
+
+
+def _largest(a: Array, b: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.nan_to_num(np.abs(a.astype(np.float64) - b), nan=0.0).max(initial=0.0))
+
+
+_CAUSES: Mapping[str, Callable[[Case], str]] = {
+    "device_arithmetic": _device,
+    "mean_truncates": _mean,
+    "qdq_in_float": _qdq,
+    "rescaling": _rescaling,
+    "sum_order": _sum_order,
+    "function_rounding": _function,
+    "dynamic_range": _dynamic_range,
+}
+"""Kind → what explains a case, or an empty text. The cheap and narrow ones come first."""

@@ -1,0 +1,72 @@
+"""How results of comparisons show themselves: on a terminal by rich, in notebooks as HTML, as pandas' data frames.
+
+A result is a frozen dataclass with a sentence, notes and records: dictionaries with the same keys.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nnbridge.errors import InputError, Reason
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+
+class Result:
+    """What a comparison came to."""
+
+    __slots__ = ()
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        raise NotImplementedError
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """One for each row of the result's table."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """The records as a data frame; InputError without pandas."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise InputError(Reason("pandas (pip install pandas)", str(error), operand="to_pandas")) from error
+        return pandas.DataFrame.from_records([dict(record) for record in self.records()])
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """Column names and rows, without columns that are empty everywhere."""
+        records = self.records()
+        names = list(dict.fromkeys(name for record in records for name in record))
+        shown = [name for name in names if any(record.get(name) not in (None, "") for record in records)]
+        return shown, [[_text(record.get(name)) for name in shown] for record in records]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The sentence and a table."""
+        from rich.table import Table
+        from rich.text import Text
+
+        names, rows = self._cells()
+        table = Table(*names)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        yield Text(self.sentence)
+        yield table
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        names, rows = self._cells()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        return f"<p>{html.escape(self.sentence)}</p>\n<table>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>\n</table>"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,131 @@
+"""A reference's tensors, and how they are found for a model's operands: by name, or by position in the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nnbridge import devices as device_list
+from nnbridge.compare.arrays import Array, load_arrays
+from nnbridge.compare.observation import Observation, Position, observed_run
+from nnbridge.compare.references import LiteRT, NamedTensors, OnnxRuntime
+from nnbridge.compare.samples import in_model, named_inputs
+from nnbridge.devices.cpu import CpuDevice
+from nnbridge.devices.device import Device
+from nnbridge.errors import InputError, Reason
+from nnbridge.model import Model, Operand, Operation
+from nnbridge.operations.kernels import Tier
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.states import States
+
+LAST = " NHWC"
+"""What the ONNX importer adds to the name of an image whose channels it moved to the end."""
+_NEXT = " (next)"
+"""What the TFLite importer adds to the name of a state's new value."""
+
+
+class Tensors(Protocol):
+    """A reference's values of one run."""
+
+    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
+        """The value of an operand, in the reference's own type and layout; None if the reference has none."""
+
+    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
+        """Name, operator and subgraph of each tensor that none of the found operands stands for."""
+
+
+class TensorsByName:
+    """Tensors of a source file, by the names that operands of a converted model carry."""
+
+    def __init__(self, values: NamedTensors) -> None:
+        self._values = values
+
+    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
+        """By operator and name, else by the name if only one tensor has it."""
+        source = None if operation is None else operation.source
+        subgraph = 0 if source is None else source.subgraph
+        for name in _names(operand.name):
+            found = None if source is None else self._values.produced.get((subgraph, source.index, name))
+            found = self._values.named.get((subgraph, name)) if found is None else found
+            if found is not None:
+                return found
+        return None
+
+    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
+        """Outputs of operators whose names no operand has."""
+        names = {name for operand, _ in found for name in _names(operand.name)}
+        return ((name, index, subgraph) for subgraph, index, name in self._values.produced if name not in names)
+
+
+def _names(name: str) -> list[str]:
+    """An operand's name, then the file's names that it may come from: without what makes it unique, without the layout."""
+    if not name:
+        return []
+    base, mark, number = name.rpartition("#")
+    names = [name, base] if mark and number.isdecimal() else [name]
+    return names + [found.removesuffix(ending) for found in names for ending in (LAST, _NEXT) if found.endswith(ending)]
+
+
+@dataclass(frozen=True)
+class TensorsByPosition:
+    """The values of another run of the same model."""
+
+    observation: Observation
+
+    def find(self, position: Position, operand: Operand, operation: Operation | None) -> Array | None:
+        """The same operand's value."""
+        found = self.observation.values.get(position)
+        return None if found is None else found.value
+
+    def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
+        """None: it is the same model."""
+        return iter(())
+
+
+class DeviceReference:
+    """Another device as reference; ``reference`` is NNAPI's CPU with its reference kernels."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self.name = name
+        device: Device = CpuDevice(Tier.REFERENCE) if name == "reference" else device_list.device(name)
+        self.compilation = Compilation.create(model, [device])
+        self.compilation.finish()
+        self._states = States(model)
+        self._observation = Observation(model)
+
+    def reset(self) -> None:
+        """Reset states to their first values."""
+        self._states.reset()
+
+    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Outputs by name, for inputs in the source file's types."""
+        operands = named_inputs(self.compilation.model)
+        values = {name: in_model(operands[name], value) for name, value in inputs.items()}
+        outputs, self._observation, _ = observed_run(self.compilation, values, self._states)
+        return outputs
+
+    def tensors(self) -> TensorsByPosition:
+        """The values of the last run."""
+        return TensorsByPosition(self._observation)
+
+
+def tensors_of(runtime: LiteRT | OnnxRuntime | DeviceReference) -> Callable[[int], Tensors]:
+    """What :func:`compare_layers` asks for a sample's values, right after the runtime computed the sample."""
+
+    def last_run(sample: int) -> Tensors:
+        values = runtime.tensors()
+        return TensorsByName(values) if isinstance(values, NamedTensors) else values
+
+    return last_run
+
+
+def stored_tensors(path: Path) -> Callable[[int], Tensors]:
+    """The same for an ``.npz`` file: arrays ``tensor:<name>`` and ``output:<name>``, each a stack of samples."""
+    stacks = {n.partition(":")[2]: a for n, a in load_arrays(path).items() if n.startswith(("tensor:", "output:"))}
+    if not stacks:
+        raise InputError(Reason("arrays tensor:NAME of intermediate values", "none", operand=str(path)))
+    return lambda sample: TensorsByName(
+        NamedTensors({(0, name): stack[sample] for name, stack in stacks.items() if sample < len(stack)})
+    )

@@ -1,0 +1,60 @@
+"""Models to ask a device about: one JSON object in a line, ``{"model": …}``, in the form of the conformance cases."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nnbridge.conformance.cases import Case, build
+from nnbridge.conformance.schema import question_error
+from nnbridge.errors import InputError, NnapiError, Reason
+from nnbridge.model import Model
+
+MAX_LINE = 64 * 2**20
+"""Bytes of a line; the longest of Android's own cases has a hundredth of it."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One line: the model, and the object that it stands in."""
+
+    line: int
+    data: Mapping[str, Any]
+    model: Model
+
+
+def read_questions(path: Path) -> Iterator[Question]:
+    """The models of a ``.jsonl`` or ``.jsonl.gz`` file. InputError names the line of the first mistake; empty lines are none."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    number = 0
+    try:
+        with opened(path, "rb") as file:
+            while line := file.readline(MAX_LINE):
+                number += 1
+                if line.strip():
+                    yield _question(line, path, number)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(Reason("a readable file of models", str(error), operand=f"{path} after line {number}")) from error
+
+
+def _question(line: bytes, path: Path, number: int) -> Question:
+    where = f"{path} line {number}"
+    if len(line) >= MAX_LINE:
+        raise InputError(Reason(f"lines of fewer than {MAX_LINE} bytes", "more", operand=where))
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(Reason("a JSON object in each line", str(error), operand=where)) from error
+    wrong = question_error(data)
+    if wrong is not None:
+        raise InputError(replace(wrong, operand=f"{where}: {wrong.operand}"))
+    case = Case("questions", path.name, {"relaxed": False, **data, "name": f"line {number}"})
+    try:
+        return Question(number, data, build(case))
+    except (NnapiError, ArithmeticError, ValueError, TypeError, LookupError) as error:
+        raise InputError(Reason("a model of NNAPI", str(error), operand=where)) from error

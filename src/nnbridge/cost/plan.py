@@ -1,0 +1,170 @@
+"""The cost of a plan: operations, steps, what crosses from step to step, and the memory that values between operations need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nnbridge.cost.formulas import has_formula, multiply_adds
+from nnbridge.cpu.arena import Lease, plan_arena
+from nnbridge.extensions import operand_dtype, readable_operation
+from nnbridge.model import Model, Operand, Operation, Subgraph, known
+from nnbridge.runtime.plan import Plan
+from nnbridge.types import WRITTEN, Lifetime, OperandCode
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCost:
+    """One operation; None where dimensions are open."""
+
+    index: int
+    source: int
+    type: str
+    name: str
+    multiply_adds: int | None
+    parameters: int
+    """Elements of its constant tensors, without the shapes and indexes among them."""
+    parameter_bytes: int
+    activation_bytes: int | None
+    """Bytes of the computed tensors that it reads and writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """What a step reads from outside or leaves to others: tensors and their bytes, None where dimensions are open."""
+
+    tensors: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """One step: the sums over its operations, both borders, and the memory of values inside."""
+
+    device: str
+    operations: int
+    multiply_adds: int | None
+    parameters: int
+    inputs: Border
+    outputs: Border
+    peak_bytes: int | None
+    """The smallest block that holds all values between its operations, as nnbridge's own executor arranges them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """All operations and steps of a plan, and the sums; parameters that several operations read count once in sums."""
+
+    operations: tuple[OperationCost, ...]
+    steps: tuple[StepCost, ...]
+    multiply_adds: int | None
+    parameters: int
+    parameter_bytes: int
+    crossing_bytes: int | None
+    """Bytes that go from step to step."""
+    peak_bytes: int | None
+    """Memory for the values between operations if the whole model ran in one step."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def cost_of(plan: Plan) -> PlanCost:
+    """The cost of a finished compilation's plan."""
+    operations = []
+    for number, source in enumerate(plan.partition.sources):
+        main = source.model.main
+        operations += [_operation(source.model, number, i, operation) for i, operation in enumerate(main.operations)]
+    steps = []
+    for step in plan.steps:
+        model = plan.partition.sources[step.source].model
+        mine = [model.main.operations[i] for i in step.operations]
+        costs = [_operation(model, step.source, i, model.main.operations[i]) for i in step.operations]
+        steps.append(
+            StepCost(
+                plan.devices[step.device].name,
+                len(mine),
+                _sum(cost.multiply_adds for cost in costs),
+                _parameters(model.main, mine)[0],
+                _border(model.main, step.inputs),
+                _border(model.main, step.outputs),
+                _peak(step.model.main),
+            )
+        )
+    models = [source.model for source in plan.partition.sources]
+    shared = [_parameters(model.main, model.main.operations) for model in models]
+    crossing = (_sum(_bytes(step.model.main.operands[i]) for i in step.crossing) for step in plan.steps)
+    return PlanCost(
+        tuple(operations),
+        tuple(steps),
+        _sum(cost.multiply_adds for cost in operations),
+        sum(elements for elements, _ in shared),
+        sum(size for _, size in shared),
+        _sum(crossing),
+        _peak(models[0].main),
+    )
+
+
+def _operation(model: Model, source: int, index: int, operation: Operation) -> OperationCost:
+    operands = model.main.operands
+    computed = [operands[i] for i in dict.fromkeys((*operation.inputs, *operation.outputs)) if _is_activation(operands[i])]
+    elements, size = _parameters(model.main, [operation])
+    return OperationCost(
+        index,
+        source,
+        readable_operation(model, operation),
+        operation.name,
+        multiply_adds(model, operation),
+        elements,
+        size,
+        _sum(map(_bytes, computed)),
+    )
+
+
+def _is_activation(operand: Operand) -> bool:
+    return operand.is_tensor and not operand.is_constant and operand.lifetime is not Lifetime.NO_VALUE
+
+
+def _parameters(main: Subgraph, operations: Sequence[Operation]) -> tuple[int, int]:
+    """Elements and bytes of the constant tensors that operations read, each once; of int32 ones, biases alone."""
+    read = dict.fromkeys(
+        i
+        for operation in operations
+        for i in operation.inputs
+        if main.operands[i].type != OperandCode.TENSOR_INT32 or has_formula(operation)
+    )
+    tensors = [main.operands[i] for i in read if main.operands[i].is_tensor and main.operands[i].is_constant]
+    return sum(math.prod(t.dims) for t in tensors), sum(_bytes(t) or 0 for t in tensors)
+
+
+def _bytes(operand: Operand) -> int | None:
+    """Bytes of a tensor; None while its dimensions are not known."""
+    return math.prod(operand.dims) * operand_dtype(operand).itemsize if known(operand.dims) else None
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    listed = list(numbers)
+    return None if None in listed else sum(n for n in listed if n is not None)
+
+
+def _border(main: Subgraph, operands: Iterable[int]) -> Border:
+    tensors = [main.operands[i] for i in operands if main.operands[i].is_tensor]
+    return Border(len(tensors), _sum(map(_bytes, tensors)))
+
+
+def _peak(main: Subgraph) -> int | None:
+    """Bytes of the block for temporaries; None while a size is not known."""
+    leases = []
+    for step, operation in enumerate(main.operations):
+        for i in operation.outputs:
+            operand = main.operands[i]
+            if operand.lifetime not in WRITTEN or operand.lifetime is Lifetime.SUBGRAPH_OUTPUT:
+                continue
+            size = _bytes(operand)
+            if size is None:
+                return None
+            leases.append(Lease(i, size, step, max(main.consumers.get(i, (step,)))))
+    return plan_arena(leases)[1]

@@ -1,0 +1,394 @@
+"""A tree → a function of an operation. Names and kinds are checked first; all mistakes of a condition are found at once.
+
+What is not known (a scalar that only execution knows, a name that this form of the operation lacks, a division by zero) makes
+a part unknown: ``and`` and ``or`` go on with what is known, everything else is unknown with it. A condition that is unknown is
+not broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from nnbridge.devices.rules.facts import (
+    ANY,
+    ATTRIBUTES,
+    EACH,
+    FUNCTIONS,
+    KNOWN,
+    LIST,
+    MAX_ELEMENTS,
+    NUMBER,
+    OPERAND,
+    OPERANDS,
+    TRUTH,
+    TYPE,
+    Fact,
+    Subject,
+    Value,
+    Vocabulary,
+)
+from nnbridge.devices.rules.syntax import (
+    MAX_DEPTH,
+    Attribute,
+    Binary,
+    Call,
+    Choice,
+    Comparison,
+    Each,
+    Item,
+    Listing,
+    Logic,
+    Name,
+    Node,
+    Number,
+    RuleError,
+    Unary,
+    parse,
+    walk,
+)
+
+Function: TypeAlias = "Callable[[Subject, tuple[Value, ...]], Value]"
+"""A part of a condition, for a subject and the variables of ``for`` around it."""
+
+_FITS: Mapping[str, tuple[str, ...]] = {
+    NUMBER: (NUMBER, OPERAND, ANY, TRUTH),
+    TRUTH: (TRUTH, OPERAND, ANY),
+    LIST: (LIST, OPERAND, OPERANDS, ANY),
+    OPERAND: (OPERAND, ANY),
+    TYPE: (TYPE, ANY),
+}
+"""What is required → the kinds that fit."""
+_SHOWN = {NUMBER: "a number", TRUTH: "a condition", LIST: "a list", OPERAND: "an operand", OPERANDS: "operands", TYPE: "a type"}
+_MAX_NESTED = 2
+"""``for`` within ``for``: the bound of a condition's work is MAX_ELEMENTS to this power."""
+_ARITHMETIC: Mapping[str, Callable[[Value, Value], Value]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+}
+_COMPARED: Mapping[str, Callable[[Value, Value], Value]] = {
+    "==": lambda a, b: _equal(a, b),
+    "!=": lambda a, b: None if (found := _equal(a, b)) is None else not found,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "in": lambda a, b: _member(a, b),
+    "not in": lambda a, b: None if (found := _member(a, b)) is None else not found,
+}
+_UNKNOWABLE = (ArithmeticError, ValueError, TypeError, IndexError)
+"""What arithmetic over unforeseen values may raise: the part is then not known."""
+
+
+class RuleErrors(Exception):
+    """Every mistake of one condition."""
+
+    def __init__(self, mistakes: list[RuleError]) -> None:
+        super().__init__("; ".join(map(str, mistakes)))
+        self.mistakes = mistakes
+
+
+_COMPILED: dict[tuple[Any, ...], Callable[[Subject], Value]] = {}
+_MAX_COMPILED = 20_000
+"""Functions that are stored. Releases of a driver share nearly all of their conditions."""
+
+
+def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:
+    """A function of the subject: True, False or None (not known). RuleErrors has every mistake of the tree."""
+    key = (node, required, _meanings(node, vocabulary))
+    found = _COMPILED.get(key)
+    if found is None:
+        if len(_COMPILED) >= _MAX_COMPILED:
+            _COMPILED.clear()
+        found = _COMPILED[key] = _compiled(node, vocabulary, required)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _names(node: Node) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.name for part in walk(node) if isinstance(part, Name)))
+
+
+def _meanings(node: Node, vocabulary: Vocabulary, depth: int = 0) -> tuple[Any, ...]:
+    """What the names of a tree stand for, which is all that a vocabulary adds to it."""
+    found: list[Any] = []
+    for name in _names(node):
+        text = vocabulary.conditions.get(name)
+        found.append((name, vocabulary.names.get(name), vocabulary.words.get(name), text))
+        if text is not None and depth < MAX_DEPTH:
+            with suppress(RuleError):
+                found.append(_meanings(parse(text), vocabulary, depth + 1))
+    return tuple(found)
+
+
+def _compiled(node: Node, vocabulary: Vocabulary, required: str) -> Callable[[Subject], Value]:
+    compiler = _Compiler(vocabulary)
+    function = compiler.of(node, (), required)
+    if compiler.mistakes:
+        raise RuleErrors(compiler.mistakes)
+
+    def evaluate(subject: Subject) -> Value:
+        try:
+            return function(subject, ())
+        except _UNKNOWABLE:
+            return None
+
+    return evaluate
+
+
+def near(word: str, options: Iterable[str]) -> str:
+    """A hint at what could have been meant, or nothing."""
+    plain = {option.upper().replace("_", ""): option for option in options}
+    found = get_close_matches(word.upper().replace("_", "").replace("-", ""), plain, 1, 0.7)
+    return f" (did you mean {plain[found[0]]}?)" if found else ""
+
+
+def plain(value: Value) -> Value:
+    """An operand's value; any other value itself."""
+    return value.value if isinstance(value, Fact) else value
+
+
+def _equal(first: Value, second: Value) -> Value:
+    if isinstance(first, tuple) and isinstance(second, tuple) and (None in first or None in second):
+        return None if len(first) == len(second) else False
+    return first == second
+
+
+def _member(value: Value, listed: Value) -> Value:
+    if value in listed:
+        return True
+    return None if None in listed else False
+
+
+class _Compiler:
+    def __init__(self, vocabulary: Vocabulary, within: tuple[str, ...] = ()) -> None:
+        self._vocabulary = vocabulary
+        self._within = within
+        """Names of the conditions around this one."""
+        self.mistakes: list[RuleError] = []
+
+    def of(self, node: Node, variables: tuple[tuple[str, str], ...], required: str = ANY) -> Function:
+        """The function of a node, whose value must be of the required kind."""
+        kind, function = self._parts(node, variables)
+        if required in _FITS and kind not in _FITS[required] and not (required == NUMBER and kind == TYPE):
+            self._note(_SHOWN[required], _SHOWN.get(kind, kind), node)
+        return function if required in (OPERAND, ANY) else _plain(function, kind)
+
+    def _note(self, rule: str, found: str, node: Node) -> tuple[str, Function]:
+        self.mistakes.append(RuleError(rule, found, node.at))
+        return self._nothing()
+
+    def _nothing(self) -> tuple[str, Function]:
+        """What stands for a part that has a mistake."""
+        return ANY, _unknown
+
+    def _parts(self, node: Node, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+        match node:
+            case Number():
+                return NUMBER, _constant(node.value)
+            case Name():
+                return self._name(node, variables)
+            case Attribute():
+                return self._attribute(node, variables)
+            case Item():
+                values, index = self.of(node.of, variables, LIST), self.of(node.index, variables, NUMBER)
+                several = self._kind(node.of, variables) == OPERANDS
+                return (OPERAND if several else NUMBER), lambda s, v: _item(values(s, v), index(s, v))
+            case Unary(sign="-"):
+                inner = self.of(node.of, variables, NUMBER)
+                return NUMBER, lambda s, v: None if (x := inner(s, v)) is None else -x
+            case Unary():
+                inner = self.of(node.of, variables, TRUTH)
+                return TRUTH, lambda s, v: None if (x := inner(s, v)) is None else not x
+            case Binary():
+                left, right = self.of(node.left, variables, NUMBER), self.of(node.right, variables, NUMBER)
+                return NUMBER, _both(_ARITHMETIC[node.sign], left, right)
+            case Logic():
+                parts = [self.of(part, variables, TRUTH) for part in node.of]
+                return TRUTH, _logic(parts, node.sign == "or")
+            case Comparison():
+                return TRUTH, self._comparison(node, variables)
+            case Choice():
+                condition = self.of(node.condition, variables, TRUTH)
+                (kind, yes), (other, no) = self._parts(node.yes, variables), self._parts(node.no, variables)
+                if kind != other or kind != OPERAND:
+                    kind, yes, no = (kind if kind == other else ANY), _plain(yes, kind), _plain(no, other)
+                return kind, lambda s, v: None if (x := condition(s, v)) is None else yes(s, v) if x else no(s, v)
+            case Listing():
+                items = [_plain(self.of(part, variables), ANY) for part in node.of]
+                return LIST, lambda s, v: tuple(item(s, v) for item in items)
+            case Call():
+                return self._call(node, variables)
+            case Each():
+                return self._each(node, variables)
+        raise AssertionError(node)
+
+    def _kind(self, node: Node, variables: tuple[tuple[str, str], ...]) -> str:
+        """The kind of a node that has been checked already."""
+        if not isinstance(node, Name):
+            return ANY
+        return dict(variables).get(node.name) or self._vocabulary.names.get(node.name, ANY)
+
+    def _name(self, node: Name, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+        name, vocabulary = node.name, self._vocabulary
+        for place in reversed(range(len(variables))):
+            if variables[place][0] == name:
+                return variables[place][1], _variable(place)
+        if name in vocabulary.names:
+            return vocabulary.names[name], lambda s, v: s.get(name)
+        if name in vocabulary.words:
+            kind, value = vocabulary.words[name]
+            return kind, _constant(value)
+        if name in vocabulary.conditions:
+            return self._condition(node)
+        known = [*(n for n, _ in variables), *vocabulary.names, *vocabulary.words, *vocabulary.conditions]
+        hint = near(name, known) or f" ({', '.join(sorted(vocabulary.names))})"
+        return self._note(f"a name of {vocabulary.title}{hint}", name, node)
+
+    def _condition(self, node: Name) -> tuple[str, Function]:
+        """A condition or term that stands elsewhere, by its name."""
+        if node.name in self._within or len(self._within) > MAX_DEPTH // 4:
+            return self._note("a condition without itself in it", node.name, node)
+        inner = _Compiler(self._vocabulary, (*self._within, node.name))
+        kind, function = self._nothing()
+        try:
+            kind, function = inner._parts(parse(self._vocabulary.conditions[node.name]), ())
+        except RuleError as error:
+            inner.mistakes = [error]
+        self.mistakes += [RuleError(f"{m.rule} in {node.name}", m.found, node.at) for m in inner.mistakes]
+        return kind, lambda s, v: function(s, ())
+
+    def _attribute(self, node: Attribute, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+        holder = self.of(node.of, variables, OPERAND)
+        if node.name not in ATTRIBUTES:
+            hint = near(node.name, ATTRIBUTES) or f" ({', '.join(ATTRIBUTES)})"
+            return self._note(f"an attribute of an operand{hint}", node.name, node)
+        kind, read, _ = ATTRIBUTES[node.name]
+        return kind, lambda s, v: read(x) if isinstance(x := holder(s, v), Fact) else None
+
+    def _comparison(self, node: Comparison, variables: tuple[tuple[str, str], ...]) -> Function:
+        kinds = [self._parts(part, variables) for part in node.parts()]
+        pairs = []
+        for place, (sign, right) in enumerate(node.rest):
+            (kind, first), (other, second) = kinds[place : place + 2]
+            if sign in ("in", "not in"):
+                if other not in _FITS[LIST]:
+                    self._note("a list", _SHOWN.get(other, other), right)
+            elif {kind, other} & {TYPE} and not {kind, other} <= {TYPE, ANY}:
+                self._note("a type beside a type", _SHOWN.get(other if kind == TYPE else kind, ANY), right)
+            elif {kind, other} == {LIST, NUMBER}:
+                self._note("a list beside a list", "a number", right)
+            pairs.append(_both(_COMPARED[sign], _plain(first, kind), _plain(second, other)))
+        return pairs[0] if len(pairs) == 1 else _logic(pairs, False)
+
+    def _call(self, node: Call, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+        if node.function in EACH or node.function not in FUNCTIONS:
+            known = [*FUNCTIONS, *(f"{name}(… for … in …)" for name in EACH)]
+            rule = "a function" if node.function not in EACH else f"{node.function}(condition for name in list)"
+            hint = near(node.function, FUNCTIONS) or f" ({', '.join(known)})"
+            return self._note(f"{rule}{hint}", node.function, node)
+        kind, kinds, least, function = FUNCTIONS[node.function]
+        if node.function == KNOWN and len(node.arguments) == 1:
+            argument = self.of(node.arguments[0], variables)
+            return TRUTH, lambda s, v: plain(argument(s, v)) is not None
+        if not least <= len(node.arguments) <= len(kinds):
+            count = str(least) if least == len(kinds) else f"{least} to {len(kinds)}"
+            return self._note(f"{count} arguments of {node.function}", str(len(node.arguments)), node)
+        arguments = [self.of(a, variables, required) for a, required in zip(node.arguments, kinds, strict=False)]
+
+        def call(s: Subject, v: tuple[Value, ...]) -> Value:
+            values = [argument(s, v) for argument in arguments]
+            try:
+                return None if None in values else function(*values)
+            except _UNKNOWABLE:
+                return None
+
+        return kind, call
+
+    def _each(self, node: Each, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+        if node.function not in EACH:
+            return self._note(f"one of {', '.join(EACH)} before 'for'{near(node.function, EACH)}", node.function, node)
+        if len(variables) >= _MAX_NESTED:
+            return self._note(f"'for' at most {_MAX_NESTED} deep", "more", node)
+        source = self.of(node.source, variables, LIST)
+        several = self._kind(node.source, variables) == OPERANDS
+        kind = EACH[node.function]
+        inner = (*variables, (node.variable, OPERAND if several else NUMBER))
+        body = self.of(node.body, inner, TRUTH if kind == TRUTH else ANY)
+        either, listing = node.function == "any", kind == LIST
+
+        def each(s: Subject, v: tuple[Value, ...]) -> Value:
+            items = source(s, v)
+            if items is None or len(items) > MAX_ELEMENTS:
+                return None
+            if listing:
+                return tuple(plain(body(s, (*v, item))) for item in items)
+            answer: Value = not either
+            for item in items:
+                found = body(s, (*v, item))
+                if found is not None and bool(found) is either:
+                    return either
+                if found is None:
+                    answer = None
+            return answer
+
+        return kind, each
+
+
+def _unknown(subject: Subject, variables: tuple[Value, ...]) -> Value:
+    return None
+
+
+def _constant(value: Value) -> Function:
+    return lambda s, v: value
+
+
+def _variable(place: int) -> Function:
+    return lambda s, v: v[place]
+
+
+def _plain(function: Function, kind: str) -> Function:
+    return (lambda s, v: plain(function(s, v))) if kind in (OPERAND, ANY) else function
+
+
+def _item(values: Value, index: Value) -> Value:
+    if values is None or index is None or not -len(values) <= index < len(values):
+        return None
+    return values[int(index)]
+
+
+def _both(compute: Callable[[Value, Value], Value], left: Function, right: Function) -> Function:
+    def both(s: Subject, v: tuple[Value, ...]) -> Value:
+        a = left(s, v)
+        b = right(s, v)
+        if a is None or b is None:
+            return None
+        try:
+            return compute(a, b)
+        except _UNKNOWABLE:
+            return None
+
+    return both
+
+
+def _logic(parts: list[Function], decides: bool) -> Function:
+    """``or`` ends with the first True, ``and`` with the first False; else it is unknown if a part is."""
+
+    def logic(s: Subject, v: tuple[Value, ...]) -> Value:
+        answer: Value = not decides
+        for part in parts:
+            found = part(s, v)
+            if found is None:
+                answer = None
+            elif bool(found) is decides:
+                return decides
+        return answer
+
+    return logic

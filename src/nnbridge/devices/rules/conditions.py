@@ -1,0 +1,225 @@
+"""Conditions of device profiles: parsed once, checked against a vocabulary, evaluated for operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from nnbridge.devices.rules.compiling import RuleErrors, compiled, plain
+from nnbridge.devices.rules.facts import ANY, Fact, Subject, Value, Vocabulary
+from nnbridge.devices.rules.sentences import leaves, sentence
+from nnbridge.devices.rules.syntax import (
+    Attribute,
+    Binary,
+    Comparison,
+    Listing,
+    Logic,
+    Name,
+    Node,
+    Number,
+    RuleError,
+    Unary,
+    parse,
+    walk,
+)
+
+_SHOWN = 100
+"""Characters of what was found that a reason shows."""
+Conditional = Callable[[Subject], Value]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition of a rule."""
+
+    text: str
+    node: Node = field(repr=False)
+    test: Conditional = field(repr=False, compare=False)
+    """True, False, or None where it is not known."""
+    vocabulary: Vocabulary = field(repr=False, compare=False)
+    when: Condition | None = None
+    """The condition under which this one holds; None for always."""
+    says: str = ""
+    """The driver's own words for the refusal."""
+    source: str = ""
+    uncertain: str = ""
+    """Why it is open whether the device has this condition."""
+    dies: bool = False
+    """The driver dies where this is broken, when it is asked for its support."""
+    wording: str = ""
+    """In words, where the tree's own are not the best ones."""
+
+    def broken(self, subject: Subject) -> bool:
+        """True if the operation does not meet the condition, as far as is known."""
+        if self.when is not None and not self.when.test(subject):
+            return False
+        found = self.test(subject)
+        return found is not None and not found
+
+    @cached_property
+    def sentence(self) -> str:
+        """The condition in words."""
+        words = self.wording or sentence(self.node)
+        return f"{words}, where {sentence(self.when.node)}" if self.when else words
+
+    @cached_property
+    def _leaves(self) -> Mapping[str, Conditional]:
+        known = self.vocabulary.names
+        read = {**leaves(self.node), **(leaves(self.when.node) if self.when else {})}
+        mine = {text: leaf for text, leaf in read.items() if _first_name(leaf) in known}
+        return {text: compiled(leaf, self.vocabulary, ANY) for text, leaf in mine.items()}
+
+    def found(self, subject: Subject) -> str:
+        """What the operation has of everything that the condition reads."""
+        values = {text: read(subject) for text, read in self._leaves.items()}
+        return ", ".join(f"{text} {shown(value)}" for text, value in values.items())[:_SHOWN]
+
+
+def condition(text: str, vocabulary: Vocabulary, when: str = "", **remarks: Any) -> Condition:
+    """A checked condition; RuleErrors has all mistakes of its text. ``remarks``: other fields by name."""
+    made = replace(checked(text, _parsed(text), vocabulary), **remarks)
+    return replace(made, when=condition(when, vocabulary)) if when else made
+
+
+def checked(text: str, node: Node, vocabulary: Vocabulary) -> Condition:
+    """The condition of a tree; RuleErrors as :func:`condition` has them."""
+    made = Condition(text, node, compiled(node, vocabulary), vocabulary)
+    if not any(isinstance(part, Name) for part in walk(node)):
+        raise RuleErrors([RuleError("a condition about the operation", f"one that is always {_truth(made)}", 0)])
+    return made
+
+
+def _parsed(text: str) -> Node:
+    try:
+        return parse(text)
+    except RuleError as error:
+        raise RuleErrors([error]) from error
+
+
+def _truth(condition: Condition) -> str:
+    return "true" if condition.test(_NOBODY) else "false"
+
+
+class _Nobody:
+    def get(self, name: str) -> Value:
+        return None
+
+
+_NOBODY = _Nobody()
+
+
+def _first_name(node: Node) -> str:
+    while not isinstance(node, Name):
+        node = node.parts()[0]
+    return node.name
+
+
+def shown(value: Value) -> str:
+    """A value as a reason shows it."""
+    if isinstance(value, Fact):
+        return shown(value.value) if not value.tensor or value.value is not None else f"{shown(value.dims)}"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(shown(v) for v in value[:8])}{', …' if len(value) > 8 else ''}]"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "not known"}[value]
+    if isinstance(value, float):
+        return f"{value:g}"
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else str(plain(value))
+
+
+# -- contradictions ------------------------------------------------------------------------------------------------------
+
+_NATURAL: Mapping[str, tuple[float, float]] = {
+    "rank": (0, 8),
+    "elements": (0, math.inf),
+    "bytes": (0, math.inf),
+    "scale": (0, math.inf),
+    **dict.fromkeys("nhwc", (1, math.inf)),
+}
+"""Attribute → the numbers that it can have at all."""
+_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+
+
+@dataclass
+class _Span:
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+    allowed: frozenset[Any] | None = None
+
+    def empty(self) -> bool:
+        if self.low > self.high or (self.low == self.high and (self.open_low or self.open_high)):
+            return True
+        return self.allowed is not None and not any(
+            (self.low < a or (self.low == a and not self.open_low)) and (a < self.high or (a == self.high and not self.open_high))
+            if isinstance(a, (int, float))
+            else True
+            for a in self.allowed
+        )
+
+
+def contradictions(conditions: Iterable[Condition]) -> Iterator[tuple[Condition, str]]:
+    """Conditions that no operation can meet together with those before them, and what they are about."""
+    spans: dict[str, _Span] = {}
+    for made in conditions:
+        if made.when is not None:
+            continue
+        for subject, sign, value in _bounds(made.node, made.vocabulary):
+            span = spans.get(subject)
+            if span is None:
+                low, high = _NATURAL.get(subject.rpartition(".")[2], (-math.inf, math.inf)) if "." in subject else (None, None)
+                span = spans[subject] = _Span() if low is None or high is None else _Span(low, high)
+            _narrow(span, sign, value)
+            if span.empty():
+                yield made, subject
+                return
+
+
+def _narrow(span: _Span, sign: str, value: Any) -> None:
+    if sign == "in":
+        span.allowed = frozenset(value) if span.allowed is None else span.allowed & frozenset(value)
+    elif sign == "==" and not isinstance(value, (int, float)):
+        _narrow(span, "in", (value,))
+    elif isinstance(value, (int, float)):
+        if sign in ("<", "<=", "==") and (value, sign != "<") < (span.high, not span.open_high):
+            span.high, span.open_high = value, sign == "<"
+        if sign in (">", ">=", "==") and (-value, sign != ">") < (-span.low, not span.open_low):
+            span.low, span.open_low = value, sign == ">"
+
+
+def _bounds(node: Node, vocabulary: Vocabulary) -> Iterator[tuple[str, str, Any]]:
+    """What a condition says of one name or attribute: (its text, sign, constant)."""
+    if isinstance(node, Logic) and node.sign == "and":
+        for part in node.of:
+            yield from _bounds(part, vocabulary)
+    if isinstance(node, Comparison):
+        left = node.first
+        for sign, right in node.rest:
+            for one, other, way in ((left, right, sign), (right, left, _MIRRORED.get(sign, ""))):
+                subject, constant = _subject(one, vocabulary), _constant(other, vocabulary)
+                if subject and constant is not None and way:
+                    yield subject, way, constant
+            left = right
+
+
+def _subject(node: Node, vocabulary: Vocabulary) -> str:
+    if isinstance(node, Name):
+        return node.name if node.name in vocabulary.names else ""
+    if isinstance(node, Attribute) and isinstance(node.of, Name) and node.of.name in vocabulary.names:
+        return f"{node.of.name}.{node.name}"
+    return ""
+
+
+def _constant(node: Node, vocabulary: Vocabulary) -> Any:
+    """The value of a part that no operation changes; None for others."""
+    if not isinstance(node, (Number, Name, Listing, Unary, Binary)):
+        return None
+    names: Sequence[Name] = [part for part in walk(node) if isinstance(part, Name)]
+    if any(name.name not in vocabulary.words for name in names) or any(isinstance(p, (Attribute,)) for p in walk(node)):
+        return None
+    return compiled(node, vocabulary, ANY)(_NOBODY)

@@ -1,0 +1,106 @@
+"""Limits from a TOML file, held against cells: a build fails where one is broken.
+
+[[budget]]
+models = "mobilenet*"        # patterns; all without them
+devices = "vsi-imx-*"
+off_device = 2               # operations that may stay off the device
+partitions = 3
+transfers = 500_000          # bytes across borders
+share = 0.9                  # least share of operations on the device
+mac_share = 0.95
+difference = 1               # largest difference from the reference
+within_tolerance = true
+time_ms = 40
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from nnbridge.errors import InputError, Reason
+from nnbridge.matrix.cells import Cell
+from nnbridge.toml import tomllib
+
+_Value = float | int | bool | None
+_MOST: Mapping[str, Callable[[Cell], _Value]] = {
+    "off_device": lambda cell: cell.operations - cell.on_device,
+    "partitions": lambda cell: cell.partitions,
+    "transfers": lambda cell: cell.transfers,
+    "difference": lambda cell: cell.difference,
+    "time_ms": lambda cell: cell.time_ms,
+}
+"""Limits from above."""
+_LEAST: Mapping[str, Callable[[Cell], _Value]] = {
+    "share": lambda cell: cell.share,
+    "mac_share": lambda cell: cell.mac_share,
+}
+_PATTERNS = ("models", "devices")
+_FLAG = "within_tolerance"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One table of limits."""
+
+    models: str = "*"
+    devices: str = "*"
+    limits: Mapping[str, float | bool] = field(default_factory=dict)
+
+    def broken(self, cell: Cell) -> list[str]:
+        """What a cell breaks; a limit on what was not measured is broken, too."""
+        if not fnmatchcase(cell.model, self.models) or not fnmatchcase(cell.device, self.devices):
+            return []
+        if cell.error:
+            return [f"failed: {cell.error}"]
+        return [line for key, limit in self.limits.items() if (line := _check(key, limit, cell))]
+
+
+def _check(key: str, limit: float | bool, cell: Cell) -> str:
+    if key == _FLAG:
+        return (
+            "" if not limit or cell.passed else f"{key}: outside tolerance" if cell.passed is False else f"{key}: no --reference"
+        )
+    value = (_MOST.get(key) or _LEAST[key])(cell)
+    if value is None:
+        return f"{key}: at {'most' if key in _MOST else 'least'} {limit}, not measured"
+    if value > limit if key in _MOST else value < limit:
+        return f"{key}: at {'most' if key in _MOST else 'least'} {limit}, found {value:.4g}"
+    return ""
+
+
+def read_budgets(path: Path) -> tuple[Budget, ...]:
+    """The limits of a file; InputError for unknown keys and wrong values."""
+    try:
+        with path.open("rb") as file:
+            data = tomllib.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(Reason("a budget in TOML", str(error), operand=str(path))) from error
+    tables = data.get("budget")
+    if set(data) != {"budget"} or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InputError(Reason("tables [[budget]] alone", ", ".join(data) or "none", operand=str(path)))
+    return tuple(_budget(table, f"{path} budget {number}") for number, table in enumerate(tables, 1))
+
+
+def _budget(table: Mapping[str, Any], where: str) -> Budget:
+    known = (*_PATTERNS, *_MOST, *_LEAST, _FLAG)
+    for key, value in table.items():
+        if key not in known:
+            near = get_close_matches(key, known)
+            raise InputError(Reason(f"a key of a budget ({near[0] if near else ', '.join(known)})", key, operand=where))
+        wanted = str if key in _PATTERNS else bool if key == _FLAG else (int, float)
+        if not isinstance(value, wanted) or (isinstance(value, bool) and key != _FLAG):
+            kind = "a pattern" if key in _PATTERNS else "true or false" if key == _FLAG else "a number"
+            raise InputError(Reason(kind, repr(value), operand=f"{where}: {key}"))
+    patterns = {key: table[key] for key in _PATTERNS if key in table}
+    return Budget(**patterns, limits={key: value for key, value in table.items() if key not in _PATTERNS})
+
+
+def broken_limits(budgets: Sequence[Budget], cells: Sequence[Cell]) -> dict[int, list[str]]:
+    """The limits that each cell breaks, by its position; cells that break none are not listed."""
+    found = {i: [line for budget in budgets for line in budget.broken(cell)] for i, cell in enumerate(cells)}
+    return {i: lines for i, lines in found.items() if lines}

@@ -1,0 +1,284 @@
+"""One cell: a model on a device at a feature level, planned and, against a reference, run. Failures are cells as well."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nnbridge import __version__
+from nnbridge import devices as device_list
+from nnbridge.compare.comparison import compare
+from nnbridge.compare.references import reference as reference_runtime
+from nnbridge.compare.samples import Sample, seeded_inputs, seeded_samples
+from nnbridge.converters import PHONE, ConversionOptions
+from nnbridge.cost.plan import cost_of
+from nnbridge.devices.profile_file import SUFFIX
+from nnbridge.errors import NnbridgeError
+from nnbridge.extensions import readable_operation
+from nnbridge.loading import load, mapping_of
+from nnbridge.report import PLACES
+from nnbridge.report.plan import reasons
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
+from nnbridge.runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from nnbridge.devices.device import Device
+    from nnbridge.model import Model
+
+_BLOCK = 1 << 20
+_TIMED_RUNS = 5
+_AND = "+"
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all cells of a run share."""
+
+    mapping: str = PHONE
+    reference: str = ""
+    """``litert``, ``onnxruntime`` or ``auto``, the one that reads the file's format; empty for none."""
+    seeds: tuple[int, ...] = (0,)
+    timed: bool = False
+    """Measure the time of a run on this machine."""
+    preference: int = 1
+
+
+@dataclass(frozen=True)
+class Task:
+    """A cell to compute."""
+
+    path: str
+    digest: str
+    """SHA-256 of the file."""
+    device: str
+    """A device's name as ``--device`` has it; several, joined by ``+``, are offered the model in this order."""
+    level: int
+    settings: Settings
+    name: str = ""
+    """The model's name in tables."""
+
+    @property
+    def key(self) -> str:
+        """What the answer depends on, as a checksum: files of profiles with their content, code by its name."""
+        own = [_checksum(Path(name.partition("#")[0])) for name in self.device.split(_AND) if SUFFIX in name]
+        known = [__version__, self.digest, self.device, own, self.level, asdict(self.settings)]
+        return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The answer. Counts are of operations of the converted model, those of interpreted bodies included."""
+
+    model: str
+    device: str
+    level: int
+    mapping: str = ""
+    error: str = ""
+    """Why there is no answer; everything below is then as it starts."""
+    operations: int = 0
+    on_device: int = 0
+    on_cpu: int = 0
+    """On NNAPI's CPU or its runtime."""
+    on_host: int = 0
+    """What NNAPI cannot express or a phone does not hand to it: on a phone, TFLite's or ONNX Runtime's own CPU."""
+    partitions: int = 0
+    """Steps on devices."""
+    macs: int = 0
+    """Multiply-adds."""
+    macs_on_device: int = 0
+    transfers: int = 0
+    """Bytes of tensors that cross a border between steps."""
+    fallback: str = ""
+    """Why the whole model went to the CPU."""
+    reference: str = ""
+    passed: bool | None = None
+    """Whether every output is within tolerance; None without a reference."""
+    difference: float | None = None
+    """The largest difference of an output: in steps for integers."""
+    quantised: bool = False
+    """True if the difference is in steps."""
+    time_ms: float | None = None
+    """Median of a run on this machine's emulation."""
+    refused: tuple[tuple[int, str, str, str], ...] = field(default=(), repr=False)
+    """Operations off the device: index, type, name, why."""
+    placed: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Type and name of each operation."""
+
+    @property
+    def share(self) -> float:
+        """Share of operations on the device, 0 to 1."""
+        return self.on_device / self.operations if self.operations else 0.0
+
+    @property
+    def mac_share(self) -> float | None:
+        """Share of multiply-adds on the device; None for a model without any."""
+        return self.macs_on_device / self.macs if self.macs else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {**asdict(self), "share": self.share, "mac_share": self.mac_share}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Cell:
+        """A cell from :meth:`as_dict`."""
+        known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        known["refused"] = tuple((i, kind, name, why) for i, kind, name, why in known.get("refused", ()))
+        known["placed"] = tuple((kind, name) for kind, name in known.get("placed", ()))
+        return cls(**known)
+
+
+def _checksum(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()
+
+
+def tasks(models: Mapping[str, Path], devices: Sequence[str], levels: Sequence[int], settings: Settings) -> list[list[Task]]:
+    """The cells, in groups of one model and level that share what is read and what the reference answers."""
+    digests = {path: _checksum(path) for path in models.values()}
+    return [
+        [Task(str(path), digests[path], device, level, settings, name) for device in devices]
+        for name, path in models.items()
+        for level in levels
+    ]
+
+
+def compute_all(group: Sequence[Task]) -> Iterator[Cell]:
+    """The cells of one model at one level, one after another."""
+    opened: _Opened | str | None = None
+    for task in group:
+        if opened is None:
+            opened = _guarded(_Opened, task)
+        found = opened if isinstance(opened, str) else _guarded(_cell, task, opened)
+        yield failed(task, found) if isinstance(found, str) else found
+
+
+def failed(task: Task, why: str) -> Cell:
+    """The cell of a task that has no answer."""
+    return Cell(task.name, task.device, task.level, task.settings.mapping, why)
+
+
+def _guarded(compute: Callable[..., _Answer], *arguments: Any) -> _Answer | str:
+    """What a function returns; in place of an exception its text."""
+    try:
+        return compute(*arguments)
+    except NnbridgeError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+class _Opened:
+    """A model at a feature level, with the reference's answers once they are needed."""
+
+    def __init__(self, task: Task) -> None:
+        options = ConversionOptions(task.level, task.settings.mapping)
+        self.path, self.settings = Path(task.path), task.settings
+        self.mapping = mapping_of(self.path, options)
+        self.model: Model = load(self.path, options)
+
+    @cached_property
+    def reference(self) -> str:
+        """The reference's name."""
+        name = self.settings.reference
+        return {".tflite": "litert", ".onnx": "onnxruntime"}.get(self.path.suffix.lower(), "") if name == "auto" else name
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        """Inputs with the reference's outputs."""
+        return list(seeded_samples(self.model, reference_runtime(self.reference, self.path), self.settings.seeds))
+
+
+def _cell(task: Task, opened: _Opened) -> Cell:
+    chosen: list[Device] = [device_list.device(name) for name in task.device.split(_AND)]
+    compilation = Compilation.create(opened.model, chosen)
+    compilation.set_preference(task.settings.preference)
+    compilation.set_max_partitions(TFLITE_DEFAULT if opened.mapping == "delegate" else 0)
+    compilation.finish()
+    counted = {**_placement(compilation.plan), **_work(compilation.plan)}
+    compared = _comparison(compilation, opened) if opened.reference else {}
+    time_ms = _time(compilation) if task.settings.timed else None
+    return Cell(task.name, task.device, task.level, opened.mapping, time_ms=time_ms, **counted, **compared)
+
+
+def _placement(plan: Plan) -> dict[str, Any]:
+    placed: list[tuple[str, str]] = []
+    refused: list[tuple[int, str, str, str]] = []
+    counts = dict.fromkeys(("device", "cpu", "host"), 0)
+    for source, placement in plan.placed():
+        model = plan.partition.sources[source].model
+        operation = model.main.operations[placement.operation]
+        kind = readable_operation(model, operation)
+        place = plan.device_of(placement.operation, source).kind
+        counts[place if place in counts else "cpu"] += 1
+        if place != "device":
+            why = "; ".join(_sentence(reason) for reason in reasons(plan, placement, source)) or PLACES[place]
+            refused.append((len(placed), kind, operation.name, why))
+        placed.append((kind, operation.name))
+    return {
+        "operations": len(placed),
+        "on_device": counts["device"],
+        "on_cpu": counts["cpu"],
+        "on_host": counts["host"],
+        "partitions": sum(plan.devices[step.device].kind == "device" for step in plan.steps),
+        "fallback": str(plan.fallback) if plan.fallback else "",
+        "refused": tuple(refused),
+        "placed": tuple(placed),
+    }
+
+
+def _work(plan: Plan) -> dict[str, Any]:
+    """Multiply-adds and bytes that cross borders; what has open dimensions counts nothing."""
+    cost = cost_of(plan)
+    on_device = {(step.source, i) for step in plan.steps if plan.devices[step.device].kind == "device" for i in step.operations}
+    work = {(operation.source, operation.index): operation.multiply_adds or 0 for operation in cost.operations}
+    return {
+        "macs": sum(work.values()),
+        "macs_on_device": sum(work[key] for key in on_device),
+        "transfers": cost.crossing_bytes or 0,
+    }
+
+
+def _sentence(reason: Mapping[str, Any]) -> str:
+    """A reason in a line; one that two devices share is told by its device."""
+    if "fallback" in reason:
+        return f"{reason['device']}: the whole model fell back to the CPU"
+    found = f", found {reason['found']}" if reason.get("found") else ""
+    operand = f"{reason['operand']}: " if reason.get("operand") else ""
+    return f"{reason['device']}: {operand}requires {reason['rule']}{found}"
+
+
+def _comparison(compilation: Compilation, opened: _Opened) -> dict[str, Any]:
+    comparison = compare(compilation, opened.reference, opened.samples)
+    worst = [(output.max_quant_diff is not None, output.largest) for output in comparison.outputs]
+    quantised = bool(worst) and all(integer for integer, _ in worst)
+    fell_back = {"fallback": "; ".join(comparison.fallbacks)} if comparison.fallbacks else {}
+    return {
+        "reference": opened.reference,
+        "passed": comparison.passed,
+        "difference": max((largest for _, largest in worst), default=None),
+        "quantised": quantised,
+        **fell_back,
+    }
+
+
+def _time(compilation: Compilation) -> float:
+    inputs = seeded_inputs(compilation.model, 0)
+    times = []
+    for _ in range(_TIMED_RUNS + 1):
+        started = time.perf_counter()
+        Execution(compilation).run(inputs)
+        times.append(time.perf_counter() - started)
+    return median(times[1:]) * 1e3

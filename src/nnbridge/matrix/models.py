@@ -1,0 +1,112 @@
+"""Which models and devices a matrix has: folders, patterns, addresses of fsspec; names, patterns, groups of devices."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from glob import glob
+from pathlib import Path
+
+from nnbridge import devices as device_list
+from nnbridge.converters import converters
+from nnbridge.errors import InputError, Reason
+from nnbridge.storage import SUFFIX
+from nnbridge.storage.atomic import atomic_write
+
+_PATTERN = frozenset("*?[")
+
+
+def find_models(texts: Sequence[str], cache: Path) -> dict[str, Path]:
+    """Name → file of every model that files, folders, patterns and addresses (``s3://bucket/*.tflite``) name.
+
+    Names are the files' own, with as many folders before them as tell them apart. Files at addresses are stored in ``cache``.
+    InputError for what names nothing.
+    """
+    found: dict[Path, None] = {}
+    for text in texts:
+        listed = _remote(text, cache) if "://" in text else _local(text)
+        if not listed:
+            raise InputError(Reason(f"models ({', '.join(_suffixes())})", f"none at {text}", operand="MODELS"))
+        found.update(dict.fromkeys(listed))
+    return _names(list(found))
+
+
+def _suffixes() -> tuple[str, ...]:
+    return (*(suffix for converter in converters() for suffix in converter.suffixes), SUFFIX)
+
+
+def _local(text: str) -> list[Path]:
+    path = Path(text)
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.suffix.lower() in _suffixes() and file.is_file())
+    if path.exists() or not _PATTERN & set(text):
+        return [path] if path.is_file() else []
+    return sorted(Path(file) for file in glob(text, recursive=True) if Path(file).is_file())
+
+
+def _remote(address: str, cache: Path) -> list[Path]:
+    """Files at an address that fsspec knows, stored once each under their address."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise InputError(Reason("fsspec for addresses (pip install fsspec)", str(error), operand=address)) from error
+    try:
+        system, path = fsspec.core.url_to_fs(address)
+        files = system.find(path) if system.isdir(path) else system.glob(path)
+        found = []
+        for file in sorted(files):
+            if Path(file).suffix.lower() not in _suffixes():
+                continue
+            mark = hashlib.sha256(f"{address}\0{file}\0{system.checksum(file)}".encode()).hexdigest()[:16]
+            target = cache / mark / Path(file).name
+            if not target.is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(target) as out:
+                    out.write(system.cat_file(file))
+            found.append(target)
+    except Exception as error:  # Each file system has its own.
+        raise InputError(
+            Reason("an address that fsspec can read", f"{type(error).__name__}: {error}", operand=address)
+        ) from error
+    return found
+
+
+def _names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Each file under the shortest end of its path that no other has."""
+    parts = {path: path.resolve().parts for path in paths}
+
+    def name(path: Path) -> str:
+        for count in range(1, len(parts[path]) + 1):
+            end = parts[path][-count:]
+            if sum(other[-count:] == end for other in parts.values()) == 1:
+                return "/".join(end)
+        return str(path)
+
+    return {name(path): path for path in paths}
+
+
+def find_devices(texts: Iterable[str]) -> list[str]:
+    """Names of devices in order, each once: ``profiles`` are all shipped ones, ``samples`` AOSP's drivers, ``vsi-*`` a pattern,
+    ``A+B`` two that are offered a model together. InputError for what names none."""
+    groups: Mapping[str, list[str]] = {
+        "profiles": [device.name for device in device_list.shipped()],
+        "samples": [device.name for device in device_list.drivers()],
+    }
+    found: dict[str, None] = {}
+    for text in (part.strip() for listed in texts for part in listed.split(",")):
+        names = groups.get(text) or _matching(text, [name for group in groups.values() for name in group])
+        for name in names:
+            for part in name.split("+"):
+                device_list.device(part)
+        found.update(dict.fromkeys(names))
+    return list(found)
+
+
+def _matching(text: str, known: Sequence[str]) -> list[str]:
+    if not _PATTERN & set(text) or ".toml" in text:
+        return [text]
+    names = [name for name in known if fnmatchcase(name, text)]
+    if not names:
+        raise InputError(Reason("a pattern that names devices of `nnbridge devices --profiles`", text, operand="--devices"))
+    return names

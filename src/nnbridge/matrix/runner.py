@@ -1,0 +1,62 @@
+"""Running a matrix: here in processes, or on a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from nnbridge.errors import InputError, Reason
+from nnbridge.matrix.cells import Cell, Task, compute_all
+from nnbridge.matrix.store import Store
+from nnbridge.matrix.workers import compute
+
+TIMEOUT = 300.0
+"""Seconds for a cell."""
+
+
+def run(
+    groups: Sequence[Sequence[Task]],
+    store: Store,
+    *,
+    jobs: int = 1,
+    scheduler: str = "",
+    timeout: float = TIMEOUT,
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[Cell]:
+    """The cells of all tasks in their order; those that the store has are taken from it, the others stored as they are done.
+
+    ``scheduler``: the address of a Dask scheduler whose workers have nnbridge and see the same files (extra ``dask``);
+    ``timeout`` counts here alone.
+    """
+    keys = {task: task.key for group in groups for task in group}
+    found = store.find(keys.values())
+    progress(sum(key in found for key in keys.values()))
+    missing = [left for group in groups if (left := [task for task in group if keys[task] not in found])]
+    for task, cell in _on_dask(missing, scheduler) if scheduler else compute(missing, jobs, timeout):
+        store.add(keys[task], cell)
+        found[keys[task]] = cell
+        progress(1)
+    # A file may have been stored under another name.
+    return [replace(found[key], model=task.name) for task, key in keys.items()]
+
+
+def _on_dask(groups: Sequence[Sequence[Task]], address: str) -> Iterator[tuple[Task, Cell]]:
+    try:
+        from distributed import Client, as_completed
+    except ImportError as error:
+        raise InputError(Reason("Dask (pip install 'nnbridge[dask]')", str(error), operand="--scheduler")) from error
+    try:
+        client = Client(address, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            Reason("the address of a Dask scheduler that answers", f"{address}: {error}", operand="--scheduler")
+        ) from error
+    with client:
+        futures = {client.submit(_group, list(group), pure=False): group for group in groups}
+        for future in as_completed(futures):
+            yield from zip(futures[future], future.result(), strict=True)
+
+
+def _group(group: Sequence[Task]) -> list[Cell]:
+    """All cells of a model, on a cluster's worker."""
+    return list(compute_all(group))

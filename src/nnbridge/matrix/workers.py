@@ -1,0 +1,117 @@
+"""Processes that compute cells. One that dies or takes too long costs its cell alone; the rest of its model goes to another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from nnbridge.matrix.cells import Cell, Task, compute_all, failed
+
+_LOOK_EVERY = 0.5
+"""Seconds between looks at time-outs."""
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    group: deque[Task] = field(default_factory=deque)
+    """What is still to come of its model, the cell in work first."""
+    since: float = 0.0
+
+
+def compute(groups: Sequence[Sequence[Task]], jobs: int, timeout: float) -> Iterator[tuple[Task, Cell]]:
+    """Cells as they are done, of ``jobs`` processes; a cell fails that takes longer than ``timeout`` seconds."""
+    context = multiprocessing.get_context("spawn")
+    waiting = deque(deque(group) for group in sorted(groups, key=len, reverse=True) if group)
+    workers: list[_Worker] = []
+    try:
+        while waiting or workers:
+            while waiting and len(workers) < jobs:
+                workers.append(_started(context))
+                _assign(workers[-1], waiting.popleft())
+            ready = wait([worker.connection for worker in workers], _LOOK_EVERY)
+            for worker in list(workers):
+                task = worker.group[0]
+                if worker.connection in ready:
+                    yield task, _received(worker)
+                elif time.monotonic() - worker.since > timeout:
+                    worker.process.kill()
+                    worker.connection.close()
+                    yield task, failed(task, f"no answer within {timeout:g} seconds")
+                else:
+                    continue
+                worker.group.popleft()
+                worker.since = time.monotonic()
+                if worker.connection.closed and worker.group:
+                    waiting.appendleft(worker.group)
+                elif worker.group:
+                    continue
+                if waiting and not worker.connection.closed:
+                    _assign(worker, waiting.popleft())
+                else:
+                    _stop(worker)
+                    workers.remove(worker)
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            _stop(worker)
+
+
+def _started(context: multiprocessing.context.SpawnContext) -> _Worker:
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _assign(worker: _Worker, group: deque[Task]) -> None:
+    worker.group, worker.since = group, time.monotonic()
+    worker.connection.send(list(group))
+
+
+def _received(worker: _Worker) -> Cell:
+    """The worker's next cell, or how it ended instead."""
+    try:
+        cell: Cell = worker.connection.recv()
+    except (EOFError, OSError):
+        worker.process.join()
+        worker.connection.close()
+        return failed(worker.group[0], _end_of(worker.process.exitcode or 0))
+    return cell
+
+
+def _end_of(code: int) -> str:
+    if code >= 0:
+        return f"the process ended with status {code}"
+    try:
+        return f"the process was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"the process was ended by signal {-code}"
+
+
+def _stop(worker: _Worker) -> None:
+    worker.connection.close()
+    worker.process.join(1)
+    if worker.process.is_alive():
+        worker.process.kill()
+        worker.process.join()
+
+
+def _serve(connection: Connection) -> None:
+    """In a process of its own: groups come in, their cells go out one by one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides what an interruption ends.
+    while True:
+        try:
+            group = connection.recv()
+        except (EOFError, OSError):
+            return
+        for cell in compute_all(group):
+            connection.send(cell)

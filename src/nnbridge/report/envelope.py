@@ -1,0 +1,31 @@
+"""An envelope as tables: what each arithmetic changes, and where other sides' answers lie."""
+
+from __future__ import annotations
+
+from nnbridge.compare.envelope import Deviation, Envelope
+from nnbridge.report.terminal import Table, counted
+
+
+def envelope_tables(found: Envelope) -> list[Table | str]:
+    """The sentence, a row for each output and arithmetic, and a row for each output of another side."""
+    several = len(found.outputs) > 1
+    columns = ("output", "arithmetic", "max diff", "RMSE", "unequal", "top-1 changes", "what it does")
+    rows = [(d.output, d.arithmetic, *_figures(d), d.text) for d in found.deviations[0 if several else 1 :]]
+    title = f"{found.model} under other arithmetics than NNAPI's CPU, {counted(found.samples, 'sample')}"
+    blocks: list[Table | str] = [found.sentence, Table(title, columns, rows)]
+    if found.others:
+        other = ("output", "answers of", "max diff", "RMSE", "unequal", "top-1 changes", "verdict", "reached by", "nearest")
+        lines = [
+            (
+                *(d.output, d.arithmetic, *_figures(d), "within" if d.within else "OUTSIDE", d.reached_by or "-"),
+                f"{d.nearest}, {counted(d.nearest_unequal or 0, 'element')} unequal",
+            )
+            for d in found.others
+        ]
+        blocks.append(Table("Answers beside the envelope", other, lines))
+    return [*blocks, *(["Interrupted: the samples above are those that were done."] if found.interrupted else [])]
+
+
+def _figures(d: Deviation) -> tuple[str, ...]:
+    changes = f"{d.top1_changes} of {d.classified}" if d.classified else "-"
+    return f"{d.largest:.3g}", f"{d.rmse:.2g}", f"{d.unequal / max(d.elements, 1):.2%}", changes

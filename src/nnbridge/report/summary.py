@@ -1,0 +1,162 @@
+"""A plan in one sentence: what is handed to NNAPI, what the devices accept of it, and where the rest runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nnbridge.converters.inspection import Mapped
+from nnbridge.errors import Why
+from nnbridge.report.inspection import ON_NNAPI
+from nnbridge.report.terminal import counted
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.partition_limits import delegated_partitions
+from nnbridge.runtime.placement import Placement
+from nnbridge.types import FeatureLevel
+
+_CLIENTS = {"delegate": "TFLite's NNAPI delegate", "provider": "ONNX Runtime's NNAPI provider", "wide": "nnbridge"}
+_OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
+BEFORE_NNAPI = "before-nnapi"
+"""In place of a mapping, where the devices look at the file's own operators."""
+_NNAPI_CPU, _HOST = "NNAPI's CPU", "the host"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts of the file's operators; of operations where the file is a saved model. Those that are folded do not count.
+
+    ``merged`` are operators that became part of another's operations, which count nowhere else.
+    """
+
+    devices: tuple[str, ...]
+    """The drivers that were offered the model."""
+    android: str
+    mapping: str
+    unit: str
+    operators: int
+    merged: int
+    handed_over: int
+    partitions: int
+    """Groups in which they are handed over."""
+    accepted: int
+    """Operators of which a driver supports every operation."""
+    limited: int
+    """Of these, operators beyond the limit on partitions."""
+    on_device: int
+    elsewhere: dict[str, int]
+    """Where the others run."""
+    fallback: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one sentence."""
+        rest = [f"{count} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
+        if self.mapping == BEFORE_NNAPI:
+            share = f"{self.accepted} of {counted(self.operators, self.unit)}"
+            text = f"On {', '.join(self.devices)}, before NNAPI: {share} are taken"
+            text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
+            return f"{text}; {', '.join(rest)}" if rest else text
+        client = _CLIENTS[self.mapping]
+        groups = f" in {counted(self.partitions, 'partition')}" if self.handed_over else ""
+        text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: "
+        text += f"{client} hands over {self.handed_over} of {counted(self.operators, self.unit)}{groups}"
+        if self.devices:
+            text += f", the device accepts {self.accepted}" if len(self.devices) == 1 else f", the devices accept {self.accepted}"
+            text += f", {self.limited} of them beyond the limit on partitions" if self.limited else ""
+        if self.fallback:
+            return f"{text}; the whole model falls back to {_NNAPI_CPU}"
+        return f"{text}; {', '.join(rest)}" if rest else text
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"sentence": self.sentence, **asdict(self)}
+
+
+def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, level: int, android: str) -> Summary:
+    """What a plan comes to. ``mapped``: the outcome of each operator of the file; ``android``: the phone's version."""
+    drivers = {share.device for share in compilation.shares()}
+    found = operator_outcomes(compilation, mapped)
+    # From Android 10 on, the delegate offers its operators to the devices without NNAPI's CPU.
+    without_cpu = mapping == "delegate" and level >= FeatureLevel.LEVEL_3 and drivers
+    refused_on = _OWN_CPU["delegate"] if without_cpu else _NNAPI_CPU
+    places = {_HOST: _OWN_CPU.get(mapping, _HOST), "refused": refused_on, "limited": refused_on, "slower": _NNAPI_CPU}
+    elsewhere: dict[str, int] = {}
+    for outcome in found.values():
+        if outcome in places:
+            elsewhere[places[outcome]] = elsewhere.get(places[outcome], 0) + 1
+    counts = Counter(found.values())
+    merged = counts.pop("", 0)
+    handed = counts.total() - counts[_HOST]
+    return Summary(
+        tuple(share.device for share in compilation.shares()),
+        android,
+        mapping,
+        "operator" if mapped else "operation",
+        counts.total(),
+        merged,
+        handed,
+        handed_groups(compilation),
+        handed - counts["refused"],
+        counts["limited"],
+        counts["device"],
+        elsewhere,
+        compilation.plan.fallback is not None and bool(drivers),
+    )
+
+
+def summarise_claims(compilation: Compilation, claims: Mapping[str, Sequence[bool]], android: str) -> Summary:
+    """What a plan comes to whose devices look at the file's operators: device → whether it takes each of them."""
+    taken = [any(each) for each in zip(*claims.values(), strict=True)]
+    accepted = sum(taken)
+    partitions = sum(compilation.plan.devices[step.device].kind == "device" for step in compilation.plan.steps)
+    counts = (len(taken), 0, accepted, partitions, accepted, 0, accepted)
+    elsewhere = {_OWN_CPU["delegate"]: len(taken) - accepted} if accepted < len(taken) else {}
+    return Summary(tuple(claims), android, BEFORE_NNAPI, "operator", *counts, elsewhere)
+
+
+def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], str]:
+    """What becomes of each operator of the file, by its subgraph and index: one of :data:`_ORDER`."""
+    drivers = {share.device for share in compilation.shares()}
+    found = {(m.subgraph, m.index): outcome for m in mapped if (outcome := _of_file(m)) is not None}
+    for key, placement, host in _operations(compilation):
+        if mapped and key not in found:
+            continue  # an operator that a body holds, or that was added at conversion
+        own = _HOST if host else _outcome(compilation, placement, key, drivers)
+        found[key] = max(found.get(key, ""), own, key=_ORDER.index)
+    return found
+
+
+def handed_groups(compilation: Compilation) -> int:
+    """How many groups of operations are handed to NNAPI, whatever devices make of them."""
+    main = compilation.model.main
+    return len(delegated_partitions(main, [operation.mapping != "host" for operation in main.operations]))
+
+
+_ORDER = ("", "device", "slower", "limited", "refused", _HOST)
+"""Outcomes of an operator: the last one among those of its operations. Empty: it became part of another."""
+
+
+def _of_file(outcome: Mapped) -> str | None:
+    """An operator's outcome before devices are asked; None for one that nothing runs."""
+    return "" if outcome.mapping in ON_NNAPI else _HOST if outcome.mapping == "host" else None
+
+
+def _operations(compilation: Compilation) -> Iterator[tuple[tuple[int, int], tuple[int, Placement], bool]]:
+    """Each operation's operator in the file (or itself), its placement in its source, and whether the host runs it."""
+    for source, placement in compilation.plan.placed():
+        operation = compilation.plan.partition.sources[source].model.main.operations[placement.operation]
+        at = operation.source
+        key = (source, placement.operation) if at is None else (at.subgraph, at.index)
+        yield key, (source, placement), operation.mapping == "host"
+
+
+def _outcome(compilation: Compilation, placed: tuple[int, Placement], key: tuple[int, int], drivers: set[str]) -> str:
+    source, placement = placed
+    answers = [answer for answer in placement.answers if answer.device in drivers]
+    if any(a.reason is not None and a.reason.kind is Why.PARTITIONS for a in answers):
+        return "limited"
+    if not any(answer.supported for answer in answers):
+        return "refused"
+    return "device" if compilation.plan.device_of(placement.operation, source).kind == "device" else "slower"

@@ -1,0 +1,326 @@
+"""Many models on many devices: cells, stores, processes, clusters, changes and limits."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nnbridge import storage
+from nnbridge.cli.commands import cli
+from nnbridge.errors import InputError
+from nnbridge.matrix import Cell, Store, run
+from nnbridge.matrix.budget import broken_limits, read_budgets
+from nnbridge.matrix.cells import Settings, Task, compute_all, tasks
+from nnbridge.matrix.changes import changes
+from nnbridge.matrix.models import find_devices, find_models
+from nnbridge.matrix.page import as_html
+from nnbridge.matrix.tables import as_csv, as_junit, as_markdown, percent
+from nnbridge.types import OperationCode
+from tests.conftest import REPOSITORY
+from tests.graphs import add_then
+
+FAST, QUANT = "nnapi-sample_float_fast", "nnapi-sample_quant"
+DRIVERS = "tests.matrix.drivers"
+
+
+@pytest.fixture
+def zoo(tmp_path: Path) -> Path:
+    """Three small models in a folder."""
+    folder = tmp_path / "zoo"
+    folder.mkdir()
+    for name, codes in (("a", ()), ("b", (OperationCode.FLOOR,)), ("c", (OperationCode.FLOOR, OperationCode.ABS))):
+        storage.save(add_then(*codes), folder / f"{name}.nnapi")
+    return folder
+
+
+def groups_of(zoo: Path, *devices: str) -> list[list[Task]]:
+    return tasks(find_models([str(zoo)], zoo / "cache"), devices, [8], Settings())
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["matrix", *arguments])
+
+
+def test_a_cell_counts_operations_by_place(zoo: Path) -> None:
+    ((task,),) = groups_of(zoo / "b.nnapi", "nnapi-sample_minimal")
+    (cell,) = compute_all([task])
+    assert (cell.operations, cell.on_device, cell.on_cpu, cell.partitions, cell.share) == (2, 1, 1, 1, 0.5)
+    ((index, kind, _, why),) = cell.refused
+    assert (index, kind) == (1, "FLOOR")
+    assert why.startswith("nnapi-sample_minimal: requires ")
+
+
+def test_tables_are_equal_from_one_process_and_from_two(zoo: Path, tmp_path: Path) -> None:
+    groups = groups_of(zoo, FAST, QUANT)
+    one = run(groups, Store(tmp_path / "one.db"), jobs=1)
+    assert [cell.model for cell in one] == ["a.nnapi", "a.nnapi", "b.nnapi", "b.nnapi", "c.nnapi", "c.nnapi"]
+    assert run(groups, Store(tmp_path / "two.db"), jobs=2) == one
+
+
+def test_a_dask_cluster_gives_the_same_tables(zoo: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    groups = groups_of(zoo, FAST, QUANT)
+    here = run(groups, Store(tmp_path / "here.db"))
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        assert run(groups, Store(tmp_path / "there.db"), scheduler=cluster.scheduler_address) == here
+
+
+def test_an_address_without_a_scheduler_is_bad_input(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    with pytest.raises(InputError, match="expected the address of a Dask scheduler that answers, found nonsense"):
+        run(groups_of(zoo, FAST), Store(tmp_path / "x.db"), scheduler="nonsense://x")
+
+
+def test_what_the_store_has_is_not_computed_again(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, store = groups_of(zoo, FAST), Store(tmp_path / "cells.db")
+    first = run(groups, store)
+    asked: list[object] = []
+    monkeypatch.setattr("nnbridge.matrix.runner.compute", lambda groups, *_: asked.extend(groups) or iter(()))
+    assert (run(groups, store), asked) == (first, [])
+
+
+def test_a_changed_file_is_another_cell(zoo: Path) -> None:
+    ((before,),) = groups_of(zoo / "a.nnapi", FAST)
+    storage.save(add_then(OperationCode.EXP), zoo / "a.nnapi")
+    ((after,),) = groups_of(zoo / "a.nnapi", FAST)
+    assert before.key != after.key
+
+
+def test_a_changed_profile_is_another_cell(zoo: Path) -> None:
+    profile = zoo / "mine.toml"
+    profile.write_text("one")
+    ((task,),) = groups_of(zoo / "a.nnapi", str(profile))
+    before = task.key
+    profile.write_text("two")
+    assert task.key != before
+
+
+def test_a_driver_that_ends_its_process_or_never_answers_costs_its_cell_alone(zoo: Path, tmp_path: Path) -> None:
+    groups = groups_of(zoo / "a.nnapi", f"{DRIVERS}:KILLED", f"{DRIVERS}:ENDLESS", FAST)
+    killed, endless, fine = run(groups, Store(tmp_path / "cells.db"), jobs=1, timeout=3)
+    assert killed.error == "the process was ended by SIGKILL"
+    assert endless.error == "no answer within 3 seconds"
+    assert (fine.error, fine.on_device) == ("", 1)
+
+
+def test_a_file_that_is_no_model_is_a_cell_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "bad.tflite").write_bytes(b"not a model at all, but long enough")
+    result = call(str(tmp_path / "bad.tflite"), "--devices", FAST, "--store", str(tmp_path / "x.db"), "--json")
+    (cell,) = json.loads(result.output)["cells"]
+    assert (result.exit_code, "bad.tflite" in cell["error"]) == (1, True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_run_that_is_killed_goes_on_where_it_was(zoo: Path, tmp_path: Path) -> None:
+    store = tmp_path / "cells.db"
+    start = "from nnbridge.cli import main; main()"
+    options = ("matrix", str(zoo), "--devices", "samples", "--store", str(store), "--jobs", "1")
+    command = [sys.executable, "-c", start, *options]
+    started = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and (not store.is_file() or len(_cells(store)) < 3):
+        time.sleep(0.02)
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+    kept = len(_cells(store))
+    assert kept >= 3
+    groups = groups_of(zoo, *find_devices(["samples"]))
+    done: list[int] = []
+    cells = run(groups, Store(store), progress=done.append)
+    assert done[0] >= kept
+    assert cells == run(groups, Store(tmp_path / "whole.db"))
+
+
+def _cells(path: Path) -> list[Cell]:
+    try:
+        return Store.existing(path).all()
+    except InputError:
+        return []  # Between the file and its table.
+
+
+def test_another_sqlite_file_is_left_alone(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "mine.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE mine (x)")
+    with pytest.raises(InputError, match=r"expected a matrix's results, found another SQLite file"):
+        Store(path)
+    (tmp_path / "text.db").write_text("no database")
+    with pytest.raises(InputError, match=r"expected a file of a matrix's results that can be used"):
+        Store(tmp_path / "text.db")
+
+
+def test_models_come_from_folders_patterns_and_addresses_under_names_that_tell_them_apart(zoo: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    storage.save(add_then(OperationCode.LOG), other / "a.nnapi")
+    assert list(find_models([str(zoo), str(tmp_path / "o*" / "*.nnapi")], tmp_path)) == [
+        "zoo/a.nnapi",
+        "b.nnapi",
+        "c.nnapi",
+        "other/a.nnapi",
+    ]
+    with pytest.raises(InputError, match="expected models"):
+        find_models([str(tmp_path / "none*")], tmp_path)
+
+
+def test_models_of_an_address_are_stored_once(zoo: Path, tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/far.nnapi", (zoo / "a.nnapi").read_bytes())
+    memory.pipe("/bucket/notes.txt", b"no model")
+    (path,) = find_models(["memory://bucket/*"], tmp_path / "cache").values()
+    assert path.read_bytes() == (zoo / "a.nnapi").read_bytes()
+    with pytest.raises(InputError, match="expected an address that fsspec can read"):
+        find_models(["nonsense://x/*"], tmp_path / "cache")
+
+
+def test_devices_are_names_patterns_groups_and_pairs() -> None:
+    assert find_devices(["nnapi-sample_float_*,nnapi-sample_quant", f"{FAST}+{QUANT}", FAST]) == [
+        "nnapi-sample_float_fast",
+        "nnapi-sample_float_slow",
+        "nnapi-sample_quant",
+        f"{FAST}+{QUANT}",
+    ]
+    assert len(find_devices(["profiles"])) > 10
+    with pytest.raises(InputError, match="expected a device"):
+        find_devices(["nonsense"])
+
+
+def cell(**changed: object) -> Cell:
+    start = {"model": "m", "device": "d", "level": 8, "operations": 4, "on_device": 4, "partitions": 1}
+    return Cell.of({**start, "placed": [["ADD", "one"], ["ADD", ""], ["ADD", ""], ["CONV_2D", "two"]], **changed})
+
+
+def test_changes_name_what_moved_with_the_reason_and_partitions_gained() -> None:
+    worse = cell(on_device=3, partitions=2, refused=[[2, "ADD", "", "d: requires rank 4"]], device="d2")
+    (change,) = changes([cell()], [worse])
+    (move,) = change.moves
+    assert (move.index, move.type, move.before, move.after) == (2, "ADD", "device", "d: requires rank 4")
+    assert change.lines == ["operations on the device 4 → 3 (-1)", "partitions 1 → 2 (+1)"]
+    assert changes([cell()], [cell()]) == []
+
+
+def test_an_operation_that_a_new_version_of_a_model_has_is_named() -> None:
+    newer = cell(
+        operations=5, on_device=5, placed=[["RELU", "new"], ["ADD", "one"], ["ADD", ""], ["ADD", ""], ["CONV_2D", "two"]]
+    )
+    (change,) = changes([cell()], [newer])
+    assert [(move.name, move.before, move.after) for move in change.moves] == [("new", "not in the model", "device")]
+
+
+def test_runs_without_a_cell_in_common_are_refused() -> None:
+    with pytest.raises(InputError, match="expected two runs with a model, device and level in common"):
+        changes([cell(model="x")], [cell()])
+
+
+def test_diff_reads_two_stores(zoo: Path, tmp_path: Path) -> None:
+    for name, device in (("old", "nnapi-sample_minimal"), ("new", FAST)):
+        assert call(str(zoo), "--devices", device, "--store", str(tmp_path / f"{name}.db")).exit_code == 0
+    result = call("--diff", str(tmp_path / "old.db"), str(tmp_path / f"new.db@{FAST}"), "--json")
+    found = json.loads(result.output)
+    assert (result.exit_code, found["cells"]) == (0, 3)
+    assert [move["type"] for change in found["changes"] for move in change["moves"]] == ["FLOOR", "FLOOR", "ABS"]
+    assert all(move["after"] == "device" for change in found["changes"] for move in change["moves"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "broken"),
+    [
+        ("off_device = 1", []),
+        ("off_device = 0", ["off_device: at most 0, found 1"]),
+        ("share = 0.8", ["share: at least 0.8, found 0.75"]),
+        ("partitions = 1\nmodels = 'other*'", []),
+        ("difference = 1", ["difference: at most 1, not measured"]),
+        ("within_tolerance = true", ["within_tolerance: no --reference"]),
+    ],
+)
+def test_limits(limits: str, broken: list[str], tmp_path: Path) -> None:
+    (tmp_path / "budget.toml").write_text(f"[[budget]]\n{limits}\n")
+    budgets = read_budgets(tmp_path / "budget.toml")
+    assert broken_limits(budgets, [cell(on_device=3)]) == ({0: broken} if broken else {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[budget]]\npartition = 1", r"expected a key of a budget \(partitions\), found partition"),
+        ("[[budget]]\npartitions = true", "expected a number, found True"),
+        ("[[budget]]\nmodels = 1", "expected a pattern, found 1"),
+        ("budget = 1", r"expected tables \[\[budget\]\] alone"),
+        ("[[budget", "expected a budget in TOML"),
+    ],
+)
+def test_mistakes_in_limits_are_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "budget.toml").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_budgets(tmp_path / "budget.toml")
+
+
+def test_a_broken_limit_fails_the_build_and_every_file_is_written(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "budget.toml").write_text("[[budget]]\noff_device = 0\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    files = {suffix: str(tmp_path / f"out.{suffix}") for suffix in ("html", "csv", "markdown", "junit")}
+    outputs = [part for suffix, file in files.items() for part in (f"--{suffix}", file)]
+    budget = ("--budget", str(tmp_path / "budget.toml"), "--github", "--store", str(tmp_path / "x.db"))
+    result = call(str(zoo), "--devices", "nnapi-sample_minimal", *outputs, *budget)
+    assert result.exit_code == 1
+    assert "Limit broken: c.nnapi on nnapi-sample_minimal: off_device: at most 0, found 2" in result.output
+    assert Path(files["markdown"]).read_text() == (tmp_path / "summary.md").read_text().rstrip("\n") + "\n"
+    rows = list(csv.DictReader(io.StringIO(Path(files["csv"]).read_text())))
+    assert [row["on_device"] for row in rows] == ["1", "1", "1"]
+    assert ElementTree.parse(files["junit"]).getroot().find("testsuite").get("failures") == "2"
+    assert "✕ limit" in Path(files["html"]).read_text()
+
+
+def test_names_of_strangers_do_no_harm_in_any_format() -> None:
+    bad = '=1+1<script>alert("x")</script>|\x1b'
+    cells = [cell(model=bad, device=bad, error=bad)]
+    assert "<script" not in as_html(cells, {})
+    ElementTree.fromstring(as_junit(cells, {}))
+    (row,) = csv.DictReader(io.StringIO(as_csv(cells)))
+    assert row["model"].startswith("'=")
+    assert "\x1b" not in as_markdown(cells)
+    assert "\\|" in as_markdown(cells)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0%"), (1, "100%"), (0.99998, ">99.99%"), (0.00001, "<0.01%"), (0.995, "99.50%"), (0.5, "50%")]
+)
+def test_a_percentage_is_0_or_100_only_if_it_is_that(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_a_reference_s_difference_is_in_the_cell(real_models: Path) -> None:
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    path = real_models / "kws_ref_model.tflite"
+    ((task,),) = tasks({"kws": path}, [QUANT], [8], Settings(reference="auto", timed=True))
+    (found,) = compute_all([task])
+    assert (found.reference, found.passed, found.quantised) == ("litert", True, True)
+    assert found.difference is not None
+    assert found.time_ms is not None
+    assert found.time_ms > 0
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path) -> Iterator[None]:
+    """The default store is made where the command runs."""
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    yield
+    os.chdir(before)

@@ -1,0 +1,100 @@
+"""Refusals as data: their kinds, a plan in one sentence, and what no device accepts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nnbridge.cli.commands import cli
+from nnbridge.errors import Why
+from tests.conftest import MODELS
+from tests.tflite.files import TfliteBuilder
+from tests.tflite.shared import real_model
+
+DIGITS = str(MODELS / "digits_float32.tflite")
+DOCUMENT = Path(__file__).parents[1] / "docs" / "refusals.md"
+
+
+def plan(*arguments: str, status: int = 0) -> Any:
+    result = CliRunner().invoke(cli, ["plan", *arguments, "--json"])
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def reasons(data: Any) -> list[dict[str, str]]:
+    """All reasons of a plan: the devices', and those of the conversion."""
+    found = [reason for operation in data["operations"] for reason in operation["reasons"]]
+    return found + [reason for outcome in data["conversion"].values() for o in outcome["operators"] for reason in o["reasons"]]
+
+
+def test_the_kinds_cover_the_failure_types_of_tflites_compatibility_checker() -> None:
+    # tensorflow/lite/tools/delegates/compatibility/protos/compatibility_result.proto, in its order
+    types = """UNSUPPORTED_QUANTIZATION_PARAMETERS INVALID_ARGUMENT INTERNAL_ERROR UNIMPLEMENTED_ERROR OUT_OF_RANGE
+        UNSUPPORTED_OPERATOR UNSUPPORTED_VERSION UNSUPPORTED_OPERATOR_VERSION UNSUPPORTED_INPUT_TYPE
+        NOT_RESTRICTED_SCALE_COMPLIANT UNSUPPORTED_OUTPUT_TYPE UNSUPPORTED_OPERAND_SIZE UNSUPPORTED_OPERAND_VALUE
+        UNSUPPORTED_HYBRID_OPERATOR UNSUPPORTED_QUANTIZATION_TYPE MISSING_REQUIRED_OPERAND UNSUPPORTED_OPERAND_RANK
+        INPUT_TENSOR_SHOULD_HAVE_CONSTANT_SHAPE UNSUPPORTED_OPERATOR_VARIANT NO_ACTIVATION_EXPECTED"""
+    assert {kind.failure for kind in Why} - {""} == {f"DCC_{name}" for name in types.split()}
+
+
+def test_the_document_lists_every_kind_with_its_failure_type() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| `?([A-Z_]*)`?", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [(kind.value, kind.failure.removeprefix("DCC_")) for kind in Why]
+
+
+@pytest.mark.parametrize("mapping", ["phone", "wide"])
+@pytest.mark.parametrize("model", ["yamnet_wavin_quantized_mel_relu6", "movenet_single_pose_lightning_ptq"])
+def test_every_no_has_a_kind(model: str, mapping: str) -> None:
+    data = plan(str(real_model(model)), "--mapping", mapping, "--device", "arm-nn-21.11,aosp-minimal", "--android", "11")
+    assert reasons(data)
+    assert [reason for reason in reasons(data) if reason.get("kind") not in set(Why) - {Why.UNSTATED}] == []
+
+
+def test_the_delegates_refusals_are_all_stated(tmp_path: Path) -> None:
+    file = TfliteBuilder()
+    a, b = file.tensor((1, 2, 2, 1, 1)), file.tensor((1, 2, 2, 1, 1))
+    out = file.tensor((1, 2, 2, 1, 1))
+    file.operator("SUB", [a, b], [out], version=9)
+    path = file.write(tmp_path / "sub.tflite", [a, b], [out])
+    (outcome,) = plan(str(path), "--feature-level", "1")["conversion"]["delegate"]["operators"]
+    assert [reason["kind"] for reason in outcome["reasons"]] == ["operator-version", "feature-level", "rank"]
+
+
+def test_a_plan_begins_with_a_sentence() -> None:
+    shown = CliRunner().invoke(cli, ["plan", DIGITS, "--device", "nnapi-sample_minimal", "--android", "11"]).stdout.splitlines()
+    assert shown[0] == plan(DIGITS, "--device", "nnapi-sample_minimal", "--android", "11")["summary"]["sentence"]
+    assert shown[0].startswith("On nnapi-sample_minimal, Android 11: TFLite's NNAPI delegate hands over ")
+
+
+def test_the_sentence_counts_operators_of_the_file_by_where_they_run() -> None:
+    yamnet = str(real_model("yamnet_wavin_quantized_mel_relu6"))
+    summary = plan(yamnet, "--device", "arm-nn-21.11")["summary"]
+    assert summary["sentence"] == (
+        "On arm-nn-21.11, Android 13: TFLite's NNAPI delegate hands over 44 of 47 operators in 2 partitions, the device accepts "
+        "42, 2 of them beyond the limit on partitions; 7 run on TFLite's CPU"
+    )
+    assert summary["on_device"] + sum(summary["elsewhere"].values()) == summary["operators"] == 47
+
+
+def test_before_android_10_nnapi_runs_what_the_device_refuses() -> None:
+    for android, place in (("9", "NNAPI's CPU"), ("10", "TFLite's CPU")):
+        assert set(plan(DIGITS, "--device", "aosp-quant", "--android", android)["summary"]["elsewhere"]) == {place}
+
+
+def test_an_operation_names_its_operator_in_the_file() -> None:
+    first = plan(DIGITS)["operations"][0]
+    assert first["operator"] == {"index": 0, "operator": "CONV_2D", "subgraph": 0}
+
+
+def test_without_fallback_what_the_devices_refuse_is_listed() -> None:
+    data = plan(DIGITS, "--device", "nnapi-sample_minimal", "--no-fallback", status=2)
+    assert not {refusal["type"] for refusal in data["refusals"]} & {"ADD", "CONCATENATION", "CONV_2D"}
+    assert data["refusals"][0]["reasons"][0]["kind"] == "operator"
+    shown = CliRunner().invoke(cli, ["plan", DIGITS, "--device", "nnapi-sample_minimal", "--no-fallback"])
+    assert shown.exit_code == 2
+    assert "What no device of digits_float32's list accepts" in shown.stdout
