@@ -72,6 +72,12 @@ def _open(data: memoryview) -> Delegation:
     return TfliteDelegation.of(data)
 
 
+def _compiled(path: Path) -> bool:
+    from nnbridge_tflite.read.reader import is_compiled
+
+    return is_compiled(path)
+
+
 def _route() -> Route:
     from nnbridge_tflite.neuron import NeuronRoute
 
@@ -93,6 +99,7 @@ CONVERTER = Converter(
     operators=_operators,
     declared=_declared,
     in_memory=InMemory(_MARK, _places, _open),
+    compiled=_compiled,
     neuron=_route,
 )
 """Registered under the entry point group ``nnbridge.converters``."""

@@ -32,8 +32,6 @@ NO_MAPPING = "Android's delegate has no mapping for it"
 NO_SUBGRAPHS = "Android's delegate passes no subgraphs, variables or tables"
 NO_KERNEL = "an operator that LiteRT has a kernel for"
 """What a run requires of an operator that nothing computes."""
-DISPATCH = "DISPATCH_OP"
-"""The custom operator of a partition that LiteRT's compiler compiled for a device."""
 
 REGISTRY: Registry[TfliteOperator] = Registry("nnbridge_tflite.operators")
 

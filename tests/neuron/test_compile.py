@@ -16,6 +16,7 @@ from nnbridge.neuron.compiling import compile_file, predicted
 from nnbridge_tflite.neuron.passed import PASSED
 from tests.conftest import MODELS
 from tests.neuron.litert import CPU, drawn, litert, needs, ours
+from tests.test_schemas import validator
 from tests.tflite.cases import cases
 from tests.tflite.files import TfliteBuilder
 
@@ -171,6 +172,7 @@ def test_the_command_reports_as_json(tmp_path: Path) -> None:
     model, output = str(chain(tmp_path, "ABS", "EXP")), str(tmp_path / "c.tflite")
     ended = CliRunner().invoke(cli, ["neuron", "compile", model, "--device", CPU, "-o", output, "--json"])
     found = json.loads(ended.stdout)
+    assert not list(validator("neuron").iter_errors(found))
     assert found["partitions"] == [{"name": "Partition_0", "operators": ["ABS"]}]
     assert found["subgraphs"][0]["operators"] == 2
     assert list(found["subgraphs"][0]["refused"]) == ["1"]

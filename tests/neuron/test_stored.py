@@ -99,7 +99,7 @@ def test_a_partition_is_stored_with_its_devices_and_read_back() -> None:
 
 def test_a_compiled_file_is_run_by_nnbridge(tmp_path: Path) -> None:
     model, mapped = load_with_report(compiled_file(tmp_path / "m.tflite"))
-    assert [(m.operator, str(m.mapping)) for m in mapped] == [("DISPATCH_OP", "inlined"), ("ABS", "host")]
+    assert [(m.operator, str(m.mapping)) for m in mapped] == [("DISPATCH_OP", "wide"), ("ABS", "host")]
     assert model.relaxed
     compilation = Compilation.create(model, ["nnapi-sample_all"])
     compilation.finish()

@@ -13,10 +13,10 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model, Operand
 from nnbridge.storage.compiled import partition_in
 from nnbridge.types import Lifetime
-from nnbridge_tflite.declaration import DISPATCH, TfliteOperator, inputs, outputs
+from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.operators.detection import flexbuffer
 from nnbridge_tflite.passes.conversion import Conversion
-from nnbridge_tflite.read.graph import Operator
+from nnbridge_tflite.read.graph import DISPATCH, Operator
 
 DISPATCH_OP = TfliteOperator(
     DISPATCH,
@@ -47,7 +47,7 @@ def dispatch(c: Conversion, operator: Operator) -> Mapped:
     _write_out(c, operator, model, values)
     for i, value in zip(operator.outputs, results, strict=True):
         c.values.commit(i, value)
-    return Mapped(operator.index, operator.name, MappingKind.INLINED)
+    return Mapped(operator.index, operator.name, MappingKind.WIDE)
 
 
 def _options(operator: Operator) -> dict[str, Any]:

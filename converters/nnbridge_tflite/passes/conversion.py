@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import ConversionError, Reason, Why
 from nnbridge.model import Source
-from nnbridge_tflite.declaration import DISPATCH, TfliteOperator, definition_of
+from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import STATES, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options
 from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
@@ -54,12 +53,6 @@ class Context:
     """Subgraphs that CALL_ONCE has run."""
     relaxed: bool = False
     """True if a compiled partition may be computed in float16."""
-
-    @cached_property
-    def is_compiled(self) -> bool:
-        """True for a file of which LiteRT's compiler compiled a part: LiteRT computes the rest itself."""
-        operators = (operator for subgraph in self.file.graph.subgraphs for operator in subgraph.operators)
-        return any(operator.custom and operator.name == DISPATCH for operator in operators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +196,7 @@ class Conversion:
             return declared.handler(self, operator)
         if fold(declared, operator, self.values):
             return Mapped(operator.index, operator.name, MappingKind.FOLDED)
-        if self.context.is_compiled:
+        if self.context.file.graph.is_compiled:
             return self.host(operator, [Reason("an operator of a compiled partition", operator.name, operator.label)])
         sixteen = self._has_sixteen_bits(declared, operator)
         if sixteen and declared is not None and declared.kernel16 is not None:
@@ -281,7 +274,7 @@ class Conversion:
             options[STATES] = [*states, len(inputs) - 1]
             after.append(inputs[-1].like())
         infer_dims(declared, operator, self.values, inputs, outputs, [*outputs, *after])
-        if self.context.is_compiled and self._decided_at_run(declared, inputs):
+        if self.context.file.graph.is_compiled and self._decided_at_run(declared, inputs):
             # LiteRT's compiler writes dimensions that a file leaves open as 1.
             for value in outputs:
                 value.dims = (0,) * len(value.dims)

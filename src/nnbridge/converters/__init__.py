@@ -82,6 +82,8 @@ class Converter:
     """The mappings that it knows, the phone's first."""
     in_memory: InMemory | None = None
     """Read the graph that an interpreter runs; without one, there is no delegate for the format."""
+    compiled: Callable[[Path], bool] | None = None
+    """True for a file of which a vendor's compiler has compiled parts: no delegate or provider of the phone takes part."""
     neuron: Callable[[], Route] | None = None
     """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
@@ -113,11 +115,12 @@ def check_options(options: ConversionOptions, path: Path, converter: Converter |
         raise OptionError(Reason(rule, options.mapping, str(path), "--mapping"))
 
 
-def resolved(options: ConversionOptions, converter: Converter | None) -> ConversionOptions:
+def resolved(options: ConversionOptions, converter: Converter | None, path: Path) -> ConversionOptions:
     """The options with the mapping's own name in place of ``phone``; a saved model is what its conversion made it."""
     if options.mapping != PHONE:
         return options
-    return replace(options, mapping=ConversionOptions().mapping if converter is None else converter.mappings[0])
+    fixed = converter is None or (converter.compiled is not None and converter.compiled(path))
+    return replace(options, mapping=ConversionOptions().mapping if converter is None or fixed else converter.mappings[0])
 
 
 @cache

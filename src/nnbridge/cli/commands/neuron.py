@@ -25,7 +25,7 @@ def neuron() -> None:
     \b
     Examples:
       nnbridge neuron compile model.tflite --device nnapi-sample_all -o compiled.tflite
-      nnbridge run compiled.tflite --device nnapi-sample_all --seed 0
+      nnbridge run compiled.tflite --device nnapi-sample_all --no-fallback --seed 0
       nnbridge neuron build build/neuron
     """
 
