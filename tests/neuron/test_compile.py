@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from nnbridge.cli.commands import cli
 from nnbridge.errors import InputError
 from nnbridge.neuron.compiling import compile_file, predicted
 from nnbridge_tflite.neuron.passed import PASSED
-from tests.conftest import MODELS
+from tests.conftest import MODELS, REPOSITORY
 from tests.neuron.litert import CPU, drawn, litert, needs, ours
 from tests.test_schemas import validator
 from tests.tflite.cases import cases
@@ -95,6 +97,20 @@ def test_operators_that_are_refused_divide_partitions(tmp_path: Path) -> None:
     np.testing.assert_allclose(here, np.tanh(np.exp(np.maximum(abs(x), 0))), rtol=1e-6)
 
 
+def test_an_operand_that_spoils_a_model_costs_its_operator_alone(tmp_path: Path) -> None:
+    profile = tmp_path / "npu.toml"
+    text = '[[device]]\nname = "npu"\nfeature_level = 8\noperands = ["operand.rank <= 2"]\n[device.operations]\nothers = {}\n'
+    profile.write_text(text)
+    builder = TfliteBuilder()
+    x, y = (builder.tensor((2, 3), name=name) for name in "xy")
+    a, b = (builder.tensor((1, 2, 3), name=name) for name in "ab")
+    builder.operator("ABS", [x], [y], {})
+    builder.operator("ABS", [a], [b], {})
+    path = builder.write(tmp_path / "m.tflite", [x, a], [y, b])
+    compiled = compile_file(path, tmp_path / "compiled.tflite", [str(profile)])
+    assert list(compiled.answers[0].refused) == [1]
+
+
 def operators(path: Path) -> list[object]:
     """A file's operators."""
     from nnbridge_tflite.read.reader import read
@@ -142,6 +158,13 @@ def test_the_compiler_runs_in_the_users_process(tmp_path: Path, monkeypatch: pyt
     assert found[0].tobytes() == expected[0].tobytes()
 
 
+def test_the_example_agrees_with_litert() -> None:
+    example = REPOSITORY / "examples" / "neuron.py"
+    command = [sys.executable, str(example), str(MODELS / "digits_uint8.tflite"), "nnapi-sample_quant"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "equal"
+
+
 # -- failures ------------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +172,18 @@ def test_the_compilers_words_are_shown_where_it_fails(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"(?s)LiteRT's compiler compiles a part, found exit status 1.*Unlegalized op: 47"):
         compile_file(chain(tmp_path, "EXP"), tmp_path / "compiled.tflite", [CPU])
     assert not (tmp_path / "compiled.tflite").exists()
+
+
+def test_a_device_that_is_gone_is_an_error_of_litert(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gone = tmp_path / "npu.toml"
+    gone.write_text('[[device]]\nname = "npu"\nfeature_level = 8\n[device.operations]\nothers = {}\n')
+    path = MODELS / "digits_int8.tflite"
+    compiled = compile_file(path, tmp_path / "compiled.tflite", [str(gone)])
+    gone.unlink()
+    inputs = drawn(load(path))
+    with pytest.raises(RuntimeError, match="Failed to"):
+        litert(compiled.path, inputs, ours(path, inputs))
+    assert str(gone) in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -132,9 +132,10 @@ class NeuronGraph:
         }
         return {o.index: tuple(writers[i] for i in o.inputs if i in writers) for o in subgraph.operators}
 
-    def question(self) -> Model | None:
-        """All that is expressed as one model, for devices to be asked; None if there is nothing."""
-        steps = [s for s in self._conversion.draft.steps if s.source is not None and s.source.index not in self.refused]
+    def question(self, operators: Collection[int] | None = None) -> Model | None:
+        """What is expressed of these operators, or of all, as one model for devices to be asked; None if there is nothing."""
+        asked = {o.index for o in self.subgraph.operators if operators is None or o.index in operators} - self.refused.keys()
+        steps = [step for step in self._conversion.draft.steps if step.source is not None and step.source.index in asked]
         written = {id(value) for step in steps for value in step.outputs}
         read = {id(value): value for step in steps for value in step.inputs}
         inputs = [v for key, v in read.items() if key not in written and not v.constant and not v.omitted]

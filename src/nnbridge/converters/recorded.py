@@ -6,7 +6,7 @@ the importer of the file's format reads them back, so that a file and its calls 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -78,8 +78,8 @@ class Expressed(Protocol):
     def without(self, refused: Mapping[int, Reason]) -> Expressed:
         """The same graph, of which nothing is known of what these operators compute."""
 
-    def question(self) -> Model | None:
-        """All that is expressed as one model, for devices to be asked; None if there is nothing."""
+    def question(self, operators: Collection[int] | None = None) -> Model | None:
+        """What is expressed of these operators, or of all, as one model for devices to be asked; None if there is nothing."""
 
     def model(self) -> Model:
         """The whole graph as a model with the inputs and outputs as they were passed. ConversionError if it is not possible."""

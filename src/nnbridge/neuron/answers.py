@@ -82,13 +82,12 @@ def answered(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[in
 
 def _refused(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[int, Reason]) -> dict[int, Reason]:
     refused = {**expressed.refused, **lost}
-    question = expressed.question()
-    if question is not None:
-        supported = supported_operations(question, devices)
-        for operation, good in zip(question.main.operations, supported, strict=True):
-            if not good and operation.source is not None:
-                found = f"{question.operation_name(operation)}, refused by {', '.join(device.name for device in devices)}"
-                refused.setdefault(operation.source.index, Reason("an operation that a device supports", found))
+    spoilt = _unsupported(expressed, devices)
+    for number in sorted(spoilt):
+        # One operand may make a driver refuse a whole model.
+        refused.update(_unsupported(expressed, devices, (number,)))
+    for run in Answer(expressed.names, refused).runs() if spoilt else ():
+        refused.update(_unsupported(expressed, devices, run))
     for number, writers in expressed.open.items():
         if any(writer in refused for writer in writers):
             refused.setdefault(number, Reason("known dimensions of what an operator that is refused writes", "open ones"))
@@ -98,6 +97,20 @@ def _refused(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[in
         if not together:
             refused.setdefault(number, Reason("a computed input, or readers in the same partition", "constants alone"))
     return refused
+
+
+def _unsupported(
+    expressed: Expressed, devices: tuple[Device, ...], operators: tuple[int, ...] | None = None
+) -> dict[int, Reason]:
+    """The operators of which the devices refuse an operation, asked as one model of these operators or of all."""
+    question = expressed.question(operators)
+    found: dict[int, Reason] = {}
+    supported = supported_operations(question, devices) if question is not None else ()
+    for operation, good in zip(question.main.operations if question is not None else (), supported, strict=True):
+        if not good and operation.source is not None and question is not None:
+            what = f"{question.operation_name(operation)}, refused by {', '.join(device.name for device in devices)}"
+            found.setdefault(operation.source.index, Reason("an operation that a device supports", what))
+    return found
 
 
 def compiled(expressed: Expressed, relaxed: bool) -> CompiledPartition:
