@@ -31,13 +31,13 @@ LAYERS = (
     "compare clib cost",
     "inputs advice bench",
     "report",
-    "export delegate matrix provider",
+    "export delegate neuron matrix provider",
     "learning reduction",
     "cli",
     "explorer",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
-CONVERTERS_MAY_IMPORT = {"converters", "source", "operations", "extensions", "model", "errors", "types"}
+CONVERTERS_MAY_IMPORT = {"converters", "storage", "source", "operations", "extensions", "model", "errors", "types"}
 
 
 def modules() -> dict[str, Path]:

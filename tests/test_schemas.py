@@ -38,6 +38,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "export-overlay": ((INT8, "-o", "{folder}/overlay.json", "--reference", "litert", "--time", *DRIVER),),
     "inspect": ((INT8,), (QDQ,)),
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
+    "neuron": (("build", "{folder}/neuron"),),
     "ndk": (("env", "{folder}"),),
     "plan": ((INT8,), (QDQ, *DRIVER)),
     "provider": (("build", "{folder}/provider"),),
@@ -77,7 +78,7 @@ def test_json_is_as_its_schema_says(name: str, options: tuple[str, ...], tmp_pat
     for mark, fixture in (("{vts}", "cases"), ("{real}", "real_models")):
         if any(mark in option for option in options):
             folders[mark] = request.getfixturevalue(fixture)
-    if name == "delegate":
+    if name in ("delegate", "neuron"):
         pytest.importorskip("cffi")
     typed = [re.sub(r"\{\w+\}", lambda found: str(folders[found[0]]), option) for option in options]
     (tmp_path / "libneuralnetworks.so").touch()  # what `ndk env` looks for

@@ -12,6 +12,7 @@ from nnbridge.converters.delegation import InMemory
 if TYPE_CHECKING:
     from nnbridge.converters.delegation import Delegation, Places
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+    from nnbridge.converters.recorded import Route
     from nnbridge.converters.structure import FileGraph
     from nnbridge.model import Model
     from nnbridge.source import SourceDeclaration, SourceGraph
@@ -84,6 +85,18 @@ def _open(data: memoryview) -> Delegation:
     return TfliteDelegation.of(data)
 
 
+def _compiled(path: Path) -> bool:
+    from nnbridge_tflite.read.reader import is_compiled
+
+    return is_compiled(path)
+
+
+def _route() -> Route:
+    from nnbridge_tflite.neuron import NeuronRoute
+
+    return NeuronRoute()
+
+
 _MARK = (4, b"TFL3")
 CONVERTER = Converter(
     "tflite",
@@ -101,5 +114,7 @@ CONVERTER = Converter(
     operators=_operators,
     declared=_declared,
     in_memory=InMemory(_MARK, _places, _open),
+    compiled=_compiled,
+    neuron=_route,
 )
 """Registered under the entry point group ``nnbridge.converters``."""

@@ -31,7 +31,7 @@ NAME = Path("interpreter")
 """What models and errors call the file, whose path an interpreter does not have."""
 
 
-class _NodeConversion(Conversion):
+class NodeConversion(Conversion):
     """A subgraph of which the interpreter runs whatever NNAPI does not get: one refused operator never costs the others."""
 
     def check_operator(self, declared: TfliteOperator | None, operator: Operator) -> None:
@@ -128,7 +128,7 @@ class TfliteDelegation:
         TYPES.register(HOST)
         options = ConversionOptions(feature_level, MappingKind.DELEGATE.value)
         draft = Draft(feature_level, SPARE_ELEMENTS + PER_BYTE * len(self.file.pool))
-        main = _NodeConversion(Context(self.file, options, 0), number, graph, draft, Variables())
+        main = NodeConversion(Context(self.file, options, 0), number, graph, draft, Variables())
         main.values.make_inputs(graph.inputs)
         main.convert()
         return main

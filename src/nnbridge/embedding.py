@@ -113,7 +113,7 @@ class EmbeddedLibrary:
     name: str
     """The file's name."""
     kind: str
-    """The command that builds it, as ``ndk`` of ``nnbridge ndk build``."""
+    """The command that builds it, as ``ndk`` of ``nnbridge ndk build``; what follows a ``_`` names one of several libraries."""
     what: str
     """What it is called in refusals."""
     instead: str
@@ -181,7 +181,7 @@ class EmbeddedLibrary:
 
     def _compiled(self, work: Path, source: str, start: str) -> Path:
         """The library, compiled from cffi's code. InputError with the compiler's message if it fails."""
-        command = f"{self.kind} build"
+        command = f"{self.kind.partition('_')[0]} build"
         try:
             import cffi
         except ImportError as error:
@@ -206,7 +206,8 @@ class EmbeddedLibrary:
                 *(f"-I{path}" for path in sorted(include)),
                 *(f"-L{found[name]}" for name in ("LIBDIR", "LIBPL") if found[name]),
                 *(f"-lpython{found['LDVERSION']}", *shlex.split(found["LIBS"]), *shlex.split(found["SYSLIBS"])),
-                *("-ldl", "-lpthread", "-Wl,-z,nodelete", f"-Wl,-soname,{self.name}", f"-Wl,-rpath,{found['LIBDIR']}"),
+                # Python cannot be unloaded, and clients open and close a library several times.
+                *("-ldl", "-lpthread", f"-Wl,-soname,{self.name}", "-Wl,-z,nodelete", f"-Wl,-rpath,{found['LIBDIR']}"),
             ],
             capture_output=True,
             text=True,

@@ -50,7 +50,7 @@ def _resolved(path: Path, options: ConversionOptions) -> tuple[Converter | None,
     _check_is_model(path)
     converter = None if is_saved(path) else converter_for(path)
     check_options(options, path, converter)
-    return converter, resolved(options, converter)
+    return converter, resolved(options, converter, path)
 
 
 def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspection:

@@ -77,8 +77,12 @@ class Case:
 
     def write(self, folder: Path, type: str) -> Path:
         """The file for one element type."""
-        rng = np.random.default_rng(7)
         builder = TfliteBuilder()
+        return builder.write(folder / f"{self.operator}_{type}.tflite", *self.add(builder, type))
+
+    def add(self, builder: TfliteBuilder, type: str) -> tuple[list[int], list[int]]:
+        """Add the operator with operands of its own to a file; its computed inputs and its outputs."""
+        rng = np.random.default_rng(7)
         scale, point = _PARAMETERS.get(type, ((0.0, 0),))[0]
         data: list[int] = []
         indexes: list[int] = []
@@ -98,7 +102,7 @@ class Case:
                 data.append(indexes[-1])
         outputs = [self._output(builder, spec, type, (scale, point)) for spec in self.outputs]
         builder.operator(self.operator, indexes, outputs, self.options, self.version)
-        return builder.write(folder / f"{self.operator}_{type}.tflite", data, outputs)
+        return data, outputs
 
     def _constant(self, builder: TfliteBuilder, spec: C, type: str, scale: float, point: int, rng: np.random.Generator) -> int:
         if spec.dtype != "like":

@@ -51,6 +51,8 @@ class Context:
     """Operators of called subgraphs, by subgraph and index."""
     initialised: set[int] = field(default_factory=set)
     """Subgraphs that CALL_ONCE has run."""
+    relaxed: bool = False
+    """True if a compiled partition may be computed in float16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class Conversion:
             return declared.handler(self, operator)
         if fold(declared, operator, self.values):
             return Mapped(operator.index, operator.name, MappingKind.FOLDED)
+        if self.context.file.graph.is_compiled:
+            return self.host(operator, [Reason("an operator of a compiled partition", operator.name, operator.label)])
         sixteen = self._has_sixteen_bits(declared, operator)
         if sixteen and declared is not None and declared.kernel16 is not None:
             why = Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
@@ -270,6 +274,10 @@ class Conversion:
             options[STATES] = [*states, len(inputs) - 1]
             after.append(inputs[-1].like())
         infer_dims(declared, operator, self.values, inputs, outputs, [*outputs, *after])
+        if self.context.file.graph.is_compiled and self._decided_at_run(declared, inputs):
+            # LiteRT's compiler writes dimensions that a file leaves open as 1.
+            for value in outputs:
+                value.dims = (0,) * len(value.dims)
         self.emit_host(operator, inputs, [*outputs, *after], options)
         for index, value in zip(operator.outputs, outputs, strict=True):
             self.values.commit(index, value)
@@ -278,6 +286,12 @@ class Conversion:
         if memory is not None:
             self.variables.assign(memory, after[-1])
         return Mapped(operator.index, operator.name, MappingKind.HOST, tuple(reasons))
+
+    @staticmethod
+    def _decided_at_run(declared: TfliteOperator | None, inputs: Sequence[Value]) -> bool:
+        """True if computed numbers are an output's dimensions."""
+        named = zip(declared.inputs if declared is not None else (), inputs, strict=False)
+        return any(one.decides_shape and not value.constant and not value.omitted for one, value in named)
 
     def emit_host(
         self, operator: Operator, inputs: Sequence[Value], outputs: Sequence[Value], options: dict[str, object] | None = None

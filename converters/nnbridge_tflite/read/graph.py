@@ -14,6 +14,9 @@ from nnbridge.extensions import HostTensor
 from nnbridge.model import Array
 from nnbridge_tflite.read.flatbuffer import Span
 
+DISPATCH = "DISPATCH_OP"
+"""The custom operator of a partition that LiteRT's compiler compiled for a device."""
+
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
@@ -93,6 +96,8 @@ class Tensor:
     quantisation: Quantisation = Quantisation()
     is_variable: bool = False
     sparsity: Mapping[str, Any] | None = None
+    has_rank: bool = False
+    """Without it, LiteRT's compiler does not read ``signature``."""
 
     @property
     def label(self) -> str:
@@ -181,3 +186,9 @@ class Graph:
     def main(self) -> Subgraph:
         """Subgraph 0, which a plain call runs."""
         return self.subgraphs[0]
+
+    @cached_property
+    def is_compiled(self) -> bool:
+        """True for a file of which LiteRT's compiler compiled a part: LiteRT computes the rest itself."""
+        operators = (operator for subgraph in self.subgraphs for operator in subgraph.operators)
+        return any(operator.custom and operator.name == DISPATCH for operator in operators)

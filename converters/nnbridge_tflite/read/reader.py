@@ -14,7 +14,7 @@ import numpy as np
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Pool
 from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span, Table
-from nnbridge_tflite.read.graph import ELEMENT_TYPES, Graph, Operator, Quantisation, Signature, Subgraph, Tensor
+from nnbridge_tflite.read.graph import DISPATCH, ELEMENT_TYPES, Graph, Operator, Quantisation, Signature, Subgraph, Tensor
 from nnbridge_tflite.read.schema import builtin_codes, builtin_names
 
 IDENTIFIER = b"TFL3"
@@ -61,6 +61,20 @@ def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
     except Malformed as error:
         raise ConversionError(Reason(error.rule, error.found, str(path), error.place)) from error
     return TfliteFile(path, pool, graph)
+
+
+def is_compiled(path: Path) -> bool:
+    """True for a file of which LiteRT's compiler compiled a part; False for what is no TFLite file."""
+    try:
+        pool = _mapped(path)
+        return _contains(pool, DISPATCH.encode()) and read_pool(path, pool).graph.is_compiled
+    except ConversionError:
+        return False
+
+
+def _contains(pool: Pool, text: bytes) -> bool:
+    owner = pool.owner
+    return isinstance(owner, mmap.mmap) and owner.find(text) >= 0
 
 
 def _mapped(path: Path) -> Pool:
@@ -165,6 +179,7 @@ class _Reading:
             _quantisation(table["quantization"], shape, place, self._as_litert),
             table["is_variable"],
             table["sparsity"],
+            table["has_rank"],
         )
         _check_size(tensor)
         _check_zero_points(tensor)

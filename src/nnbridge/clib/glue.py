@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nnbridge import ndk
@@ -29,11 +29,14 @@ def connect(embedded: Any) -> None:
     """Define every function of the library. InputError for environment variables with a wrong value."""
     begin_log()
     ndk.check_environment()
-    ffi = embedded.ffi
-    converter = _Converter(ffi)
-    for signature in SIGNATURES:
+    define(embedded.ffi, SIGNATURES, ndk.FUNCTIONS, Converter(embedded.ffi))
+
+
+def define(ffi: Any, signatures: Iterable[Signature], functions: Mapping[str, Callable[..., Any]], converter: Converter) -> None:
+    """Define a library's functions by Python functions of the same names, which return a code and then the results."""
+    for signature in signatures:
         error = {} if signature.failed is None else {"error": signature.failed}
-        ffi.def_extern(name=signature.inner, **error)(_bound(signature, converter))
+        ffi.def_extern(name=signature.inner, **error)(_bound(signature, functions[signature.name], converter))
 
 
 def begin_log() -> None:
@@ -45,17 +48,16 @@ def begin_log() -> None:
         logging.basicConfig(level=text.upper(), format="%(name)s: %(message)s")
 
 
-def _bound(signature: Signature, converter: _Converter) -> Callable[..., Any]:
-    function = ndk.FUNCTIONS[signature.name]
-    parameters = [p for p in signature.parameters if not p.is_result]
-    results = [p for p in signature.parameters if p.is_result]
-    # Arguments come first in every function, results last.
-    assert signature.parameters == (*parameters, *results)
+def _bound(signature: Signature, function: Callable[..., Any], converter: Converter) -> Callable[..., Any]:
     plan: list[tuple[Callable[..., Any] | None, slice, bool]] = []
+    results: list[tuple[Parameter, int]] = []
     at = 0
-    for parameter in parameters:
+    for parameter in signature.parameters:
         width = len(parameter.c)
-        plan.append((converter.of(parameter), slice(at, at + width), parameter.kind == "buffer"))
+        if parameter.is_result:
+            results.append((parameter, at))
+        else:
+            plan.append((converter.of(parameter), slice(at, at + width), parameter.kind == "buffer"))
         at += width
 
     def converted(arguments: tuple[Any, ...]) -> list[Any]:
@@ -77,14 +79,14 @@ def _bound(signature: Signature, converter: _Converter) -> Callable[..., Any]:
         return function(*values)
 
     def call_with_results(*arguments: Any) -> Any:
-        targets = arguments[at:]
+        targets = [arguments[place] for _, place in results]
         if any(target == converter.null for target in targets):
             return _NULL
         try:
             code, *values = function(*converted(arguments))
         except BadDataError as error:
             code, values = ndk.refuse(signature.name, error), [None] * len(results)
-        for parameter, target, value in zip(results, targets, values, strict=True):
+        for (parameter, _), target, value in zip(results, targets, values, strict=True):
             if code in _WITH_DIMENSIONS or parameter.kind in ("out number", "out handle"):
                 converter.write(parameter, target, value)
         return code
@@ -99,21 +101,21 @@ def _checked(count: int) -> int:
     return count
 
 
-class _Converter:
+class Converter:
     """Between C's values and Python's."""
 
     def __init__(self, ffi: Any) -> None:
-        self._ffi = ffi
+        self.ffi = ffi
         self.null = ffi.NULL
         self._cast, self._word = ffi.cast, ffi.typeof("uintptr_t")
         self._strings: dict[str, Any] = {}
-        self._conversions: dict[str, Callable[..., Any]] = {
+        self.conversions: dict[str, Callable[..., Any]] = {
             "handle": self._handle,
             "string": self._string,
-            "path": lambda p: None if p == self.null else os.fsdecode(self._ffi.string(p)),
+            "path": lambda p: None if p == self.null else os.fsdecode(self.ffi.string(p)),
             "operandType": self._operand_type,
             "channelQuant": self._channel_quant,
-            "token": lambda p: None if p == self.null else self._ffi.buffer(p, _TOKEN_BYTES),
+            "token": lambda p: None if p == self.null else self.ffi.buffer(p, _TOKEN_BYTES),
             "pointer": lambda p: None if p == self.null else p,
             "buffer": self._buffer,
             "u32s": lambda count, p: None if p == self.null and count else self._numbers(p, count),
@@ -123,7 +125,7 @@ class _Converter:
 
     def of(self, parameter: Parameter) -> Callable[..., Any] | None:
         """The conversion of a parameter; None for a number, which stays as it is."""
-        return self._conversions.get(parameter.kind)
+        return self.conversions.get(parameter.kind)
 
     def _handle(self, pointer: Any) -> int | None:
         return int(self._cast(self._word, pointer)) or None
@@ -132,38 +134,38 @@ class _Converter:
         return None if pointers == self.null and count else [self._handle(pointers[i]) for i in range(_checked(count))]
 
     def _string(self, pointer: Any) -> str | None:
-        return None if pointer == self.null else self._ffi.string(pointer).decode("utf-8", "replace")
+        return None if pointer == self.null else self.ffi.string(pointer).decode("utf-8", "replace")
 
     def _numbers(self, pointer: Any, count: int) -> list[int]:
-        return list(self._ffi.unpack(pointer, _checked(count))) if count else []
+        return list(self.ffi.unpack(pointer, _checked(count))) if count else []
 
     def _operand_type(self, pointer: Any) -> ndk.OperandType | None:
         if pointer == self.null:
             return None
-        dims = self._sized(pointer.dimensions, pointer.dimensionCount)
+        dims = self.sized(pointer.dimensions, pointer.dimensionCount)
         return ndk.OperandType(pointer.type, dims, pointer.scale, pointer.zeroPoint)
 
     def _channel_quant(self, pointer: Any) -> ndk.SymmPerChannelQuantParams | None:
         if pointer == self.null:
             return None
-        return ndk.SymmPerChannelQuantParams(pointer.channelDim, self._sized(pointer.scales, pointer.scaleCount))
+        return ndk.SymmPerChannelQuantParams(pointer.channelDim, self.sized(pointer.scales, pointer.scaleCount))
 
-    def _sized(self, pointer: Any, count: int) -> tuple[Any, ...] | None:
+    def sized(self, pointer: Any, count: int) -> tuple[Any, ...] | None:
         """The numbers of an array; None for one without a count or a count without one."""
         if (pointer == self.null) != (count == 0):
             return None
-        return tuple(self._ffi.unpack(pointer, _checked(count))) if count else ()
+        return tuple(self.ffi.unpack(pointer, _checked(count))) if count else ()
 
     def _buffer(self, pointer: Any, length: int) -> tuple[Any, int]:
         # A buffer of length 0 differs from NULL: it is refused, NULL means "no value".
         if length > _MAX_LENGTH:
             raise BadDataError(Reason(f"a length of at most {_MAX_LENGTH} bytes", str(length)))
-        return (None, length) if pointer == self.null else (self._ffi.buffer(pointer, length), length)
+        return (None, length) if pointer == self.null else (self.ffi.buffer(pointer, length), length)
 
     def write(self, parameter: Parameter, target: Any, value: Any) -> None:
         """Write a result."""
         if parameter.kind == "out handle":
-            target[0] = self._ffi.cast(self._ffi.typeof(target).item, value or 0)
+            target[0] = self.ffi.cast(self.ffi.typeof(target).item, value or 0)
         elif parameter.kind == "out string":
             target[0] = self._c_string(value)
         elif parameter.kind in ("out bools", "out u32s"):
@@ -175,5 +177,5 @@ class _Converter:
     def _c_string(self, text: str) -> Any:
         """A C string that is never freed."""
         if text not in self._strings:
-            self._strings[text] = self._ffi.new("char[]", text.encode())
+            self._strings[text] = self.ffi.new("char[]", text.encode())
         return self._strings[text]

@@ -160,6 +160,8 @@ _FIXED = {
     "out string": ("out string", "const char** {0}"),
     "out bools": ("out bools", "bool* {0}"),
     "out u32s": ("out u32s", "uint32_t* {0}"),
+    "out u8s": ("out u32s", "uint8_t* {0}"),
+    "channelPoints": ("channelPoints", "const void* {0}"),
 }
 _HANDLE = re.compile(r"(const )?(\w+)\*$")
 
@@ -182,11 +184,12 @@ def _parameter(text: str) -> Parameter:
     return Parameter("number", (f"{written} {name}",), name)
 
 
-def _signature(line: str) -> Signature:
+def signature(line: str) -> Signature:
+    """The signature that a line of the table stands for."""
     head, _, tail = line.partition(":")
     returns, _, name = head.rpartition(" ")
     parameters = tuple(_parameter(part.strip()) for part in tail.split(",") if part.strip())
     return Signature(PREFIX + name, returns or "int", parameters)
 
 
-SIGNATURES: tuple[Signature, ...] = tuple(_signature(line) for line in _TABLE.strip().splitlines())
+SIGNATURES: tuple[Signature, ...] = tuple(signature(line) for line in _TABLE.strip().splitlines())

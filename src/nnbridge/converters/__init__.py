@@ -14,6 +14,7 @@ from pathlib import Path
 from nnbridge import storage
 from nnbridge.converters.delegation import InMemory
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+from nnbridge.converters.recorded import Route
 from nnbridge.converters.runtime_graph import RuntimeReader
 from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
@@ -90,6 +91,10 @@ class Converter:
     """Read the graph that an interpreter runs; without one, there is no delegate for the format."""
     runtime_graph: RuntimeReader | None = None
     """Read the graph that an inference runtime hands over; without one, there is no provider for the format."""
+    compiled: Callable[[Path], bool] | None = None
+    """True for a file of which a vendor's compiler has compiled parts: no delegate or provider of the phone takes part."""
+    neuron: Callable[[], Route] | None = None
+    """What LiteRT's route to MediaTek needs of the importer; None for formats that do not go that way."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
     """The fields of :class:`ConversionOptions` that mean something to it."""
     operators: Callable[[Path, ConversionOptions], SourceGraph] | None = None
@@ -119,11 +124,12 @@ def check_options(options: ConversionOptions, path: Path, converter: Converter |
         raise OptionError(Reason(rule, options.mapping, str(path), "--mapping"))
 
 
-def resolved(options: ConversionOptions, converter: Converter | None) -> ConversionOptions:
+def resolved(options: ConversionOptions, converter: Converter | None, path: Path) -> ConversionOptions:
     """The options with the mapping's own name in place of ``phone``; a saved model is what its conversion made it."""
     if options.mapping != PHONE:
         return options
-    return replace(options, mapping=ConversionOptions().mapping if converter is None else converter.mappings[0])
+    fixed = converter is None or (converter.compiled is not None and converter.compiled(path))
+    return replace(options, mapping=ConversionOptions().mapping if converter is None or fixed else converter.mappings[0])
 
 
 @cache

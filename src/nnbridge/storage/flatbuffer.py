@@ -43,6 +43,7 @@ class Schema:
     tables: Mapping[str, tuple[tuple[str, str], ...]]
     root: str
     identifier: bytes
+    """Empty for formats without one."""
 
 
 def parse_schema(text: str) -> Schema:
@@ -55,8 +56,7 @@ def parse_schema(text: str) -> Schema:
     root = re.search(r"root_type\s+(\w+)\s*;", text)
     identifier = re.search(r'file_identifier\s+"(.{4})"\s*;', text)
     assert root is not None, "a schema needs a root type"
-    assert identifier is not None, "a schema needs a file identifier"
-    return Schema(tables, root[1], identifier[1].encode())
+    return Schema(tables, root[1], b"" if identifier is None else identifier[1].encode())
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def write(schema: Schema, values: Mapping[str, Any]) -> bytearray:
     builder = flatbuffers.Builder(1024)
     builder.ForceDefaults(True)
     root = _write_table(schema, builder, schema.root, values)
-    builder.Finish(root, file_identifier=schema.identifier)
+    builder.Finish(root, file_identifier=schema.identifier or None)
     return bytearray(builder.Output())
 
 
@@ -124,7 +124,7 @@ def read(schema: Schema, data: memoryview, source: str) -> dict[str, Any]:
     """
     reader = _Reader(schema, data, source)
     reader.need(0, 8, "the header")
-    if bytes(data[4:8]) != schema.identifier:
+    if schema.identifier and bytes(data[4:8]) != schema.identifier:
         reader.fail(f"the identifier {schema.identifier!r}", repr(bytes(data[4:8])), "the header")
     return reader.table(schema.root, reader.uint(0, "the root table"), schema.root, 0)
 

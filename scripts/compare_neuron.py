@@ -1,0 +1,140 @@
+"""Compile every TFLite file of a folder by LiteRT's MediaTek compiler for emulated devices, and run what it wrote.
+
+python scripts/compare_neuron.py models
+python scripts/compare_neuron.py folder --devices nnapi-reference nnapi-sample_all
+
+One row for each file and device. ``granted`` and ``parts`` are what the compiler did; ``as predicted``: whether granted operators
+and partitions are those that nnbridge predicts from the file and the device without the compiler. The outputs of the compiled
+file in nnbridge are compared with those of LiteRT's CompiledModel (``LiteRT``) and with those of the file as it was, run by
+nnbridge on the device and, for what no device takes, on NNAPI's CPU and the host (``plan``): equal bit for bit, or the greatest
+difference. Where LiteRT computes operators itself, by XNNPACK, only a difference is shown, or that it ``does not run`` the file,
+as where outputs have dimensions that only a run knows.
+Exit status 0 only if predictions hold, plans are equal, and LiteRT's outputs are equal wherever partitions have all operators.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from ai_edge_litert.compiled_model import CompiledModel
+from ai_edge_litert.environment import Environment
+from ai_edge_litert.hardware_accelerator import HardwareAccelerator
+from script_support import Array, argument_parser, one_line_errors
+
+from nnbridge import Compilation, Execution, NnbridgeError, neuron
+from nnbridge.devices import CPU_NAME, device
+from nnbridge.extensions import operand_dtype
+from nnbridge.loading import load
+from nnbridge.model import Model
+from nnbridge.neuron.compiling import compile_file, predicted
+
+DEVICES = [CPU_NAME, "nnapi-sample_all", "nnapi-sample_quant"]
+HEAD = f"{'file':<42} {'device':<20} {'granted':>9} {'parts':>5}  {'as predicted':<12}  {'LiteRT':<14} {'plan':<14} verdict"
+
+
+def drawn(model: Model) -> list[Array]:
+    """Random inputs."""
+    rng, found = np.random.default_rng(0), []
+    for index in model.own_inputs:
+        operand = model.main.operands[index]
+        dtype = operand_dtype(operand)
+        top = 2 if dtype.kind == "b" else 100
+        numbers = rng.standard_normal(operand.dims) if dtype.kind == "f" else rng.integers(0, top, operand.dims)
+        found.append(numbers.astype(dtype))
+    return found
+
+
+def ours(model: Model, name: str, inputs: Sequence[Array], kernels: str | None = None) -> list[Array]:
+    """The outputs of a file in nnbridge."""
+    compilation = Compilation.create(model, [device(name)], kernels=kernels)
+    compilation.finish()
+    return list(Execution(compilation).run(inputs).values())
+
+
+def litert(path: Path, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a file in LiteRT's runtime, in the order of nnbridge's; RuntimeError if it does not run."""
+    environment = Environment.create(dispatch_library_path=str(neuron.dispatch_library().cached().parent))
+    accelerators = HardwareAccelerator.NPU | HardwareAccelerator.CPU
+    model = CompiledModel.from_file(str(path), hardware_accel=accelerators, environment=environment)
+    key = next(iter(model.get_signature_list()))
+    sizes = {name: int(np.prod(detail["shape"])) for name, detail in model.get_output_tensor_details(key).items()}
+    if sorted(sizes.values()) != sorted(array.size for array in outputs):
+        # LiteRT would write beyond its buffers, with its own kernels too.
+        raise ValueError(f"outputs of {sizes} elements, of {[array.size for array in outputs]} as they are computed")
+    given, written = model.create_input_buffers(0), model.create_output_buffers(0)
+    for buffer, array in zip(given, inputs, strict=True):
+        buffer.write(array.view(np.bool_) if array.dtype == np.bool_ else array)
+    model.run_by_index(0, given, written)
+    return [b.read(a.size, a.dtype.type).reshape(a.shape) for b, a in zip(written, outputs, strict=True)]
+
+
+def difference(a: Sequence[Array], b: Sequence[Array]) -> str:
+    """``equal``, or the greatest difference."""
+    if all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True)):
+        return "equal"
+    return f"off by {max(np.abs(x.astype(float) - y.astype(float)).max(initial=0) for x, y in zip(a, b, strict=True)):.3g}"
+
+
+def row(path: Path, name: str, folder: Path) -> tuple[str, bool]:
+    """A file on a device: figures, and whether all is as it must be."""
+    forecast = predicted(path, [name])
+    target = folder / path.name
+    if not any(answer.runs() for answer in forecast):
+        wrong = compiles(path, target, name)
+        return "FAIL: nothing was predicted" if wrong else "nothing is granted, as predicted", not wrong
+    found = compile_file(path, target, [name])
+    operators, granted = sum(len(a.names) for a in found.answers), sum(len(a.names) - len(a.refused) for a in found.answers)
+    parts = [partition.operators for partition in found.partitions]
+    as_predicted = parts == [tuple(a.names[i] for i in run) for a in forecast for run in a.runs()] and all(
+        a.refused.keys() == b.refused.keys() for a, b in zip(found.answers, forecast, strict=True)
+    )
+    inputs = drawn(model := load(target))
+    computed = ours(model, name, inputs)
+    # The host has no compiled kernels, which add floats in another order: what it computes is compared by the NumPy ones.
+    with_plan = difference(ours(model, name, inputs, "reference"), ours(load(path), name, inputs, "reference"))
+    try:
+        with_litert = difference(computed, litert(target, inputs, computed))
+    except (RuntimeError, ValueError) as error:
+        print(f"{path.name}: {error}", file=sys.stderr)
+        with_litert = "does not run"
+    passed = as_predicted and with_plan == "equal" and (with_litert == "equal" or granted < operators)
+    figures = f"{granted:>4}/{operators:<4} {len(parts):>5}  {'yes' if as_predicted else 'NO':<12}"
+    return f"{figures}  {with_litert:<14} {with_plan:<14} {'ok' if passed else 'FAIL'}", passed
+
+
+def compiles(path: Path, target: Path, name: str) -> bool:
+    """True if LiteRT's compiler writes a file."""
+    try:
+        compile_file(path, target, [name])
+    except NnbridgeError:
+        return False
+    return True
+
+
+def main() -> int:
+    parser = argument_parser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--devices", nargs="+", default=DEVICES, metavar="NAME")
+    parser.add_argument("--only", default="", help="files whose names contain this")
+    options = parser.parse_args()
+    passed = True
+    print(HEAD)
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted(options.folder.glob("*.tflite")):
+            for name in options.devices if options.only in path.name else ():
+                try:
+                    text, fine = row(path, name, Path(folder))
+                except NnbridgeError as error:
+                    text, fine = f"refused: {' '.join(str(error).split())[-90:]}", True
+                passed &= fine
+                print(f"{path.name:<42} {name:<20} {text}", flush=True)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    with one_line_errors("'.[neuron,litert]'"):
+        sys.exit(main())
