@@ -18,6 +18,7 @@ from nnbridge.conformance.cases import Case, check_outputs, spec_files
 from nnbridge.conformance.outcome import NOT_TAKEN, REFUSED, CaseResult, Outcome
 from nnbridge.conformance.run import Setting, run_all, run_file
 from nnbridge.conformance.variants import VARIANTS
+from nnbridge.cpu.settings import Settings, preparing
 from nnbridge.devices.device import Support
 from nnbridge.model import Model
 from tests.conftest import shared_folder
@@ -51,6 +52,7 @@ def test_wrong_dimensions_fail() -> None:
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("variant", [None, *VARIANTS])
 def test_every_case_passes(cases: Path, suite: str, variant: str | None) -> None:
+    """With compiled kernels, where there are any; ``tests/compiled/`` holds them to the reference kernels bit for bit."""
     files = [path for path in SPECS if path.parent.name == suite]
     outcome = run_all(files, Setting(variant=variant), jobs=1)
     assert outcome.failures == []
@@ -62,6 +64,13 @@ def test_every_case_passes(cases: Path, suite: str, variant: str | None) -> None
 def test_every_case_passes_split_over_three_devices_at_random(cases: Path, suite: str) -> None:
     outcome = run_all([path for path in SPECS if path.parent.name == suite], Setting(split=1), jobs=1)
     assert outcome.failures == []
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_case_passes_on_the_reference_kernels(cases: Path, suite: str) -> None:
+    files = [path for path in SPECS if path.parent.name == suite]
+    with preparing(Settings("reference")):
+        assert run_all(files, Setting(), jobs=1).failures == []
 
 
 def test_a_device_that_answers_wrongly_fails(cases: Path) -> None:

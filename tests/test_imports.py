@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     "types",
     "errors",
-    "model allowlist entry_points platforms",
+    "model allowlist entry_points platforms toml",
+    "source",
+    "estimate",
     "extensions",
     "operations",
     "device_view cpu storage",
@@ -27,13 +29,13 @@ LAYERS = (
     "runtime converters",
     "loading conformance ndk",
     "compare clib cost",
-    "inputs advice",
+    "inputs advice bench",
     "report",
     "export delegate matrix",
     "cli",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
-CONVERTERS_MAY_IMPORT = {"converters", "operations", "extensions", "model", "errors", "types"}
+CONVERTERS_MAY_IMPORT = {"converters", "source", "operations", "extensions", "model", "errors", "types"}
 
 
 def modules() -> dict[str, Path]:

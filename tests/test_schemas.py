@@ -18,6 +18,7 @@ SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 INT8, QDQ, DYNAMIC = (str(MODELS / name) for name in ("digits_int8.tflite", "digits_qdq.onnx", "digits_dynamic.tflite"))
 DRIVER = ("--device", "nnapi-sample_minimal")
 RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "bench": ((INT8, "--rounds", "3", "--no-first"),),
     "compare": (
         (INT8, "--reference", "litert", "--seeds", "0"),
         (QDQ, "--reference", "onnxruntime", "--seeds", "2", "--plan", *DRIVER),
@@ -27,12 +28,14 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "convert": ((INT8, "-o", "{folder}/model.nnapi"), (INT8, "-o", "{folder}/model.c")),
     "delegate": (("build", "{folder}/delegate"),),
     "devices": ((), ("--profiles",)),
+    "doctor": ((),),
     "inspect": ((INT8,), (QDQ,)),
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
     "ndk": (("env", "{folder}"),),
     "plan": ((INT8,), (QDQ, *DRIVER)),
     "rewrite": (("{real}/split_concat.tflite", "--device", "arm-nn-21.11", "--advice", "1", "-o", "{folder}/out.tflite"),),
     "run": ((INT8, "--seed", "0"), (QDQ, "--seed", "0", "--repeat", "2", *DRIVER)),
+    "warmup": ((INT8,),),
     "vts": (("{vts}", "--spec", "abs"),),
 }
 """Command → its options in each run."""

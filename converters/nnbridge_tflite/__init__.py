@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nnbridge.converters.delegation import Delegation, Places
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
     from nnbridge.model import Model
+    from nnbridge.source import SourceDeclaration, SourceGraph
 
 
 def _convert(path: Path, options: ConversionOptions) -> Model:
@@ -38,6 +39,18 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     from nnbridge_tflite.inspection import interface
 
     return interface(path, options)
+
+
+def _operators(path: Path, options: ConversionOptions) -> SourceGraph:
+    from nnbridge_tflite.source_graph import source_graph
+
+    return source_graph(path, options)
+
+
+def _declared() -> tuple[SourceDeclaration, ...]:
+    from nnbridge_tflite.source_graph import declared
+
+    return declared()
 
 
 def _edits(path: Path) -> Iterable[Edit]:
@@ -70,6 +83,8 @@ CONVERTER = Converter(
     edits=_edits,
     mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),
+    operators=_operators,
+    declared=_declared,
     in_memory=InMemory(_MARK, _places, _open),
 )
 """Registered under the entry point group ``nnbridge.converters``."""

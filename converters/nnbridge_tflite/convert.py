@@ -44,7 +44,10 @@ def convert_with_report(path: Path, options: ConversionOptions) -> tuple[Model, 
         raise ConversionError(in_file(error.reason, path)) from error
 
 
-def _signature(graph: Graph, key: str) -> Signature:
+def requested_signature(graph: Graph, key: str) -> Signature | None:
+    """The file's signature of this key; None without a key. OptionError for one that the file has not."""
+    if not key:
+        return None
     found = next((s for s in graph.signatures if s.key == key), None)
     if found is None:
         keys = ", ".join(s.key for s in graph.signatures) or "no signatures"
@@ -60,7 +63,7 @@ def distinct_signatures(graph: Graph) -> list[str]:
 def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
     """Convert subgraph 0, or the subgraph that a signature calls."""
     TYPES.register(HOST)
-    signature = _signature(file.graph, options.signature) if options.signature else None
+    signature = requested_signature(file.graph, options.signature)
     if signature is None and len(keys := distinct_signatures(file.graph)) > 1:
         LOG.warning("%s: the signatures %s differ; without --signature, its main graph is converted", file.path, ", ".join(keys))
     graph = file.graph.main

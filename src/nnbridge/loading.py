@@ -11,6 +11,7 @@ from nnbridge.converters import ConversionOptions, Converter, Edit, check_option
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
+from nnbridge.source import SourceGraph
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
@@ -70,6 +71,18 @@ def interface(path: str | Path, options: ConversionOptions | None = None) -> Sig
     if converter is None or converter.interface is None:
         return SignatureInfo("", (), ())
     return converter.interface(path, options)
+
+
+def source_graph(path: str | Path, options: ConversionOptions | None = None) -> SourceGraph:
+    """A file's own operators; ConversionError for formats whose operators nothing judges."""
+    path, options = Path(path), options or ConversionOptions()
+    _check_is_model(path)
+    converter = None if is_saved(path) else converter_for(path)
+    check_options(options, path, converter)
+    if converter is None or converter.operators is None:
+        found = "a saved model" if converter is None else f"{converter.name} operators"
+        raise ConversionError(Reason("a TFLite file, whose operators the device looks at", found, str(path)))
+    return converter.operators(path, options)
 
 
 _NO_MODELS = {

@@ -10,7 +10,7 @@ import pytest
 
 from nnbridge import devices as device_list
 from nnbridge.builder import ModelBuilder
-from nnbridge.cpu import executor
+from nnbridge.cpu import control_flow, executor
 from nnbridge.devices.device import OutputBuffer, Performance, PreparedModel, Request
 from nnbridge.errors import (
     BadDataError,
@@ -60,7 +60,7 @@ def test_u1_nothing_is_kept_between_runs() -> None:
 def test_u2_the_deadline_is_looked_at_before_each_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = device_list.cpu().prepare_model(unary_chain(N.FLOOR, N.ABS))
     clock = itertools.count()
-    monkeypatch.setattr(executor.time, "monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr(control_flow.time, "monotonic_ns", lambda: next(clock))
     # The clock moves on with each look: the device looks first, then the executor before each operation.
     codes = [_ends_with(prepared, next(clock) + ahead) for ahead in (-2, 1, 100)]
     assert codes == [ResultCode.MISSED_DEADLINE_PERSISTENT, ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.NO_ERROR]

@@ -60,6 +60,8 @@ class Quantisation:
     scales: tuple[float, ...] = ()
     zero_points: tuple[int, ...] = ()
     axis: int = 0
+    stated: bool = False
+    """The file has a table of parameters, if an empty one."""
 
     @property
     def scale(self) -> float:

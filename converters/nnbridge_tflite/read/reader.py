@@ -42,19 +42,22 @@ class TfliteFile:
         return self.pool.data[span.offset : span.offset + span.length]
 
 
-def read(path: Path) -> TfliteFile:
-    """Map and check a file. ConversionError names the file, the place, what was expected and what was found."""
-    return read_pool(path, _mapped(path))
+def read(path: Path, *, as_litert: bool = True) -> TfliteFile:
+    """Map and check a file. ConversionError names the file, the place, what was expected and what was found.
+
+    Without ``as_litert``, an axis of quantisation that LiteRT refuses is accepted: TFLite Micro and its compilers do.
+    """
+    return read_pool(path, _mapped(path), as_litert=as_litert)
 
 
-def read_pool(path: Path, pool: Pool) -> TfliteFile:
+def read_pool(path: Path, pool: Pool, *, as_litert: bool = True) -> TfliteFile:
     """Check a file that is in memory; ``path`` is what errors call it."""
     data = pool.data
     if len(data) < 8 or bytes(data[4:8]) != IDENTIFIER:
         found = f"{bytes(data[4:8])!r}" if len(data) >= 8 else f"{len(data)} bytes"
         raise ConversionError(Reason(f"a TFLite file (identifier {IDENTIFIER.decode()} at byte 4)", found, operand=str(path)))
     try:
-        graph = _Reading(data).graph()
+        graph = _Reading(data, as_litert).graph()
     except Malformed as error:
         raise ConversionError(Reason(error.rule, error.found, str(path), error.place)) from error
     return TfliteFile(path, pool, graph)
@@ -78,8 +81,9 @@ def _refuse(place: str, rule: str, found: object) -> NoReturn:
 class _Reading:
     """Builds the graph from the decoded root table."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, as_litert: bool) -> None:
         self._data = data
+        self._as_litert = as_litert
         self._root = Decoder(data).root("Model")
         self._left = MAX_EXPANDED
         self._bytes: dict[Span, bytes] = {}
@@ -158,7 +162,7 @@ class _Reading:
             shape,
             _dims(table["shape_signature"], place, -1),
             span if span.length else None,
-            _quantisation(table["quantization"], shape, place),
+            _quantisation(table["quantization"], shape, place, self._as_litert),
             table["is_variable"],
             table["sparsity"],
         )
@@ -258,14 +262,16 @@ def _dims(vector: Any, place: str, lowest: int) -> tuple[int, ...]:
     return dims
 
 
-def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Quantisation:
+def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_litert: bool) -> Quantisation:
     """Scales and zero points, as many of them and along such a dimension as LiteRT demands."""
     if table is None or table["scale"] is None or len(table["scale"]) == 0:
-        return Quantisation()
+        return Quantisation(stated=table is not None)
     scales, zero_points, axis = table["scale"], table["zero_point"], table["quantized_dimension"]
     if zero_points is None or len(zero_points) not in (1, len(scales)):
         found = "none" if zero_points is None else len(zero_points)
         _refuse(place, f"as many zero points as scales ({len(scales)})", found)
+    if not as_litert and shape and axis >= len(shape):
+        axis = len(shape) - 1
     if axis < 0 or (shape and axis >= len(shape)):
         _refuse(place, f"a quantized_dimension from 0 to {max(len(shape) - 1, 0)}", axis)
     if len(scales) > 1 and (not shape or len(scales) != shape[axis]):
@@ -273,7 +279,7 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str) -> Qu
         _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
     if not all(0 <= scale < math.inf for scale in scales.tolist()):
         _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
-    return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis)
+    return Quantisation(tuple(scales.tolist()), tuple(zero_points.tolist()), axis, True)
 
 
 _LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}

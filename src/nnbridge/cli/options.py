@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -93,6 +94,38 @@ def device_options(command: Command) -> Command:
     )
 
 
+def _set_kernels(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """In the environment, from which this command's other processes have it too."""
+    if value is None:
+        return
+    from nnbridge.cpu.settings import ENVIRONMENT
+
+    before = os.environ.get(ENVIRONMENT)
+    os.environ[ENVIRONMENT] = value
+
+    def restore() -> None:
+        del os.environ[ENVIRONMENT]
+        if before is not None:
+            os.environ[ENVIRONMENT] = before
+
+    context.call_on_close(restore)
+
+
+def kernel_option(command: Command) -> Command:
+    """``--kernels``."""
+    kernels = """Kernels of the CPU and of devices that compute on it: auto is compiled ones where they can be had. Default:
+        NNBRIDGE_KERNELS, else auto."""
+    settings: dict[str, Any] = {"expose_value": False, "callback": _set_kernels, "help": kernels}
+    return option("--kernels", values=("auto", "reference", "compiled"), **settings)(command)
+
+
+def compute_options(command: Command) -> Command:
+    """Options of every command that computes: kernels and threads."""
+    threads = """Threads of each run on the CPU and on devices that compute on it. Default: 1; what NumPy's BLAS computes, as many
+        as that has."""
+    return kernel_option(option("--threads", type=click.IntRange(1, 256), metavar="N", help=threads)(command))
+
+
 def input_options(command: Command) -> Command:
     """Options of every command that reads inputs from files."""
     file = """A file for an input, of the model's first one without NAME; repeatable. Arrays (.npy; .npz by the inputs' names),
@@ -163,24 +196,33 @@ def finish(compilation: Compilation, path: Path) -> None:
 def compilation_of(
     path: Path,
     *,
-    devices: Sequence[str],
+    devices: Sequence[str] = (),
+    chosen: Sequence[Device] | None = None,
+    limit: int | None = None,
     preference: str,
     cache_dir: Path | None,
     max_partitions: int | None,
     partitioning: str,
     no_fallback: bool,
+    kernels: str | None = None,
+    threads: int | None = None,
     **options: Any,
 ) -> tuple[Compilation, tuple[Mapped, ...]]:
-    """The compilation before it is finished, and the outcome of each operator of the file."""
+    """The compilation before it is finished, and the outcome of each operator of the file.
+
+    ``chosen`` and ``limit``: the devices, bound to the file already, and their limit on partitions (:func:`bound_to`).
+    """
     from nnbridge.devices.device import cache_files_needed
     from nnbridge.loading import load_with_report, mapping_of
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
     from nnbridge.storage import checksum
 
-    chosen = named_devices(devices)
+    if chosen is None:
+        chosen, limit = bound_to(path, named_devices(devices), options)
     if no_fallback and not chosen:
         raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
+    max_partitions = limit if max_partitions is None else max_partitions
     asked = conversion(**options)
     with working(f"Reading {path.name}"):
         model, mapped = load_with_report(path, asked)
@@ -188,7 +230,11 @@ def compilation_of(
     if max_partitions is None:
         max_partitions = TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" and not no_fallback else 0
     with _of(path):
-        compilation = Compilation.create_for_devices(model, chosen) if no_fallback else Compilation.create(model, chosen, mode)
+        compilation = (
+            Compilation.create_for_devices(model, chosen, kernels=kernels, threads=threads)
+            if no_fallback
+            else Compilation.create(model, chosen, mode, kernels=kernels, threads=threads)
+        )
         compilation.set_preference(PREFERENCES[preference])
         if cache_dir is not None:
             if any(cache_files_needed(device) != (0, 0) for device in chosen if device.kind == "device"):
@@ -199,6 +245,22 @@ def compilation_of(
             compilation.set_caching(cache_dir, checksum(model))
         compilation.set_max_partitions(max_partitions)
     return compilation, mapped
+
+
+def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
+    """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
+
+    A compiler has no limit, a delegate its own; None where no such device is among them.
+    """
+    from nnbridge.converters import ConversionOptions
+    from nnbridge.devices.source_profiles import SourceProfile
+    from nnbridge.loading import source_graph
+
+    if not any(isinstance(device, SourceProfile) for device in chosen):
+        return list(chosen), None
+    graph = source_graph(path, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
+    limits = [device.max_partitions for device in chosen if isinstance(device, SourceProfile)]
+    return [device.bound(graph) if isinstance(device, SourceProfile) else device for device in chosen], min(limits)
 
 
 def named_devices(names: Sequence[str]) -> list[Device]:

@@ -14,18 +14,13 @@ The file has the keys of :class:`Tolerance` for every output, and tables ``[outp
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nnbridge.toml import tomllib
 
 MAX_BYTES = 1 << 20
 """Largest file of tolerances that is read."""

@@ -17,6 +17,7 @@ from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
+from nnbridge.source import SourceDeclaration, SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 CONVERTERS_GROUP = "nnbridge.converters"
@@ -82,6 +83,10 @@ class Converter:
     """Read the graph that an interpreter runs; without one, there is no delegate for the format."""
     options: tuple[str, ...] = tuple(option.name for option in fields(ConversionOptions))
     """The fields of :class:`ConversionOptions` that mean something to it."""
+    operators: Callable[[Path, ConversionOptions], SourceGraph] | None = None
+    """The file's own operators, for devices that evaluate these."""
+    declared: Callable[[], tuple[SourceDeclaration, ...]] | None = None
+    """The format's operators with the names of their inputs and options, for profiles of such devices."""
 
     def recognises(self, head: bytes) -> bool:
         """True if the file's first bytes carry the format's mark."""

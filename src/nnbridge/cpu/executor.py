@@ -11,44 +11,34 @@
 from __future__ import annotations
 
 import threading
-import time
+import timeit
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from nnbridge.cpu import compiled
 from nnbridge.cpu.arena import Lease, allocate, plan_arena
-from nnbridge.errors import MissedDeadlineTransientError, NnapiError, OpFailedError, Reason
-from nnbridge.model import Array, Model, Operand, Operation, Subgraph
-from nnbridge.operations import definition
+from nnbridge.cpu.control_flow import CONTROL_FLOW, Limits
+from nnbridge.cpu.operands import as_declared, as_operand, constant, declaration_of, fully_known, store_results
+from nnbridge.cpu.settings import current
+from nnbridge.errors import NnapiError
+from nnbridge.model import Array, Model, Operation, Subgraph
 from nnbridge.operations.call import Arg, Call, NeedsValue
-from nnbridge.operations.evaluate import evaluate, make_call, merge_dims, prepare, resolve, run_kernel
-from nnbridge.operations.kernels import InPlace, Tier
+from nnbridge.operations.evaluate import evaluate, make_call, prepare, resolve, run_kernel
+from nnbridge.operations.kernels import KERNELS, InPlace, Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
-from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, Lifetime, OperationCode, operation_name
+
+if TYPE_CHECKING:
+    from nnbridge.cpu.compiled.program import Program
 
 _BOUND_PROGRAMS = 8
 """How many sets of input shapes of a subgraph stay bound."""
 
 Arrays: TypeAlias = Sequence["Array | None"]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What bounds one run, an absolute deadline (``time.monotonic_ns``) and the time for each WHILE loop, and who observes it."""
-
-    deadline: int | None = None
-    loop_timeout: int = DEFAULT_LOOP_TIMEOUT_NS
-    observe: Callable[[int, int, Array], None] | None = None
-    """Called with subgraph, operand and value: bodies' inputs, and each value as it is computed; valid during the call alone."""
-
-    def check(self) -> None:
-        """MISSED_DEADLINE_TRANSIENT once the deadline has passed."""
-        if self.deadline is not None and time.monotonic_ns() > self.deadline:
-            raise MissedDeadlineTransientError("the execution's deadline has passed")
 
 
 NO_LIMITS = Limits()
@@ -59,19 +49,21 @@ class Executor:
 
     ``numerics`` names an arithmetic of :data:`~nnbridge.operations.numerics.NUMERICS`: ``exact`` is NNAPI's CPU, which computes
     relaxed float32 in float32; ``float16`` rounds every float32 result of a relaxed model to float16, as an accelerator may.
-    ``kernels``: the highest tier of kernels that is used.
+    ``kernels``: the highest tier of kernels that is used; default: as :mod:`nnbridge.cpu.settings` has it.
     """
 
-    def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier = Tier.COMPILED) -> None:
+    def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier | None = None) -> None:
+        settings = current()
         self.model = model
-        self.kernels = kernels
+        self.kernels = settings.tier if kernels is None else kernels
+        self.threads = settings.threads
         self.numerics = NUMERICS[numerics]
         stored = self.numerics.stored if model.relaxed or not self.numerics.relaxed_only else "float32"
         self.store = None if stored == "float32" else STORED[stored]
         """What float32 numbers are rounded with before they are stored."""
         self._subgraphs = [_Bindings(self, number, subgraph) for number, subgraph in enumerate(model.subgraphs())]
         main = model.main
-        if all(_fully_known(main.operands[i]) for i in main.inputs):
+        if all(fully_known(main.operands[i]) for i in main.inputs):
             with using(self.numerics):
                 self._subgraphs[0].bound(tuple(main.operands[i].dims for i in main.inputs))
 
@@ -89,10 +81,25 @@ class Executor:
         with using(self.numerics):
             return self._subgraphs[0].run(inputs, outputs, limits)
 
+    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None] | None:
+        """A run on these arrays, for one thread at a time; None if shapes depend on values or an array is of no use in place."""
+        return self._subgraphs[0].bound(_shapes(inputs)).bind(inputs, outputs) if self.numerics is EXACT else None
+
+    def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, float]]:
+        """Operation, tier and least microseconds of each step, in run order; empty where a run cannot be bound.
+
+        Operation -1 is what a program spends on its inputs and outputs.
+        """
+        return self._subgraphs[0].bound(_shapes(inputs)).profile(inputs, outputs, rounds) if self.numerics is EXACT else []
+
     def run_body(self, subgraph: Subgraph, operand: int, args: Sequence[Arg], limits: Limits) -> list[Arg]:
         """Run the subgraph that a MODEL operand refers to."""
         body = self._subgraphs[subgraph.operands[operand].location.offset + 1]
         return body.run([arg.value if arg.present else None for arg in args], None, limits)
+
+
+def _shapes(inputs: Arrays) -> tuple[Any, ...]:
+    return tuple([None if x is None else x.shape for x in inputs])
 
 
 class _Bindings:
@@ -103,15 +110,19 @@ class _Bindings:
         self._number = number
         self._subgraph = subgraph
         store = executor.store if executor.numerics.all_stored else None
-        self._constants = [_constant(executor.model, operand, store) for operand in subgraph.operands]
+        self._constants = [constant(executor.model, operand, store) for operand in subgraph.operands]
         self._programs: OrderedDict[tuple[Any, ...], _Program] = OrderedDict()
         self._lock = threading.Lock()
 
     def run(self, inputs: Arrays, outputs: Arrays | None, limits: Limits) -> list[Arg]:
-        return self.bound(tuple([None if x is None else x.shape for x in inputs])).run(inputs, outputs, limits)
+        return self.bound(_shapes(inputs), limits.observe is not None).run(inputs, outputs, limits)
 
-    def bound(self, key: tuple[Any, ...]) -> _Program:
-        """The program for these input shapes (None for an omitted input). Two threads may bind the same one; either serves."""
+    def bound(self, shapes: tuple[Any, ...], observed: bool = False) -> _Program:
+        """The program for these input shapes (None for an omitted input). Two threads may bind the same one; either serves.
+
+        An observed one computes the same by the same kernels, and stores all values on the way.
+        """
+        key = (shapes, observed)
         with self._lock:
             program = self._programs.get(key)
             if program is not None:
@@ -119,7 +130,7 @@ class _Bindings:
                 return program
         # Constants may hold anything; the run reports what they overflow to.
         with np.errstate(all="ignore"):
-            program = _Program(self._executor, self._number, self._subgraph, self._constants, key)
+            program = _Program(self._executor, self._number, self._subgraph, self._constants, shapes, observed)
         with self._lock:
             self._programs[key] = program
             while len(self._programs) > _BOUND_PROGRAMS:
@@ -139,11 +150,23 @@ class _Run:
 
 
 Step: TypeAlias = Callable[[_Run], None]
-Store: TypeAlias = Callable[[Array], Array]
+
+
+class _Prepared(NamedTuple):
+    """An operation whose shapes a run brought: its outputs, the operands that it reads, and its kernel."""
+
+    outs: tuple[Arg, ...]
+    sources: list[int]
+    compute: Callable[..., Any]
 
 
 def _nothing(_: _Run) -> None:
     """The step of an operation that a program computes."""
+
+
+def _ignoring(function: Callable[[], None]) -> Step:
+    """A function of nothing as a step."""
+    return lambda _: function()
 
 
 class _Program:
@@ -156,6 +179,7 @@ class _Program:
         subgraph: Subgraph,
         constants: Sequence[Arg | None],
         shapes: Sequence[tuple[int, ...] | None],
+        observed: bool = False,
     ) -> None:
         self._executor = executor
         self._number = number
@@ -170,46 +194,46 @@ class _Program:
         """The step of each scratch buffer."""
         self._dynamic: set[int] = set()
         self._calls: dict[int, Call] = {}
-        steps = [self._bind(step, operation) for step, operation in enumerate(subgraph.operations)]
+        for position, operation in enumerate(subgraph.operations):
+            self._infer(position, operation)
         self._starts: dict[int, int] = {}
-        self._compile(steps)
-        self._plan(steps)
+        self._compiled: dict[int, Program] = {}
+        """Programs of compiled kernels by the step that runs them."""
+        covered = self._compile(observed)
+        self._plan([covered.get(k) or self._step(k, operation) for k, operation in enumerate(subgraph.operations)])
 
-    def _compile(self, steps: list[Step]) -> None:
-        """Put programs of compiled kernels in the place of the operations that they cover."""
+    def _compile(self, observed: bool) -> dict[int, Step]:
+        """Steps of the operations that programs of compiled kernels cover, by position."""
         executor, subgraph = self._executor, self._subgraph
-        if (
-            executor.kernels < Tier.COMPILED
-            or executor.numerics is not EXACT
-            or not compiled.requested()
-            or compiled.unavailable()
-        ):
-            return
-        from nnbridge.cpu.compiled.program import Candidate, Program, plan  # llvmlite is imported when it is used
+        if executor.kernels < Tier.COMPILED or executor.numerics is not EXACT or compiled.unavailable():
+            return {}
+        from nnbridge.cpu.compiled.program import Candidate, plan  # llvmlite is imported when it is used
 
         reason = "requires dimensions that are known before a run"
+        # An operation for which a kernel of its own is registered is computed by that.
+        calls = {k: call for k, call in self._calls.items() if Tier.COMPILED not in KERNELS[call.definition.code]}
         found = plan(
-            [Candidate(k, o.inputs, o.outputs, self._calls.get(k), reason) for k, o in enumerate(subgraph.operations)],
-            subgraph.outputs,
+            [Candidate(k, o.inputs, o.outputs, calls.get(k), reason) for k, o in enumerate(subgraph.operations)],
+            [i for o in subgraph.operations for i in o.outputs] if observed else subgraph.outputs,
         )
 
         def step_of(program: Program) -> Step:
             def run_program(run: _Run) -> None:
                 values = run.values
                 inputs = [np.ascontiguousarray(values[i]) for i in program.inputs]
-                program.run(inputs, [values[i] for i in program.outputs])
+                program.run(inputs, [values[i] for i in program.outputs], executor.threads)
 
             return run_program
 
+        steps: dict[int, Step] = {}
         for program in found.programs:
-            for k in program.operations:
-                steps[k] = _nothing
-                for i in subgraph.operations[k].outputs:
-                    self._buffers.pop(i, None)
+            steps.update(dict.fromkeys(program.operations, _nothing))
             first = program.operations[0]
             steps[first] = step_of(program)
+            self._compiled[first] = program
             self._buffers.update(zip(program.outputs, program.shapes, strict=True))
             self._starts.update(dict.fromkeys(program.outputs, first))
+        return steps
 
     def run(self, inputs: Arrays, outputs: Arrays | None, limits: Limits) -> list[Arg]:
         try:
@@ -238,8 +262,7 @@ class _Program:
                     step(run)
                     if observe is not None:
                         for i in operation.outputs:
-                            if values[i] is not None:  # inside of a compiled program nothing is seen
-                                observe(self._number, i, values[i])
+                            observe(self._number, i, values[i])
                     for i in released:
                         values[i] = None
             return [self._result(run, i) for i in self._subgraph.outputs]
@@ -248,6 +271,63 @@ class _Program:
             for i in self._foreign:
                 values[i] = None
             self._idle.append(values)
+
+    def _bound_values(self, inputs: Arrays, outputs: Arrays) -> list[Any] | None:
+        """The values of a run on these arrays; None if only a run knows what to do with them."""
+        subgraph, values = self._subgraph, self._new_values()
+        for i, array in zip((*subgraph.inputs, *subgraph.outputs), (*inputs, *outputs), strict=True):
+            spec, given = self._specs[i], array is not None and array.flags.c_contiguous
+            if self._dynamic or spec is None or not (given or (i in subgraph.inputs and array is None)):
+                return None
+            if array is not None and (array.shape != spec.dims or (i in subgraph.outputs and array.dtype != spec.dtype)):
+                return None
+            values[i] = array
+        return values
+
+    def bind(self, inputs: Arrays, outputs: Arrays) -> Callable[[], None] | None:
+        """A run on these arrays, with all else that it needs of its own; None if only a run knows what to do with them."""
+        subgraph, values = self._subgraph, self._bound_values(inputs, outputs)
+        if values is None:
+            return None
+        stays = {*self._offsets, *subgraph.inputs, *subgraph.outputs}
+        run, steps = _Run(values, NO_LIMITS), []
+        for k, (step, ended) in enumerate(self._steps):
+            released = [i for i in ended if i not in stays]
+            program = self._compiled.get(k)
+            if program is not None and stays.issuperset((*program.inputs, *program.outputs)):
+                read, written = ([values[i] for i in side] for side in (program.inputs, program.outputs))
+                compiled_run = program.bind(read, written, self._executor.threads)
+                if all(other is _nothing for n, (other, _) in enumerate(self._steps) if n != k):
+                    return compiled_run
+                steps.append((_ignoring(compiled_run), released))
+            elif step is not _nothing or released:
+                steps.append((step, released))
+
+        def run_bound() -> None:
+            with np.errstate(all="ignore"):
+                for step, released in steps:
+                    step(run)
+                    for i in released:
+                        values[i] = None
+
+        return run_bound
+
+    def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, float]]:
+        """Operation, tier and least microseconds of each step."""
+        values = self._bound_values(inputs, outputs)
+        if values is None:
+            return []
+        found, run = [], _Run(values, NO_LIMITS)
+        with np.errstate(all="ignore"):
+            for k, (step, _) in enumerate(self._steps):
+                program = self._compiled.get(k)
+                if program is not None:
+                    read = [np.ascontiguousarray(values[i]) for i in program.inputs]
+                    parts = program.profile(read, [values[i] for i in program.outputs], rounds)
+                    found += [(part.operation, "compiled", us) for part, us in parts]
+                elif step is not _nothing:
+                    found.append((k, "reference", 1e6 * min(timeit.repeat(partial(step, run), number=1, repeat=rounds))))
+        return found
 
     def _result(self, run: _Run, i: int) -> Arg:
         spec, value = run.resolved.get(i) or self._specs[i], run.values[i]
@@ -292,9 +372,9 @@ class _Program:
 
     # -- binding -----------------------------------------------------------------------------------------------------
 
-    def _bind(self, position: int, operation: Operation) -> Step:
-        """The step of one operation, and what it leaves known of its outputs."""
-        operands, control_flow = self._subgraph.operands, operation.type in _CONTROL_FLOW
+    def _infer(self, position: int, operation: Operation) -> None:
+        """What one operation leaves known of its outputs, and its call if that is known before a run."""
+        operands, control_flow = self._subgraph.operands, operation.type in CONTROL_FLOW
         specs = [self._specs[i] for i in operation.inputs]
         inputs = [spec for spec in specs if spec is not None]
         if not control_flow and len(inputs) == len(specs):
@@ -303,21 +383,25 @@ class _Program:
                 self._calls[position] = call
                 for i, spec in zip(operation.outputs, call.outs, strict=True):
                     self._specs[i] = spec
-                return self._static_step(position, operation, call)
+                return
         self._dynamic.update(operation.outputs)
         for i in operation.outputs:
             # Control flow leaves exactly what its outputs declare, so that what follows can still be bound.
-            if control_flow and _fully_known(operands[i]):
+            if control_flow and fully_known(operands[i]):
                 self._specs[i] = Arg.of(operands[i])
-        return self._dynamic_step(operation)
+
+    def _step(self, position: int, operation: Operation) -> Step:
+        """The step of an operation that no program covers."""
+        call = self._calls.get(position)
+        return self._dynamic_step(operation) if call is None else self._static_step(position, operation, call)
 
     def _resolved(self, operation: Operation, inputs: Sequence[Arg]) -> Call | None:
         """The call with its outputs, if their shapes can be inferred now; refusals wait until the operation runs."""
         operands = self._subgraph.operands
-        call = make_call(_declared(operation), inputs, [Arg.of(operands[i]) for i in operation.outputs])
+        call = make_call(declaration_of(operation), inputs, [Arg.of(operands[i]) for i in operation.outputs])
         try:
             resolved = zip(operation.outputs, resolve(call), strict=True)
-            outs = tuple(_as_declared(operation, operands[i], spec) for i, spec in resolved)
+            outs = tuple(as_declared(operation, operands[i], spec) for i, spec in resolved)
         except (NeedsValue, NnapiError):
             return None
         return None if any(d <= 0 for out in outs for d in out.dims) else replace(call, outs=outs)
@@ -334,7 +418,7 @@ class _Program:
                 args = list(call.args)
                 for k, i in run_time:
                     args[k] = args[k].with_value(run.values[i], args[k].dims)
-                _store(run.values, outputs, inputs, run_kernel(replace(call, args=tuple(args))), store)
+                store_results(run.values, outputs, inputs, run_kernel(replace(call, args=tuple(args))), store)
 
             return whole_call
         positions, second = found
@@ -343,7 +427,7 @@ class _Program:
 
             def from_data(run: _Run) -> None:
                 values = run.values
-                _store(values, outputs, inputs, second(*[values[i] for i in sources]), store)
+                store_results(values, outputs, inputs, second(*[values[i] for i in sources]), store)
 
             return from_data
         first_scratch = len(self._subgraph.operands) + len(self._scratch)
@@ -366,119 +450,50 @@ class _Program:
         """An operation whose shapes only the run knows."""
         executor, subgraph, specs = self._executor, self._subgraph, self._specs
         outs = [subgraph.operands[i] for i in operation.outputs]
-        control_flow = _CONTROL_FLOW.get(operation.type)
+        control_flow = CONTROL_FLOW.get(operation.type)
+        known: dict[tuple[Any, ...], _Prepared | None] = {}
+        """What was prepared for the shapes that came; None where values decide as well."""
+
+        def prepared_for(run: _Run) -> _Prepared | None:
+            values = run.values
+            key = tuple([None if (value := values[i]) is None else value.shape for i in operation.inputs])
+            if key in known:
+                return known[key]
+            args = [run.resolved.get(i) or specs[i] or Arg.of(subgraph.operands[i]) for i in operation.inputs]
+            shaped = [
+                arg if arg.constant or dims is None else arg.with_value(None, dims) for arg, dims in zip(args, key, strict=True)
+            ]
+            call = self._resolved(operation, shaped)
+            found = None if call is None else prepare(call, executor.kernels)
+            if len(known) >= _BOUND_PROGRAMS:
+                known.clear()
+            if call is None or found is None:
+                known[key] = None
+            else:
+                positions, second = found
+                compute = second.allocating([(o.dims, o.dtype) for o in call.outs]) if isinstance(second, InPlace) else second
+                known[key] = _Prepared(call.outs, [operation.inputs[k] for k in positions], compute)
+            return known[key]
 
         def dynamic(run: _Run) -> None:
+            found = prepared_for(run) if control_flow is None else None
+            if found is not None:
+                values = run.values
+                run.resolved.update(zip(operation.outputs, found.outs, strict=True))
+                results = found.compute(*[values[i] for i in found.sources])
+                store_results(values, operation.outputs, operation.inputs, results, executor.store)
+                return
             args = []
             for i in operation.inputs:
                 arg, value = run.resolved.get(i) or specs[i] or Arg.of(subgraph.operands[i]), run.values[i]
                 args.append(arg.with_value(value, arg.dims) if arg.present else arg)
             if control_flow is None:
-                results = evaluate(make_call(_declared(operation), args, [Arg.of(out) for out in outs]))
+                evaluated = evaluate(make_call(declaration_of(operation), args, [Arg.of(out) for out in outs]))
             else:
-                inner = control_flow(executor, subgraph, operation, args, run.limits)
-                results = [_as_operand(out, arg) for out, arg in zip(outs, inner, strict=True)]
-            for i, out, result in zip(operation.outputs, outs, results, strict=True):
-                run.resolved[i] = _as_declared(operation, out, result)
-            _store(run.values, operation.outputs, operation.inputs, [r.data for r in results], executor.store)
+                inner = control_flow(executor.run_body, subgraph, operation, args, run.limits)
+                evaluated = [as_operand(out, arg) for out, arg in zip(outs, inner, strict=True)]
+            for i, out, result in zip(operation.outputs, outs, evaluated, strict=True):
+                run.resolved[i] = as_declared(operation, out, result)
+            store_results(run.values, operation.outputs, operation.inputs, [r.data for r in evaluated], executor.store)
 
         return dynamic
-
-
-def _store(
-    values: list[Any], outputs: Sequence[int], inputs: Sequence[int], results: Sequence[Array], store: Store | None
-) -> None:
-    """Put results where they belong: into the caller's array, or as they are, or copied if they are views of an input.
-
-    The arena may reuse that input's buffer while the result is still needed, and the caller may change the arrays on either side.
-    """
-    for i, result in zip(outputs, results, strict=True):
-        value = store(result) if store is not None and result.dtype == np.float32 else result
-        if values[i] is not None:
-            np.copyto(values[i], value)
-        elif value.base is None:
-            values[i] = value.copy() if any(values[k] is value for k in inputs) else value
-        else:
-            shared = any(np.may_share_memory(values[k], value) for k in inputs if values[k] is not None)
-            values[i] = value.copy() if shared else value
-
-
-def _constant(model: Model, operand: Operand, store: Store | None) -> Arg | None:
-    """The argument for an operand that is known before a run: a constant or an omitted one."""
-    if operand.is_constant:
-        value = model.value(operand)
-        if store is not None and value is not None and value.dtype == np.float32:
-            value = store(value)
-        return Arg.of(operand, value, present=value is None or value.size > 0)
-    return Arg.of(operand, present=False) if operand.lifetime is Lifetime.NO_VALUE else None
-
-
-def _declared(operation: Operation) -> Any:
-    declared = definition(operation.type)
-    if declared is None:
-        name = operation_name(operation.type)
-        raise OpFailedError(Reason("an operation that the CPU executor knows", name, name))
-    return declared
-
-
-def _fully_known(operand: Operand) -> bool:
-    return not operand.is_tensor or (len(operand.dims) > 0 and 0 not in operand.dims)
-
-
-def _as_operand(operand: Operand, arg: Arg) -> Arg:
-    """A body's value as the operand outside that it stands for."""
-    return Arg.of(operand, present=arg.present).with_value(arg.value, arg.dims)
-
-
-def _as_declared(operation: Operation, operand: Operand, computed: Arg) -> Arg:
-    """A computed output checked against its declaration.
-
-    Dimensions must agree with the declared ones. A model output must have the declared quantisation; a temporary takes
-    the computed one, whatever it was declared with (facts U7 and U8).
-    """
-    name = operation_name(operation.type)
-    dims = merge_dims(operand.dims, computed.dims)
-    if dims is None:
-        rule = f"an output of {list(operand.dims)} as declared"
-        raise OpFailedError(Reason(rule, str(list(computed.dims)), name, operand.name))
-    if operand.lifetime is Lifetime.SUBGRAPH_OUTPUT and operand.scale != 0:
-        same = np.float32(computed.scale) == np.float32(operand.scale) and computed.zero_point == operand.zero_point
-        if not same:
-            found = f"{computed.scale}, {computed.zero_point}"
-            rule = f"an output with scale {operand.scale} and zero point {operand.zero_point} as declared"
-            raise OpFailedError(Reason(rule, found, name, operand.name))
-    return computed.with_value(computed.value, dims)
-
-
-# -- control flow ----------------------------------------------------------------------------------------------------
-
-
-def _condition(arg: Arg, name: str) -> bool:
-    if not arg.present or arg.value is None:
-        raise OpFailedError(Reason("a condition with a value", "none", name, "condition"))
-    return bool(np.ravel(arg.value)[0])
-
-
-def _run_if(executor: Executor, subgraph: Subgraph, operation: Operation, inputs: list[Arg], limits: Limits) -> list[Arg]:
-    """IF: one of two subgraphs (input 0 the condition, 1 then, 2 else)."""
-    branch = operation.inputs[1 if _condition(inputs[0], "IF") else 2]
-    return executor.run_body(subgraph, branch, inputs[3:], limits)
-
-
-def _run_while(executor: Executor, subgraph: Subgraph, operation: Operation, inputs: list[Arg], limits: Limits) -> list[Arg]:
-    """WHILE: the value of the condition is looked at before the time (fact U24)."""
-    condition, body = operation.inputs[:2]
-    started = time.monotonic_ns()
-    state = list(inputs[2:])
-    while _condition(executor.run_body(subgraph, condition, state, limits)[0], "WHILE"):
-        if time.monotonic_ns() - started > limits.loop_timeout:
-            raise MissedDeadlineTransientError(Reason(f"a loop that ends within {limits.loop_timeout} ns", "more", "WHILE"))
-        results = executor.run_body(subgraph, body, state, limits)
-        state[: len(results)] = results
-    return state[: len(operation.outputs)]
-
-
-_CONTROL_FLOW: dict[int, Callable[[Executor, Subgraph, Operation, list[Arg], Limits], list[Arg]]] = {
-    OperationCode.IF: _run_if,
-    OperationCode.WHILE: _run_while,
-}

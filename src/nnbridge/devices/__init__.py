@@ -20,7 +20,8 @@ from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
-from nnbridge.devices.profile_file import SUFFIX, load_profiles, shipped, shipped_device
+from nnbridge.devices.profile_file import SUFFIX, shipped, shipped_device
+from nnbridge.devices.profile_levels import load_any, shipped_at_source
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
@@ -85,6 +86,9 @@ def device(name: str) -> Device:
     found = shipped_device(name)
     if found is not None:
         return found
+    at_source = next((d for d in shipped_at_source() if name in (d.name, *d.aliases)), None)
+    if at_source is not None:
+        return at_source
     if ":" in name:
         return _load(name)
     raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="--device"))
@@ -92,7 +96,7 @@ def device(name: str) -> Device:
 
 def _near(name: str) -> str:
     """Where to find what could have been meant."""
-    near = get_close_matches(name, [d.name for d in (*drivers(), cpu(), *shipped())], cutoff=0.5)
+    near = get_close_matches(name, [d.name for d in (*drivers(), cpu(), *shipped(), *shipped_at_source())], cutoff=0.5)
     if near:
         return f"such as {' or '.join(near)}; `nnbridge devices` and `nnbridge devices --profiles` list all"
     return "one of `nnbridge devices` or `nnbridge devices --profiles`, FILE.toml, module:Attribute"
@@ -111,7 +115,7 @@ def _at_level(found: Device, level: int) -> Device:
 
 def _from_file(name: str) -> Device:
     path, _, requested = name.partition("#")
-    found = load_profiles(Path(path))
+    found = load_any(Path(path))
     chosen = [device for device in found if requested in ("", device.name)]
     if len(chosen) != 1:
         names = ", ".join(device.name for device in found)
@@ -151,4 +155,16 @@ def _registered(device: Device) -> Device:
     return device
 
 
-__all__ = ["CPU_NAME", "HOST_NAME", "Device", "all_devices", "cpu", "device", "driver", "drivers", "host", "shipped"]
+__all__ = [
+    "CPU_NAME",
+    "HOST_NAME",
+    "Device",
+    "all_devices",
+    "cpu",
+    "device",
+    "driver",
+    "drivers",
+    "host",
+    "shipped",
+    "shipped_at_source",
+]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nnbridge.cpu.executor import Executor, Limits
+from nnbridge.cpu.control_flow import Limits
+from nnbridge.cpu.executor import Executor
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -51,11 +53,14 @@ class CpuPreparedModel(PreparedModel):
         self,
         model: Model,
         numerics: str = "exact",
-        kernels: Tier = Tier.COMPILED,
+        kernels: Tier | None = None,
         *,
         observed: Mapping[int, int] | None = None,
     ) -> None:
-        """``observed``: of a rewritten model, its operands → those that observers know; the others are not reported."""
+        """``kernels``: default as :mod:`nnbridge.cpu.settings` has it.
+
+        ``observed``: of a rewritten model, its operands → those that observers know; the others are not reported.
+        """
         self._observed = observed
         self._outputs = [model.main.operands[i] for i in model.main.outputs]
         self._made = [_made(model, i) for i in model.main.outputs]
@@ -94,6 +99,18 @@ class CpuPreparedModel(PreparedModel):
             return Result(code, shapes)
         return Result(code, shapes, None, computed - started, time.perf_counter_ns() - started)
 
+    def bind(self, request: Request) -> Callable[[], None] | None:
+        """The executor's bound run."""
+        places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
+        if self._executor is None or request.deadline is not None or request.measure or request.observe is not None:
+            return None
+        return self._executor.bind(request.inputs, places)
+
+    def profile(self, request: Request, rounds: int) -> list[tuple[int, str, float]]:
+        """For a request that can be bound: operation, tier and least microseconds of each step; see :meth:`Executor.profile`."""
+        places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
+        return [] if self._executor is None else self._executor.profile(request.inputs, places, rounds)
+
     def _observer(self, observe: Observe | None) -> Observe | None:
         observed = self._observed
         if observe is None or observed is None:
@@ -129,7 +146,7 @@ def _has_room(buffer: OutputBuffer, operand: Operand) -> bool:
     """False if an output's declared size is known and larger than its buffer."""
     if operand.is_tensor and not known(buffer.dims):
         return True
-    return int(np.prod(buffer.dims)) * operand_dtype(operand).itemsize <= (0 if buffer.data is None else len(buffer.data))
+    return math.prod(buffer.dims) * operand_dtype(operand).itemsize <= (0 if buffer.data is None else len(buffer.data))
 
 
 def _refusal(model: Model, output: int) -> Reason | None:
@@ -146,12 +163,13 @@ def _typed(buffer: OutputBuffer, code: int) -> npt.NDArray[Any] | None:
     dtype = None if is_extension(code) else TYPE_FACTS[code].dtype
     if buffer.data is None or dtype is None or 0 in buffer.dims:
         return None
-    size = int(np.prod(buffer.dims)) * dtype.itemsize
+    size = math.prod(buffer.dims) * dtype.itemsize
     if not buffer.dims and TYPE_FACTS[code].tensor:
         return None
-    if len(buffer.data) < size or buffer.data.ctypes.data % dtype.itemsize:
+    if len(buffer.data) < size:
         return None
-    return buffer.data[:size].view(dtype).reshape(buffer.dims)
+    place = buffer.data[:size].view(dtype)
+    return place.reshape(buffer.dims) if place.flags.aligned else None
 
 
 def _deliver(result: Arg, place: npt.NDArray[Any] | None, buffer: OutputBuffer) -> OutputShape:
@@ -174,7 +192,7 @@ class CpuDevice(Device):
     type = DeviceTypeCode.CPU
     kind = "cpu"
 
-    def __init__(self, kernels: Tier = Tier.COMPILED) -> None:
+    def __init__(self, kernels: Tier | None = None) -> None:
         self._kernels = kernels
 
     @property

@@ -200,6 +200,14 @@ class PreparedModel(ABC):
     def execute(self, request: Request) -> Result:
         """Run once, synchronously."""
 
+    def bind(self, request: Request) -> Callable[[], None] | None:
+        """A function that repeats a request that succeeded: from the same arrays into the same buffers, of the same shapes.
+
+        It is called by one thread at a time. If it raises anything, the request is executed anew, which reports what is wrong.
+        None, the default, if every run has to be executed.
+        """
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class BufferRole:

@@ -44,12 +44,15 @@ _MOST_PREPARED = 16
 class HostPreparedModel(FunctionPreparedModel):
     """Host operations in run order."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, mixed: bool = False) -> None:
+        """``mixed``: NNAPI's operations, too, each by its reference kernel."""
         self._bodies = _Bodies(model)
-        kernels = [_host_kernel(model, model.main, operation, self._bodies) for operation in model.main.operations]
-        super().__init__(model, kernels, [kernel.name for kernel in kernels])
+        kernels = [self._bodies.function(model, model.main, operation, mixed) for operation in model.main.operations]
+        super().__init__(model, kernels, [name_of(kernel, o) for kernel, o in zip(kernels, model.main.operations, strict=True)])
         for kernel, operation in zip(kernels, model.main.operations, strict=True):
-            kernel.prepare_declared(*([self._graph.declared[i] for i in side] for side in (operation.inputs, operation.outputs)))
+            if isinstance(kernel, _HostKernel):
+                ends = ([self._graph.declared[i] for i in side] for side in (operation.inputs, operation.outputs))
+                kernel.prepare_declared(*ends)
 
     def execute(self, request: Request) -> Result:
         """Run every operation; loops are stopped at the deadline and at the loop timeout."""
@@ -124,6 +127,11 @@ def _host_kernel(model: Model, subgraph: Subgraph, operation: Operation, bodies:
     return _HostKernel(model, subgraph, operation, hosted, bodies)
 
 
+def name_of(function: Function, operation: Operation) -> str:
+    """The name of what a function computes."""
+    return function.name if isinstance(function, _HostKernel) else operation_name(operation.type)
+
+
 class _Bodies:
     """The referenced models of a model. An execution ends with the NNAPI error that a method raises."""
 
@@ -132,17 +140,15 @@ class _Bodies:
         self._limits = threading.local()
 
     def _graph(self, model: Model, subgraph: Subgraph) -> FunctionGraph:
-        functions: list[Function] = []
-        names = []
-        for operation in subgraph.operations:
-            if is_extension(operation.type):
-                kernel = _host_kernel(model, subgraph, operation, self)
-                functions.append(kernel)
-                names.append(kernel.name)
-            else:
-                functions.append(self._nnapi(subgraph, operation))
-                names.append(operation_name(operation.type))
+        functions = [self.function(model, subgraph, operation, True) for operation in subgraph.operations]
+        names = [name_of(function, operation) for function, operation in zip(functions, subgraph.operations, strict=True)]
         return FunctionGraph(model, subgraph, functions, names)
+
+    def function(self, model: Model, subgraph: Subgraph, operation: Operation, mixed: bool) -> Function:
+        """What computes an operation: the host's kernel, or NNAPI's where these are ``mixed``."""
+        if mixed and not is_extension(operation.type):
+            return self._nnapi(subgraph, operation)
+        return _host_kernel(model, subgraph, operation, self)
 
     def _nnapi(self, subgraph: Subgraph, operation: Operation) -> Function:
         """The function of one of NNAPI's operations."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from nnbridge.compare.arrays import Array, load_arrays
+from nnbridge.compare.arrays import Array, load_array, load_arrays
 from nnbridge.compare.samples import named_inputs, seeded_inputs
 from nnbridge.converters.inspection import TensorInfo, TensorMetadata
 from nnbridge.errors import InputError, Reason
@@ -86,7 +86,12 @@ class Dataset:
             chosen = name if name is not None else next(iter(operands))
             target = Target(chosen, operands[chosen], facts.get(chosen, TensorMetadata()))
             read = partial(prepare, target, how=how)
-            add(chosen, file, [_Entry(n, label, partial(read, p)) for n, label, p in _files(path, target.place)])
+            several = _batches(target, path)
+            add(
+                chosen,
+                file,
+                several or [_Entry(n, label, partial(read, p)) for n, label, p in _files(path, target.place)],
+            )
         others = {} if seed is None else seeded_inputs(model, seed)
         missing = [name for name in operands if name not in entries and name not in others]
         if missing:
@@ -160,6 +165,22 @@ def _files(path: Path, place: str) -> list[tuple[str, str, Path]]:
         rule = f"a folder of files for this input ({', '.join(SUFFIXES)})"
         raise InputError(Reason(rule, f"{len(found)} files, none of these" if found else "an empty one", place, str(path)))
     return usable
+
+
+def _batches(target: Target, path: Path) -> list[_Entry]:
+    """The samples of an array that holds several of the model's batches along its first axis; none of another file."""
+    dims = target.operand.dims
+    if path.suffix.lower() != ".npy" or not path.is_file() or not dims or not dims[0]:
+        return []
+    array = load_array(path, target.place)
+    if array.ndim != len(dims) or array.shape[1:] != dims[1:] or array.shape[0] <= dims[0] or array.shape[0] % dims[0]:
+        return []
+
+    def entry(k: int) -> _Entry:
+        part = array[k * dims[0] : (k + 1) * dims[0]]
+        return _Entry(f"{path.name} {k}", "", lambda: Prepared(fit(target, part, path)))
+
+    return [entry(k) for k in range(array.shape[0] // dims[0])]
 
 
 def _archive(model: Model, path: Path) -> dict[str, list[_Entry]]:

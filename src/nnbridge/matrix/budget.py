@@ -15,7 +15,6 @@ time_ms = 40
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -25,11 +24,7 @@ from typing import Any
 
 from nnbridge.errors import InputError, Reason
 from nnbridge.matrix.cells import Cell
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nnbridge.toml import tomllib
 
 _Value = float | int | bool | None
 _MOST: Mapping[str, Callable[[Cell], _Value]] = {

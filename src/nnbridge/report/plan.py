@@ -14,6 +14,7 @@ from nnbridge.errors import Why
 from nnbridge.extensions import readable_operation
 from nnbridge.model import Model, Operation
 from nnbridge.report import MARKS, PLACES, PREFERENCES
+from nnbridge.report.operators import operators_as_dict, operators_tables
 from nnbridge.report.terminal import Table, counted
 from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.compilation import Compilation
@@ -64,6 +65,7 @@ def plan_as_dict(compilation: Compilation) -> dict[str, Any]:
         "max_partitions": compilation.max_partitions,
         "devices": [device.name for device in plan.devices],
         "operations": operations,
+        **operators_as_dict(plan),
         "steps": steps,
         "program": [_logical_step_as_dict(item) for item in plan.partition.program],
         "counts": {
@@ -191,7 +193,7 @@ def plan_tables(compilation: Compilation, full: bool = False) -> list[Table | st
     program = [(str(n), *_step_row(compilation.plan, item)) for n, item in enumerate(compilation.plan.partition.program)]
     tables = [Table(title, ("step", "device", "place", "operations"), program), _operations_table(data, full)]
     fallback = [f"The whole model fell back to the CPU: {compilation.plan.fallback}"] if data["fallback"] else []
-    return [*tables, *fallback, *cache_lines(compilation)]
+    return [*tables, *operators_tables(compilation.plan, full), *fallback, *cache_lines(compilation)]
 
 
 def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from nnbridge.devices.rules import Condition
 from nnbridge.devices.rules.facts import LIST
 from nnbridge.devices.rules.sentences import sentence
 from nnbridge.devices.rules.syntax import Name, parse, walk
+from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.errors import InputError, Reason
 from nnbridge.report.terminal import Table
 from nnbridge.types import OperationCode
@@ -38,6 +39,31 @@ def profile_as_dict(profile: ProfileDevice, operation: str = "") -> dict[str, An
         "numerics": profile.numerics,
         "operands": [{**_condition(made), "at": stage} for stage, conditions in profile.operands.items() for made in conditions],
         "operations": {name: _operation(alternatives) for name, alternatives in rules.items()},
+    }
+
+
+def source_profile_as_dict(profile: SourceProfile, operator: str = "") -> dict[str, Any]:
+    """The same of a device that looks at a file's operators."""
+    rules = dict(sorted(profile.rules.operators.items()))
+    if operator:
+        rules = {operator.upper(): rules.get(operator.upper(), ())}
+    return {
+        "name": profile.name,
+        "aliases": list(profile.aliases),
+        "level": profile.format,
+        "version": profile.version,
+        "source": profile.source,
+        "verified": profile.verified,
+        "notes": list(profile.notes),
+        "operands": [],
+        "operations": {
+            name: {
+                "supported": bool(alternatives),
+                "never": "",
+                "alternatives": [{"rules": [_condition(made) for made in conditions]} for conditions in alternatives],
+            }
+            for name, alternatives in rules.items()
+        },
     }
 
 
@@ -102,7 +128,7 @@ def _terms(made: Condition) -> dict[str, str]:
                 continue
             kind, value = words.words.get(part.name, ("", None))
             if kind == LIST and not made.wording:
-                found[part.name] = ", ".join(short_name(item) for item in value)
+                found[part.name] = ", ".join(item if isinstance(item, str) else short_name(item) for item in value)
             elif part.name in words.conditions:
                 inner = parse(words.conditions[part.name])
                 found[part.name] = sentence(inner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from nnbridge.types import FeatureLevel
 
 _CLIENTS = {"delegate": "TFLite's NNAPI delegate", "provider": "ONNX Runtime's NNAPI provider", "wide": "nnbridge"}
 _OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
+BEFORE_NNAPI = "before-nnapi"
+"""In place of a mapping, where the devices look at the file's own operators."""
 _NNAPI_CPU, _HOST = "NNAPI's CPU", "the host"
 
 
@@ -50,6 +52,12 @@ class Summary:
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
+        rest = [f"{count} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
+        if self.mapping == BEFORE_NNAPI:
+            share = f"{self.accepted} of {counted(self.operators, self.unit)}"
+            text = f"On {', '.join(self.devices)}, before NNAPI: {share} are taken"
+            text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
+            return f"{text}; {', '.join(rest)}" if rest else text
         client = _CLIENTS[self.mapping]
         groups = f" in {counted(self.partitions, 'partition')}" if self.handed_over else ""
         text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: "
@@ -59,7 +67,6 @@ class Summary:
             text += f", {self.limited} of them beyond the limit on partitions" if self.limited else ""
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
-        rest = [f"{count} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
         return f"{text}; {', '.join(rest)}" if rest else text
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,6 +104,16 @@ def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, 
         elsewhere,
         compilation.plan.fallback is not None and bool(drivers),
     )
+
+
+def summarise_claims(compilation: Compilation, claims: Mapping[str, Sequence[bool]], android: str) -> Summary:
+    """What a plan comes to whose devices look at the file's operators: device → whether it takes each of them."""
+    taken = [any(each) for each in zip(*claims.values(), strict=True)]
+    accepted = sum(taken)
+    partitions = sum(compilation.plan.devices[step.device].kind == "device" for step in compilation.plan.steps)
+    counts = (len(taken), 0, accepted, partitions, accepted, 0, accepted)
+    elsewhere = {_OWN_CPU["delegate"]: len(taken) - accepted} if accepted < len(taken) else {}
+    return Summary(tuple(claims), android, BEFORE_NNAPI, "operator", *counts, elsewhere)
 
 
 def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], str]:

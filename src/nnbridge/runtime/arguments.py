@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +15,9 @@ from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, is_extension, type_name
+
+MAX_LENGTH = 2**32 - 1
+"""Bytes of the largest input or output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +89,26 @@ def check_array(operand: Operand, value: Array, call: str) -> None:
         fits = not operand.dims or (same_rank and all(d in (0, n) for d, n in zip(operand.dims, value.shape, strict=True)))
     if not fits:
         raise BadDataError(Reason(f"shape {list(operand.dims)}", str(list(value.shape)), call, operand.name))
+
+
+def fixed_dims(operand: Operand, dims: Sequence[int] | None, call: str) -> tuple[int, ...]:
+    """The operand's dimensions with what the ``type`` argument adds (fact E8)."""
+    if dims is None:
+        return operand.dims
+    merged = fill(operand.dims, tuple(dims))
+    if merged is None:
+        raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(dims)), call, operand.name))
+    if math.prod(d for d in merged if d) * operand_dtype(operand).itemsize > MAX_LENGTH:
+        raise BadDataError(Reason(f"{MAX_LENGTH} bytes at most", str(list(dims)), call, operand.name))
+    return merged
+
+
+def input_array(argument: Argument | None, operand: Operand) -> Array | None:
+    """The array that a device reads: the caller's, or its bytes; None for an omitted input."""
+    assert argument is not None
+    if argument.array is not None or argument.data is None:
+        return argument.array
+    if argument.memory is not None:
+        argument.memory.check_input(argument.dims)
+    dtype = operand_dtype(operand)
+    return argument.data[: math.prod(argument.dims) * dtype.itemsize].view(dtype).reshape(argument.dims)

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nnbridge import devices as device_list
+from nnbridge.cpu import settings
 from nnbridge.devices.checks import description_fault
 from nnbridge.devices.device import Device, PreparedModel, PrepareModelConfig, deadline_after
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, Reason, UnexpectedNullError
@@ -52,11 +53,28 @@ class Compilation:
 
     Use :meth:`create` (all drivers of a list and the CPU, with fallback) or :meth:`create_for_devices` (exactly these
     devices, no fallback). The host is added by itself wherever a model holds operations of a host extension.
+
+    ``kernels`` and ``threads`` say how devices that compute with nnbridge's CPU executor do: with ``auto``, ``reference`` or
+    ``compiled`` kernels (default: the environment's ``NNBRIDGE_KERNELS``, else auto), on so many threads (1).
     """
 
-    def __init__(self, model: Model, devices: Sequence[Device], mode: PartitioningMode, explicit: bool) -> None:
+    def __init__(
+        self,
+        model: Model,
+        devices: Sequence[Device],
+        mode: PartitioningMode,
+        explicit: bool,
+        kernels: str | None = None,
+        threads: int | None = None,
+    ) -> None:
         if model is None:
             raise UnexpectedNullError("a compilation needs a model")
+        in_force = settings.current()
+        self.settings = settings.Settings(
+            in_force.kernels if kernels is None else kernels, in_force.threads if threads is None else threads
+        )
+        """Kernels and threads."""
+        self._limits_blas = threads is not None
         self.model = model
         self.explicit = explicit
         self.mode = mode
@@ -80,7 +98,13 @@ class Compilation:
 
     @classmethod
     def create(
-        cls, model: Model, drivers: Sequence[Device | str] | None = None, mode: PartitioningMode = PartitioningMode.WITH_FALLBACK
+        cls,
+        model: Model,
+        drivers: Sequence[Device | str] | None = None,
+        mode: PartitioningMode = PartitioningMode.WITH_FALLBACK,
+        *,
+        kernels: str | None = None,
+        threads: int | None = None,
     ) -> Compilation:
         """``Compilation_create``: the drivers or their names (default: every installed one), then the CPU.
 
@@ -92,17 +116,44 @@ class Compilation:
             _check_list(given, "create")
         chosen = [d for d in given if d.kind == "device" and _listed(d)]
         cpu = next((d for d in given if d.kind == "cpu"), device_list.cpu())
-        return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False)
+        return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False, kernels=kernels, threads=threads)
 
     @classmethod
-    def create_for_devices(cls, model: Model, devices: Sequence[Device | str]) -> Compilation:
+    def create_for_devices(
+        cls, model: Model, devices: Sequence[Device | str], *, kernels: str | None = None, threads: int | None = None
+    ) -> Compilation:
         """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
         given = [_device(d, "createForDevices") for d in devices]
         _check_list(given, "createForDevices")
         fault = next((fault for device in given if (fault := description_fault(device))), None)
         if fault is not None:
             raise BadDataError(fault)
-        return cls(model, _with_host(model, given), PartitioningMode.WITHOUT_FALLBACK, explicit=True)
+        mode = PartitioningMode.WITHOUT_FALLBACK
+        return cls(model, _with_host(model, given), mode, explicit=True, kernels=kernels, threads=threads)
+
+    @property
+    def threads(self) -> int:
+        """Threads that each execution computes on, on devices that use nnbridge's CPU executor; answers do not depend on it.
+
+        Stated before finish it holds for NumPy's BLAS too, in the whole process, so that both do not use every core at a time.
+        """
+        return self.settings.threads
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        self._require_open("threads")
+        self.settings = replace(self.settings, threads=count)
+        self._limits_blas = True
+
+    @property
+    def kernels(self) -> str:
+        """``auto``, ``reference`` or ``compiled``."""
+        return self.settings.kernels
+
+    @kernels.setter
+    def kernels(self, choice: str) -> None:
+        self._require_open("kernels")
+        self.settings = replace(self.settings, kernels=choice)
 
     def set_preference(self, preference: int) -> None:
         """``setPreference``: 0 LOW_POWER, 1 FAST_SINGLE_ANSWER (default), 2 SUSTAINED_SPEED; BAD_DATA above."""
@@ -172,6 +223,8 @@ class Compilation:
         self._require_open("finish")
         self._finished = True
         deadline = deadline_after(self._timeout)
+        if self._limits_blas:
+            settings.limit_blas(self.threads)
         if self.mode is PartitioningMode.NO:
             self._plan = self._on_cpu(Reason("partitioning is switched off"), (), deadline)
             return self._plan
@@ -180,7 +233,8 @@ class Compilation:
             self.placements = placements = place(self.model, self._devices, self.preference)
             placements = limit_partitions(self.model.main, placements, self._devices, self.max_partitions)
             found = make_steps(self.model, placements, self._devices, self.preference)
-            prepared = self._prepare_all(found, deadline)
+            with settings.preparing(self.settings):
+                prepared = self._prepare_all(found, deadline)
             self._plan = Plan(self._devices, placements, found, prepared, cache=tuple(self._cache))
         except NnapiError as error:
             final = error.code in (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
@@ -253,7 +307,8 @@ class Compilation:
         """One step of the plan on the CPU, as a failing step falls back to it (facts R17, R21); prepared once."""
         with self._falling_back:
             if step.number not in self._cpu_steps:
-                self._cpu_steps[step.number] = self._cpu.prepare_model(step.model)
+                with settings.preparing(self.settings):
+                    self._cpu_steps[step.number] = self._cpu.prepare_model(step.model)
             return self._cpu_steps[step.number]
 
     def _on_cpu(self, why: Reason, placements: tuple[Placement, ...], deadline: int | None) -> Plan:
@@ -263,7 +318,9 @@ class Compilation:
         interpret = any(_host_runs(self.model, o) for o in _operations(self.model.referenced))
         on_cpu = place(self.model, devices, self.preference, interpret=interpret)
         found = make_steps(self.model, on_cpu, devices, self.preference)
-        prepared = tuple(devices[s.device].prepare_model(s.model, self.preference, self.priority, deadline) for s in found.steps)
+        asked = self.preference, self.priority, deadline
+        with settings.preparing(self.settings):
+            prepared = tuple(devices[step.device].prepare_model(step.model, *asked) for step in found.steps)
         return Plan(devices, placements or on_cpu, found, prepared, why)
 
     def _prepare_all(self, found: Partition, deadline: int | None) -> tuple[PreparedModel, ...]:

@@ -6,6 +6,7 @@ memory on Android (facts R22 to R30).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 
@@ -165,7 +166,6 @@ class Interpretation:
 def shaped(buffer: npt.NDArray[np.uint8], operand: Operand, dims: tuple[int, ...]) -> Array:
     """A buffer's first bytes as an array of an operand's element type; outputs of truth values as booleans."""
     dtype = operand_dtype(operand)
-    count = int(np.prod(dims)) if dims else 1
-    array: Array = buffer[: count * dtype.itemsize].view(dtype).reshape(dims)
+    array: Array = buffer[: math.prod(dims) * dtype.itemsize].view(dtype).reshape(dims)
     truth = operand.type == OperandCode.TENSOR_BOOL8 and operand.lifetime is Lifetime.SUBGRAPH_OUTPUT
     return array.view(np.bool_) if truth else array

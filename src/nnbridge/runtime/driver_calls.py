@@ -7,6 +7,7 @@ GENERAL_FAILURE, which clients see as OP_FAILED.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ FINAL = (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE)
 """Results after which nothing is tried again."""
 
 MAX_DIMENSION = 2**32 - 1
+_CODES = tuple(ResultCode)
 _CRASHES = (Exception, SystemExit)
 """What a driver in this process may raise instead of dying; an interrupt by the user goes through."""
 
@@ -70,7 +72,9 @@ def executed(prepared: PreparedModel, request: Request, outputs: Sequence[Operan
 
     The client's inputs are the driver's to read, not to write.
     """
-    seen = replace(request, inputs=tuple(map(_read_only, request.inputs)))
+    inputs = tuple(map(_read_only, request.inputs))
+    unchanged = all(map(operator.is_, inputs, request.inputs))
+    seen = request if unchanged else replace(request, inputs=inputs)
     try:
         result = called(lambda: prepared.execute(seen), "execute", device)
     except NnapiError as error:
@@ -94,7 +98,7 @@ def _checked(result: object, operands: Sequence[Operand], request: Request, devi
 
     if not isinstance(result, Result):
         return wrong("a Result from execute", type(result).__name__)
-    if result.code not in tuple(ResultCode):
+    if result.code not in _CODES:
         return wrong("a result code of NNAPI", repr(result.code))
     if not isinstance(result.shapes, (tuple, list)) or not all(map(_is_shape, result.shapes)):
         return wrong("output shapes with dimensions from 0 to 2**32 - 1", result.shapes)

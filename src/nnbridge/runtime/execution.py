@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from nnbridge.devices.device import OutputBuffer, OutputShape, Request, Result, 
 from nnbridge.errors import ERROR_OF_CODE, BadDataError, BadStateError, InputError, NnapiError, Reason, UnexpectedNullError
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Operand, input_name, known, output_name
-from nnbridge.runtime.arguments import Argument, as_array, bytes_of, fill
+from nnbridge.runtime.arguments import MAX_LENGTH, Argument, as_array, bytes_of, fixed_dims, input_array
 from nnbridge.runtime.compilation import Compilation, attribute
 from nnbridge.runtime.control_flow import shaped
 from nnbridge.runtime.driver_calls import FINAL, size_of
@@ -27,10 +27,7 @@ from nnbridge.runtime.plan_runner import GROWTH_LIMIT, Observer, PlanRunner, Run
 from nnbridge.runtime.states import States
 from nnbridge.types import MAX_LOOP_TIMEOUT_NS, DurationCode, OperandCode, ResultCode
 
-UNKNOWN_DURATION = 2**64 - 1
-"""What a device that does not measure says."""
-
-_MAX_LENGTH = 2**32 - 1
+UNKNOWN_DURATION = 2**64 - 1  # what a device that does not measure says
 
 Item = TypeVar("Item")
 
@@ -64,17 +61,24 @@ class Execution:
         self._timeout: int | None = None
         self._padded = self._measured = self._reusable = self._any_set = False
         self._steps_measured = False
-        self._fence_wait = 0
-        """Nanoseconds that the last computation's driver waited for fences."""
+        self._fence_wait = 0  # nanoseconds that the last computation's driver waited for fences
         self._hints: list[tuple[str, int, bytes]] = []
         self._result = Result()
         self._state = _State.PREPARATION
         self._starting = threading.Lock()
         self._code = ResultCode.NO_ERROR
-        self.report = RunReport()
-        """What the last computation did."""
+        self._report: RunReport | None = RunReport()
+        self._bound: Callable[[], None] | None = None  # the computation on these arguments once more, where there is such
+        self._elapsed, self._uses_memories, self._tried_to_bind = 0, False, False
         self.observer: Observer | None = None
         """Called with the values that computations report on their way; neither plan nor numerics depend on it."""
+
+    @property
+    def report(self) -> RunReport:
+        """What the last computation did."""
+        if self._report is None:
+            self._report = RunReport.of_bound(self.compilation.plan, self._elapsed)
+        return self._report
 
     # -- arguments ---------------------------------------------------------------------------------------------------
 
@@ -150,28 +154,16 @@ class Execution:
         """The operand and its dimensions. Android's order of checks (fact E6): started, index, dimensions, already set."""
         self.require_preparation(call)
         operand = self._at(operands, index, call)
-        fixed = self._fixed(operand, dims, call)
+        fixed = fixed_dims(operand, dims, call)
         if arguments[index] is not None:
             what = "input" if call.startswith("setInput") else "output"
             raise BadStateError(Reason(f"an {what} that is not set", "set before", call, operand.name))
         return operand, fixed
 
-    @staticmethod
-    def _fixed(operand: Operand, dims: Sequence[int] | None, call: str) -> tuple[int, ...]:
-        """The operand's dimensions with what the ``type`` argument adds (fact E8)."""
-        if dims is None:
-            return operand.dims
-        merged = fill(operand.dims, tuple(dims))
-        if merged is None:
-            raise BadDataError(Reason(f"dimensions that fit {list(operand.dims)}", str(list(dims)), call, operand.name))
-        if math.prod(d for d in merged if d) * operand_dtype(operand).itemsize > _MAX_LENGTH:
-            raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(list(dims)), call, operand.name))
-        return merged
-
     def _check_length(self, operand: Operand, dims: tuple[int, ...], length: int, call: str, *, is_input: bool = False) -> None:
         """Facts E9, E12, E13."""
-        if length > _MAX_LENGTH:
-            raise BadDataError(Reason(f"{_MAX_LENGTH} bytes at most", str(length), call, operand.name))
+        if length > MAX_LENGTH:
+            raise BadDataError(Reason(f"{MAX_LENGTH} bytes at most", str(length), call, operand.name))
         self._any_set = True  # A refused size counts as well (fact E15).
         if operand.type == OperandCode.OEM_SCALAR:
             return
@@ -234,8 +226,27 @@ class Execution:
     def compute(self) -> None:
         """``compute``: run synchronously. Raises the NNAPI error that it ends with."""
         self._begin("compute")
+        if self._bound is not None and self.observer is None and self._compute_bound(self._bound):
+            return
         self._check_memories()
         self._compute()
+
+    def _compute_bound(self, bound: Callable[[], None]) -> bool:
+        """Compute what was computed before; False if that fails, so that the whole way reports why."""
+        if self._uses_memories:
+            self._check_memories()
+        started = time.perf_counter_ns()
+        try:
+            bound()
+        except Exception:
+            self._bound = None
+            return False
+        self._elapsed, self._report = time.perf_counter_ns() - started, None
+        if self._uses_memories:
+            self._finish(ResultCode.NO_ERROR, self._shapes)
+        else:
+            self._state = _State.COMPLETED
+        return True
 
     def start_compute(self) -> Event:
         """``startCompute``: run in a thread; what is wrong with the arguments is raised now (fact E26)."""
@@ -297,6 +308,8 @@ class Execution:
             if not (self._reusable and self._state is _State.COMPLETED):
                 self.require_preparation(call)
             self._state, self._fence_wait = _State.COMPUTATION, 0
+        if self._bound is not None:
+            return
         for group, operands in ((self._inputs, self._input_operands), (self._outputs, self._output_operands)):
             for argument, operand in zip(group, operands, strict=True):
                 if argument is None:
@@ -316,25 +329,34 @@ class Execution:
     def _compute(self, duration: int | None = None, *, fenced: bool = False) -> None:
         limit = duration if duration is not None else self._timeout
         runner = PlanRunner(self.compilation, self.observer)
-        self.report = runner.report
+        self._report = runner.report
         try:
-            request = Request(
-                tuple(map(self._input_array, self._inputs, self._input_operands)),
-                tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),
-                deadline_after(limit),
-                self._loop_timeout,
-                self._measured or self._steps_measured,
-                tuple(self._hints),
-            )
+            request = self.request(limit)
             self._result = result = runner.execute(request)
         except BaseException as error:
             self._finish(getattr(error, "code", ResultCode.OP_FAILED), ())
             raise
+        if self._reusable and not self._tried_to_bind and result.code is ResultCode.NO_ERROR:
+            self._tried_to_bind = True
+            self._uses_memories = any(a is not None and a.memory is not None for a in (*self._inputs, *self._outputs))
+            found = zip(request.outputs, result.shapes, strict=True)
+            self._bound = runner.bound(replace(request, outputs=tuple(OutputBuffer(b.data, s.dims) for b, s in found)))
         # Fenced executions report no shapes; their outputs have known ones (facts E56, E61).
         shapes = [OutputShape(a.dims) for a in self._outputs if a is not None] if fenced else result.shapes
         self._finish(result.code, shapes, complete=not fenced or result.code is not ResultCode.NO_ERROR)
         if result.code is not ResultCode.NO_ERROR:
             raise ERROR_OF_CODE[result.code](result.reason or Reason(result.code.name))
+
+    def request(self, limit: int | None = None) -> Request:
+        """What a device that runs the whole model is asked, with a time limit in nanoseconds."""
+        return Request(
+            tuple(map(input_array, self._inputs, self._input_operands)),
+            tuple(OutputBuffer(a.data, a.dims) for a in self._outputs if a is not None),
+            deadline_after(limit),
+            self._loop_timeout,
+            self._measured or self._steps_measured,
+            tuple(self._hints),
+        )
 
     def _finish(self, code: ResultCode, shapes: Sequence[OutputShape], *, complete: bool = True) -> None:
         """Facts E63 and E64."""
@@ -348,17 +370,6 @@ class Execution:
 
     def _complete(self) -> None:
         self._state = _State.COMPLETED
-
-    @staticmethod
-    def _input_array(argument: Argument | None, operand: Operand) -> Array | None:
-        assert argument is not None
-        if argument.array is not None or argument.data is None:
-            return argument.array
-        if argument.memory is not None:
-            argument.memory.check_input(argument.dims)
-        dtype = operand_dtype(operand)
-        count = int(np.prod(argument.dims)) if argument.dims else 1
-        return argument.data[: count * dtype.itemsize].view(dtype).reshape(argument.dims)
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

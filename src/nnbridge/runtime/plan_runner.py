@@ -65,6 +65,11 @@ class RunReport:
         """Those that ran something to its end."""
         return tuple(dict.fromkeys(step.device for step in self.steps if step.runs > step.failed))
 
+    @classmethod
+    def of_bound(cls, plan: Plan, nanoseconds: int) -> RunReport:
+        """Of a run of a plan's only step by a bound function."""
+        return cls([StepReport(plan.devices[plan.steps[0].device].name, nanoseconds, runs=1)])
+
     def add(
         self, plan: Plan, step: ExecutionStep, device: str, nanoseconds: int, fallback: Reason | None, result: Result
     ) -> None:
@@ -118,6 +123,12 @@ class PlanRunner:
         if cpu.simple:
             return self._run_step(cpu, cpu.steps[0], cpu.prepared[0], request)
         return self._run_steps(cpu, request, False)[0]
+
+    def bound(self, request: Request) -> Callable[[], None] | None:
+        """A function that computes again what :meth:`execute` computed on one device, without fallback; None if there is none."""
+        plan = self._plan
+        ran_alone = plan.simple and self.report.fallback is None and self._observer is None
+        return plan.prepared[0].bind(request) if ran_alone else None
 
     def _run_step(
         self, plan: Plan, step: ExecutionStep, prepared: PreparedModel, request: Request, fallback: Reason | None = None

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, parse_preparation, parse_seeds, refuse_options, typed_options
-from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, model_options, option
+from nnbridge.cli.options import (
+    MODEL,
+    PREPARATION,
+    compiled,
+    compute_options,
+    device_options,
+    input_options,
+    model_options,
+    option,
+)
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_blocks, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
 @option("--quant-steps", type=click.IntRange(min=0), metavar="N", default=1, help="Tolerance of 8- and 16-bit integers.")
 @option("--tolerances", type=click.Path(path_type=Path), metavar="FILE.toml", help="Tolerances of single outputs, by name.")
 @option("--plan", "show_plan", is_flag=True, help="Print the plan before the comparison.")
+@compute_options
 @device_options
 @model_options
 @json_option

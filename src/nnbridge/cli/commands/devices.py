@@ -42,7 +42,9 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
     from nnbridge.report.plan import devices_as_dict, devices_table
 
     with drivers_apart():
-        listed = devices_as_dict(device_list.shipped() if profiles else device_list.all_devices())
+        listed = devices_as_dict(
+            (*device_list.shipped(), *device_list.shipped_at_source()) if profiles else device_list.all_devices()
+        )
     if as_json:
         print_json(listed)
     else:
@@ -59,13 +61,19 @@ def devices_check(file: Path, as_json: bool) -> None:
     Example:
       nnbridge devices check my-npu.toml
     """
-    from nnbridge.devices.profile_file import load_profiles
+    from nnbridge.devices.profile_levels import load_any
+    from nnbridge.devices.profiles import ProfileDevice
+    from nnbridge.devices.source_profiles import SourceProfile
     from nnbridge.report.plan import devices_as_dict
 
-    found = load_profiles(file)
+    found = load_any(file)
     listed = []
+    profile: ProfileDevice | SourceProfile
     for profile, described in zip(found, devices_as_dict(found), strict=True):
-        rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
+        if isinstance(profile, SourceProfile):
+            rules = counted(len(profile.rules.operators), f"{profile.format} operator")
+        else:
+            rules = counted(len(profile.rules), "operation") + (" and for all others" if profile.others else "")
         listed.append({**described, "operations": rules, "source": profile.source})
     if as_json:
         print_json(listed)
@@ -121,13 +129,17 @@ def devices_explain(name: str, operation: str, as_json: bool) -> None:
       nnbridge devices explain my-npu.toml --json
     """
     from nnbridge.devices.profiles import ProfileDevice
+    from nnbridge.devices.source_profiles import SourceProfile
     from nnbridge.errors import InputError, Reason
-    from nnbridge.report.profiles import profile_as_dict, profile_tables
+    from nnbridge.report.profiles import profile_as_dict, profile_tables, source_profile_as_dict
 
     profile = _device(name)
-    if not isinstance(profile, ProfileDevice):
+    if isinstance(profile, SourceProfile):
+        data = source_profile_as_dict(profile, operation)
+    elif isinstance(profile, ProfileDevice):
+        data = profile_as_dict(profile, operation)
+    else:
         raise InputError(Reason("a device that a profile describes; other drivers have no rules to print", name, operand="NAME"))
-    data = profile_as_dict(profile, operation)
     if as_json:
         print_json(data)
     else:

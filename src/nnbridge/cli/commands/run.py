@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs, device_files, input_files, parse_preparation, refuse_options
-from nnbridge.cli.options import MODEL, PREPARATION, compiled, device_options, input_options, interface_of, model_options, option
+from nnbridge.cli.options import (
+    MODEL,
+    PREPARATION,
+    compiled,
+    compute_options,
+    device_options,
+    input_options,
+    interface_of,
+    model_options,
+    option,
+)
 from nnbridge.cli.output import echo, json_option, print_json, progress
 from nnbridge.errors import InputError, Reason
 
@@ -22,6 +32,9 @@ if TYPE_CHECKING:
 @input_options
 @option("--seed", type=click.IntRange(min=0), metavar="N", help="Draw the inputs without --input with this seed.")
 @option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@option(
+    "--batch", type=click.IntRange(min=1), metavar="N", help="Read up to N samples ahead, and compute them on the same buffers."
+)
 @option("--repeat", type=click.IntRange(min=1), metavar="N", default=1, help="Runs in a row; states continue.")
 @option(
     "--samples", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write inputs and outputs for compare --reference."
@@ -29,6 +42,7 @@ if TYPE_CHECKING:
 @option(
     "--save-image", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw boxes, mask or points over the input image."
 )
+@compute_options
 @device_options
 @model_options
 @json_option
@@ -38,6 +52,7 @@ def run(
     labels: Path | None,
     seed: int | None,
     output: Path | None,
+    batch: int | None,
     repeat: int,
     samples: Path | None,
     save_image: Path | None,
@@ -56,12 +71,15 @@ def run(
       nnbridge run detector.tflite --input street.jpg --save-image boxes.png
       nnbridge run speech.tflite --input yes.wav --rate 16000 --json
       nnbridge run model.tflite --input photos/ --labels labels.txt
+      nnbridge run model.tflite --input photos/ --batch 16 --samples answers.npz
       nnbridge run model.nnapi --seed 0 --samples cpu.npz
+      nnbridge run model.tflite --seed 0 --kernels reference
     """
     from nnbridge.compare import as_samples, named_inputs, save_arrays, stating_open_dimensions
-    from nnbridge.inputs import Dataset, read_labels
+    from nnbridge.inputs import Dataset, read_ahead, read_labels
     from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
     from nnbridge.report.outputs import run_as_dict, run_lines
+    from nnbridge.runtime.batches import Batches
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
 
@@ -80,19 +98,24 @@ def run(
     nnapi = compilation.model
     dataset = Dataset.of(nnapi, inputs, seed=seed, how=how, stated=stated.inputs)
     several = len(dataset) > 1
+    batches = None if batch is None else Batches(compilation)
     for name, typed in (("--output", output), ("--save-image", save_image), ("--repeat", repeat if repeat > 1 else None)):
         if several and typed is not None:
             raise InputError(Reason(f"one sample with {name}", f"{len(dataset)} files (--samples writes all)", operand="--input"))
     accuracy, found_by_item, stacks = Accuracy(), [], []
     with progress("Running", len(dataset) * repeat, as_json) as advance:
-        for item in dataset:
+        for item in dataset if batch is None else read_ahead(dataset, batch):
             states, reports = States(nnapi), []
             for _ in range(repeat):
-                execution = Execution(compilation, states)
-                execution.measure_steps()
                 with stating_open_dimensions(nnapi, named_inputs(nnapi) if inputs else ()):
-                    outputs = execution.run(item.inputs)
-                reports.append(execution.report)
+                    if batches is not None:
+                        outputs = batches.run(item.inputs)
+                        reports.append(batches.report)
+                    else:
+                        execution = Execution(compilation, states)
+                        execution.measure_steps()
+                        outputs = execution.run(item.inputs)
+                        reports.append(execution.report)
                 advance(1)
             names = label_names(nnapi, stated.outputs, typed_labels, outputs)
             found = answers(nnapi, outputs, names)

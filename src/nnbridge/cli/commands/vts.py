@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nnbridge.cli.arguments import check_outputs, device_files, refuse_options
-from nnbridge.cli.options import option
+from nnbridge.cli.options import kernel_option, option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json, progress
 
 
@@ -25,6 +25,7 @@ from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, 
 @option("--split", type=click.IntRange(min=0), metavar="SEED", help="Spread each model over three devices at random.")
 @option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML as well.")
 @option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; default: one for each core.")
+@kernel_option
 @json_option
 def vts(
     path: Path,
@@ -45,6 +46,7 @@ def vts(
       nnbridge vts cases/ --suite V1_3 --variant signed
       nnbridge vts cases/ --device my_package:MyDriver --spec conv_float_2
       nnbridge vts cases/ --device my-npu.toml --junit results.xml
+      nnbridge vts cases/ --kernels reference
     """
     from nnbridge import devices as device_list
     from nnbridge.conformance.cases import spec_files

@@ -10,25 +10,9 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-import os
-
-from nnbridge.errors import InputError, Reason
-
-CHOICES = ("reference", "auto", "compiled")
-"""Values of ``NNBRIDGE_KERNELS``."""
+from dataclasses import dataclass
 
 _log = logging.getLogger(__name__)
-
-
-def requested() -> bool:
-    """True if ``NNBRIDGE_KERNELS`` asks for compiled kernels: ``auto`` or ``compiled``; the default is ``reference``.
-
-    Where they are asked for and cannot be had, the reference tier computes, which is logged once at INFO level.
-    """
-    value = os.environ.get("NNBRIDGE_KERNELS") or CHOICES[0]
-    if value not in CHOICES:
-        raise InputError(Reason(f"one of {', '.join(CHOICES)}", value, operand="NNBRIDGE_KERNELS"))
-    return value != CHOICES[0]
 
 
 @functools.cache
@@ -38,6 +22,7 @@ def unavailable() -> str | None:
         llvm = importlib.import_module("llvmlite.binding")
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        llvm.Target.from_triple(llvm.get_process_triple())
     except (ImportError, OSError, RuntimeError) as error:
         reason = f"compiled kernels need llvmlite (pip install 'nnbridge[fast]'): {error}"
         _log.info("%s", reason)
@@ -45,13 +30,35 @@ def unavailable() -> str | None:
     return None
 
 
-def report() -> str:
-    """The tier in use, its instruction set and cache, in one line."""
+@dataclass(frozen=True)
+class Status:
+    """What the compiled tier is here."""
+
+    available: bool
+    reason: str = ""
+    """Why it is not available."""
+    instructions: str = ""
+    """The form that kernels are emitted in."""
+    forms: tuple[str, ...] = ()
+    """The forms that this processor runs, best first."""
+    cache: str = ""
+    """The folder of the object code; empty for memory alone."""
+    cached: int = 0
+    """Kernels in that folder."""
+    cached_bytes: int = 0
+    cache_fault: str = ""
+    """Why nothing can be stored there."""
+
+
+def status() -> Status:
+    """The compiled tier's state; imports the compiler."""
     reason = unavailable()
     if reason is not None:
-        return f"reference ({reason})"
+        return Status(False, reason)
     from nnbridge.cpu.compiled.instructions import chosen, host_forms
-    from nnbridge.cpu.compiled.objects import cache_directory
+    from nnbridge.cpu.compiled.objects import cache_directory, cache_fault
 
-    forms = ", ".join(form.name for form in host_forms())
-    return f"compiled, {chosen().name} (this processor runs {forms}), objects in {cache_directory() or 'memory only'}"
+    folder = cache_directory()
+    sizes = [path.stat().st_size for path in folder.glob("*.o")] if folder is not None and folder.is_dir() else []
+    forms = tuple(form.name for form in host_forms())
+    return Status(True, "", chosen().name, forms, str(folder or ""), len(sizes), sum(sizes), cache_fault())

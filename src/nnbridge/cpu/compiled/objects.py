@@ -220,6 +220,19 @@ def cache_directory() -> Path | None:
         return None
 
 
+def cache_fault() -> str:
+    """Why no object can be stored in the cache's folder; empty if it can."""
+    folder = cache_directory()
+    if folder is None:
+        return f"no folder is known ({CACHE} names one)"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return str(error)
+
+
 @functools.cache
 def library(instructions: InstructionSet) -> Library:
     """The process's library of one form."""

@@ -165,7 +165,8 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         groups.append([])
     programs = []
     for group in groups:
-        if not any(isinstance(step, Step | Join) for _, bound in group for step in bound):
+        # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.
+        if len(group) < len(operations) and not any(isinstance(step, Step | Join) for _, bound in group for step in bound):
             left.update((c.index, "requires a compiled neighbour: nothing is computed here") for c, _ in group)
             continue
         inside = {c.index for c, _ in group}

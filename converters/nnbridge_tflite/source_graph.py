@@ -1,0 +1,90 @@
+"""A file's operators as compilers and delegates see them that judge TFLite operators: types, options, shapes, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from nnbridge.converters import ConversionOptions
+from nnbridge.converters.draft import Draft
+from nnbridge.errors import OptionError, Reason
+from nnbridge.model import Array
+from nnbridge.source import SourceDeclaration, SourceGraph, SourceInput, SourceOperator, SourceTensor
+from nnbridge_tflite.convert import SPARE_ELEMENTS, requested_signature
+from nnbridge_tflite.declaration import REGISTRY, definition_of
+from nnbridge_tflite.passes.values import TensorValues
+from nnbridge_tflite.read.graph import ELEMENT_TYPES, Operator, Subgraph, Tensor
+from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.schema import builtin_codes
+
+
+def source_graph(path: Path, options: ConversionOptions) -> SourceGraph:
+    """The operators of subgraph 0, or of the subgraph that the requested signature calls, as they stand in the file."""
+    if options.shapes:
+        rule = "no --shape: what judges TFLite operators reads the file as it is"
+        raise OptionError(Reason(rule, ", ".join(options.shapes), str(path), "--shape"))
+    file = read(path, as_litert=False)
+    signature = requested_signature(file.graph, options.signature)
+    number = signature.subgraph if signature else 0
+    subgraph = file.graph.subgraphs[number]
+    values = TensorValues(file, subgraph.tensors, subgraph.written, Draft(options.feature_level, SPARE_ELEMENTS))
+    tensors = [_tensor(tensor, subgraph, values) for tensor in subgraph.tensors]
+    inputs, outputs = (tuple(tensors[i] for i in side) for side in (subgraph.inputs, subgraph.outputs))
+    operators = tuple(_operator(operator, tensors) for operator in subgraph.operators)
+    return SourceGraph("tflite", path.stem, operators, inputs, outputs, number)
+
+
+def declared() -> tuple[SourceDeclaration, ...]:
+    """Every builtin operator, those that have no declaration here by name only."""
+    types = tuple(element.name for element in ELEMENT_TYPES.values())
+    found = {each.name: each for each in REGISTRY if not each.custom}
+    return tuple(
+        SourceDeclaration(name, types=types)
+        if name not in found
+        else SourceDeclaration(
+            name,
+            tuple(SourceInput(each.name, each.repeat) for each in found[name].inputs),
+            {option.name: option.default for option in found[name].options},
+            types,
+        )
+        for name in builtin_codes()
+    )
+
+
+def _tensor(tensor: Tensor, subgraph: Subgraph, values: TensorValues) -> SourceTensor:
+    quantisation = tensor.quantisation
+    held = tensor.data is not None and tensor.index not in subgraph.written and tensor.type.dtype is not None
+    read: Callable[[], Array] | None = partial(_value, values, tensor.index) if held else None
+    return SourceTensor(
+        tensor.index,
+        tensor.name,
+        tensor.type.name,
+        tensor.type.bits,
+        tensor.shape,
+        tuple(k for k, d in enumerate(tensor.signature) if d < 0),
+        quantisation.scales,
+        quantisation.zero_points,
+        quantisation.axis,
+        quantisation.stated,
+        tensor.is_variable,
+        read,
+    )
+
+
+def _value(values: TensorValues, index: int) -> Array:
+    found = values.constant(index)
+    assert found is not None  # the tensor has data, and nothing writes it
+    return found
+
+
+def _operator(operator: Operator, tensors: list[SourceTensor]) -> SourceOperator:
+    declared = definition_of(operator)
+    return SourceOperator(
+        operator.index,
+        f"CUSTOM:{operator.name}" if operator.custom else operator.name,
+        operator.version,
+        tuple(None if i < 0 else tensors[i] for i in operator.inputs),
+        tuple(tensors[i] for i in operator.outputs),
+        operator.options if declared is None else declared.complete(operator.options),
+    )

@@ -1,0 +1,70 @@
+"""What Arm's Vela (the package ``ethos-u-vela``, installed by whoever runs this) does with TFLite files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nnbridge.loading import source_graph
+
+SYSTEMS = {"u55": "Ethos_U55_High_End_Embedded", "u65": "Ethos_U65_Embedded", "u85": "Ethos_U85_SYS_DRAM_Mid"}
+NPU = "CUSTOM:ethos-u"
+_TABLE = re.compile(r'<table name="(\w+)">\s*<!\[CDATA\[(.*?)\]\]>', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Vela's answer for one file."""
+
+    error: str = ""
+    on_cpu: frozenset[int] = frozenset()
+    """Operators that Vela left as they are; it compiled the others or folded them away."""
+    cycles: dict[int, float] = field(default_factory=dict)
+    """Operator → its cycles; on the NPU only."""
+    total_cycles: float = 0.0
+    sram_bytes: float = 0.0
+
+
+def run(vela: Path, files: Sequence[Path], accelerator: str, folder: Path, memory_mode: str = "Shared_Sram") -> Iterator[Oracle]:
+    """Vela's answers, one file after the other."""
+    series = accelerator.split("-")[1]
+    for file in files:
+        command = [str(vela), str(file), "--accelerator-config", accelerator, "--config", "Arm/vela.ini"]
+        command += ["--system-config", SYSTEMS[series], "--memory-mode", memory_mode, "--output-dir", str(folder)]
+        done = subprocess.run([*command, "--enable-debug-db"], capture_output=True, text=True, check=False, cwd=folder)
+        yield (
+            _read(folder, file, done.stdout + done.stderr)
+            if done.returncode == 0
+            else Oracle(f"{done.stderr.strip()[-300:]} ({done.returncode})")
+        )
+
+
+def _read(folder: Path, file: Path, log: str) -> Oracle:
+    compiled, database = folder / f"{file.stem}_vela.tflite", folder / f"{file.stem}_debug.xml"
+    summaries = sorted(folder.glob(f"{file.stem}_summary_*.csv"))
+    if not compiled.exists():
+        return Oracle(log.strip()[-300:])
+    tables = {name: list(csv.DictReader(io.StringIO(text.strip()))) for name, text in _tables(database)}
+    operator_of = {row["id"]: int(row["ext_key"]) for row in tables.get("source", ())}
+    cycles: dict[int, float] = {}
+    for row in tables.get("perf", ()):
+        number = operator_of.get(row["source_id"])
+        if number is not None:
+            cycles[number] = cycles.get(number, 0.0) + float(row["op_cycles"])
+    left = {tensor.name for operator in source_graph(compiled).operators if operator.name != NPU for tensor in operator.outputs}
+    on_cpu = {o.index for o in source_graph(file).operators if any(tensor.name in left for tensor in o.outputs)}
+    with summaries[0].open() if summaries else io.StringIO("cycles_total\n0\n") as text:
+        summary = next(csv.DictReader(text))
+    for used in (compiled, database, *summaries):
+        used.unlink(missing_ok=True)
+    total, sram = (float(summary.get(key) or 0) for key in ("cycles_total", "sram_memory_used"))
+    return Oracle("", frozenset(on_cpu), cycles, total, sram * 1024)
+
+
+def _tables(database: Path) -> list[tuple[str, str]]:
+    return _TABLE.findall(database.read_text()) if database.exists() else []

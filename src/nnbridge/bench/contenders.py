@@ -1,0 +1,129 @@
+"""Who is measured: nnbridge's tiers, LiteRT's kernels, ONNX Runtime. Each is a function that runs on arrays bound before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from nnbridge.compare.arrays import Array
+from nnbridge.compare.samples import named_inputs
+from nnbridge.converters import converter_for
+from nnbridge.cpu import compiled
+from nnbridge.errors import InputError, Reason
+from nnbridge.extensions import operand_dtype
+from nnbridge.loading import is_saved
+from nnbridge.model import Model, input_name
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.execution import Execution
+
+Run: TypeAlias = Callable[[], object]
+
+OURS = ("compiled", "reference")
+LITERT = {
+    "LiteRT XNNPACK": "BUILTIN",
+    "LiteRT plain": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "LiteRT reference": "BUILTIN_REF",
+}
+"""Contender → LiteRT's name of its set of kernels."""
+ONNXRUNTIME = "ONNX Runtime"
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """Functions that run a model, by the contender's name, and why others are missing."""
+
+    runs: Mapping[str, Run]
+    missing: Mapping[str, str]
+
+
+def contenders(path: Path, model: Model, inputs: Mapping[str, Array], threads: int, tiers: tuple[str, ...] = OURS) -> Contenders:
+    """All that run this file. The model's own tiers must; peers that do not are missing with their reason."""
+    runs: dict[str, Run] = {}
+    missing: dict[str, str] = {}
+    for tier in tiers:
+        reason = compiled.unavailable() if tier == "compiled" else None
+        if reason is None:
+            runs[f"nnbridge {tier}"] = bound(model, inputs, tier, threads)[0]
+        else:
+            missing[f"nnbridge {tier}"] = reason
+    for name, bind in _peers(path).items():
+        try:
+            runs[name] = bind(path, inputs, name, threads)
+        except Exception as error:
+            # Runtimes raise errors of no common class for what they do not run.
+            missing[name] = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return Contenders(runs, missing)
+
+
+def bound(model: Model, inputs: Mapping[str, Array], kernels: str, threads: int) -> tuple[Run, Execution]:
+    """A reusable execution on arrays of its own, after a first run."""
+    compilation = Compilation.create(model, [], kernels=kernels, threads=threads)
+    compilation.finish()
+    main = model.main
+    first = Execution(compilation)
+    first.run(inputs)
+    execution = Execution(compilation)
+    execution.set_reusable(True)
+    states = execution.states.inputs()
+    for i, index in enumerate(main.inputs):
+        name = input_name(main.operands[index], i)
+        execution.set_input(i, states[i] if i in states and name not in inputs else inputs[name])
+    for i, index in enumerate(main.outputs):
+        operand = main.operands[index]
+        dims = first.output_dims(i) if operand.is_tensor else ()
+        execution.set_output(i, np.zeros(max(1, int(np.prod(dims))), operand_dtype(operand)))
+    execution.compute()
+    return execution.compute, execution
+
+
+def _peers(path: Path) -> dict[str, Callable[[Path, Mapping[str, Array], str, int], Run]]:
+    form = "" if is_saved(path) else converter_for(path).name
+    if form == "tflite":
+        return dict.fromkeys(LITERT, _litert)
+    return {ONNXRUNTIME: _onnxruntime} if form == "onnx" else {}
+
+
+def _litert(path: Path, inputs: Mapping[str, Array], name: str, threads: int) -> Run:
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    kernels = getattr(OpResolverType, LITERT[name])
+    interpreter = Interpreter(str(path), num_threads=threads, experimental_op_resolver_type=kernels)
+    details = interpreter.get_input_details()
+    for detail, value in zip(details, inputs.values(), strict=True):
+        if tuple(detail["shape"]) != value.shape:
+            interpreter.resize_tensor_input(detail["index"], value.shape)
+    interpreter.allocate_tensors()
+    for detail, value in zip(details, inputs.values(), strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    run: Run = interpreter.invoke
+    return run
+
+
+def _onnxruntime(path: Path, inputs: Mapping[str, Array], name: str, threads: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for declared in session.get_inputs():
+        value = inputs[declared.name]
+        value = value.astype(np.float64) if declared.type == "tensor(double)" else value
+        binding.bind_cpu_input(declared.name, np.ascontiguousarray(value.reshape(()) if declared.shape == [] else value))
+    for declared in session.get_outputs():
+        binding.bind_output(declared.name)
+    session.run_with_iobinding(binding)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def file_inputs(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Only the inputs of the file, states left out; InputError if one is missing."""
+    names = list(named_inputs(model))
+    if absent := [name for name in names if name not in inputs]:
+        raise InputError(Reason("a value for every input", f"none for {', '.join(absent)}"))
+    return {name: inputs[name] for name in names}

@@ -1,0 +1,178 @@
+"""Latencies of contenders that take turns, first answers of fresh processes, and the time of each operation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge.bench.contenders import LITERT, OURS, Contenders, Run, bound, contenders
+from nnbridge.compare.arrays import Array
+from nnbridge.cpu import compiled
+from nnbridge.devices.cpu import CpuPreparedModel
+from nnbridge.model import Model
+from nnbridge.runtime.execution import Execution
+
+FIRST_ANSWER_TIMEOUT = 120.0
+"""Seconds for a fresh process."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds of one contender's runs."""
+
+    contender: str
+    threads: int
+    least: float
+    median: float
+    p95: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class OperationTime:
+    """The least time of one operation in microseconds; index -1 is moving inputs and outputs."""
+
+    index: int
+    name: str
+    tier: str
+    microseconds: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All that was measured of a model."""
+
+    latencies: Sequence[Latency]
+    missing: Mapping[str, str]
+    operations: Sequence[OperationTime] = ()
+    first: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    """Milliseconds and bytes of fresh processes, by the contender's name."""
+
+    def time(self, contender: str, threads: int, least: bool = False) -> float | None:
+        """A contender's median, or its least time; None if it was not measured."""
+        found = next((e for e in self.latencies if (e.contender, e.threads) == (contender, threads)), None)
+        return None if found is None else found.least if least else found.median
+
+
+def alternating(runs: Mapping[str, Run], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of each contender in each round: they take turns, so that a busy machine slows all of them alike.
+
+    At most so many rounds, and three at least; no more begin once the seconds are over.
+    """
+    for run in runs.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    for number in range(rounds):
+        if number >= 3 and time.perf_counter() > end:
+            break
+        for name, run in runs.items():
+            # A run just before, unmeasured, where that costs little: the caches are the contender's own.
+            start = time.perf_counter()
+            run()
+            middle = time.perf_counter()
+            if middle - start < 1e-3:
+                start = middle
+                run()
+                middle = time.perf_counter()
+            times[name].append((middle - start) * 1e3)
+    return times
+
+
+def measure(
+    path: Path,
+    model: Model,
+    inputs: Mapping[str, Array],
+    threads: Sequence[int],
+    rounds: int = 100,
+    seconds: float = 20.0,
+    tiers: tuple[str, ...] = OURS,
+) -> Bench:
+    """Latencies at each number of threads."""
+    latencies: list[Latency] = []
+    missing: dict[str, str] = {}
+    for count in threads:
+        found: Contenders = contenders(path, model, inputs, count, tiers)
+        missing.update(found.missing)
+        for name, times in alternating(found.runs, rounds, seconds).items():
+            least, median, p95 = (float(np.percentile(times, q)) for q in (0, 50, 95))
+            latencies.append(Latency(name, count, least, median, p95, len(times)))
+    return Bench(latencies, missing)
+
+
+def profile(model: Model, inputs: Mapping[str, Array], rounds: int = 20) -> list[OperationTime]:
+    """The time of each operation of a model that the CPU runs whole, on one thread; of another plan that of each step."""
+    _, execution = bound(model, inputs, "auto", 1)
+    plan = execution.compilation.plan
+    prepared = plan.prepared[0]
+    operations = model.main.operations
+    found = prepared.profile(execution.request(), rounds) if plan.simple and isinstance(prepared, CpuPreparedModel) else []
+    if not found:
+        return _profiled_steps(execution, rounds)
+    return [
+        OperationTime(k, model.operation_name(operations[k]) if k >= 0 else "inputs and outputs", tier, us)
+        for k, tier, us in found
+    ]
+
+
+def _profiled_steps(execution: Execution, rounds: int) -> list[OperationTime]:
+    """The time of each step of a plan, in the order of their first runs."""
+    plan, best = execution.compilation.plan, dict[int, OperationTime]()
+    for _ in range(rounds):
+        execution.compute()
+        for step in execution.report.steps:
+            model = plan.steps[step.step].model
+            names = Counter(map(model.operation_name, model.main.operations)).most_common(3)
+            name = f"step {step.step} on {step.device} ({', '.join(name for name, _ in names)})"
+            time_now = OperationTime(step.step, name, step.device, step.nanoseconds / 1e3)
+            best[step.step] = min(best.get(step.step, time_now), time_now, key=lambda entry: entry.microseconds)
+    return list(best.values())
+
+
+def first_answers(path: Path) -> dict[str, dict[str, float | None]]:
+    """Fresh processes: nnbridge with a cache of kernels that is filled and with an empty one, and the file's own runtime."""
+    sides: dict[str, tuple[str, dict[str, str]]] = {"nnbridge": ("nnbridge", {})}
+    with tempfile.TemporaryDirectory() as empty:
+        if compiled.unavailable() is None:
+            sides["nnbridge, empty cache"] = ("nnbridge", {"NNBRIDGE_CACHE": str(Path(empty) / "kernels")})
+        peer = {".tflite": next(iter(LITERT)), ".onnx": "ONNX Runtime"}.get(path.suffix)
+        if peer is not None:
+            sides[peer] = (peer, {})
+        found = {}
+        for name, (side, settings) in sides.items():
+            if name == "nnbridge":
+                _first_answer(side, path, settings)  # fills the caches of kernels and of files
+            answer = _first_answer(side, path, settings)
+            if answer is not None:
+                found[name] = answer
+    return found
+
+
+def _first_answer(side: str, path: Path, settings: Mapping[str, str]) -> dict[str, Any] | None:
+    # Modules are found where this process found them.
+    environment = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "nnbridge.bench.first", side, str(path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=FIRST_ANSWER_TIMEOUT,
+        )
+        parts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.SubprocessError, ValueError, IndexError):
+        return None
+    return {"total": (time.perf_counter() - start) * 1e3, **parts}

@@ -1,0 +1,73 @@
+"""``nnbridge bench``: how long a model takes here, beside its own runtime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnbridge.cli.arguments import check_outputs
+from nnbridge.cli.options import MODEL, conversion, model_options, option
+from nnbridge.cli.output import json_option, print_blocks, print_json, working
+
+TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "reference": ("reference",)}
+"""What ``--kernels`` measures."""
+
+
+@click.command(short_help="Time a model beside its own runtime.")
+@MODEL
+@option("--threads", type=click.IntRange(1, 256), metavar="N", default=1, help="Measure on N threads as well as on one.")
+@option("--kernels", values=tuple(TIERS), default="auto", help="Tiers to measure; auto: all.")
+@option("--rounds", type=click.IntRange(3, 100_000), metavar="N", default=100, help="Runs of each contender at most.")
+@option("--seconds", type=click.FloatRange(0.1, 3600), metavar="S", default=10.0, help="Time after which no more rounds begin.")
+@option("--seed", type=click.IntRange(min=0), metavar="N", default=0, help="Seed that inputs are drawn with.")
+@option("--first/--no-first", default=True, help="Start fresh processes and measure their first answer and memory.")
+@option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write a trace that Chrome and Perfetto open.")
+@model_options
+@json_option
+def bench(
+    model: Path,
+    threads: int,
+    kernels: str,
+    rounds: int,
+    seconds: float,
+    seed: int,
+    first: bool,
+    trace: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Time a model's runs on nnbridge's tiers beside LiteRT or ONNX Runtime; all take turns in one process.
+
+    Latency (least, median, 95 % are faster), the time of each operation, and of fresh processes the first answer and the memory.
+
+    \b
+    Examples:
+      nnbridge bench model.tflite
+      nnbridge bench model.onnx --threads 2 --json
+      nnbridge bench model.tflite --trace trace.json --no-first
+    """
+    from dataclasses import replace
+
+    from nnbridge.bench.measure import first_answers, measure, profile
+    from nnbridge.compare import seeded_inputs
+    from nnbridge.loading import load
+    from nnbridge.report.bench import bench_as_dict, bench_tables, chrome_trace
+    from nnbridge.storage.atomic import atomic_write
+
+    check_outputs({"--trace": trace}, {"the model": [model]}, ".json")
+    with working(f"Reading {model.name}"):
+        nnapi = load(model, conversion(**options))
+    inputs = seeded_inputs(nnapi, seed)
+    with working("Measuring"):
+        found = measure(model, nnapi, inputs, sorted({1, threads}), rounds, seconds, TIERS[kernels])
+        found = replace(found, operations=profile(nnapi, inputs), first=first_answers(model) if first else {})
+    if trace is not None:
+        with atomic_write(trace) as file:
+            file.write(json.dumps(chrome_trace(model.name, found)).encode())
+    if as_json:
+        print_json({"model": str(model), **bench_as_dict(found)})
+    else:
+        print_blocks(bench_tables(f"{model.name}, contenders in turn", found))

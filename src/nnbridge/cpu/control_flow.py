@@ -1,0 +1,65 @@
+"""IF and WHILE on the CPU executor, and what bounds a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from nnbridge.errors import MissedDeadlineTransientError, OpFailedError, Reason
+from nnbridge.model import Array, Operation, Subgraph
+from nnbridge.operations.call import Arg
+from nnbridge.types import DEFAULT_LOOP_TIMEOUT_NS, OperationCode
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds one run, an absolute deadline (``time.monotonic_ns``) and the time for each WHILE loop, and who observes it."""
+
+    deadline: int | None = None
+    loop_timeout: int = DEFAULT_LOOP_TIMEOUT_NS
+    observe: Callable[[int, int, Array], None] | None = None
+    """Called with subgraph, operand and value: bodies' inputs, and each value as it is computed; valid during the call alone."""
+
+    def check(self) -> None:
+        """MISSED_DEADLINE_TRANSIENT once the deadline has passed."""
+        if self.deadline is not None and time.monotonic_ns() > self.deadline:
+            raise MissedDeadlineTransientError("the execution's deadline has passed")
+
+
+RunBody: TypeAlias = "Callable[[Subgraph, int, Sequence[Arg], Limits], list[Arg]]"
+"""Runs the subgraph that a MODEL operand of another refers to."""
+
+
+def _condition(arg: Arg, name: str) -> bool:
+    if not arg.present or arg.value is None:
+        raise OpFailedError(Reason("a condition with a value", "none", name, "condition"))
+    return bool(np.ravel(arg.value)[0])
+
+
+def _run_if(run_body: RunBody, subgraph: Subgraph, operation: Operation, inputs: list[Arg], limits: Limits) -> list[Arg]:
+    """IF: one of two subgraphs (input 0 the condition, 1 then, 2 else)."""
+    branch = operation.inputs[1 if _condition(inputs[0], "IF") else 2]
+    return run_body(subgraph, branch, inputs[3:], limits)
+
+
+def _run_while(run_body: RunBody, subgraph: Subgraph, operation: Operation, inputs: list[Arg], limits: Limits) -> list[Arg]:
+    """WHILE: the value of the condition is looked at before the time (fact U24)."""
+    condition, body = operation.inputs[:2]
+    started = time.monotonic_ns()
+    state = list(inputs[2:])
+    while _condition(run_body(subgraph, condition, state, limits)[0], "WHILE"):
+        if time.monotonic_ns() - started > limits.loop_timeout:
+            raise MissedDeadlineTransientError(Reason(f"a loop that ends within {limits.loop_timeout} ns", "more", "WHILE"))
+        results = run_body(subgraph, body, state, limits)
+        state[: len(results)] = results
+    return state[: len(operation.outputs)]
+
+
+CONTROL_FLOW: dict[int, Callable[[RunBody, Subgraph, Operation, list[Arg], Limits], list[Arg]]] = {
+    OperationCode.IF: _run_if,
+    OperationCode.WHILE: _run_while,
+}

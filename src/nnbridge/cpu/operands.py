@@ -1,0 +1,83 @@
+"""Operands on their way through the executor: what is known before a run, results stored, results held to what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nnbridge.errors import OpFailedError, Reason
+from nnbridge.model import Array, Model, Operand, Operation
+from nnbridge.operations import definition
+from nnbridge.operations.call import Arg
+from nnbridge.operations.evaluate import merge_dims
+from nnbridge.types import Lifetime, operation_name
+
+Store: TypeAlias = Callable[[Array], Array]
+"""What float32 numbers are rounded with before they are stored."""
+
+
+def store_results(
+    values: list[Any], outputs: Sequence[int], inputs: Sequence[int], results: Sequence[Array], store: Store | None
+) -> None:
+    """Put results where they belong: into the caller's array, or as they are, or copied if they are views of an input.
+
+    The arena may reuse that input's buffer while the result is still needed, and the caller may change the arrays on either side.
+    """
+    for i, result in zip(outputs, results, strict=True):
+        value = store(result) if store is not None and result.dtype == np.float32 else result
+        if values[i] is not None:
+            np.copyto(values[i], value)
+        elif value.base is None:
+            values[i] = value.copy() if any(values[k] is value for k in inputs) else value
+        else:
+            shared = any(np.may_share_memory(values[k], value) for k in inputs if values[k] is not None)
+            values[i] = value.copy() if shared else value
+
+
+def constant(model: Model, operand: Operand, store: Store | None) -> Arg | None:
+    """The argument for an operand that is known before a run: a constant or an omitted one."""
+    if operand.is_constant:
+        value = model.value(operand)
+        if store is not None and value is not None and value.dtype == np.float32:
+            value = store(value)
+        return Arg.of(operand, value, present=value is None or value.size > 0)
+    return Arg.of(operand, present=False) if operand.lifetime is Lifetime.NO_VALUE else None
+
+
+def declaration_of(operation: Operation) -> Any:
+    declared = definition(operation.type)
+    if declared is None:
+        name = operation_name(operation.type)
+        raise OpFailedError(Reason("an operation that the CPU executor knows", name, name))
+    return declared
+
+
+def fully_known(operand: Operand) -> bool:
+    return not operand.is_tensor or (len(operand.dims) > 0 and 0 not in operand.dims)
+
+
+def as_operand(operand: Operand, arg: Arg) -> Arg:
+    """A body's value as the operand outside that it stands for."""
+    return Arg.of(operand, present=arg.present).with_value(arg.value, arg.dims)
+
+
+def as_declared(operation: Operation, operand: Operand, computed: Arg) -> Arg:
+    """A computed output checked against its declaration.
+
+    Dimensions must agree with the declared ones. A model output must have the declared quantisation; a temporary takes
+    the computed one, whatever it was declared with (facts U7 and U8).
+    """
+    name = operation_name(operation.type)
+    dims = merge_dims(operand.dims, computed.dims)
+    if dims is None:
+        rule = f"an output of {list(operand.dims)} as declared"
+        raise OpFailedError(Reason(rule, str(list(computed.dims)), name, operand.name))
+    if operand.lifetime is Lifetime.SUBGRAPH_OUTPUT and operand.scale != 0:
+        same = np.float32(computed.scale) == np.float32(operand.scale) and computed.zero_point == operand.zero_point
+        if not same:
+            found = f"{computed.scale}, {computed.zero_point}"
+            rule = f"an output with scale {operand.scale} and zero point {operand.zero_point} as declared"
+            raise OpFailedError(Reason(rule, found, name, operand.name))
+    return computed.with_value(computed.value, dims)

@@ -1,0 +1,38 @@
+"""Profiles of any level: drivers that look at NNAPI's operations, and devices that look at a file's operators."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from nnbridge.devices.profile_file import MAX_BYTES, SHIPPED, SUFFIX, load_profiles
+from nnbridge.devices.profiles import ProfileDevice
+from nnbridge.devices.source_profile_file import LEVELS, source_profiles
+from nnbridge.devices.source_profiles import SourceProfile
+from nnbridge.toml import tomllib
+
+
+def load_any(path: Path) -> tuple[ProfileDevice | SourceProfile, ...]:
+    """The devices of a file, all of one level; InputError names its mistakes with their lines."""
+    text = _source_text(path)
+    return load_profiles(path) if text is None else source_profiles(path, text, tomllib.loads(text))
+
+
+def _source_text(path: Path) -> str | None:
+    """The text of a file whose first device has another level than NNAPI's; None for all others, wrong ones among them."""
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            return None
+        text = path.read_text(encoding="utf-8")
+        listed = tomllib.loads(text).get("device") if any(level in text for level in LEVELS) else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+    return text if "level" in first else None
+
+
+@cache
+def shipped_at_source() -> tuple[SourceProfile, ...]:
+    """The profiles of devices that look at a file's operators, which come with nnbridge."""
+    found = (device for path in sorted((SHIPPED / "tflite").glob(f"*{SUFFIX}")) for device in load_any(path))
+    return tuple(device for device in found if isinstance(device, SourceProfile))

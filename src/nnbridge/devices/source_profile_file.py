@@ -1,0 +1,204 @@
+"""Reading profiles of devices that look at a file's operators (``level = "tflite"``), all mistakes of a file at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nnbridge.devices.rules import Condition, RuleErrors, condition, contradictions, near
+from nnbridge.devices.rules.facts import LIST, NUMBER, Vocabulary
+from nnbridge.devices.source_facts import declarations, source_vocabulary
+from nnbridge.devices.source_profiles import SourceProfile, SourceRules
+from nnbridge.errors import InputError, Reason
+from nnbridge.estimate.reading import cost_of
+
+LEVELS = ("tflite",)
+"""The formats whose operators devices look at."""
+_TEXTS = ("name", "like", "level", "version", "source", "verified")
+_TABLES = ("hardware", "sets", "conditions", "operations")
+_KEYS = (*_TEXTS, *_TABLES, "rules", "partitions", "max_partitions", "cost", "notes", "aliases")
+_RULE_KEYS = ("require", "when", "says", "uncertain", "except", "only", "fails_model")
+_PARTITIONS = ("all", "first")
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_SHOWN = 80
+
+
+def source_profiles(path: Path, text: str, data: Mapping[str, Any]) -> tuple[SourceProfile, ...]:
+    """The devices of a file whose TOML was read already; InputError has every mistake with its line."""
+    return _Reader(path, text).devices(data.get("device"))
+
+
+class _Reader:
+    def __init__(self, path: Path, text: str) -> None:
+        self._path, self._text = path, text
+        self._mistakes: dict[Reason, None] = {}
+
+    def devices(self, listed: Any) -> tuple[SourceProfile, ...]:
+        tables: dict[str, dict[str, Any]] = {}
+        rules: dict[str, SourceRules] = {}
+        found = []
+        for table in listed if isinstance(listed, list) else []:
+            name = self._text_of(table, "name")
+            if not name or name in tables:
+                self.note("name", "a device's name, each once", table.get("name"))
+                continue
+            base = tables.get(self._text_of(table, "like"))
+            if table.get("like") and base is None:
+                self.note("like", f"a device above ({', '.join(tables) or 'none'})", table["like"])
+            for key in table:
+                if key not in _KEYS:
+                    self.note(key, f"one of {', '.join(_KEYS)} in [[device]]{near(key, _KEYS)}", key)
+            tables[name] = whole = _merged(base, table)
+            own = base is None or any(key in table for key in ("sets", "conditions", "operations", "rules"))
+            rules[name] = self._rules(whole) if own else rules[table["like"]]
+            found.append(self._device(name, whole, rules[name]))
+        if self._mistakes:
+            reasons = list(self._mistakes)
+            raise InputError(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
+        return tuple(found)
+
+    def _device(self, name: str, table: Mapping[str, Any], rules: SourceRules) -> SourceProfile:
+        partitions = self._text_of(table, "partitions") or _PARTITIONS[0]
+        if partitions not in _PARTITIONS:
+            self.note("partitions", f"one of {', '.join(_PARTITIONS)}", partitions)
+        return SourceProfile(
+            name,
+            rules,
+            self._text_of(table, "version") or "profile",
+            self._text_of(table, "source"),
+            self._text_of(table, "verified"),
+            tuple(self._texts(table, "notes")),
+            self._hardware(table),
+            partitions,
+            self._limit(table),
+            cost_of(self._table(table, "cost"), self.note) if "cost" in table else None,
+            aliases=tuple(self._texts(table, "aliases")),
+        )
+
+    # -- rules -------------------------------------------------------------------------------------------------------
+
+    def _rules(self, table: Mapping[str, Any]) -> SourceRules:
+        level = self._text_of(table, "level")
+        if level not in LEVELS:
+            self.note("level", f"one of {', '.join(LEVELS)}", level)
+        known = declarations(level)
+        common = list(self._entries("rules", table.get("rules", []), {}))
+        named = {key: list(self._entries(key, value, {})) for key, value in self._table(table, "conditions").items()}
+        sets = {key: tuple(value) for key, value in self._table(table, "sets").items() if isinstance(value, list)}
+        fatal: set[Condition] = set()
+        operators = {}
+        for key, value in self._table(table, "operations").items():
+            if known and key not in known:
+                self.note(key, f"an operator of {level}{near(key, known)}", key)
+                continue
+            words = _words(level, key, sets, tuple(self._hardware(table)))
+            words = replace(words, conditions={n: entries[0]["require"] for n, entries in named.items() if len(entries) == 1})
+            several = isinstance(value, list) and bool(value) and all(isinstance(v, list) for v in value)
+            found = []
+            for alternative in value if several else [value]:
+                entries = [e for e in common if self._applies(key, e)] + list(self._entries(key, alternative, named))
+                made = tuple(c for e in entries for c in self._conditions(key, e, words, fatal))
+                for contradicting, subject in contradictions(made):
+                    self.note(key, f"conditions on {subject} that some {key} can meet", contradicting.text)
+                # A file that cannot be compiled is found before any operator is placed.
+                found.append(tuple(sorted(made, key=lambda each: each not in fatal)))
+            operators[key] = tuple(found)
+        return SourceRules(level, operators, frozenset(fatal))
+
+    def _entries(self, key: str, value: Any, named: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+        for item in value if isinstance(value, list) else [value]:
+            entry = {"require": item} if isinstance(item, str) else item
+            if not isinstance(entry, dict) or not isinstance(entry.get("require"), str):
+                self.note(key, "a condition: a text or a table with require", item)
+                continue
+            for name in entry:
+                if name not in _RULE_KEYS:
+                    self.note(name, f"one of {', '.join(_RULE_KEYS)} in a condition{near(name, _RULE_KEYS)}", name)
+            if entry["require"] in named:
+                yield from ({**inner, **{k: v for k, v in entry.items() if k != "require"}} for inner in named[entry["require"]])
+            else:
+                yield entry
+
+    def _applies(self, key: str, entry: Mapping[str, Any]) -> bool:
+        only, excepted = self._texts(entry, "only"), self._texts(entry, "except")
+        return key not in excepted and (not only or key in only)
+
+    def _conditions(self, key: str, entry: Mapping[str, Any], words: Vocabulary, fatal: set[Condition]) -> Iterator[Condition]:
+        try:
+            made = condition(entry["require"], words, self._text_of(entry, "when"))
+        except RuleErrors as error:
+            for mistake in error.mistakes:
+                self.note(entry["require"], f"{mistake.rule} at character {mistake.at + 1}", mistake.found)
+            return
+        made = replace(made, says=self._text_of(entry, "says"), uncertain=self._text_of(entry, "uncertain"))
+        if entry.get("fails_model") is True:
+            fatal.add(made)
+        yield made
+
+    def _limit(self, table: Mapping[str, Any]) -> int:
+        value = table.get("max_partitions", 0)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
+            return value
+        self.note("max_partitions", "a whole number of at least 0", value)
+        return 0
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def _hardware(self, table: Mapping[str, Any]) -> dict[str, float]:
+        found = {}
+        for key, value in self._table(table, "hardware").items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and _NAME.fullmatch(key):
+                found[key] = value
+            else:
+                self.note(key, "a number", value)
+        return found
+
+    def _text_of(self, table: Mapping[str, Any], key: str) -> str:
+        value = table.get(key, "")
+        if isinstance(value, str) and value.isprintable():
+            return value
+        self.note(key, "a printable text", value)
+        return ""
+
+    def _texts(self, table: Mapping[str, Any], key: str) -> list[str]:
+        value = table.get(key, [])
+        if isinstance(value, list) and all(isinstance(v, str) for v in value):
+            return value
+        self.note(key, "a list of texts", value)
+        return []
+
+    def _table(self, table: Mapping[str, Any], key: str) -> dict[str, Any]:
+        value = table.get(key, {})
+        if isinstance(value, dict):
+            return value
+        self.note(key, "a table", value)
+        return {}
+
+    def note(self, key: str, rule: str, found: object) -> None:
+        """A mistake at a key or text of the file."""
+        place = self._text.find(key)
+        line = self._text.count("\n", 0, max(place, 0)) + 1
+        shown = json.dumps(found, ensure_ascii=False, default=str)[:_SHOWN]
+        self._mistakes[Reason(rule, shown, f"{self._path} line {line}", key[:_SHOWN] if key.isprintable() else repr(key))] = None
+
+
+def _merged(base: Mapping[str, Any] | None, table: Mapping[str, Any]) -> dict[str, Any]:
+    """A device's table over that of the one that it is like: tables are merged, rules are replaced."""
+    if base is None:
+        return dict(table)
+    shared = [key for key in (*_TABLES, "cost") if isinstance(base.get(key), dict) and isinstance(table.get(key), dict)]
+    return {**base, "aliases": [], **table, **{key: {**base[key], **table[key]} for key in shared}}
+
+
+def _words(level: str, key: str, sets: Mapping[str, Sequence[str]], hardware: Sequence[str]) -> Vocabulary:
+    words = source_vocabulary(level, key)
+    return replace(
+        words,
+        names={**words.names, **dict.fromkeys(hardware, NUMBER)},
+        words={**words.words, **{name: (LIST, tuple(values)) for name, values in sets.items()}},
+    )

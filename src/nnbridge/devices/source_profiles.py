@@ -1,0 +1,200 @@
+"""Devices that look at a file's operators before NNAPI: ahead-of-time compilers and TFLite's delegates (``level = "tflite"``).
+
+Such a device is asked once about a file (:meth:`SourceProfile.bound`). What it claims is planned and computed by it, operation by
+operation as the importer mapped it, with the CPU's arithmetic; everything else goes to the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
+from nnbridge.devices.device import (
+    Capabilities,
+    Device,
+    Performance,
+    PreparedModel,
+    PrepareModelConfig,
+    Support,
+    uniform_capabilities,
+)
+from nnbridge.devices.host import HostPreparedModel
+from nnbridge.devices.rules import Condition
+from nnbridge.devices.source_facts import OperatorFacts
+from nnbridge.errors import InputError, Reason
+from nnbridge.estimate.numbers import Cost
+from nnbridge.extensions import TYPES, Extension
+from nnbridge.model import Model, Operation
+from nnbridge.source import SourceGraph, SourceOperator
+from nnbridge.types import DeviceTypeCode, is_extension
+
+_FASTER = uniform_capabilities(Performance(0.1, 0.1))
+"""A compiler's claim is final: the operation never runs on the CPU instead."""
+
+
+@dataclass(frozen=True)
+class SourceRules:
+    """The rules of a device. A profile that is like another one shares them."""
+
+    format: str
+    operators: Mapping[str, tuple[tuple[Condition, ...], ...]]
+    """Operator → alternatives; the conditions of one of them must all hold."""
+    fatal: frozenset[Condition] = frozenset()
+    """Conditions that refuse the whole file when one operator breaks them."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A device's answer for one operator of the file."""
+
+    operator: SourceOperator
+    reason: Reason | None = None
+    """Why it is left to the CPU; None if the device takes it."""
+    uncertain: str = ""
+    """Why the answer is open."""
+
+    @property
+    def accepted(self) -> bool:
+        """True if the device takes the operator."""
+        return self.reason is None
+
+
+@dataclass(frozen=True)
+class SourceProfile(Device):
+    """A device that a profile at the level of a file format describes, before it has seen a file."""
+
+    name: str
+    rules: SourceRules
+    version: str = "profile"
+    source: str = ""
+    verified: str = ""
+    notes: tuple[str, ...] = ()
+    """What the source leaves open, in sentences."""
+    hardware: Mapping[str, float] = field(default_factory=dict)
+    partitions: str = "all"
+    """``all``, or ``first``: what follows the first refused operator is refused, too."""
+    max_partitions: int = 0
+    """Partitions that it takes unless the user states another number; 0: all."""
+    cost: Cost | None = None
+    type: DeviceTypeCode = DeviceTypeCode.ACCELERATOR
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def format(self) -> str:
+        """The format whose operators it looks at."""
+        return self.rules.format
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it claims it runs."""
+        return _FASTER
+
+    def claims(self, graph: SourceGraph) -> tuple[Claim, ...]:
+        """The answer for each operator of a file."""
+        if graph.format != self.format:
+            raise InputError(Reason(f"a {self.format} file", f"a {graph.format} file", self.name))
+        found = [self._claim(graph, operator) for operator in graph.operators]
+        fatal = next((c for c in found if c.reason is not None and c.reason.rule.startswith(_FATAL)), None)
+        if fatal is not None:
+            return tuple(replace(claim, reason=claim.reason or fatal.reason) for claim in found)
+        return tuple(_first_run(graph, found, self.name) if self.partitions == "first" else found)
+
+    def _claim(self, graph: SourceGraph, operator: SourceOperator) -> Claim:
+        alternatives = self.rules.operators.get(operator.name, ())
+        if not alternatives:
+            return Claim(operator, Reason("an operator that the profile lists", operator.name, operator.label))
+        subject = OperatorFacts(graph, operator, self.hardware)
+        first: Claim | None = None
+        for conditions in alternatives:
+            broken = next((each for each in conditions if each.broken(subject)), None)
+            if broken is None:
+                return Claim(operator, uncertain=next((c.uncertain for c in conditions if c.uncertain), ""))
+            rule = _FATAL + broken.sentence if broken in self.rules.fatal else broken.sentence
+            reason = Reason(rule, broken.found(subject) or "otherwise", operator.label, says=broken.says)
+            first = first or Claim(operator, reason, broken.uncertain)
+        assert first is not None  # there is at least one alternative
+        return first
+
+    def bound(self, graph: SourceGraph) -> BoundDevice:
+        """The device, asked about a file."""
+        return BoundDevice(self, graph, self.claims(graph))
+
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        """Nothing: the operations of a model without a file are not what the device looks at."""
+        reason = Reason(f"operators of a {self.format} file, which the device looks at", "NNAPI operations", self.name)
+        return [reason] * len(model.main.operations)
+
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """Refuses: the device has seen no file."""
+        raise InputError(Reason(f"operators of a {self.format} file", "NNAPI operations", self.name))
+
+
+_FATAL = "a file that can be compiled: "
+
+
+def _first_run(graph: SourceGraph, claims: Sequence[Claim], name: str) -> list[Claim]:
+    """Only the operators before the first refused one that do not depend on a refused one."""
+    rest: SourceOperator | None = None
+    found = []
+    for claim in claims:
+        if claim.reason is not None:
+            rest = rest or claim.operator
+        elif rest is not None:
+            claim = replace(claim, reason=Reason("one partition only", f"after {rest.label}", claim.operator.label))
+        found.append(claim)
+    return found
+
+
+class BoundDevice(Device):
+    """A device with its answers for one file. It computes with the CPU's arithmetic.
+
+    ``left``: operators that it accepts and that are left to the CPU all the same, for speed or memory.
+    """
+
+    def __init__(
+        self, profile: SourceProfile, graph: SourceGraph, claims: tuple[Claim, ...], left: frozenset[int] = frozenset()
+    ) -> None:
+        self.profile, self.graph, self.claims, self.left = profile, graph, claims, left
+        self.name, self.version, self.type = profile.name, profile.version, profile.type
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The profile's."""
+        return self.profile.capabilities
+
+    def with_only(self, operators: Collection[int]) -> BoundDevice:
+        """The device that leaves all other operators to the CPU."""
+        accepted = {claim.operator.index for claim in self.claims if claim.accepted}
+        return BoundDevice(self.profile, self.graph, self.claims, frozenset(accepted - set(operators)))
+
+    def supported_extensions(self) -> Sequence[Extension]:
+        """The host extensions: what NNAPI cannot express of a claimed operator."""
+        return tuple(TYPES.host_extensions().values())
+
+    def answer(self, index: int) -> Reason | None:
+        """Why an operator of the file is left to the CPU; None if the device runs it."""
+        claim = self.claims[index]
+        if claim.reason is None and index in self.left:
+            return Reason("an operator that is worth delegating", "left to the CPU by --optimise", claim.operator.label)
+        return claim.reason
+
+    def supported_operations(self, model: Model) -> Sequence[Support]:
+        """By the operator that each operation came from."""
+        return [self._support(model, operation) for operation in model.main.operations]
+
+    def _support(self, model: Model, operation: Operation) -> Support:
+        source = operation.source
+        if source is None:
+            return Reason("an operation of the file's operators", "one without", model.operation_name(operation))
+        index = source.callers[0] if source.callers else source.index
+        if not source.callers and source.subgraph != self.graph.subgraph:
+            return Reason("an operator of the main graph", f"one of subgraph {source.subgraph}", source.operator)
+        return self.answer(index) or True
+
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        """The CPU's executor, or the host's where NNAPI has no operation for a claimed operator."""
+        check_deadline(config.deadline)
+        if any(is_extension(operation.type) for operation in model.main.operations):
+            return HostPreparedModel(model, mixed=True)
+        return CpuPreparedModel(model)

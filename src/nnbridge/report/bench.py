@@ -1,0 +1,101 @@
+"""What ``nnbridge bench`` measured, as tables, JSON and a trace that Chrome and Perfetto open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from nnbridge.bench.measure import Bench, OperationTime
+from nnbridge.report.terminal import Table
+
+BASES = ("LiteRT XNNPACK", "ONNX Runtime")
+"""Contenders that the others are divided by."""
+
+
+def bench_as_dict(bench: Bench) -> dict[str, Any]:
+    """Latencies in milliseconds, operations in microseconds, memory in bytes."""
+    return {
+        "latencies": [asdict(entry) for entry in bench.latencies],
+        "missing": dict(bench.missing),
+        "operations": [asdict(entry) for entry in bench.operations],
+        "first_answer": {name: dict(parts) for name, parts in bench.first.items()},
+    }
+
+
+def bench_tables(title: str, bench: Bench, top: int = 12) -> list[Table | str]:
+    """Latencies, first answers, and the operations that take longest."""
+    rows = []
+    for entry in bench.latencies:
+        base = next((m for name in BASES if (m := bench.time(name, entry.threads)) is not None), None)
+        times = [f"{value:.4g}" for value in (entry.least, entry.median, entry.p95)]
+        ratio = "-" if base is None else f"{entry.median / base:.2f}"
+        rows.append((entry.contender, str(entry.threads), *times, str(entry.runs), ratio))
+    base_name = next((name for name in BASES if any(e.contender == name for e in bench.latencies)), "peer")
+    columns = ("contender", "threads", "min ms", "median ms", "p95 ms", "runs", f"of {base_name}")
+    blocks: list[Table | str] = [Table(title, columns, rows)]
+    blocks += [f"{name} does not run it: {why}" for name, why in bench.missing.items()]
+    if bench.first:
+        blocks.append(_first_table(bench.first))
+    if bench.operations:
+        blocks += _operations_tables(bench.operations, top)
+    return blocks
+
+
+def _first_table(first: Mapping[str, Mapping[str, float | None]]) -> Table:
+    parts = ("total", "import", "load", "prepare", "run")
+    rows = []
+    for name, found in first.items():
+        times = [f"{value:.0f}" if (value := found.get(part)) is not None else "-" for part in parts]
+        peak, imports = found.get("peak_bytes"), found.get("imports_bytes")
+        memory = ["-", "-"] if peak is None or imports is None else [f"{n / 2**20:.0f}" for n in (peak, peak - imports)]
+        rows.append((name, *times, *memory))
+    columns = ("first answer", *(f"{part} ms" for part in parts), "peak MiB", "beyond imports")
+    return Table("Fresh processes", columns, rows)
+
+
+def by_operation(operations: Sequence[OperationTime]) -> list[tuple[str, str, int, float]]:
+    """Name, tier, number and microseconds of the operations of each name, longest first."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for entry in operations:
+        sums.setdefault((entry.name, entry.tier), []).append(entry.microseconds)
+    return sorted(((*key, len(times), sum(times)) for key, times in sums.items()), key=lambda row: -row[3])
+
+
+def _operations_tables(operations: Sequence[OperationTime], top: int) -> list[Table | str]:
+    total = sum(entry.microseconds for entry in operations) or 1.0
+    rows = [(name, tier, str(n), f"{us:.1f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)[:top]]
+    return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "µs", "share"), rows)]
+
+
+def chrome_trace(title: str, bench: Bench) -> dict[str, Any]:
+    """Trace events: the operations of one run, one behind another, and the parts of each first answer."""
+    events: list[dict[str, Any]] = [_named("process_name", 1, 0, f"{title}: one run"), _named("thread_name", 1, 1, "operations")]
+    at = 0.0
+    for entry in bench.operations:
+        arguments = {"operation": entry.index, "tier": entry.tier}
+        events.append(_event(entry.name, entry.tier, at, entry.microseconds, 1, 1, arguments))
+        at += entry.microseconds
+    if bench.first:
+        events.append(_named("process_name", 2, 0, "first answers"))
+    for row, (name, parts) in enumerate(bench.first.items(), 1):
+        events.append(_named("thread_name", 2, row, name))
+        at = 0.0
+        measured = [(part, parts.get(part) or 0.0) for part in ("import", "load", "prepare", "run")]
+        start = (parts.get("total") or 0.0) - sum(ms for _, ms in measured)
+        for part, milliseconds in [("start of the process", max(start, 0.0)), *measured]:
+            events.append(_event(part, "first answer", at, milliseconds * 1e3, 2, row, {}))
+            at += milliseconds * 1e3
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _event(
+    name: str, category: str, at: float, duration: float, process: int, thread: int, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A complete event; times are microseconds."""
+    shown = {"name": name, "cat": category, "ph": "X", "ts": round(at, 3), "dur": round(duration, 3)}
+    return {**shown, "pid": process, "tid": thread, "args": dict(arguments)}

@@ -1,0 +1,86 @@
+"""What nnbridge finds on this machine: the tier of kernels, the processor, the extras."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from nnbridge import __version__
+from nnbridge.cpu import compiled
+from nnbridge.cpu.settings import current
+from nnbridge.operations.kernels import Tier
+from nnbridge.report.terminal import Table, counted
+
+EXTRAS = {
+    "fast": "llvmlite",
+    "onnx": "onnx",
+    "litert": "ai-edge-litert",
+    "onnxruntime": "onnxruntime",
+    "ndk": "cffi",
+    "images": "pillow",
+    "torch": "torch",
+}
+"""Extra → the package that it adds."""
+
+_CORE = ("numpy", "flatbuffers", "tflite", "click", "rich")
+
+
+def doctor_as_dict() -> dict[str, Any]:
+    """Tier, instruction set, cache, versions; InputError for an unknown word in ``NNBRIDGE_KERNELS``."""
+    settings = current()
+    found = compiled.status()
+    return {
+        "nnbridge": __version__,
+        "kernels": settings.kernels,
+        "tier": settings.tier.name.lower(),
+        "why_not_compiled": _why_not(settings.tier, found),
+        "compiled": asdict(found),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cores": available_cores(),
+        "packages": {name: installed_version(name) for name in _CORE},
+        "extras": {extra: {"package": package, "version": installed_version(package)} for extra, package in EXTRAS.items()},
+    }
+
+
+def _why_not(tier: Tier, found: compiled.Status) -> str:
+    if tier is Tier.COMPILED:
+        return ""
+    return found.reason or "NNBRIDGE_KERNELS=reference asks for the reference kernels"
+
+
+def available_cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def installed_version(package: str) -> str | None:
+    """A package's version, without importing it; None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def doctor_tables(found: Mapping[str, Any]) -> list[Table | str]:
+    """What :func:`doctor_as_dict` found, for people."""
+    tier, why = found["compiled"], found["why_not_compiled"]
+    rows = [
+        ("nnbridge", f"{found['nnbridge']}, Python {found['python']}, {found['machine']}, {counted(found['cores'], 'core')}"),
+        ("kernels", f"{found['tier']} ({found['kernels']})" + (f": {why}" if why else "")),
+    ]
+    if tier["available"]:
+        rows.append(("instruction set", f"{tier['instructions']} (this processor runs {', '.join(tier['forms'])})"))
+        held = f"{counted(tier['cached'], 'kernel')}, {tier['cached_bytes'] / 2**20:.1f} MiB"
+        fault = f"; nothing is stored: {tier['cache_fault']}" if tier["cache_fault"] else ""
+        rows.append(("cache of kernels", f"{tier['cache'] or 'memory alone'}: {held}{fault}"))
+    packages = [(name, number or "not installed", "core") for name, number in found["packages"].items()]
+    packages += [
+        (extra["package"], extra["version"] or f"not installed (pip install 'nnbridge[{name}]')", name)
+        for name, extra in found["extras"].items()
+    ]
+    return [Table("", ("what", "found"), rows), Table("", ("package", "version", "extra"), packages)]

@@ -1,0 +1,138 @@
+"""Devices that look at a file's operators: what Vela and others take, how plans show it, what a wrong profile reports."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from nnbridge import devices
+from nnbridge.cli.commands import cli
+from nnbridge.devices.profile_levels import load_any, shipped_at_source
+from nnbridge.devices.source_profiles import Claim, SourceProfile
+from nnbridge.errors import InputError
+from nnbridge.loading import source_graph
+from tests.tflite.files import TfliteBuilder
+
+
+def profile(name: str) -> SourceProfile:
+    found = devices.device(name)
+    assert isinstance(found, SourceProfile)
+    return found
+
+
+def chain(folder: Path, *names: str, type: str = "int8") -> Path:
+    """Operators of one value, one behind the other."""
+    file = TfliteBuilder()
+    first = last = file.tensor((1, 4, 4, 8), type, scale=0.5)
+    for name in names:
+        out = file.tensor((1, 4, 4, 8), type, scale=0.5)
+        file.operator(name, [last], [out], {})
+        last = out
+    return file.write(folder / "chain.tflite", [first], [last])
+
+
+def claims(name: str, path: Path) -> tuple[Claim, ...]:
+    return profile(name).claims(source_graph(path))
+
+
+def plan(path: Path, *options: str) -> dict[str, Any]:
+    result = CliRunner().invoke(cli, ["plan", str(path), "--json", *options])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_every_operator_of_the_published_files_is_where_vela_puts_it(shared: Path) -> None:
+    oracle = json.loads(gzip.decompress((shared / "reference" / "devices" / "vela-open.json.gz").read_bytes()))
+    for file, configurations in oracle["files"].items():
+        graph = source_graph(shared / file)
+        for configuration, found in configurations.items():
+            answers = profile(configuration.partition("/")[0]).claims(graph)
+            placed = {row[0]: row[2] for row in found["operators"] if row[2] is not None}
+            assert [i for i, place in placed.items() if answers[i].accepted != (place != "CPU")] == [], file
+
+
+def test_what_is_not_taken_goes_to_the_cpu_with_the_compilers_words(tmp_path: Path) -> None:
+    found = plan(chain(tmp_path, "RELU", "SIN", "TANH"), "--device", "ethos-u55-128")["operators"]
+    assert [(row["index"], row["operator"], row["place"]) for row in found] == [
+        (0, "RELU", "device"),
+        (1, "SIN", "cpu"),
+        (2, "TANH", "device"),
+    ]
+    assert found[1]["reasons"][0]["device"] == "ethos-u55-128"
+    wide = plan(chain(tmp_path, "TANH", type="int32"), "--device", "ethos-u65-256")["operators"]
+    assert wide[0]["reasons"][0]["says"] == "32-bit feature maps are not supported"
+
+
+def test_one_operator_against_tflites_semantics_refuses_the_whole_file_to_vela(tmp_path: Path) -> None:
+    found = claims("ethos-u55-128", chain(tmp_path, "RELU", "HARD_SWISH", type="int16"))
+    assert [claim.accepted for claim in found] == [False, False]
+
+
+def test_the_edge_tpu_has_one_partition(tmp_path: Path) -> None:
+    found = claims("edgetpu", chain(tmp_path, "RELU", "SIN", "TANH"))
+    assert [claim.accepted for claim in found] == [True, False, False]
+    assert found[2].reason is not None
+    assert found[2].reason.rule == "one partition only"
+
+
+def test_what_the_source_leaves_open_is_uncertain(tmp_path: Path) -> None:
+    found = plan(chain(tmp_path, "RELU"), "--device", "litert-qualcomm")["operators"]
+    assert found[0]["place"] == "device"
+    assert "not public" in found[0]["uncertain"][0]
+
+
+def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_operation(tmp_path: Path) -> None:
+    path = chain(tmp_path, "RELU", "ELU", "RELU")
+    outputs = []
+    for chosen in ([], ["--device", "ethos-u55-128"]):
+        out = tmp_path / f"out{len(chosen)}.npz"
+        result = CliRunner().invoke(cli, ["run", str(path), "--seed", "1", "--samples", str(out), *chosen])
+        assert result.exit_code == 0, result.output
+        with np.load(out) as arrays:
+            outputs.append({name: arrays[name] for name in arrays.files})
+    for name, array in outputs[0].items():
+        assert np.array_equal(array, outputs[1][name])
+
+
+def test_a_device_of_tflites_level_refuses_other_files(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["plan", "models/digits_float32.onnx", "--device", "ethos-u55-128"])
+    assert result.exit_code == 2
+    assert "a TFLite file" in result.stderr
+
+
+@pytest.mark.parametrize("found", shipped_at_source(), ids=lambda found: found.name)
+def test_shipped_profiles_name_their_source(found: SourceProfile) -> None:
+    assert found.source.startswith("https://")
+    assert found.rules.operators
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("operations = { CONV_2DD = [] }", "did you mean CONV_2D"),
+        ('operations = { RELU = ["inptu.rank == 4"] }', "did you mean input"),
+        ('operations = { RELU = ["input.rank > 9"] }', "conditions on input.rank that some RELU can meet"),
+        ("partition = 1\noperations = { RELU = [] }", "did you mean partitions"),
+        ('operations = { RELU = [] }\ncost = { source = "x", granule = [1] }', "granule: 3 number(s) above 0"),
+        ('operations = { RELU = [] }\ncost = { source = "x" }', "macs_per_second"),
+    ],
+)
+def test_a_wrong_profile_is_reported_with_its_line(tmp_path: Path, text: str, mistake: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'[[device]]\nname = "mine"\nlevel = "tflite"\nsource = "https://example.org"\n{text}\n')
+    with pytest.raises(InputError, match=r"mine\.toml line \d+") as raised:
+        load_any(path)
+    assert mistake in str(raised.value)
+
+
+def test_the_first_sentence_counts_operators_of_the_file(tmp_path: Path) -> None:
+    found = plan(chain(tmp_path, "RELU", "SIN", "TANH"), "--device", "ethos-u55-128")["summary"]
+    sentence = "On ethos-u55-128, before NNAPI: 2 of 3 operators are taken in 2 partitions; 1 runs on TFLite's CPU"
+    assert found["sentence"] == sentence

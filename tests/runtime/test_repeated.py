@@ -1,0 +1,159 @@
+"""Reusable executions: the second computation on the same buffers goes a short way, and differs in nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from nnbridge import Compilation, Execution, Model, ModelBuilder, NnapiError
+from nnbridge.devices.cpu import CpuPreparedModel
+from nnbridge.devices.device import Request, Result
+from nnbridge.runtime.memory import Memory
+from nnbridge.types import OperandCode, OperationCode
+from tests.graphs import unary_chain
+
+FLOAT, INT = OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_INT32
+KERNELS = pytest.mark.parametrize("kernels", ["reference", "auto"])
+RELUS = unary_chain(OperationCode.RELU, OperationCode.RELU6, OperationCode.SIN)
+
+
+@pytest.fixture
+def executions(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The requests that were executed the long way."""
+    seen: list[Request] = []
+    execute = CpuPreparedModel.execute
+
+    def counted(self: CpuPreparedModel, request: Request) -> Result:
+        seen.append(request)
+        return execute(self, request)
+
+    monkeypatch.setattr(CpuPreparedModel, "execute", counted)
+    return seen
+
+
+def bound(model: Model, kernels: str, *inputs: np.ndarray, size: int) -> tuple[Execution, np.ndarray]:
+    """A reusable execution on these arrays, and its output's bytes."""
+    compilation = Compilation.create(model, [], kernels=kernels)
+    compilation.finish()
+    execution, out = Execution(compilation), np.zeros(size, np.uint8)
+    execution.set_reusable(True)
+    for i, array in enumerate(inputs):
+        execution.set_input_buffer(i, array, array.shape)
+    execution.set_output(0, out)
+    return execution, out
+
+
+@KERNELS
+def test_buffers_are_read_and_written_anew_each_time(kernels: str, executions: list[Request]) -> None:
+    x = np.zeros((1, 4), np.float32)
+    execution, out = bound(RELUS, kernels, x, size=16)
+    for value in (1.0, -2.0, 7.0, 3.0):
+        x[:] = value
+        execution.compute()
+        np.testing.assert_allclose(out.view(np.float32), np.sin(np.float32(min(max(value, 0), 6))), rtol=1e-6)
+        assert execution.output_dims(0) == (1, 4)
+        assert [(step.device, step.runs) for step in execution.report.steps] == [("nnapi-reference", 1)]
+    assert len(executions) == 1
+
+
+@KERNELS
+def test_memories_are_read_and_written_anew_each_time(kernels: str, executions: list[Request]) -> None:
+    compilation = Compilation.create(RELUS, [], kernels=kernels)
+    compilation.finish()
+    execution, memory = Execution(compilation), Memory.of(bytearray(32))
+    execution.set_reusable(True)
+    execution.set_input_from_memory(0, memory, 0, 16)
+    execution.set_output_from_memory(0, memory, 16, 16)
+    for value in (1.0, 2.0):
+        memory.content[:16].view(np.float32)[:] = value
+        execution.compute()
+        np.testing.assert_allclose(memory.content[16:].view(np.float32), np.sin(np.float32(value)), rtol=1e-6)
+    assert len(executions) == 1
+
+
+@KERNELS
+def test_an_observer_that_comes_later_sees_everything(kernels: str) -> None:
+    execution, _ = bound(RELUS, kernels, np.ones((1, 4), np.float32), size=16)
+    execution.compute()
+    seen: list[int] = []
+    execution.observer = lambda plan, step, device, subgraph, operand, value: seen.append(operand)
+    execution.compute()
+    assert set(seen) == {0, 1, 2, 3}
+
+
+@KERNELS
+def test_what_fails_the_second_time_reports_why_and_may_succeed_again(kernels: str) -> None:
+    builder = ModelBuilder("gather")
+    x, axis, at = builder.add_operand(FLOAT, (3,)), builder.add_operand(OperandCode.INT32), builder.add_operand(INT, (1,))
+    builder.set_operand_value(axis, 0)
+    y = builder.add_operand(FLOAT, (1,))
+    builder.add_operation(OperationCode.GATHER, [x, axis, at], [y])
+    builder.identify_inputs_and_outputs([x, at], [y])
+    index = np.array([1], np.int32)
+    execution, out = bound(builder.finish(), kernels, np.array([5, 6, 7], np.float32), index, size=4)
+    for _ in range(2):
+        execution.compute()
+    index[:] = 9
+    with pytest.raises(NnapiError, match="index"):
+        execution.compute()
+    index[:] = 2
+    execution.compute()
+    assert out.view(np.float32)[0] == 7.0
+
+
+@KERNELS
+def test_shapes_that_depend_on_values_are_executed_the_long_way(kernels: str, executions: list[Request]) -> None:
+    execution, shape, out = dynamic_chain(2, kernels)
+    for rows, columns in ((2, 6), (3, 4), (4, 3), (3, 4)):
+        shape[:] = rows, columns
+        execution.compute()
+        assert execution.output_dims(0) == (rows, columns)
+        assert out.view(np.float32).tolist() == list(range(12))
+    assert len(executions) == 4
+
+
+def dynamic_chain(operations: int, kernels: str = "auto") -> tuple[Execution, np.ndarray, np.ndarray]:
+    """RESHAPE to dimensions that come with the run, then operations whose dimensions follow from them."""
+    builder = ModelBuilder("dynamic")
+    x, shape = builder.add_operand(FLOAT, (2, 6)), builder.add_operand(INT, (2,))
+    value, code, read = x, OperationCode.RESHAPE, [x, shape]
+    for _ in range(operations + 1):
+        value = builder.add_operand(FLOAT, (0, 0))
+        builder.add_operation(code, read, [value])
+        code, read = OperationCode.RELU, [value]
+    builder.identify_inputs_and_outputs([x, shape], [value])
+    dims = np.array([3, 4], np.int32)
+    data = np.arange(12, dtype=np.float32).reshape(2, 6)
+    execution, out = bound(builder.finish(), kernels, data, dims, size=48)
+    return execution, dims, out
+
+
+def microseconds(run: Callable[[], object], rounds: int = 300) -> float:
+    """The least time of a run: what it costs where nothing else runs."""
+    best = 1e9
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best * 1e6
+
+
+@pytest.mark.parametrize(("kernels", "limit"), [("auto", 20), ("reference", 50)])
+def test_the_fixed_cost_of_a_run_is_small(kernels: str, limit: float) -> None:
+    # Half of these limits is what docs/performance.md states; the rest is for slower machines.
+    execution, _ = bound(RELUS, kernels, np.ones((1, 4), np.float32), size=16)
+    assert microseconds(execution.compute) < limit
+
+
+def test_dynamic_operations_cost_little_each() -> None:
+    few, many = dynamic_chain(1)[0], dynamic_chain(41)[0]
+    assert (microseconds(many.compute) - microseconds(few.compute)) / 40 < 20
+
+
+def test_cost_grows_linearly_with_operations() -> None:
+    chains = [unary_chain(*[OperationCode.RELU] * count) for count in (50, 200)]
+    short, long = (bound(chain, "reference", np.ones((1, 4), np.float32), size=16)[0] for chain in chains)
+    assert microseconds(long.compute) < 8 * microseconds(short.compute)

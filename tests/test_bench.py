@@ -1,0 +1,129 @@
+"""``nnbridge bench``: contenders in turn, operations, first answers, a trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nnbridge import load
+from nnbridge.bench.first import answered, peak_memory
+from nnbridge.bench.measure import Bench, Latency, OperationTime, alternating, measure, profile
+from nnbridge.cli.commands import cli
+from nnbridge.compare import seeded_inputs
+from nnbridge.cpu import compiled
+from nnbridge.report.bench import bench_tables, by_operation, chrome_trace
+from tests.conftest import MODELS
+
+FIRST = {"nnbridge": {"total": 100.0, "import": 40.0, "load": 20.0, "prepare": 20.0, "run": 10.0}}
+FOUND = Bench(
+    [Latency("nnbridge compiled", 1, 0.5, 1.0, 2.0, 9), Latency("LiteRT XNNPACK", 1, 1.0, 2.0, 3.0, 9)],
+    {"LiteRT plain": "no such operator"},
+    [OperationTime(0, "CONV_2D", "compiled", 30.0), OperationTime(1, "ADD", "reference", 10.0)],
+    FIRST,
+)
+
+
+def ran(*arguments: str) -> Any:
+    """A command's JSON."""
+    result = CliRunner().invoke(cli, ["bench", *arguments, "--rounds", "3", "--no-first", "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_contenders_take_turns() -> None:
+    order: list[str] = []
+    times = alternating({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3, 1.0)
+    assert {name: len(found) for name, found in times.items()} == {"a": 3, "b": 3}
+    # Each once before all, then in each round once unmeasured and once measured.
+    assert "".join(order) == "ab" + "aabb" * 3
+
+
+def test_no_round_begins_once_the_time_is_over() -> None:
+    assert len(alternating({"a": lambda: None}, 1000, 0.0)["a"]) == 3
+
+
+def test_a_file_is_measured_beside_its_own_runtime() -> None:
+    pytest.importorskip("ai_edge_litert")
+    found = ran(str(MODELS / "digits_int8.tflite"), "--threads", "2")
+    measured = {(entry["contender"], entry["threads"]) for entry in found["latencies"]}
+    peers = {"LiteRT XNNPACK", "LiteRT plain", "LiteRT reference"}
+    assert {(name, threads) for name in (*peers, "nnbridge reference") for threads in (1, 2)} <= measured
+    assert all(0 < entry["least"] <= entry["median"] <= entry["p95"] for entry in found["latencies"])
+
+
+def test_an_onnx_file_is_measured_beside_onnx_runtime() -> None:
+    pytest.importorskip("onnxruntime")
+    found = ran(str(MODELS / "digits_float32.onnx"), "--kernels", "reference")
+    assert [entry["contender"] for entry in found["latencies"]] == ["nnbridge reference", "ONNX Runtime"]
+
+
+def test_a_saved_model_is_measured_alone(tmp_path: Path) -> None:
+    from nnbridge.storage import save
+
+    save(load(MODELS / "digits_int8.tflite"), path := tmp_path / "model.nnapi")
+    assert [entry["contender"] for entry in ran(str(path), "--kernels", "reference")["latencies"]] == ["nnbridge reference"]
+
+
+def test_the_profile_has_every_operation() -> None:
+    model = load(MODELS / "digits_int8.tflite")
+    found = profile(model, seeded_inputs(model, 0), rounds=2)
+    indexes = {entry.index for entry in found} - {-1}
+    # A view is no step of its own, nor is what is part of another step.
+    assert indexes <= set(range(len(model.main.operations)))
+    assert "CONV_2D" in {entry.name for entry in found}
+    assert all(entry.microseconds > 0 for entry in found)
+
+
+def test_without_a_compiler_the_compiled_tier_is_missing_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "unavailable", lambda: "no llvmlite here")
+    path = MODELS / "digits_int8.tflite"
+    model = load(path)
+    found = measure(path, model, seeded_inputs(model, 0), [1], rounds=3, seconds=0.0)
+    assert found.missing["nnbridge compiled"] == "no llvmlite here"
+    assert found.time("nnbridge reference", 1) is not None
+
+
+def test_tables_state_ratios_and_what_is_missing() -> None:
+    table, missing, first, operations = bench_tables("title", FOUND)
+    assert [row[-1] for row in table.rows] == ["0.50", "1.00"]
+    assert missing == "LiteRT plain does not run it: no such operator"
+    assert first.rows[0][:6] == ("nnbridge", "100", "40", "20", "20", "10")
+    assert [row[-1] for row in operations.rows] == ["75.0%", "25.0%"]
+
+
+def test_operations_of_one_name_are_added_up() -> None:
+    times = [OperationTime(k, "ADD", "compiled", 2.0) for k in range(3)] + [OperationTime(3, "CONV_2D", "compiled", 7.0)]
+    assert by_operation(times) == [("CONV_2D", "compiled", 1, 7.0), ("ADD", "compiled", 3, 6.0)]
+
+
+def test_the_trace_has_complete_events_one_behind_another() -> None:
+    events = chrome_trace("title", FOUND)["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+    operations = [event for event in events if event["ph"] == "X" and event["pid"] == 1]
+    assert [(event["name"], event["ts"], event["dur"]) for event in operations] == [("CONV_2D", 0.0, 30.0), ("ADD", 30.0, 10.0)]
+    first = [(event["name"], event["ts"], event["dur"]) for event in events if event["ph"] == "X" and event["pid"] == 2]
+    assert first[:2] == [("start of the process", 0.0, 10_000.0), ("import", 10_000.0, 40_000.0)]
+
+
+def test_the_trace_is_written(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    ran(str(MODELS / "digits_int8.tflite"), "--trace", str(trace))
+    assert json.loads(trace.read_text())["traceEvents"]
+
+
+def test_a_trace_is_not_written_over_the_model() -> None:
+    path = str(MODELS / "digits_int8.tflite")
+    result = CliRunner().invoke(cli, ["bench", path, "--trace", path])
+    assert result.exit_code == 2
+    assert "another file than the model" in result.stderr
+
+
+def test_the_first_answer_has_its_parts() -> None:
+    found = answered("nnbridge", MODELS / "digits_int8.tflite")
+    assert all(found[part] >= 0 for part in ("import", "load", "prepare", "run"))
+    if (memory := peak_memory()) is not None:
+        assert found["imports_bytes"] <= found["peak_bytes"] <= memory

@@ -1,0 +1,83 @@
+"""``doctor`` and ``warmup``: what there is to compute with, and having it ready."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nnbridge.cli.commands import cli
+from nnbridge.cpu import compiled
+from nnbridge.cpu.compiled.instructions import FORMS
+from nnbridge.runtime.warmup import typical_models
+
+
+def invoked(*arguments: str, status: int = 0) -> str:
+    """What a command prints."""
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == status, result.output
+    return result.stdout if status == 0 else result.output
+
+
+def doctor(*arguments: str) -> dict[str, object]:
+    """The command's JSON."""
+    found: dict[str, object] = json.loads(invoked("doctor", "--json", *arguments))
+    return found
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache; skips the test where there is no compiler."""
+    if (reason := compiled.unavailable()) is not None:
+        pytest.skip(reason)
+    from nnbridge.cpu.compiled.objects import library
+
+    monkeypatch.setenv("NNBRIDGE_CACHE", str(tmp_path / "kernels"))
+    library.cache_clear()
+    yield tmp_path / "kernels"
+    library.cache_clear()
+
+
+def test_doctor_states_the_tier_and_the_instruction_set(cache: Path) -> None:
+    found = doctor()
+    assert (found["tier"], found["why_not_compiled"]) == ("compiled", "")
+    assert found["compiled"]["instructions"] in FORMS
+    assert found["compiled"]["cache"] == str(cache)
+    assert found["extras"]["fast"]["version"]
+
+
+def test_doctor_states_why_there_is_no_other_tier() -> None:
+    found = doctor("--kernels", "reference")
+    assert found["tier"] == "reference"
+    assert "reference" in found["why_not_compiled"] or "llvmlite" in found["why_not_compiled"]
+    assert "kernels" in invoked("doctor")
+
+
+def test_doctor_states_why_nothing_is_cached(cache: Path) -> None:
+    cache.write_text("a file where the folder should be")
+    assert "exists" in doctor()["compiled"]["cache_fault"].lower()
+
+
+def test_warmup_fills_the_cache_and_finds_it_filled(cache: Path) -> None:
+    first = json.loads(invoked("warmup", "--json"))
+    assert first["compiled"] == len(list(cache.glob("*.o"))) > 20
+    from nnbridge.cpu.compiled.objects import library
+
+    library.cache_clear()
+    again = json.loads(invoked("warmup", "--json"))
+    assert (again["compiled"], again["loaded"]) == (0, first["compiled"])
+
+
+def test_warmup_of_a_missing_file_is_bad_input(cache: Path, tmp_path: Path) -> None:
+    assert "missing.tflite" in invoked("warmup", str(tmp_path / "missing.tflite"), status=2)
+
+
+def test_typical_networks_are_compiled_whole() -> None:
+    if (reason := compiled.unavailable()) is not None:
+        pytest.skip(reason)
+    from nnbridge.cpu.compiled.models import compile_model
+
+    assert [compile_model(model).left for model in typical_models()] == [{}] * 18
