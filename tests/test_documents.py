@@ -82,11 +82,6 @@ def test_named_files_exist(page: str) -> None:
     assert [name for name in named if not re.search("FAMILY|NAME", name) and not (REPOSITORY / name).exists()] == []
 
 
-def test_every_document_is_linked_in_the_readme() -> None:
-    readme = (REPOSITORY / "README.md").read_text()
-    assert [page.name for page in (REPOSITORY / "docs").glob("*.md") if f"](docs/{page.name})" not in readme] == []
-
-
 def test_the_readmes_python_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     code = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)[0]
