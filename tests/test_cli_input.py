@@ -116,7 +116,7 @@ def test_seeds_and_steps_with_stored_samples_are_refused() -> None:
 
 
 def test_what_was_found_is_said_of_empty_lists() -> None:
-    assert "--seeds: expected whole numbers such as 0,1,2, found ''" in refused(*BY_REFERENCE, "litert", "--seeds", "")
+    assert "--seeds: expected whole numbers such as 0,1,2 or 0-99, found ''" in refused(*BY_REFERENCE, "litert", "--seeds", "")
     assert "or a file ending in .npz, found ''" in refused(*BY_REFERENCE, "")
     known = f"this model's inputs are: {INPUT} (float32 [1, 8, 8, 1])"
     assert f"--input: expected FILE or NAME=FILE; {known}, found ''" in refused(*RUN, "--input", "")

@@ -56,7 +56,8 @@ def test_what_nnapis_cpu_computes_as_the_reference_does_is_the_devices() -> None
 
 def compared(name: str, reference: str, *options: str) -> dict[str, object]:
     path = str(MODELS / name)
-    result = CliRunner().invoke(cli, ["compare", path, "--reference", reference, "--seeds", "2", "--json", *options])
+    asked = ["--reference", reference, "--mapping", "wide", "--seeds", "2", "--json", *options]
+    result = CliRunner().invoke(cli, ["compare", path, *asked])
     data: dict[str, object] = json.loads(result.stdout)
     return data
 

@@ -96,7 +96,7 @@ def test_a_tolerance_for_an_output_that_there_is_not_is_refused(tmp_path: Path) 
 
 
 def test_tolerances_decide_the_verdict_of_their_output(tmp_path: Path) -> None:
-    model = [str(MODELS / "digits_dynamic.tflite"), "--reference", "litert", "--seeds", "2"]
+    model = [str(MODELS / "digits_dynamic.tflite"), "--reference", "litert", "--mapping", "wide", "--seeds", "2"]
     assert CliRunner().invoke(cli, ["compare", *model]).exit_code == 1
     path = tolerances(tmp_path, '[output."PartitionedCall:0"]\natol = 0.01')
     assert CliRunner().invoke(cli, ["compare", *model, "--tolerances", str(path)]).exit_code == 0

@@ -40,7 +40,7 @@ WRITERS: Mapping[str, Kind] = {
 def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write a model as its path's suffix asks, without one as a saved model; file → bytes, ``path`` first.
 
-    ``title`` names the model's source. InputError for an unknown suffix, and for a model that the kind cannot express.
+    ``title``: the path of the model's source. InputError for an unknown suffix, and for a model that the kind cannot express.
     """
     suffix = next((suffix for suffix in WRITERS if path.name.lower().endswith(suffix)), None)
     if suffix is None:

@@ -57,7 +57,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     names = {
         "name": name,
         "NAME": name.upper(),
-        "title": _comment(title),
+        "title": _comment(Path(title).name),
         "version": __version__,
         "header_name": header.name,
         "weights_name": weights.name,

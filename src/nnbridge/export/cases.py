@@ -64,7 +64,7 @@ def _drawn(rng: np.random.Generator, operand: Operand) -> Array:
 
 def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write a spec file with one case of the model, named after the file."""
-    name = path.name.split(".")[0] or title
+    name = path.name.split(".")[0] or Path(title).name
     content = {"suite": path.resolve().parent.name, "spec": name, "cases": [case_data(example(model), name)]}
     with atomic_write(path) as file:
         return {path: file.write(gzip.compress(json.dumps(content).encode(), mtime=0))}

@@ -27,7 +27,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
 
 def _lines(found: Example, title: str) -> Iterator[str]:
     model = found.model
-    source = title.encode("unicode_escape").decode()
+    source = Path(title).name.encode("unicode_escape").decode()
     yield f"# {source}: inputs drawn with seed 0, outputs of NNAPI's CPU as nnbridge computes it."
     shapes = {i: value.shape for i, value in zip(model.main.inputs, found.inputs, strict=True) if value is not None}
     graphs = model.subgraphs()

@@ -103,7 +103,7 @@ def compare(
         raise click.UsageError("--reference and --against exclude each other.")
     if reference is None and against is None and not envelope:
         raise click.UsageError("Missing option '--reference'.")
-    name = reference or (f"device {against}" if against else "")
+    name = (f"device {against}" if against else "") if reference is None else reference
     read = {"the model": [model], "the reference": [Path(name)], "the tolerances": [tolerances] if tolerances else []}
     check_outputs({"--csv": csv_file}, read)
     for typed, value in (("--atol", atol), ("--rtol", rtol)):
@@ -125,7 +125,7 @@ def compare(
     runtime: LiteRT | OnnxRuntime | DeviceReference | None = None
     if against:
         runtime = DeviceReference(compilation.model, against)
-    elif name and not stored:
+    elif reference is not None and not stored:
         runtime = reference_runtime(name, model, options["signature"], preserve=layers)
     files = FileSamples(compilation.model, model, inputs, labels, how, options, numbers[0]) if inputs else None
     if files is not None:

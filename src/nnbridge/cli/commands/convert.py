@@ -37,7 +37,7 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
     with working(f"Reading {model.name}"):
         loaded = loading.load(model, conversion(**options))
     with working("Writing"):
-        files = export.write(loaded, output, model.name)
+        files = export.write(loaded, output, str(model))
     size = sum(files.values())
     level, operations, operands = int(required_level(loaded)), len(loaded.main.operations), len(loaded.main.operands)
     if as_json:
