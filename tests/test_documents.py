@@ -74,7 +74,7 @@ def test_linked_files_exist(page: Path) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/measurements.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/measurements.md"])
 def test_named_files_exist(page: str) -> None:
     text = (REPOSITORY / page).read_text()
     named = re.findall(r"`(?:python )?((?:src|converters|tests|scripts|docs|models)/[\w./-]*)(?=[` ])", text)
