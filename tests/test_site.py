@@ -93,6 +93,9 @@ def test_every_block_of_a_page_runs(page: Path, folder: Path) -> None:
             continue
         if block.file:
             (folder / block.file).write_text(block.text)
+        elif "[[device]]" in block.text and block.language == "toml":
+            (folder / "page.toml").write_text(block.text)
+            _run("nnbridge devices check page.toml", folder)
         elif block.language == "python":
             exec(compile(block.text, str(page), "exec"), names)
         for command in block.commands:
@@ -144,8 +147,9 @@ def test_links_to_headings_hold(page: Path) -> None:
     assert not missing
 
 
-def test_every_example_of_the_help_is_a_command_with_its_options() -> None:
-    examples = [line for block in blocks(DOCS / "cli.md") for line in block.text.splitlines() if line.startswith("nnbridge ")]
+def test_what_does_not_run_is_a_command_with_its_options_as_every_example_of_the_help() -> None:
+    shown = [block for page in PAGES for block in blocks(page) if block.mark == "not run"] + list(blocks(DOCS / "cli.md"))
+    examples = [line for block in shown for line in block.commands if line.startswith("nnbridge ")]
     assert len(examples) > 30
     for example in examples:
         context, command, words = click.Context(cli, info_name="nnbridge"), cli, shlex.split(example)[1:]
