@@ -1,4 +1,4 @@
-"""MkDocs runs this: links of pages that leave docs/ hold in the site as they do in the repository.
+"""MkDocs runs this: links of notebooks, and links of pages that leave docs/, hold in the site as they do in the repository.
 
 A file that a page links outside of docs/ becomes a file of the site, under its path in the repository. README.md is the
 repository's first page, index.md the site's.
@@ -6,6 +6,7 @@ repository's first page, index.md the site's.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 TABLE_ROW = re.compile(r"^\|.*$", re.MULTILINE)
 CODE = re.compile(r"`[^`\n]*`")
+PAGE_LINK = re.compile(r'href="(?!\w+:)([^"#]+\.md)')
+LOG = logging.getLogger("mkdocs.hooks.site")
 PROJECT = ("CONTRIBUTING.md", "CHANGELOG.md")
 """Pages of the repository that are pages of the site."""
 
@@ -51,6 +55,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
     # A bar in code in a table has a backslash on a code host, which Python-Markdown would print.
     markdown = TABLE_ROW.sub(lambda row: CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
     return LINK.sub(moved, markdown)
+
+
+def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
+    """Rewrite a notebook's links to pages, which MkDocs does for Markdown alone."""
+    source = page.file.src_uri
+    if not source.endswith(".ipynb"):
+        return html
+
+    def moved(link: re.Match[str]) -> str:
+        target = files.get_file_from_path(normpath(join(dirname(source), link[1])))
+        if target is None:
+            LOG.warning("%s links %s, which is no page", source, link[1])
+            return link[0]
+        return f'href="{get_relative_url(target.url, page.url)}'
+
+    return PAGE_LINK.sub(moved, html)
 
 
 def _targets(page: str, root: Path) -> Iterable[str]:
