@@ -15,6 +15,8 @@ from nnbridge.matrix.cells import Cell, Task, compute_all, failed
 
 _LOOK_EVERY = 0.5
 """Seconds between looks at time-outs."""
+_START = 120.0
+"""Seconds that a process may take to start, in which its cell's time does not count."""
 
 
 @dataclass
@@ -40,7 +42,11 @@ def compute(groups: Sequence[Sequence[Task]], jobs: int, timeout: float) -> Iter
             for worker in list(workers):
                 task = worker.group[0]
                 if worker.connection in ready:
-                    yield task, _received(worker)
+                    cell = _received(worker)
+                    if cell is None:
+                        worker.since = time.monotonic()
+                        continue
+                    yield task, cell
                 elif time.monotonic() - worker.since > timeout:
                     worker.process.kill()
                     worker.connection.close()
@@ -73,14 +79,14 @@ def _started(context: multiprocessing.context.SpawnContext) -> _Worker:
 
 
 def _assign(worker: _Worker, group: deque[Task]) -> None:
-    worker.group, worker.since = group, time.monotonic()
+    worker.group, worker.since = group, time.monotonic() + (_START if worker.since == 0 else 0)
     worker.connection.send(list(group))
 
 
-def _received(worker: _Worker) -> Cell:
-    """The worker's next cell, or how it ended instead."""
+def _received(worker: _Worker) -> Cell | None:
+    """The worker's next cell, or how it ended instead; None from a worker that has just started."""
     try:
-        cell: Cell = worker.connection.recv()
+        cell: Cell | None = worker.connection.recv()
     except (EOFError, OSError):
         worker.process.join()
         worker.connection.close()
@@ -108,6 +114,7 @@ def _stop(worker: _Worker) -> None:
 def _serve(connection: Connection) -> None:
     """In a process of its own: groups come in, their cells go out one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides what an interruption ends.
+    connection.send(None)
     while True:
         try:
             group = connection.recv()
