@@ -13,7 +13,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,9 +106,12 @@ def _run(command: str, folder: Path) -> None:
         _install(folder)
         return
     refused = command.startswith("! ")
-    if not COMMAND.match(command):
-        subprocess.run(command, shell=True, cwd=folder, check=True, timeout=60)
+    if command.startswith("mkdir "):
+        (folder / command.removeprefix("mkdir ")).mkdir()
         return
+    assert COMMAND.match(command), (
+        f'{command}: what is not nnbridge\'s does not run here; write "<!-- not run: WHY -->" before the block'
+    )
     done = CliRunner().invoke(cli, shlex.split(command.removeprefix("! "))[1:])
     assert done.exit_code == (2 if refused else 0), f"{command}\n{done.output}"
 
