@@ -33,6 +33,10 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
     "ndk": (("env", "{folder}"),),
     "plan": ((INT8,), (QDQ, *DRIVER)),
+    "report": (
+        (INT8, "-o", "{folder}/page.html"),
+        (INT8, "-o", "{folder}/page.html", "--reference", "litert", "--seeds", "0", *DRIVER),
+    ),
     "rewrite": (("{real}/split_concat.tflite", "--device", "arm-nn-21.11", "--advice", "1", "-o", "{folder}/out.tflite"),),
     "run": ((INT8, "--seed", "0"), (QDQ, "--seed", "0", "--repeat", "2", *DRIVER)),
     "warmup": ((INT8,),),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
     from nnbridge.converters.inspection import Mapped, SignatureInfo
     from nnbridge.devices.device import Device
+    from nnbridge.report.summary import Summary
     from nnbridge.runtime.compilation import Compilation
 
 PARTITIONING = ("no", "with-fallback", "without-fallback")
@@ -162,6 +163,22 @@ def conversion(
 def conversion_of(options: Mapping[str, Any]) -> ConversionOptions:
     """The conversion options among all options of a command."""
     return conversion(**{name: options[name] for name in _CONVERSION})
+
+
+def summary_of(compilation: Compilation, mapped: Sequence[Mapped], path: Path, options: Mapping[str, Any]) -> Summary:
+    """What the plan of a file comes to, under the conversion options among all of a command."""
+    from nnbridge.devices.source_profiles import BoundDevice
+    from nnbridge.loading import mapping_of
+    from nnbridge.report.summary import summarise, summarise_claims
+    from nnbridge.types import android_name
+
+    asked = conversion_of(options)
+    android = f"Android {options['android']}" if options["android"] else android_name(asked.feature_level)
+    drivers = [device for device in compilation.plan.devices if device.kind == "device"]
+    bound = [device for device in drivers if isinstance(device, BoundDevice)]
+    if bound and len(bound) == len(drivers):
+        return summarise_claims(compilation, {d.name: [claim.accepted for claim in d.claims] for d in bound}, android)
+    return summarise(compilation, mapped, mapping_of(path, asked), asked.feature_level, android)
 
 
 def interface_of(path: Path, options: Mapping[str, Any]) -> SignatureInfo:

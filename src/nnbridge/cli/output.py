@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from nnbridge.report.json_data import json_ready
 from nnbridge.report.terminal import Table, printable, show
 
 if TYPE_CHECKING:
@@ -54,19 +53,7 @@ def print_blocks(blocks: Iterable[Table | str]) -> None:
 
 def print_json(data: Any) -> None:
     """Print data for machines; numbers that are not finite, which JSON does not have, are null."""
-    click.echo(json.dumps(_plain(data), indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, Integral):
-        return value if isinstance(value, int) else int(value)
-    if isinstance(value, Real):
-        return float(value) if math.isfinite(value) else None
-    return value
+    click.echo(json.dumps(json_ready(data), indent=2, allow_nan=False))
 
 
 @contextmanager

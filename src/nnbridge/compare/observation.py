@@ -65,7 +65,7 @@ class Observation:
 
     def _position(self, plan: Plan, step: ExecutionStep, subgraph: int) -> tuple[str, tuple[int, ...] | None]:
         partition = plan.partition
-        outer = _source_label(plan, step.source)
+        outer = source_label(plan, step.source)
         self.models.setdefault(outer, partition.sources[step.source].model)
         if subgraph == 0:
             return outer, partition.source_operands(step)
@@ -74,12 +74,13 @@ class Observation:
         return label, None
 
 
-def _source_label(plan: Plan, source: int) -> str:
+def source_label(plan: Plan, source: int) -> str:
+    """The label of a source that a plan interprets; empty for the main subgraph."""
     found = plan.partition.sources[source]
     if found.parent is None:
         return ""
     outer, index = found.parent
-    return _label(found.role, plan.partition.sources[outer].model.main.operations[index], _source_label(plan, outer))
+    return _label(found.role, plan.partition.sources[outer].model.main.operations[index], source_label(plan, outer))
 
 
 def _body_label(step: ExecutionStep, subgraph: int, outer: str) -> str:

@@ -1,6 +1,19 @@
 """What a plan costs: multiply-adds, parameters and bytes of each operation, step and border, from declared dimensions alone."""
 
 from nnbridge.cost.formulas import FORMULAS, Formula, multiply_adds
-from nnbridge.cost.plan import Border, OperationCost, PlanCost, StepCost, cost_of
+from nnbridge.cost.memory import bytes_alive, run_order
+from nnbridge.cost.plan import Border, OperationCost, PlanCost, StepCost, cost_of, tensor_bytes
 
-__all__ = ["FORMULAS", "Border", "Formula", "OperationCost", "PlanCost", "StepCost", "cost_of", "multiply_adds"]
+__all__ = [
+    "FORMULAS",
+    "Border",
+    "Formula",
+    "OperationCost",
+    "PlanCost",
+    "StepCost",
+    "bytes_alive",
+    "cost_of",
+    "multiply_adds",
+    "run_order",
+    "tensor_bytes",
+]

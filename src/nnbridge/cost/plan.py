@@ -96,7 +96,7 @@ def cost_of(plan: Plan) -> PlanCost:
         )
     models = [source.model for source in plan.partition.sources]
     shared = [_parameters(model.main, model.main.operations) for model in models]
-    crossing = (_sum(_bytes(step.model.main.operands[i]) for i in step.crossing) for step in plan.steps)
+    crossing = (_sum(tensor_bytes(step.model.main.operands[i]) for i in step.crossing) for step in plan.steps)
     return PlanCost(
         tuple(operations),
         tuple(steps),
@@ -120,7 +120,7 @@ def _operation(model: Model, source: int, index: int, operation: Operation) -> O
         multiply_adds(model, operation),
         elements,
         size,
-        _sum(map(_bytes, computed)),
+        _sum(map(tensor_bytes, computed)),
     )
 
 
@@ -137,10 +137,10 @@ def _parameters(main: Subgraph, operations: Sequence[Operation]) -> tuple[int, i
         if main.operands[i].type != OperandCode.TENSOR_INT32 or has_formula(operation)
     )
     tensors = [main.operands[i] for i in read if main.operands[i].is_tensor and main.operands[i].is_constant]
-    return sum(math.prod(t.dims) for t in tensors), sum(_bytes(t) or 0 for t in tensors)
+    return sum(math.prod(t.dims) for t in tensors), sum(tensor_bytes(t) or 0 for t in tensors)
 
 
-def _bytes(operand: Operand) -> int | None:
+def tensor_bytes(operand: Operand) -> int | None:
     """Bytes of a tensor; None while its dimensions are not known."""
     return math.prod(operand.dims) * operand_dtype(operand).itemsize if known(operand.dims) else None
 
@@ -152,7 +152,7 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 def _border(main: Subgraph, operands: Iterable[int]) -> Border:
     tensors = [main.operands[i] for i in operands if main.operands[i].is_tensor]
-    return Border(len(tensors), _sum(map(_bytes, tensors)))
+    return Border(len(tensors), _sum(map(tensor_bytes, tensors)))
 
 
 def _peak(main: Subgraph) -> int | None:
@@ -163,7 +163,7 @@ def _peak(main: Subgraph) -> int | None:
             operand = main.operands[i]
             if operand.lifetime not in WRITTEN or operand.lifetime is Lifetime.SUBGRAPH_OUTPUT:
                 continue
-            size = _bytes(operand)
+            size = tensor_bytes(operand)
             if size is None:
                 return None
             leases.append(Lease(i, size, step, max(main.consumers.get(i, (step,)))))

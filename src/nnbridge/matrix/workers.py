@@ -8,8 +8,9 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from nnbridge.matrix.cells import Cell, Task, compute_all, failed
 
@@ -22,7 +23,8 @@ _START = 120.0
 @dataclass
 class _Worker:
     process: BaseProcess
-    connection: Connection
+    connection: Any
+    """A Connection; on Windows a class of its own."""
     group: deque[Task] = field(default_factory=deque)
     """What is still to come of its model, the cell in work first."""
     since: float = 0.0
@@ -111,7 +113,7 @@ def _stop(worker: _Worker) -> None:
         worker.process.join()
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Any) -> None:
     """In a process of its own: groups come in, their cells go out one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides what an interruption ends.
     connection.send(None)

@@ -16,7 +16,7 @@ from nnbridge.runtime.partition_limits import delegated_partitions
 from nnbridge.runtime.placement import Placement
 from nnbridge.types import FeatureLevel
 
-_CLIENTS = {"delegate": "TFLite's NNAPI delegate", "provider": "ONNX Runtime's NNAPI provider", "wide": "nnbridge"}
+CLIENTS = {"delegate": "TFLite's NNAPI delegate", "provider": "ONNX Runtime's NNAPI provider", "wide": "nnbridge"}
 _OWN_CPU = {"delegate": "TFLite's CPU", "provider": "ONNX Runtime's CPU"}
 BEFORE_NNAPI = "before-nnapi"
 """In place of a mapping, where the devices look at the file's own operators."""
@@ -58,7 +58,7 @@ class Summary:
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are taken"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
-        client = _CLIENTS[self.mapping]
+        client = CLIENTS[self.mapping]
         groups = f" in {counted(self.partitions, 'partition')}" if self.handed_over else ""
         text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: "
         text += f"{client} hands over {self.handed_over} of {counted(self.operators, self.unit)}{groups}"

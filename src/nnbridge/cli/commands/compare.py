@@ -88,7 +88,7 @@ def compare(
       nnbridge compare model.tflite --envelope --reference litert --seeds 0-99
     """
     from nnbridge import compare as comparing
-    from nnbridge.cli.file_samples import FileSamples
+    from nnbridge.cli.sampling import samples_of
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.report.plan import plan_tables
@@ -127,20 +127,12 @@ def compare(
         runtime = DeviceReference(compilation.model, against)
     elif reference is not None and not stored:
         runtime = reference_runtime(name, model, options["signature"], preserve=layers)
-    files = FileSamples(compilation.model, model, inputs, labels, how, options, numbers[0]) if inputs else None
-    if files is not None:
-        samples: Iterable[Sample] = files.samples(runtime or (Path(name) if name else None))
-        total = len(files)
-    elif stored:
-        samples = (all_stored := comparing.stored_samples(compilation.model, Path(name)))
-        total = len(all_stored)
-    else:
-        samples = comparing.seeded_samples(compilation.model, runtime, numbers, steps)
-        total = len(numbers) * steps
+    path = Path(name) if stored else None
+    drawn = samples_of(compilation.model, model, runtime, path, inputs, labels, how, options, numbers, steps)
     if show_plan and not as_json:
         print_blocks(plan_tables(compilation))
-    sides = compilation, mapped, options["signature"], runtime, samples, total
-    subject = _Subject(model, name, *sides, tolerance, files, as_json, show_plan, csv_file)
+    sides = compilation, mapped, options["signature"], runtime, drawn.draw(), drawn.total
+    subject = _Subject(model, name, *sides, tolerance, drawn.files, as_json, show_plan, csv_file)
     passed, interrupted = (_layers if layers else _envelope if envelope else _outputs)(subject)
     sys.exit(INTERRUPTED if interrupted else 0 if passed else 1)
 

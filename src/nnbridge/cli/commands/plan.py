@@ -18,6 +18,7 @@ from nnbridge.cli.options import (
     model_options,
     named_devices,
     option,
+    summary_of,
 )
 from nnbridge.cli.output import json_option, print_blocks, print_json
 from nnbridge.errors import NnapiError
@@ -85,8 +86,6 @@ def plan(
     from nnbridge.report.inspection import host_reasons
     from nnbridge.report.operators import operators_of, operators_only
     from nnbridge.report.plan import plan_as_dict, plan_tables, refusals_as_dict, refusals_table
-    from nnbridge.report.summary import summarise, summarise_claims
-    from nnbridge.types import android_name
 
     chosen = named_devices(devices)
     chosen, limit = bound_to(model, chosen, options)
@@ -122,14 +121,8 @@ def plan(
         elif refused:
             print_blocks([refusals_table(compilation.model.name, refused)])
         raise
-    asked = conversion_of(options)
-    mapping, level = mapping_of(model, asked), asked.feature_level
-    android = f"Android {options['android']}" if options["android"] else android_name(level)
-    if bound and len(bound) == len(chosen):
-        claims = {device.name: [claim.accepted for claim in device.claims] for device in bound}
-        summary = summarise_claims(compilation, claims, android)
-    else:
-        summary = summarise(compilation, mapped, mapping, level, android)
+    mapping = mapping_of(model, conversion_of(options))
+    summary = summary_of(compilation, mapped, model, options)
     cost = cost_of(compilation.plan) if as_json or with_cost else None
     advice = advice_on(model, options) if with_advice else []
     if as_json:

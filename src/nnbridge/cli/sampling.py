@@ -1,0 +1,54 @@
+"""The samples that commands compare on: drawn with seeds, read from files, or stored with a reference's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nnbridge.cli.file_samples import FileSamples
+    from nnbridge.compare import Sample
+    from nnbridge.compare.references import LiteRT, OnnxRuntime
+    from nnbridge.compare.tensors import DeviceReference
+    from nnbridge.inputs import Preparation
+    from nnbridge.model import Model
+
+    Runtime = LiteRT | OnnxRuntime | DeviceReference
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples with a reference's outputs, and how many they are."""
+
+    draw: Callable[[], Iterable[Sample]]
+    """All of them, anew with each call."""
+    total: int
+    files: FileSamples | None
+    """Those of ``--input``."""
+
+
+def samples_of(
+    model: Model,
+    path: Path,
+    runtime: Runtime | None,
+    stored: Path | None,
+    inputs: tuple[str, ...],
+    labels: Path | None,
+    how: Preparation,
+    options: dict[str, Any],
+    seeds: Sequence[int],
+    steps: int = 1,
+) -> Samples:
+    """Samples from files if there are any, else those of a stored reference, else drawn with seeds."""
+    from nnbridge import compare as comparing
+    from nnbridge.cli.file_samples import FileSamples
+
+    if inputs:
+        files = FileSamples(model, path, inputs, labels, how, options, seeds[0])
+        return Samples(lambda: files.samples(runtime or stored), len(files), files)
+    if stored is not None:
+        listed = comparing.stored_samples(model, stored)
+        return Samples(lambda: listed, len(listed), None)
+    return Samples(lambda: comparing.seeded_samples(model, runtime, seeds, steps), len(seeds) * steps, None)

@@ -1,0 +1,95 @@
+/* The verdict: a sentence, and at most four lines below it. */
+
+function headline(plan, runners, n, total, places) {
+  const dev = runners.filter((r) => r.place === "device").map((r) => clean(r.name));
+  const other = places.filter((r) => r.place !== "device");
+  const parts = plan.steps.filter((s) => runners[s.r].place === "device" && s.ops.length).length;
+  const them = dev.length > 1 ? "the devices" : "the device";
+  const all = plural(total, "operation");
+  if (!dev.length && plan.asked.length)
+    return `On ${list(plan.asked.map(clean))}: nothing runs there; the whole model fell back to NNAPI’s CPU.`;
+  if (!dev.length) return `On ${list(places.map(where))}: all ${all}.`;
+  if (plan.fallback) return `On ${list(dev)}: nothing runs on ${them}; the whole model fell back to NNAPI’s CPU.`;
+  if (n === 0) return `On ${list(dev)}: none of ${all} on ${them}; all ${int(total)} on ${list(other.map(where))}.`;
+  if (n === total) return `On ${list(dev)}: all ${all} in ${plural(parts, "partition")} on ${them}.`;
+  const rest = list(other.map((r) => `${int(r.n)} on ${where(r)}`));
+  return `On ${list(dev)}: ${int(n)} of ${all} in ${plural(parts, "partition")} on ${them}, ${rest}.`;
+}
+
+function verdict() {
+  const lines = [workLine(), comparisonLine(), obstacleLine(), ["", `From the app’s side: ${P.sentence}.`, "•"]];
+  return { head: headline(P, R, onDevice.length, N, shown), lines: lines.filter(Boolean) };
+}
+
+function workLine() {
+  if (!totalMac || !onDevice.length) return null;
+  const them = devices.length > 1 ? "the devices" : "the device";
+  if (!devMac) return ["", `None of the multiply-adds run on ${them}.`, "•"];
+  const busy = devices.filter((d) => d.mac);
+  let each = "";
+  if (devices.filter((d) => d.n).length > 1)
+    each =
+      busy.length === 1
+        ? `, all of them on ${clean(busy[0].name)}`
+        : ": " + list(busy.map((d) => `${share(d.mac, totalMac)} on ${clean(d.name)}`));
+  return ["", `${share(devMac, totalMac)} of multiply-adds run on ${them}${each}.`, "•"];
+}
+
+function comparisonLine() {
+  const c = D.compare;
+  if (!c) return ["dim", "Not compared with a reference.", "–"];
+  const on = plural(c.samples, "sample");
+  if (c.outputs.some((o) => o.problem)) return ["bad", `Some outputs could not be compared with ${c.reference}’s.`, "✕"];
+  if (c.outputs.every((o) => !o.mismatches))
+    return [
+      "good",
+      c.outputs.every((o) => o.max_quant_diff != null)
+        ? `Differs from ${c.reference} by at most 0 steps: equal bit for bit, on ${on}.`
+        : `Every output equals ${c.reference}’s bit for bit, on ${on}.`,
+      "✓",
+    ];
+  const w = worstOutput();
+  const far = `${c.pass ? "within tolerance" : "outside tolerance"} (${allowText(w)} allowed)`;
+  return [
+    c.pass ? "good" : "bad",
+    `Differs from ${c.reference} by at most ${diffText(w)}, ${far}, on ${on}.`,
+    c.pass ? "✓" : "✕",
+  ];
+}
+
+function obstacleLine() {
+  const top = groups().find((g) => g.r.sort !== "slower" && g.off.length);
+  if (!top) return slowerLine();
+  const kinds = count(top.off, (o) => o.type);
+  const which = kinds.slice(0, 2).map(([k, n]) => `${k}${n > 1 ? ` × ${n}` : ""}`);
+  const who = list(top.devs.map(clean));
+  const why = { host: `not handed to NNAPI by ${who}`, refused: `refused by ${who}`, fallback: who }[top.r.sort];
+  const said = top.r.kind === "partitions" ? ruleText(top.r) : `${why}: ${ruleText(top.r)}`;
+  return ["", `Main obstacle: ${which.join(", ")}${kinds.length > 2 ? " and others" : ""}, ${said}.${costText(top)}`, "•"];
+}
+/** Where nothing refuses: the devices would accept what NNAPI's CPU runs faster. */
+function slowerLine() {
+  const top = groups().find((g) => g.r.sort === "slower" && g.off.length);
+  return top
+    ? ["", `${clean(top.r.device)} would accept ${plural(top.off.length, "operation")} more: ${ruleText(top.r)}.`, "•"]
+    : null;
+}
+function costText(g) {
+  if (g.offMac) return ` That is ${share(g.offMac, totalMac)} of multiply-adds.`;
+  const c = cost(g);
+  if (!c.parts || !c.moved) return "";
+  const out = c.parts === 1 ? "it" : "them";
+  // The host's work is not declared.
+  const start = g.r.sort === "host" ? "It" : "Little work, but it";
+  return ` ${start} makes ${plural(c.parts, "partition")} of its own and moves ${bytes(c.moved)} in and out of ${out}.`;
+}
+
+const diffText = (o) =>
+  o.non_finite_unequal || o.max_abs_diff == null
+    ? "values that are not finite"
+    : o.max_quant_diff != null
+      ? plural(o.max_quant_diff, "step")
+      : sig(o.max_abs_diff, 2);
+const allowText = (o) => (o.max_quant_diff != null ? plural(o.atol, "step") : sig(o.atol, 2));
+const excess = (o) => (o.problem || o.non_finite_unequal ? Infinity : (o.max_abs_diff ?? Infinity) / (o.atol || 1e-30));
+const worstOutput = () => D.compare.outputs.reduce((a, b) => (excess(b) > excess(a) ? b : a));

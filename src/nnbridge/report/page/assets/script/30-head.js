@@ -1,0 +1,122 @@
+/* Head. */
+
+function hero() {
+  const v = verdict(),
+    m = D.model;
+  const icon = { "✓": "within tolerance", "✕": "a problem", "–": "not measured" };
+  main.append(
+    el(
+      "div",
+      { class: "hero" },
+      el(
+        "div",
+        { class: "eyebrow" },
+        name(m.file),
+        el(
+          "span",
+          null,
+          [
+            m.format,
+            m.bytes ? bytes(m.bytes) : null,
+            plural(N, "operation"),
+            totalMac ? work(totalMac) + " multiply-adds" : null,
+            bytes(m.parameter_bytes) + " parameters",
+          ]
+            .filter(Boolean)
+            .join(" · "),
+        ),
+      ),
+      el("h1", null, v.head),
+      el(
+        "ul",
+        { class: "say" },
+        v.lines.map(([c, t, i]) =>
+          el(
+            "li",
+            null,
+            el(
+              "span",
+              {
+                class: "ic " + c,
+                role: icon[i] ? "img" : null,
+                "aria-label": icon[i],
+                "aria-hidden": icon[i] ? null : "true",
+              },
+              i,
+            ),
+            el("span", null, t),
+          ),
+        ),
+      ),
+    ),
+  );
+  const tile = (t, big, small, sub, bar) =>
+    el(
+      "li",
+      { class: "tile" },
+      el("div", { class: "t" }, t),
+      el("div", { class: "v" }, big, " ", el("small", null, small)),
+      bar || null,
+      el("div", { class: "sub" }, sub),
+    );
+  const c = D.compare,
+    w = c && worstOutput();
+  main.append(
+    el(
+      "ul",
+      { class: "tiles", "aria-label": "Key figures" },
+      tile(
+        "Operations on devices",
+        int(onDevice.length),
+        "of " + int(N),
+        shown.length > 1
+          ? el(
+              "span",
+              { class: "wherenow" },
+              shown.map((r) => el("span", null, badge(r), int(r.n))),
+            )
+          : where(shown[0]),
+        stack((r) => r.n),
+      ),
+      tile(
+        "Work on devices",
+        totalMac ? share(devMac, totalMac) : "–",
+        "",
+        (totalMac ? `of ${work(totalMac)} multiply-adds` : "no operation with multiply-adds that are counted") +
+          (openMac ? `; ${openMac} operations of open shape not counted` : ""),
+        stack((r) => r.mac),
+      ),
+      tile(
+        "Partitions",
+        int(P.steps.length),
+        "",
+        el(
+          "span",
+          { class: "wherenow" },
+          shown.map((r) => el("span", null, badge(r), int(P.steps.filter((s) => R[s.r] === r).length))),
+        ),
+      ),
+      tile(
+        "Crosses partition borders",
+        bytes(P.crossing),
+        "",
+        P.steps.length > 1 ? `each run, at ${plural(P.steps.length - 1, "border")}` : "one partition, no border",
+      ),
+      tile(
+        "Most memory for tensors",
+        bytes(P.live[peak]),
+        "",
+        `while operation ${order[peak]} (${ops[order[peak]].type}) runs; weights not counted`,
+      ),
+      c
+        ? tile("Largest difference", w.mismatches ? diffText(w) : "0", "", [
+            el("span", { class: "tag " + (c.pass ? "ok" : "no") }, c.pass ? "✓ pass" : "✕ fail"),
+            w.mismatches ? ` ${allowText(w)} allowed` : ` equal to ${c.reference}’s`,
+          ])
+        : tile("Largest difference", "–", "", [
+            "not compared; add ",
+            el("span", { class: "mono", style: "white-space:nowrap" }, "--reference"),
+          ]),
+    ),
+  );
+}

@@ -1,0 +1,203 @@
+/* Another plan of the same model, beside this one: what moves, and where to. */
+
+const A = D.against;
+if (A) {
+  classed(A.runners);
+  A.runners.push({ name: "NNAPI runtime", place: "NNAPI runtime", key: "R", cls: "rt", n: 0, mac: 0 });
+  for (const r of A.reasons) r.sort = r.host ? "host" : SORTS[r.kind] || "refused";
+}
+const otherRunner = (i) => A.runners.at(A.r[i]);
+const otherWhy = (i) => A.why[i].map((w) => A.reasons[w]).filter((r) => r.sort !== "slower");
+function againstText(i) {
+  const why = otherWhy(i).map((r) => `${saidBy(r)}: ${ruleText(r)}`);
+  return `on ${where(otherRunner(i))}` + (why.length ? ` (${why.join("; ")})` : "");
+}
+const rank = (r) => (r.place === "device" ? 1 : 0);
+
+function againstSection() {
+  if (!A) return null;
+  const total = A.r.length;
+  for (let i = 0; i < total; i++) {
+    const r = otherRunner(i);
+    r.n++;
+    r.mac += ops[i].mac || 0;
+  }
+  const places = A.runners.filter((r) => r.n);
+  const here = ops.slice(0, total);
+  const mine = sum(
+    here.filter((o) => rank(runner(o))),
+    () => 1,
+  );
+  const theirs = sum(
+    here.filter((o) => rank(otherRunner(o.id))),
+    () => 1,
+  );
+  const { s } = section("against", "Beside another plan", "Other plan");
+  const head = headline(A, A.runners, theirs, total, places);
+  const steps = A.steps.filter((k) => k.ops.length).length;
+  const change = (t, a, b, f) => `${t} ${f(a)} → ${f(b)}`;
+  s.append(
+    el("p", { class: "finding" }, el("b", null, head)),
+    el(
+      "p",
+      { class: "lead" },
+      [
+        change("Operations on devices", mine, theirs, int),
+        totalMac &&
+          change(
+            "multiply-adds",
+            devMac,
+            sum(places.filter(rank), (r) => r.mac),
+            (v) => share(v, totalMac),
+          ),
+        change("partitions", P.steps.length, steps, int),
+        change("bytes that cross borders", P.crossing, A.crossing, bytes),
+      ]
+        .filter(Boolean)
+        .join("; ") + ".",
+    ),
+  );
+  const cv = el("canvas", {
+    role: "img",
+    "aria-label": `Two bands of ${total} operations, this plan above the other one; the table below has what differs.`,
+  });
+  const box = el("div", { class: "strip" }, cv);
+  s.append(
+    el(
+      "div",
+      { class: "legend" },
+      places.map((r) => el("span", null, "below: ", badge(r), where(r), el("span", { class: "n" }, int(r.n)))),
+    ),
+    box,
+  );
+  s.append(movedTable(here));
+  return () => drawBands(cv, box, here);
+}
+
+/** Operations whose kind of place differs, those that only one plan runs on a device first. */
+function movedTable(here) {
+  const moved = new Map();
+  for (const o of here) {
+    const [a, b] = [runner(o), otherRunner(o.id)];
+    if (a.name === b.name && a.place === b.place) continue;
+    const why = rank(a) && !rank(b) ? otherWhy(o.id) : !rank(a) && rank(b) ? refusedBy(o) : [];
+    const key = [a.name, b.name, o.type, why.map((r) => r.device + ruleText(r))].join("|");
+    if (!moved.has(key)) moved.set(key, { a, b, type: o.type, why, ops: [] });
+    moved.get(key).ops.push(o);
+  }
+  if (!moved.size) return el("p", { class: "note" }, "Every operation runs on the same device in both plans.");
+  const weight = (m) => [rank(m.a) !== rank(m.b) ? 1 : 0, sum(m.ops, (o) => o.mac), m.ops.length];
+  const rows = [...moved.values()].sort((x, y) => {
+    const [p, q] = [weight(x), weight(y)];
+    const k = p.findIndex((v, i) => v !== q[i]);
+    return k < 0 ? 0 : q[k] - p[k];
+  });
+  const nowrap = { style: "white-space:nowrap" };
+  const cell = (r) => el("span", nowrap, badge(r), " ", where(r));
+  const row = (m) =>
+    el(
+      "tr",
+      null,
+      el("td", { "data-l": "Here" }, cell(m.a)),
+      el("td", { "data-l": "There" }, cell(m.b)),
+      el(
+        "td",
+        { class: "wide" },
+        `${m.type}${m.ops.length > 1 ? NB + "×" + NB + int(m.ops.length) : ""}, at `,
+        m.ops.slice(0, 3).map((o, i) => [i ? ", " : "", opLink(o.id)]),
+        m.ops.length > 3 ? " …" : "",
+      ),
+      el(
+        "td",
+        { "data-l": "Multiply-adds", class: "num" },
+        share(
+          sum(m.ops, (o) => o.mac),
+          totalMac,
+        ),
+      ),
+      el("td", { class: "wide" }, m.why.length ? m.why.map((r) => el("div", null, clean(r.device), ": ", ruleNode(r))) : ""),
+    );
+  const head = ["Here", "There", "Operations", "Mult.-adds", "Why not on a device"];
+  const listed = (some, title) =>
+    el(
+      "div",
+      { class: "scroll" },
+      el(
+        "table",
+        { class: "rows" },
+        el("caption", { class: "vh" }, title),
+        el(
+          "thead",
+          null,
+          el(
+            "tr",
+            null,
+            head.map((t) => el("th", { scope: "col", class: /Mult/.test(t) ? "num" : null }, t)),
+          ),
+        ),
+        el(
+          "tbody",
+          null,
+          some.slice(0, 40).map(row),
+          some.length > 40 ? el("tr", null, el("td", { class: "dim wide" }, `… and ${some.length - 40} more groups`)) : null,
+        ),
+      ),
+    );
+  const gained = rows.filter((m) => rank(m.a) !== rank(m.b));
+  const others = rows.filter((m) => rank(m.a) === rank(m.b));
+  return el(
+    "div",
+    null,
+    gained.length
+      ? listed(gained, "Operations that one plan alone runs on a device")
+      : el("p", { class: "note" }, "No operation moves on or off the devices."),
+    others.length
+      ? el(
+          "details",
+          null,
+          el(
+            "summary",
+            null,
+            `On another device, or elsewhere off the devices: ${plural(
+              sum(others, (m) => m.ops.length),
+              "operation",
+            )}`,
+          ),
+          listed(others, "Operations that run elsewhere of the same kind"),
+        )
+      : null,
+  );
+}
+
+function drawBands(cv, box, here) {
+  const W = box.clientWidth || 1000;
+  const H = 62;
+  cv.style.height = H + "px";
+  const c = fit(cv, W, H);
+  const listed = order.filter((i) => i < here.length);
+  const x = (i) => (i / listed.length) * W;
+  [(i) => runner(ops[i]), otherRunner].forEach((of, band) => {
+    const runs = [];
+    for (let i = 0; i < listed.length;) {
+      let j = i + 1;
+      const r = of(listed[i]);
+      while (j < listed.length && of(listed[j]) === r) j++;
+      runs.push([i, j, r]);
+      i = j;
+    }
+    for (const [i, j, r] of runs.sort((a, b) => b[2].n - a[2].n)) {
+      const w = Math.max(1.6, x(j) - x(i));
+      const y = 4 + band * 30;
+      c.fillStyle = w < 8 ? C[r.cls] : fill(c, r);
+      c.fillRect(x(i), y, w, 24);
+      if (w <= 13) continue;
+      c.fillStyle = C[r.cls];
+      c.fillRect(x(i) + w / 2 - 7, y + 3, 14, 18);
+      c.fillStyle = onColour(r);
+      c.font = "600 12px ui-monospace,Menlo,Consolas,monospace";
+      c.textAlign = "center";
+      c.textBaseline = "middle";
+      c.fillText(r.key, x(i) + w / 2, y + 12.5);
+    }
+  });
+}

@@ -1,0 +1,93 @@
+/* Inputs and outputs. */
+
+function io() {
+  const { s } = section("io", "Inputs and outputs", "Inputs & outputs");
+  const tr = (x) => {
+    const o = D.operands[x];
+    return [
+      el("td", { "data-l": "Name" }, name(o.n || "(no name)")),
+      el("td", { "data-l": "Type" }, el("code", null, TY(o)), o.f ? el("span", { class: "dim" }, ` (${o.f} in the file)`) : ""),
+      el("td", { "data-l": "Shape" }, shape(o)),
+      el("td", { "data-l": "Quantisation" }, o.s ? `scale ${sig(o.s, 6)}, zero point ${o.z}` : "–"),
+    ];
+  };
+  const th = (a) =>
+    el(
+      "thead",
+      null,
+      el(
+        "tr",
+        null,
+        a.map((t) => el("th", { scope: "col" }, t)),
+      ),
+    );
+  s.append(
+    el("h3", { style: "margin-top:8px" }, plural(D.model.inputs.length, "input")),
+    el(
+      "div",
+      { class: "scroll" },
+      el(
+        "table",
+        { class: "rows" },
+        th(["Name", "Type", "Shape", "Quantisation"]),
+        el(
+          "tbody",
+          null,
+          D.model.inputs.map((x) => el("tr", null, tr(x))),
+        ),
+      ),
+    ),
+  );
+  const c = D.compare;
+  s.append(
+    el(
+      "h3",
+      { style: "margin-top:18px" },
+      plural(D.model.outputs.length, "output") +
+        (c ? `, compared with ${c.reference} on ${plural(c.samples, "sample")}` : ", not compared"),
+    ),
+  );
+  s.append(
+    el(
+      "div",
+      { class: "scroll" },
+      el(
+        "table",
+        { class: "rows" },
+        th([
+          "Name",
+          "Type",
+          "Shape",
+          "Quantisation",
+          ...(c ? ["Largest difference", "Mean difference", "Unequal", "Allowed", "Verdict"] : []),
+        ]),
+        el(
+          "tbody",
+          null,
+          D.model.outputs.map((x, i) => {
+            const o = c && c.outputs[i];
+            return el(
+              "tr",
+              null,
+              tr(x),
+              o
+                ? [
+                    el("td", { "data-l": "Largest difference" }, o.problem ? "–" : diffText(o)),
+                    el("td", { "data-l": "Mean difference" }, sig(o.mean_abs_diff, 2)),
+                    el("td", { "data-l": "Unequal" }, `${share(o.mismatches, o.elements)} of ${int(o.elements)}`),
+                    el("td", { "data-l": "Allowed" }, allowText(o)),
+                    el(
+                      "td",
+                      { "data-l": "Verdict" },
+                      el("span", { class: "tag " + (o.pass ? "ok" : "no") }, o.pass ? "✓ pass" : "✕ fail"),
+                      o.problem ? el("div", { class: "dim" }, clean(o.problem)) : null,
+                    ),
+                  ]
+                : null,
+            );
+          }),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,236 @@
+"""The data of a page, from a finished compilation, its cost, and what was compared and measured. Nothing is estimated."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nnbridge.compare import Comparison
+from nnbridge.compare.layers import LayerComparison
+from nnbridge.converters.inspection import Mapped
+from nnbridge.cost import PlanCost, cost_of, tensor_bytes
+from nnbridge.extensions import TYPES, is_options, readable_operation
+from nnbridge.model import Model, Operand, Operation, Subgraph
+from nnbridge.operations.matching import input_places
+from nnbridge.report.page.measures import compared_as_dict, layers_as_dict, times_as_dict
+from nnbridge.report.page.numbering import Numbering
+from nnbridge.report.page.placement import against_data, plan_data
+from nnbridge.report.page.schema import SCHEMA, Json, OperandData, OperationData, PageData, SourceData
+from nnbridge.report.summary import Summary
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.plan_runner import RunReport
+from nnbridge.types import CONTROL_FLOW, Lifetime, OperationCode, is_extension
+
+_LIFETIMES = {
+    Lifetime.TEMPORARY_VARIABLE: "t",
+    Lifetime.SUBGRAPH_INPUT: "i",
+    Lifetime.SUBGRAPH_OUTPUT: "o",
+    Lifetime.CONSTANT_COPY: "c",
+    Lifetime.CONSTANT_REFERENCE: "c",
+    Lifetime.NO_VALUE: "n",
+    Lifetime.SUBGRAPH: "s",
+}
+_MOST_VALUES = 8
+"""Elements of a constant that is shown."""
+_PART = 1 << 20
+_EXACT = 2**53
+"""From here on JavaScript's numbers skip integers."""
+_FORMATS = {".tflite": "TFLite", ".onnx": "ONNX", ".nnapi": "NNAPI model"}
+
+
+@dataclass(frozen=True)
+class PageFacts:
+    """What a page is made of."""
+
+    path: Path
+    compilation: Compilation
+    mapped: Sequence[Mapped]
+    mapping: str
+    summary: Summary
+    commands: Sequence[str]
+    versions: dict[str, str]
+    when: str
+    comparison: Comparison | None = None
+    layers: LayerComparison | None = None
+    samples: str = ""
+    """What the samples of the comparison are, such as ``seeds 0, 1``."""
+    runs: Sequence[RunReport] = ()
+    """Runs that were measured."""
+    machine: str = ""
+    against: Compilation | None = None
+    """The same model compiled for other devices."""
+    against_summary: Summary | None = None
+    notes: Sequence[str] = field(default=())
+
+
+def page_data(facts: PageFacts) -> PageData:
+    """The data of a page."""
+    compilation, model = facts.compilation, facts.compilation.model
+    partition = compilation.plan.partition
+    numbering = Numbering.of(partition)
+    cost = cost_of(compilation.plan)
+    types = _Types()
+    sources = [source.model for source in partition.sources]
+    operands = [_operand(m, operand, types) for m in sources for operand in m.main.operands]
+    plan = plan_data(compilation, numbering, cost, facts.mapped, facts.mapping, facts.summary)
+    other = (
+        facts.against
+        and facts.against_summary
+        and against_data(facts.against, compilation, facts.mapped, facts.mapping, facts.against_summary)
+    )
+    return {
+        "schema": SCHEMA,
+        "model": _model(facts.path, model, cost),
+        "mapping": facts.mapping,
+        "operands": operands,
+        "ops": _operations(sources, numbering, cost, types),
+        "types": types.names,
+        "sources": [
+            _source(numbering, partition.within(k), k, s.role, s.parent, s.model.main) for k, s in enumerate(partition.sources)
+        ],
+        "plan": plan,
+        "against": other or None,
+        "compare": None if facts.comparison is None else compared_as_dict(facts.comparison, model, facts.samples),
+        "layers": None if facts.layers is None else layers_as_dict(facts.layers, compilation.plan, numbering, facts.samples),
+        "times": times_as_dict(facts.runs, len(plan["steps"]), facts.machine) if facts.runs else None,
+        "made": {
+            "when": facts.when,
+            "commands": list(facts.commands),
+            "versions": facts.versions,
+            "notes": list(facts.notes),
+            "preference": compilation.preference,
+            "max_partitions": compilation.max_partitions,
+        },
+    }
+
+
+class _Types:
+    """Names of types, each once."""
+
+    def __init__(self) -> None:
+        self._index: dict[str, int] = {}
+
+    def __call__(self, name: str) -> int:
+        return self._index.setdefault(name, len(self._index))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._index)
+
+
+def _model(path: Path, model: Model, cost: PlanCost) -> Json:
+    return {
+        "name": path.stem,
+        "file": path.name,
+        "format": _FORMATS.get(path.suffix.lower(), path.suffix),
+        "bytes": path.stat().st_size,
+        "sha256": _sha256(path),
+        "inputs": list(model.own_inputs),
+        "outputs": list(model.own_outputs),
+        "relaxed": model.relaxed,
+        "states": len(model.states),
+        "multiply_adds": cost.multiply_adds,
+        "parameters": cost.parameters,
+        "parameter_bytes": cost.parameter_bytes,
+    }
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _operand(model: Model, operand: Operand, types: _Types) -> OperandData:
+    size = tensor_bytes(operand) if operand.is_tensor else 0
+    name = TYPES.readable(operand.type)
+    data: OperandData = {
+        "n": operand.name,
+        "t": types(name),
+        "d": list(operand.dims),
+        "l": _LIFETIMES[operand.lifetime],
+        "b": size,
+    }
+    if operand.scale:
+        data["s"], data["z"] = operand.scale, operand.zero_point
+    if operand.channel_quant:
+        data["q"] = len(operand.channel_quant.scales)
+    if operand.source_type:
+        data["f"] = operand.source_type
+    value = _small_value(model, operand)
+    if value is not None:
+        data["v"] = value
+    return data
+
+
+def _small_value(model: Model, operand: Operand) -> Any:
+    """The value of a scalar or short vector; None for others. Integers beyond what JavaScript holds are text."""
+    if not operand.is_constant or is_extension(operand.type) or is_options(operand) or math.prod(operand.dims) > _MOST_VALUES:
+        return None
+    value = model.value(operand)
+    if value is None:
+        return None
+    if value.dtype.kind in "iu" and value.size and max(abs(int(value.min())), abs(int(value.max()))) > _EXACT:
+        return [str(v) for v in value.ravel()]
+    return value.tolist()
+
+
+def _operations(sources: Sequence[Model], numbering: Numbering, cost: PlanCost, types: _Types) -> list[OperationData]:
+    listed = [(g, model, operation) for g, model in enumerate(sources) for operation in model.main.operations]
+    found: list[OperationData] = []
+    for (g, model, operation), work in zip(listed, cost.operations, strict=True):
+        names = [""] * len(operation.inputs)
+        for name, place in input_places(model, operation).items():
+            names[place] = name
+        outputs = [tensor_bytes(o) if o.is_tensor else 0 for o in (model.main.operands[i] for i in operation.outputs)]
+        at = operation.source
+        found.append(
+            {
+                "t": types(readable_operation(model, operation)),
+                "n": operation.name,
+                "m": operation.mapping,
+                "f": "" if at is None else f"{at.index} {at.operator}",
+                "g": g,
+                "i": [numbering.operand(g, i) for i in operation.inputs],
+                "o": [numbering.operand(g, i) for i in operation.outputs],
+                "a": names,
+                "mac": work.multiply_adds,
+                "pb": work.parameter_bytes,
+                "ob": None if None in outputs else sum(size or 0 for size in outputs),
+                "e": _bodies(model, operation),
+            }
+        )
+    return found
+
+
+def _bodies(model: Model, operation: Operation) -> list[tuple[str, list[tuple[str, int]]]]:
+    """The bodies of an operation: what they hold."""
+    operands = [model.main.operands[i] for i in operation.inputs]
+    bodies = [model.referenced[operand.location.offset] for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
+    roles = (
+        ("condition", "body") if operation.type in CONTROL_FLOW and operation.type == OperationCode.WHILE else ("then", "else")
+    )
+    return [(role, _types_of(model, body)) for role, body in zip(roles, bodies, strict=False)]
+
+
+def _types_of(model: Model, body: Subgraph) -> list[tuple[str, int]]:
+    return Counter(readable_operation(model, operation) for operation in body.operations).most_common()
+
+
+def _source(
+    numbering: Numbering, within: str, number: int, role: str, parent: tuple[int, int] | None, main: Subgraph
+) -> SourceData:
+    return {
+        "role": role,
+        "parent": None if parent is None else numbering.operation(*parent),
+        "within": within,
+        "inputs": [numbering.operand(number, i) for i in main.inputs],
+        "outputs": [numbering.operand(number, i) for i in main.outputs],
+    }

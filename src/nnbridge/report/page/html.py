@@ -1,0 +1,46 @@
+"""The page around the data: one file that needs nothing else and lets no script run but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+from nnbridge.report.json_data import json_ready
+from nnbridge.report.page.schema import PageData
+from nnbridge.report.terminal import printable
+
+_ESCAPED = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
+"""What could end the element that holds the data, or a line of a script."""
+
+
+def page(data: PageData) -> bytes:
+    """The finished page."""
+    template, style, script = _assets()
+    devices = ", ".join(runner["name"] for runner in data["plan"]["runners"] if runner["place"] == "device") or "NNAPI's CPU"
+    parts = {
+        "TITLE": html.escape(printable(f"{data['model']['name']} on {devices} – nnbridge")),
+        "STYLE": style,
+        "SCRIPT": script,
+        "SEAL": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "DATA": json.dumps(json_ready(data), separators=(",", ":"), allow_nan=False).translate(_ESCAPED),
+    }
+    # One pass: a model that is named like a mark stays a name.
+    return re.sub(r"__(TITLE|STYLE|SCRIPT|SEAL|DATA)__", lambda mark: parts[mark[1]], template).encode()
+
+
+@cache
+def _assets() -> tuple[str, str, str]:
+    """Template, styles and script: the parts in order of their names, the scripts in one function of their own."""
+    folder = Path(__file__).parent / "assets"
+    scripts = "\n".join(_parts(folder / "script"))
+    template = (folder / "page.html").read_text("utf-8")
+    return template, "\n".join(_parts(folder / "style")), f'"use strict";\n(() => {{\n{scripts}}})();\n'
+
+
+def _parts(folder: Path) -> list[str]:
+    return [part.read_text("utf-8") for part in sorted(folder.iterdir())]

@@ -1,0 +1,143 @@
+"""A plan as a page's data: what runs where, why nowhere else, and what goes from partition to partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from nnbridge.converters.inspection import Mapped
+from nnbridge.cost import PlanCost, bytes_alive, cost_of, run_order, tensor_bytes
+from nnbridge.devices.host import HOST_NAME
+from nnbridge.errors import Why
+from nnbridge.model import Operation, Subgraph
+from nnbridge.report import PLACES
+from nnbridge.report.page.numbering import Numbering
+from nnbridge.report.page.schema import Json, PlanData, RunnerData, StepData
+from nnbridge.report.plan import devices_as_dict, reasons
+from nnbridge.report.summary import CLIENTS, Summary
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.runtime.partitioner import ExecutionStep
+from nnbridge.runtime.plan import Plan
+
+_SHARED = (Why.OPERATOR.value, Why.PARTITIONS.value)
+_KEYS = {PLACES["cpu"]: "C", PLACES["host"]: "H"}
+
+
+def plan_data(
+    compilation: Compilation, numbering: Numbering, cost: PlanCost, mapped: Sequence[Mapped], mapping: str, summary: Summary
+) -> PlanData:
+    """The plan of a finished compilation."""
+    plan = compilation.plan
+    runners = _runners(plan)
+    number = {id(device): k for k, device in enumerate(plan.devices)}
+    step_of = {(step.source, i): k for k, step in enumerate(plan.steps) for i in step.operations}
+    known = _Reasons()
+    outcomes = {(m.subgraph, m.index): m for m in mapped}
+    placed, why = [], []
+    for source, placement in plan.placed():
+        operation = plan.partition.sources[source].model.main.operations[placement.operation]
+        device = plan.device_of(placement.operation, source)
+        placed.append(number.get(id(device), -1))
+        found = _host_reasons(operation, outcomes, mapping) if device.kind == "host" else []
+        found = found or [reason for reason in reasons(plan, placement, source) if reason["device"] != HOST_NAME]
+        why.append([known.index(reason) for reason in found])
+    return {
+        "asked": list(summary.devices),
+        "runners": runners,
+        "r": placed,
+        "k": [step_of.get((source, placement.operation), -1) for source, placement in plan.placed()],
+        "why": why,
+        "reasons": known.listed,
+        "steps": [_step(plan, step, numbering, step_of) for step in plan.steps],
+        "order": [numbering.operation(*at) for at in run_order(plan.partition)],
+        "crossing": cost.crossing_bytes,
+        "live": list(bytes_alive(plan.partition)),
+        "fallback": str(plan.fallback) if plan.fallback else None,
+        "sentence": summary.sentence,
+    }
+
+
+def against_data(other: Compilation, first: Compilation, mapped: Sequence[Mapped], mapping: str, summary: Summary) -> Json:
+    """Another plan of the same model, of which the operations of the main subgraph stand beside the first plan's."""
+    data = plan_data(other, Numbering.of(other.plan.partition), cost_of(other.plan), mapped, mapping, summary)
+    count = len(first.model.main.operations)
+    cut: Json = {key: data[key] for key in ("asked", "runners", "reasons", "crossing", "fallback", "sentence")}
+    cut |= {key: data[key][:count] for key in ("r", "k", "why")}
+    inner = [{**step, "ops": [i for i in step["ops"] if i < count]} for step in data["steps"]]
+    return {**cut, "steps": inner, "order": [i for i in data["order"] if i < count]}
+
+
+def _runners(plan: Plan) -> list[RunnerData]:
+    """The plan's devices in its order; drivers are numbered."""
+    found: list[RunnerData] = []
+    for facts in devices_as_dict(plan.devices):
+        drivers = sum(runner["place"] == PLACES["device"] for runner in found)
+        found.append(
+            {
+                "name": facts["name"],
+                "place": facts["place"],
+                "key": _KEYS.get(facts["place"], str(drivers + 1)),
+                "version": facts["version"],
+                "level": facts["feature_level"],
+                "type": facts["type"],
+            }
+        )
+    return found
+
+
+class _Reasons:
+    """Reasons, each once."""
+
+    def __init__(self) -> None:
+        self.listed: list[Json] = []
+        self._index: dict[str, int] = {}
+
+    def index(self, reason: Json) -> int:
+        """The number of a reason. Reasons of :data:`_SHARED` kinds find the operation itself: one is enough for all."""
+        own = {"operation", "found"} if reason.get("kind") in _SHARED else {"operation"}
+        stated = {key: value for key, value in reason.items() if key not in own and value is not None}
+        key = json.dumps(stated, sort_keys=True, default=str)
+        if key not in self._index:
+            self._index[key] = len(self.listed)
+            self.listed.append(stated)
+        return self._index[key]
+
+
+def _host_reasons(operation: Operation, outcomes: dict[tuple[int, int], Mapped], mapping: str) -> list[Json]:
+    """Why the file's operator was not handed to NNAPI."""
+    at = operation.source
+    found = None if at is None else outcomes.get((at.subgraph, at.index))
+    if found is None:
+        return []
+    return [{"device": CLIENTS[mapping], **reason.as_dict(), "host": True} for reason in found.reasons[:1]]
+
+
+def _step(plan: Plan, step: ExecutionStep, numbering: Numbering, step_of: dict[tuple[int, int], int]) -> StepData:
+    source, main = step.source, plan.partition.sources[step.source].model.main
+    inner = source > 0
+
+    def elsewhere(operand: int) -> bool:
+        producer = main.producers.get(operand)
+        by_other = producer is not None and step_of.get((source, producer)) != step.number
+        return by_other or (inner and operand in main.inputs)
+
+    def leaves(operand: int) -> bool:
+        readers = main.consumers.get(operand, ())
+        by_other = any(step_of.get((source, reader)) != step.number for reader in readers)
+        return by_other or (inner and operand in main.outputs)
+
+    coming = [i for i in step.inputs if elsewhere(i)]
+    going = [i for i in step.outputs if leaves(i)]
+    return {
+        "r": step.device,
+        "ops": [numbering.operation(source, i) for i in step.operations],
+        "ins": [numbering.operand(source, i) for i in coming],
+        "outs": [numbering.operand(source, i) for i in going],
+        "bi": _sum(main, coming),
+        "bo": _sum(main, going),
+    }
+
+
+def _sum(main: Subgraph, operands: Iterable[int]) -> int | None:
+    sizes = [tensor_bytes(main.operands[i]) for i in operands if main.operands[i].is_tensor]
+    return None if None in sizes else sum(size or 0 for size in sizes)
