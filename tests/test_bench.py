@@ -15,7 +15,7 @@ from nnbridge.bench.measure import Bench, Latency, OperationTime, alternating, m
 from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs
 from nnbridge.cpu import compiled
-from nnbridge.report.bench import bench_tables, by_operation, chrome_trace
+from nnbridge.report.bench import bench_events, bench_tables, by_operation
 from tests.conftest import MODELS
 
 FIRST = {"nnbridge": {"total": 100.0, "import": 40.0, "load": 20.0, "prepare": 20.0, "run": 10.0}}
@@ -101,7 +101,7 @@ def test_operations_of_one_name_are_added_up() -> None:
 
 
 def test_the_trace_has_complete_events_one_behind_another() -> None:
-    events = chrome_trace("title", FOUND)["traceEvents"]
+    events = bench_events("title", FOUND)
     assert {event["ph"] for event in events} == {"M", "X"}
     operations = [event for event in events if event["ph"] == "X" and event["pid"] == 1]
     assert [(event["name"], event["ts"], event["dur"]) for event in operations] == [("CONV_2D", 0.0, 30.0), ("ADD", 30.0, 10.0)]

@@ -32,7 +32,9 @@ LAYERS = (
     "inputs advice bench",
     "report",
     "export delegate matrix",
+    "learning",
     "cli",
+    "explorer",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {"converters", "source", "operations", "extensions", "model", "errors", "types"}

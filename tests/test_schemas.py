@@ -29,6 +29,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "delegate": (("build", "{folder}/delegate"),),
     "devices": ((), ("--profiles",)),
     "doctor": ((),),
+    "export-overlay": ((INT8, "-o", "{folder}/overlay.json", "--reference", "litert", "--time", *DRIVER),),
     "inspect": ((INT8,), (QDQ,)),
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
     "ndk": (("env", "{folder}"),),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from nnbridge.converters import ConversionOptions, Converter
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped
+    from nnbridge.converters.structure import FileGraph
     from nnbridge.model import Model
 
 
@@ -31,6 +33,12 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     return inspect(path, options)
 
 
+def _graphs(path: Path, options: ConversionOptions) -> Sequence[FileGraph]:
+    from nnbridge_onnx.inspection import graphs
+
+    return graphs(path, options)
+
+
 CONVERTER = Converter(
     "onnx",
     (".onnx",),
@@ -38,6 +46,7 @@ CONVERTER = Converter(
     _convert,
     _inspect,
     _explain,
+    graphs=_graphs,
     mappings=("provider", "wide"),
     options=("feature_level", "mapping", "layout", "shapes", "float64"),
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.inspection import Inspection, Mapped, TensorInfo, count_transposes, histogram
+from nnbridge.converters.structure import FileGraph, named_graph
 from nnbridge.errors import ConversionError
 from nnbridge_onnx.passes.conversion import convert_with_report
 from nnbridge_onnx.passes.qdq import find_quantisation
@@ -43,6 +44,13 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
         metadata={"opsets": opsets},
         notes=tuple(notes),
     )
+
+
+def graphs(path: Path, options: ConversionOptions) -> tuple[FileGraph, ...]:
+    """The main graph, with the operators of functions in place of their calls."""
+    graph = read(path, options)
+    operators = [(node.index, node.operator, node.inputs, node.outputs) for node in graph.nodes]
+    return (named_graph(0, graph.name or "main", operators, graph.inputs, graph.outputs),)
 
 
 def _info(name: str, graph: Graph) -> TensorInfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from nnbridge.converters.delegation import InMemory
 if TYPE_CHECKING:
     from nnbridge.converters.delegation import Delegation, Places
     from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+    from nnbridge.converters.structure import FileGraph
     from nnbridge.model import Model
     from nnbridge.source import SourceDeclaration, SourceGraph
 
@@ -39,6 +40,12 @@ def _interface(path: Path, options: ConversionOptions) -> SignatureInfo:
     from nnbridge_tflite.inspection import interface
 
     return interface(path, options)
+
+
+def _graphs(path: Path, options: ConversionOptions) -> Sequence[FileGraph]:
+    from nnbridge_tflite.inspection import graphs
+
+    return graphs(path)
 
 
 def _operators(path: Path, options: ConversionOptions) -> SourceGraph:
@@ -80,6 +87,7 @@ CONVERTER = Converter(
     _inspect,
     _explain,
     _interface,
+    graphs=_graphs,
     edits=_edits,
     mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),

@@ -10,7 +10,7 @@ from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import in_file
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
-from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason
+from nnbridge.errors import ConversionError, NnapiError, OptionError, Reason, near
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model
 from nnbridge_tflite.host import HOST
@@ -51,7 +51,9 @@ def requested_signature(graph: Graph, key: str) -> Signature | None:
     found = next((s for s in graph.signatures if s.key == key), None)
     if found is None:
         keys = ", ".join(s.key for s in graph.signatures) or "no signatures"
-        raise OptionError(Reason(f"a signature of the file ({keys})", key, operand="--signature"))
+        raise OptionError(
+            Reason(f"a signature of the file ({keys}){near(key, (s.key for s in graph.signatures))}", key, operand="--signature")
+        )
     return found
 
 
@@ -93,7 +95,7 @@ def _resize_inputs(main: Conversion, options: ConversionOptions) -> None:
     by_name = {main.graph.tensors[i].name: i for i in main.graph.inputs}
     for name, dims in options.shapes.items():
         if name not in by_name:
-            raise OptionError(Reason(f"an input ({', '.join(by_name)})", name, operand="--shape"))
+            raise OptionError(Reason(f"an input ({', '.join(by_name)}){near(name, by_name)}", name, operand="--shape"))
         if any(d <= 0 for d in dims):
             raise OptionError(Reason("dimensions above 0", str(list(dims)), operand=f"--shape {name}"))
         main.values.value(by_name[name]).dims = tuple(dims) or (1,)

@@ -18,6 +18,7 @@ from nnbridge.converters.inspection import (
     histogram,
 )
 from nnbridge.converters.mapping import MappingKind
+from nnbridge.converters.structure import FileGraph, FileOperator
 from nnbridge.errors import ConversionError, OptionError
 from nnbridge_tflite.convert import convert_with_report, distinct_signatures
 from nnbridge_tflite.read.graph import Graph, Subgraph, Tensor
@@ -74,6 +75,21 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
         transposes,
         {**({"description": graph.description} if graph.description else {}), **stated},
         tuple(notes),
+    )
+
+
+def graphs(path: Path) -> tuple[FileGraph, ...]:
+    """The file's subgraphs; those without a name have the ones that Model Explorer gives them."""
+    return tuple(
+        FileGraph(
+            number,
+            subgraph.name or ("main" if not number else f"subgraph_{number}"),
+            tuple(tensor.name for tensor in subgraph.tensors),
+            tuple(FileOperator(o.index, o.name, tuple(i for i in o.inputs if i >= 0), o.outputs) for o in subgraph.operators),
+            subgraph.inputs,
+            subgraph.outputs,
+        )
+        for number, subgraph in enumerate(read(path).graph.subgraphs)
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from enum import Enum
 from typing import ClassVar
 
@@ -115,6 +117,17 @@ class Reason:
 def listed(found: object) -> str:
     """What was found, as a reader would write it: the members of a tuple without Python's marks."""
     return ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
+
+
+def near(word: str, options: Iterable[str]) -> str:
+    """A hint at what could have been meant, or nothing."""
+    plain = {_plain(option): option for option in options}
+    found = get_close_matches(_plain(word), plain, 1, 0.7)
+    return f" (did you mean {plain[found[0]]}?)" if found else ""
+
+
+def _plain(word: str) -> str:
+    return word.upper().replace("_", "").replace("-", "")
 
 
 class NnbridgeError(Exception):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from nnbridge import storage
 from nnbridge.converters import ConversionOptions, Converter, Edit, check_options, converter_for, resolved
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
+from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
@@ -71,6 +72,15 @@ def interface(path: str | Path, options: ConversionOptions | None = None) -> Sig
     if converter is None or converter.interface is None:
         return SignatureInfo("", (), ())
     return converter.interface(path, options)
+
+
+def graphs(path: str | Path, options: ConversionOptions | None = None) -> tuple[Sequence[FileGraph], bool]:
+    """The graphs of a file, and whether they are the file's own: True unless they are those of an NNAPI model."""
+    path = Path(path)
+    converter, options = _resolved(path, options or ConversionOptions())
+    if converter is None or converter.graphs is None:
+        return graphs_of_model(load(path, options)), False
+    return converter.graphs(path, options), True
 
 
 def source_graph(path: str | Path, options: ConversionOptions | None = None) -> SourceGraph:

@@ -30,6 +30,7 @@ from nnbridge.errors import (
 from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.runtime.placement import answers_of
 from nnbridge.types import DurationCode, OperationCode, ResultCode
 from tests.conftest import REPOSITORY
 from tests.devices import broken
@@ -416,3 +417,11 @@ def test_attributes_travel() -> None:
     execution.set_loop_timeout(5)
     with pytest.raises(OpFailedError, match=r"\(\('com.example', 7, b'one'\),\) 5"):
         execution.run([X])
+
+
+def test_doubts_of_a_driver_cross_the_border(tmp_path: Path) -> None:
+    profile = tmp_path / "npu.toml"
+    profile.write_text('[[device]]\nname = "npu"\n[device.operations]\nFLOOR = { uncertain = "page 7 is missing" }\n')
+    model = unary_chain(OperationCode.FLOOR, OperationCode.ABS)
+    remote, plain = devices.device(f"process:{profile}"), devices.device(str(profile))
+    assert answers_of(remote, model).uncertain == answers_of(plain, model).uncertain == ("page 7 is missing", "")

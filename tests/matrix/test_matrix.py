@@ -257,7 +257,7 @@ def test_limits(limits: str, broken: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[budget]]\npartition = 1", r"expected a key of a budget \(partitions\), found partition"),
+        ("[[budget]]\npartition = 1", r"expected a key of a budget \(did you mean partitions\?\)"),
         ("[[budget]]\npartitions = true", "expected a number, found True"),
         ("[[budget]]\nmodels = 1", "expected a pattern, found 1"),
         ("budget = 1", r"expected tables \[\[budget\]\] alone"),

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import needed
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, near
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.float64 import apply_float64
 from nnbridge_onnx.passes.folding import fold_constants
@@ -100,7 +100,14 @@ def _set_shapes(model: Any, file: FileContext) -> Any:
         if name not in inputs or (inputs[name].HasField("shape") and len(inputs[name].shape.dim) != len(dims)):
             ranks = {n: str(len(t.shape.dim)) if t.HasField("shape") else "any" for n, t in inputs.items()}
             known = ", ".join(f"{n}[{rank} dimensions]" for n, rank in ranks.items())
-            raise ConversionError(Reason(f"an input ({known})", f"{name}={list(dims)}", file.source, "--shape"))
+            raise ConversionError(
+                Reason(
+                    f"an input ({known}){near(name, inputs) if name not in inputs else ''}",
+                    f"{name}={list(dims)}",
+                    file.source,
+                    "--shape",
+                )
+            )
         if not inputs[name].HasField("shape"):
             inputs[name].shape.dim.extend([file.onnx.TensorShapeProto.Dimension()] * len(dims))
         for dimension, size in zip(inputs[name].shape.dim, dims, strict=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import parse_shapes
-from nnbridge.cli.output import Command, drivers_apart, echo, working
+from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.report import PREFERENCES
 from nnbridge.types import ANDROID_LEVELS, RUNTIME_FEATURE_LEVEL
@@ -206,8 +206,15 @@ def compiled(path: Path, **options: Any) -> tuple[Compilation, tuple[Mapped, ...
 
 def finish(compilation: Compilation, path: Path) -> None:
     """Finish the compilation of a file's model."""
-    with working("Compiling"), _of(path):
-        compilation.finish()
+    try:
+        with working("Compiling"), _of(path):
+            compilation.finish()
+    finally:
+        if verbose():
+            from nnbridge.report.log import decision_lines
+
+            for line in decision_lines(compilation):
+                echo(line, err=True)
 
 
 def compilation_of(

@@ -27,11 +27,40 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
 
 
+_META = "nnbridge.cli."
+
+
+def _stored(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        context.meta[f"{_META}{parameter.name}"] = value
+
+
+def _asked(name: str) -> bool:
+    """True if an option of :func:`output_options` was typed, before the command or behind it."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(f"{_META}{name}"))
+
+
+def verbose() -> bool:
+    """True if decisions are to be printed as well."""
+    return _asked("verbose")
+
+
+def output_options() -> list[click.Option]:
+    """``-v``, ``-q`` and ``--no-color``, which stand before every command or behind it."""
+    flag: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": _stored}
+    return [
+        click.Option(["-v", "--verbose"], **flag, help="Decisions on standard error, as in Android's log."),
+        click.Option(["-q", "--quiet"], **flag, help="No notes and no progress: the answer and errors alone."),
+        click.Option(["--no-color"], **flag, help="No colours on terminals, as with NO_COLOR in the environment."),
+    ]
+
+
 def _console(err: bool = False) -> Console:
     """A console on standard output or standard error; brackets and colons of names and messages are no markup."""
     from rich.console import Console
 
-    shown: Any = Console(stderr=err, markup=False, emoji=False)
+    shown: Any = Console(stderr=err, markup=False, emoji=False, highlight=False, no_color=_asked("no_color") or None)
     # Rich would exit with 1, which stands for a comparison that failed.
     shown.on_broken_pipe = _no_reader
     return shown
@@ -42,8 +71,9 @@ def _no_reader() -> NoReturn:
 
 
 def echo(line: str, err: bool = False) -> None:
-    """Print one line; control characters of names in it are escaped."""
-    click.echo(printable(line), err=err)
+    """Print one line, notes on standard error unless ``--quiet``; control characters of names in it are escaped."""
+    if not (err and _asked("quiet")):
+        click.echo(printable(line), err=err)
 
 
 def print_blocks(blocks: Iterable[Table | str]) -> None:
@@ -61,7 +91,7 @@ def working(what: str) -> Iterator[None]:
     """A spinner on standard error, where that is a terminal; what drivers print meanwhile goes to standard error."""
     shown = _console(err=True)
     with drivers_apart():
-        if not shown.is_terminal:
+        if not shown.is_terminal or _asked("quiet"):
             yield
             return
         with shown.status(printable(what), refresh_per_second=4):
@@ -75,7 +105,7 @@ def progress(what: str, total: int, quiet: bool = False) -> Iterator[Callable[[i
 
     shown = _console(err=True)
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=shown, transient=True, disable=quiet or not shown.is_terminal)
+    bar = Progress(*columns, console=shown, transient=True, disable=quiet or _asked("quiet") or not shown.is_terminal)
     with drivers_apart(), bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)

@@ -46,7 +46,7 @@ class TensorsByName:
         """By operator and name, else by the name if only one tensor has it."""
         source = None if operation is None else operation.source
         subgraph = 0 if source is None else source.subgraph
-        for name in _names(operand.name):
+        for name in file_names(operand.name):
             found = None if source is None else self._values.produced.get((subgraph, source.index, name))
             found = self._values.named.get((subgraph, name)) if found is None else found
             if found is not None:
@@ -55,11 +55,11 @@ class TensorsByName:
 
     def others(self, found: Iterable[tuple[Operand, Operation]]) -> Iterator[tuple[str, int, int]]:
         """Outputs of operators whose names no operand has."""
-        names = {name for operand, _ in found for name in _names(operand.name)}
+        names = {name for operand, _ in found for name in file_names(operand.name)}
         return ((name, index, subgraph) for subgraph, index, name in self._values.produced if name not in names)
 
 
-def _names(name: str) -> list[str]:
+def file_names(name: str) -> list[str]:
     """An operand's name, then the file's names that it may come from: without what makes it unique, without the layout."""
     if not name:
         return []

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, near
 from nnbridge.toml import tomllib
 
 MAX_BYTES = 1 << 20
@@ -60,7 +60,7 @@ class Tolerances:
         """These tolerances; InputError if one is for an output that there is not."""
         for name in self.by_name:
             if name not in names:
-                raise InputError(Reason(f"one of {', '.join(names)}", name, operand=f"{self.source} [output]"))
+                raise InputError(Reason(f"one of {', '.join(names)}{near(name, names)}", name, operand=f"{self.source} [output]"))
         return self
 
 

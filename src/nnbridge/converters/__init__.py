@@ -6,7 +6,7 @@ A converter turns a model file into a :class:`~nnbridge.model.Model`. It is publ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 from nnbridge import storage
 from nnbridge.converters.delegation import InMemory
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
+from nnbridge.converters.structure import FileGraph
 from nnbridge.entry_points import installed
 from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
@@ -75,6 +76,8 @@ class Converter:
     """Convert, and report the outcome of each operator; without one, outcomes are not reported."""
     interface: Callable[[Path, ConversionOptions], SignatureInfo] | None = None
     """Inputs and outputs, of the signature where one is requested, with their metadata and without a conversion."""
+    graphs: Callable[[Path, ConversionOptions], Sequence[FileGraph]] | None = None
+    """The graphs of a file as they stand there; without one, those of the converted model are shown."""
     edits: Callable[[Path], Iterable[Edit]] | None = None
     """Every rewrite that applies to an operator of a file; None for formats that are not written."""
     mappings: tuple[str, ...] = ("wide",)

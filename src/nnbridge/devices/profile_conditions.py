@@ -12,10 +12,11 @@ from string import ascii_letters, digits
 from typing import Any
 
 from nnbridge.devices.operation_facts import operand_vocabulary, reserved, type_words, vocabulary
-from nnbridge.devices.rules import Condition, RuleErrors, Vocabulary, condition, contradictions, near
+from nnbridge.devices.rules import Condition, RuleErrors, Vocabulary, condition, contradictions
 from nnbridge.devices.rules.conditions import checked
 from nnbridge.devices.rules.facts import LIST, OPERAND
 from nnbridge.devices.rules.syntax import KEYWORDS, Attribute, Comparison, Listing, Name
+from nnbridge.errors import near
 from nnbridge.types import OperandCode
 
 CONDITION_KEYS = ("require", "when", "says", "source", "uncertain", "dies", "at")

@@ -15,8 +15,8 @@ from typing import Any, NoReturn, TypeVar
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
 from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
 from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
-from nnbridge.devices.rules import near as _near
 from nnbridge.errors import InputError, Reason
+from nnbridge.errors import near as _near
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
 from nnbridge.operations.numerics import NUMERICS

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nnbridge.devices.rules import Condition, RuleErrors, condition, contradictions, near
+from nnbridge.devices.rules import Condition, RuleErrors, condition, contradictions
 from nnbridge.devices.rules.facts import LIST, NUMBER, Vocabulary
 from nnbridge.devices.source_facts import declarations, source_vocabulary
 from nnbridge.devices.source_profiles import SourceProfile, SourceRules
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, near
 from nnbridge.estimate.reading import cost_of
 
 LEVELS = ("tflite",)

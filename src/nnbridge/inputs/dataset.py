@@ -10,7 +10,7 @@ from pathlib import Path
 from nnbridge.compare.arrays import Array, load_array, load_arrays
 from nnbridge.compare.samples import named_inputs, seeded_inputs
 from nnbridge.converters.inspection import TensorInfo, TensorMetadata
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, near
 from nnbridge.extensions import operand_dtype
 from nnbridge.inputs.preparation import SUFFIXES, Picture, Preparation, Prepared, Target, fit, prepare
 from nnbridge.model import Model
@@ -143,7 +143,7 @@ def _split(model: Model, text: str) -> tuple[str | None, str]:
     typed, separator, _ = text.partition("=")
     if not separator or Path(text).exists():
         return None, text
-    raise InputError(Reason(f'no input named "{typed}"; {_known(model)}', operand="--input"))
+    raise InputError(Reason(f'no input named "{typed}"{near(typed, named_inputs(model))}; {_known(model)}', operand="--input"))
 
 
 def _files(path: Path, place: str) -> list[tuple[str, str, Path]]:

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, near
 from nnbridge.matrix.cells import Cell
 from nnbridge.toml import tomllib
 
@@ -90,8 +89,8 @@ def _budget(table: Mapping[str, Any], where: str) -> Budget:
     known = (*_PATTERNS, *_MOST, *_LEAST, _FLAG)
     for key, value in table.items():
         if key not in known:
-            near = get_close_matches(key, known)
-            raise InputError(Reason(f"a key of a budget ({near[0] if near else ', '.join(known)})", key, operand=where))
+            hint = near(key, known) or f" ({', '.join(known)})"
+            raise InputError(Reason(f"a key of a budget{hint}", key, operand=where))
         wanted = str if key in _PATTERNS else bool if key == _FLAG else (int, float)
         if not isinstance(value, wanted) or (isinstance(value, bool) and key != _FLAG):
             kind = "a pattern" if key in _PATTERNS else "true or false" if key == _FLAG else "a number"

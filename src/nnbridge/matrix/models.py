@@ -90,7 +90,7 @@ def find_devices(texts: Iterable[str]) -> list[str]:
     """Names of devices in order, each once: ``profiles`` are all shipped ones, ``samples`` AOSP's drivers, ``vsi-*`` a pattern,
     ``A+B`` two that are offered a model together. InputError for what names none."""
     groups: Mapping[str, list[str]] = {
-        "profiles": [device.name for device in device_list.shipped()],
+        "profiles": [device.name for device in (*device_list.shipped(), *device_list.shipped_at_source())],
         "samples": [device.name for device in device_list.drivers()],
     }
     found: dict[str, None] = {}

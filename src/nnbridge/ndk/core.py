@@ -160,7 +160,8 @@ def more(name: str, code: int, arguments: Sequence[Any]) -> dict[str, Any]:
     if name == "ANeuralNetworksModel_finish":
         return {"saved": TRACE.model(HANDLES.get(arguments[0], ModelHandle).finished(name))}
     if name == "ANeuralNetworksCompilation_finish":
-        return {"plan": TRACE.plan(HANDLES.get(arguments[0], Compilation))}
+        compilation = HANDLES.get(arguments[0], Compilation)
+        return {"plan": TRACE.plan(compilation), **TRACE.answers(compilation)}
     return {}
 
 

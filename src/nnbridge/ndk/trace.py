@@ -26,6 +26,8 @@ class Trace:
         self._path = path
         self._lock = threading.Lock()
         self._models = 0
+        self._saved: dict[int, str] = {}
+        """Finished model, by its identity → the file beside the trace."""
         self._ended = False
         self._started = time.perf_counter()
         try:
@@ -59,7 +61,17 @@ class Trace:
         except (NnbridgeError, OSError) as error:
             LOG.warning("the model cannot be saved beside the trace: %s", error)
             return ""
+        self._saved[id(model)] = target.name
         return target.name
+
+    def answers(self, compilation: Compilation) -> dict[str, Any]:
+        """What every device answered for each operation, and the file of the model."""
+        names = (compilation.model.operation_name(o) for o in compilation.model.main.operations)
+        listed = [
+            {"type": name, "devices": {answer.device: answer.supported for answer in placement.answers}}
+            for name, placement in zip(names, compilation.placements, strict=False)
+        ]
+        return {"saved": self._saved.get(id(compilation.model), ""), "answers": listed}
 
     @staticmethod
     def plan(compilation: Compilation) -> list[dict[str, Any]]:

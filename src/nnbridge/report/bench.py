@@ -8,6 +8,7 @@ from typing import Any
 
 from nnbridge.bench.measure import Bench, OperationTime
 from nnbridge.report.terminal import Table
+from nnbridge.report.trace import Event, named, slice_event
 
 BASES = ("LiteRT XNNPACK", "ONNX Runtime")
 """Contenders that the others are divided by."""
@@ -68,34 +69,22 @@ def _operations_tables(operations: Sequence[OperationTime], top: int) -> list[Ta
     return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "µs", "share"), rows)]
 
 
-def chrome_trace(title: str, bench: Bench) -> dict[str, Any]:
+def bench_events(title: str, bench: Bench) -> list[Event]:
     """Trace events: the operations of one run, one behind another, and the parts of each first answer."""
-    events: list[dict[str, Any]] = [_named("process_name", 1, 0, f"{title}: one run"), _named("thread_name", 1, 1, "operations")]
+    events: list[Event] = [named("process_name", 1, 0, f"{title}: one run"), named("thread_name", 1, 1, "operations")]
     at = 0.0
     for entry in bench.operations:
         arguments = {"operation": entry.index, "tier": entry.tier}
-        events.append(_event(entry.name, entry.tier, at, entry.microseconds, 1, 1, arguments))
+        events.append(slice_event(entry.name, entry.tier, at, entry.microseconds, 1, 1, arguments))
         at += entry.microseconds
     if bench.first:
-        events.append(_named("process_name", 2, 0, "first answers"))
+        events.append(named("process_name", 2, 0, "first answers"))
     for row, (name, parts) in enumerate(bench.first.items(), 1):
-        events.append(_named("thread_name", 2, row, name))
+        events.append(named("thread_name", 2, row, name))
         at = 0.0
         measured = [(part, parts.get(part) or 0.0) for part in ("import", "load", "prepare", "run")]
         start = (parts.get("total") or 0.0) - sum(ms for _, ms in measured)
         for part, milliseconds in [("start of the process", max(start, 0.0)), *measured]:
-            events.append(_event(part, "first answer", at, milliseconds * 1e3, 2, row, {}))
+            events.append(slice_event(part, "first answer", at, milliseconds * 1e3, 2, row, {}))
             at += milliseconds * 1e3
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
-
-
-def _event(
-    name: str, category: str, at: float, duration: float, process: int, thread: int, arguments: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A complete event; times are microseconds."""
-    shown = {"name": name, "cat": category, "ph": "X", "ts": round(at, 3), "dur": round(duration, 3)}
-    return {**shown, "pid": process, "tid": thread, "args": dict(arguments)}
+    return events

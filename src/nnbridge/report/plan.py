@@ -173,7 +173,7 @@ def refusals_table(name: str, refused: list[dict[str, Any]]) -> Table:
     groups = Counter(
         (
             item["type"],
-            tuple(_reason_line(reason, item["type"], "") for reason in item["reasons"] if reason["device"] != HOST_NAME),
+            tuple(reason_line(reason, item["type"], "") for reason in item["reasons"] if reason["device"] != HOST_NAME),
         )
         for item in refused
     )
@@ -230,7 +230,7 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
             # The host is offered nothing that NNAPI can express.
             others = [reason for reason in operation["reasons"] if reason["device"] != HOST_NAME]
             doubts = [f"{device}: uncertain, {text}" for device, text in operation.get("uncertain", {}).items()]
-            why = (*(_reason_line(reason, operation["type"], measure) for reason in others), *doubts) or ("-",)
+            why = (*(reason_line(reason, operation["type"], measure) for reason in others), *doubts) or ("-",)
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
     marks = {operation["mapping"] for operation in data["operations"]} & MARKS.keys()
     rows = [(device, name or _listed(Counter(map(_mapped, members))), why) for (device, why, name), members in groups.items()]
@@ -248,7 +248,7 @@ def _listed(kinds: Counter[str]) -> str:
     return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.items())
 
 
-def _reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
+def reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:
     device = reason["device"]
     if "fallback" in reason:
         return f"{device}: accepted it, but the whole model fell back to the CPU"

@@ -25,6 +25,8 @@ _NUMBERS = re.compile(r"[-+.,\d%/ ]*(e[-+]\d+)?[-+.,\d%/ ]*(inf|nan)?")
 _PIECES = re.compile(r"[^:./#@]*[:./#@]+|[^:./#@]+")
 _SMALLER = re.compile(r"[^_-]*[_-]+|[^_-]+")
 """What stays together of a name that is too long for a line, and of a piece of it that is."""
+_VERDICTS = {"pass": "green", "FAIL": "bold red"}
+"""The style of cells with nothing else in them, on terminals."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -116,7 +118,7 @@ class Names:
         from rich.text import Text
 
         lines = (line for text in self.text.split("\n") for line in _lines(text, options.max_width))
-        yield Text("\n".join(lines), overflow="fold")
+        yield Text("\n".join(lines), style=_VERDICTS.get(self.text, ""), overflow="fold")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         """From the longest piece to the longest line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,34 @@ class StepReport:
     in_driver: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One run of a step, for timelines."""
+
+    plan: Plan
+    step: int
+    device: str
+    thread: int
+    started: int
+    """Nanoseconds of a clock without a fixed start."""
+    nanoseconds: int
+    inputs: tuple[int, ...]
+    """Bytes of each input."""
+    fallback: Reason | None = None
+    """Why the step ran on the CPU instead of its device."""
+    failure: Reason | None = None
+    on_device: int | None = None
+    in_driver: int | None = None
+
+    @property
+    def ended(self) -> int:
+        """When it ended, by the clock of :attr:`started`."""
+        return self.started + self.nanoseconds
+
+
+_MOST_SPANS = 100_000
+
+
 @dataclass
 class RunReport:
     """What an execution did, step by step in order of their first runs."""
@@ -58,6 +87,8 @@ class RunReport:
     steps: list[StepReport] = field(default_factory=list)
     fallback: Reason | None = None
     """Why the whole model was repeated on the CPU."""
+    spans: list[Span] = field(default_factory=list, repr=False)
+    """Each run of a step in order, of executions that measure; of endless loops the first hundred thousand."""
     _found: dict[tuple[object, ...], StepReport] = field(default_factory=dict, repr=False)
 
     @property
@@ -138,6 +169,7 @@ class PlanRunner:
         name = device.name if fallback is None else CPU_NAME
         # Android's CPU never measures, drivers do from level 3 on (fact E42); the runtime's own clock runs for all.
         measures = request.measure and fallback is None and device.kind == "device" and device.level >= FeatureLevel.LEVEL_3
+        traced = request.measure
         request = request if measures == request.measure else replace(request, measure=measures)
         if self._observer is not None:
             observe = partial(self._observer, plan, step, name)
@@ -153,6 +185,12 @@ class PlanRunner:
         if checked.code not in FINAL and device.kind == "device" and fallback is None:
             checked = replace(checked, reason=named(checked.reason or Reason(checked.code.name), name))
         self.report.add(plan, step, name, elapsed, fallback, checked)
+        if traced and len(self.report.spans) < _MOST_SPANS:
+            sizes = tuple(0 if value is None else value.nbytes for value in request.inputs)
+            failure = None if checked.code in FINAL else checked.reason or Reason(checked.code.name)
+            times = checked.on_device, checked.in_driver
+            thread = threading.get_native_id()
+            self.report.spans.append(Span(plan, step.number, name, thread, started, elapsed, sizes, fallback, failure, *times))
         if request.observe is not None and checked.code is ResultCode.NO_ERROR:
             answers = zip(step.model.main.outputs, step.output_operands, request.outputs, checked.shapes, strict=True)
             for i, operand, buffer, shape in answers:

@@ -1,4 +1,4 @@
-"""All commands: each module of this package is one, under the module's name; a new file is a new command.
+"""All commands: each module of this package is one, under its name with hyphens; a new file is a new command.
 
 Each imports what it needs when it runs, so that ``--help`` and ``devices`` stay quick.
 """
@@ -10,13 +10,16 @@ import sys
 import traceback
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
-from nnbridge.cli.output import INTERRUPTED, echo
-from nnbridge.errors import NnapiError, NnbridgeError
+from nnbridge.cli.defaults import read_defaults
+from nnbridge.cli.output import INTERRUPTED, echo, output_options, verbose
+from nnbridge.errors import NnapiError, NnbridgeError, near
 from nnbridge.report.terminal import printable
 
 _NO_READER = 128 + 13
@@ -27,13 +30,28 @@ class _Group(click.Group):
     """Finds the commands; errors end as one message on standard error and exit status 2."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(module.name for module in iter_modules(__path__) if not module.name.startswith("_"))
+        return sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.name.startswith("_"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
+        _add_output_options(command)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, with the user's own defaults."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            raise click.UsageError(f"No such command '{args[0]}'.{near(args[0], known)}", ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        defaults = read_defaults(ctx.params.get("config"), self) if name and not _asks_for_help(rest) else None
+        if name and command and defaults:
+            found = defaults.behind(name, rest)
+            ctx.default_map = {name: found}
+            command = _WithDefaults(command, defaults.path)
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -61,6 +79,39 @@ class _Group(click.Group):
             _stop(f"internal error: {type(error).__name__}: {error} (NNBRIDGE_TRACEBACK=1 shows where)")
 
 
+class _WithDefaults(click.Command):
+    """A command whose defaults come from a file, which ``-v`` states."""
+
+    def __init__(self, command: click.Command, path: Path) -> None:
+        super().__init__(command.name)
+        self._command, self._path = command, path
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The command's own context."""
+        context = self._command.make_context(info_name, args, parent, **extra)
+        if verbose():
+            used = [p for p in self._command.params if context.get_parameter_source(p.name or "") is ParameterSource.DEFAULT_MAP]
+            values = (f"{p.opts[0]} {context.params.get(p.name or '')}" for p in used)
+            echo(f"defaults of {self._path}: {'; '.join(values) or 'none that this command uses'}", err=True)
+        return context
+
+
+def _asks_for_help(args: list[str]) -> bool:
+    """True for what is answered without running anything: no file of defaults is in its way."""
+    return bool({"-h", "--help"} & set(args))
+
+
+def _add_output_options(command: click.Command) -> None:
+    """Once for each command and those below it."""
+    if not any(parameter.name == "verbose" for parameter in command.params):
+        command.params += output_options()
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            _add_output_options(below)
+
+
 def discard_output() -> None:
     """What cannot be written is not tried again when the interpreter ends."""
     with suppress(OSError, ValueError, AttributeError):
@@ -68,13 +119,20 @@ def discard_output() -> None:
 
 
 def _stop(message: str) -> NoReturn:
-    echo(f"nnbridge: {message}", err=True)
+    first, *others = message.split("\n")  # several mistakes of one file
+    for line in (f"nnbridge: {first}", *(f"  {other}" for other in others)):
+        click.echo(printable(line), err=True)
     sys.exit(2)
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+_CONFIG = """Defaults of options: a TOML file, or none. Without it: nnbridge.toml, or [tool.nnbridge] of pyproject.toml, from the
+current folder upwards (docs/defaults.md)."""
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="nnbridge")
-def cli() -> None:
+@click.option("--config", metavar="FILE|none", help=_CONFIG)
+def cli(config: str | None) -> None:
     """Android's Neural Networks API on a workstation: convert models, see what devices accept, run and compare.
 
     \b
@@ -83,3 +141,6 @@ def cli() -> None:
       nnbridge compare model.tflite --device nnapi-sample_quant --reference litert --seeds 0,1,2
       nnbridge devices
     """
+
+
+cli.params += output_options()

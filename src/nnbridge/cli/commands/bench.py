@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +53,8 @@ def bench(
     from nnbridge.bench.measure import first_answers, measure, profile
     from nnbridge.compare import seeded_inputs
     from nnbridge.loading import load
-    from nnbridge.report.bench import bench_as_dict, bench_tables, chrome_trace
-    from nnbridge.storage.atomic import atomic_write
+    from nnbridge.report.bench import bench_as_dict, bench_events, bench_tables
+    from nnbridge.report.trace import write_trace
 
     check_outputs({"--trace": trace}, {"the model": [model]}, ".json")
     with working(f"Reading {model.name}"):
@@ -65,8 +64,7 @@ def bench(
         found = measure(model, nnapi, inputs, sorted({1, threads}), rounds, seconds, TIERS[kernels])
         found = replace(found, operations=profile(nnapi, inputs), first=first_answers(model) if first else {})
     if trace is not None:
-        with atomic_write(trace) as file:
-            file.write(json.dumps(chrome_trace(model.name, found)).encode())
+        write_trace(trace, bench_events(model.name, found))
     if as_json:
         print_json({"model": str(model), **bench_as_dict(found)})
     else:

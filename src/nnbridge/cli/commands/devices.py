@@ -31,6 +31,7 @@ def devices(context: click.Context, profiles: bool, as_json: bool) -> None:
       nnbridge devices check my-npu.toml
       nnbridge devices ask arm-nn-21.11 models.jsonl.gz --json
       nnbridge devices explain arm-nn-21.11 CONV_2D
+      nnbridge devices learn logcat.txt --models models/ -o my-npu.toml
       nnbridge devices serve my_module:MINE --socket mine.socket
     """
     if context.invoked_subcommand is not None:
@@ -144,6 +145,46 @@ def devices_explain(name: str, operation: str, as_json: bool) -> None:
         print_json(data)
     else:
         print_blocks(profile_tables(data))
+
+
+@devices.command("learn", short_help="Make a profile of what logs say of a device.")
+@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+@option("--models", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR", help="The models that ran.")
+@option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="PROFILE.toml", help="Write it."
+)
+@option("--device", metavar="NAME", help="Only this one of the devices in the logs.")
+@option("--questions", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write models that settle more.")
+@json_option
+def devices_learn(
+    logs: tuple[Path, ...], models: Path | None, output: Path, device: str | None, questions: Path | None, as_json: bool
+) -> None:
+    """Make the simplest profile that explains the answers in LOGS; what they leave open is marked as uncertain.
+
+    LOGS are logcat's lines of ExecutionPlan (setprop debug.nn.vlog compilation), lines of TFLite's delegates, benchmark_model and
+    LiteRT's compilers, `nnbridge plan --json`, NNBRIDGE_TRACE, and .jsonl files of models with answers. A log names types of
+    operations; --models has their operands.
+
+    \b
+    Examples:
+      nnbridge devices learn logcat.txt --models models/ -o my-npu.toml
+      nnbridge devices learn plan1.json plan2.json --models models/ -o my-npu.toml --questions next/
+    """
+    from nnbridge.learning.command import learn_from
+
+    found = learn_from(logs, models, output, device or "", questions)
+    if as_json:
+        print_json(found)
+        return
+    for item in found["devices"]:
+        counts = f"{item['supported']} supported, {item['refused']} refused; {counted(item['rules'], 'rule')}"
+        echo(
+            f"{item['name']}: {counts} on {counted(item['operations'], item['level'] + ' operation')}, {item['open']} partly open"
+        )
+    for why in found["without_models"]:
+        echo(f"{why}; only their types were used", err=True)
+    for path in found["questions"]:
+        echo(f"question: {path}")
 
 
 def _device(name: str) -> Device:

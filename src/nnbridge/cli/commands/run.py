@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     "--save-image", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw boxes, mask or points over the input image."
 )
 @compute_options
+@option("--trace", type=click.Path(path_type=Path), metavar="FILE.json", help="Write a timeline that Perfetto opens.")
 @device_options
 @model_options
 @json_option
@@ -56,6 +57,7 @@ def run(
     repeat: int,
     samples: Path | None,
     save_image: Path | None,
+    trace: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -74,11 +76,13 @@ def run(
       nnbridge run model.tflite --input photos/ --batch 16 --samples answers.npz
       nnbridge run model.nnapi --seed 0 --samples cpu.npz
       nnbridge run model.tflite --seed 0 --kernels reference
+      nnbridge run model.tflite --seed 0 --repeat 3 --device nnapi-sample_minimal --trace trace.json
     """
     from nnbridge.compare import as_samples, named_inputs, save_arrays, stating_open_dimensions
     from nnbridge.inputs import Dataset, read_ahead, read_labels
     from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
     from nnbridge.report.outputs import run_as_dict, run_lines
+    from nnbridge.report.trace import run_events, write_trace
     from nnbridge.runtime.batches import Batches
     from nnbridge.runtime.execution import Execution
     from nnbridge.runtime.states import States
@@ -92,6 +96,9 @@ def run(
     read["the labels"] = [labels] if labels is not None else []
     check_outputs({"--output": output, "--samples": samples}, read, ".npz")
     check_outputs({"--save-image": save_image}, read, ".png")
+    check_outputs({"--trace": trace}, read, ".json")
+    if trace is not None and batch is not None:
+        raise click.UsageError("--trace and --batch exclude each other: batches run without a look at their steps.")
     typed_labels = read_labels(labels) if labels is not None else ()
     compilation, _ = compiled(model, **options)
     stated = interface_of(model, options)
@@ -102,7 +109,7 @@ def run(
     for name, typed in (("--output", output), ("--save-image", save_image), ("--repeat", repeat if repeat > 1 else None)):
         if several and typed is not None:
             raise InputError(Reason(f"one sample with {name}", f"{len(dataset)} files (--samples writes all)", operand="--input"))
-    accuracy, found_by_item, stacks = Accuracy(), [], []
+    accuracy, found_by_item, stacks, traced = Accuracy(), [], [], []
     with progress("Running", len(dataset) * repeat, as_json) as advance:
         for item in dataset if batch is None else read_ahead(dataset, batch):
             states, reports = States(nnapi), []
@@ -117,12 +124,15 @@ def run(
                         outputs = execution.run(item.inputs)
                         reports.append(execution.report)
                 advance(1)
+            traced += [(item.name or f"run {number}", report) for number, report in enumerate(reports)] if trace else []
             names = label_names(nnapi, stated.outputs, typed_labels, outputs)
             found = answers(nnapi, outputs, names)
             accuracy.add(found, item.label, names)
             found_by_item.append((item, found, real_numbers(nnapi, outputs, values=True) if as_json and several else []))
             if samples is not None:
                 stacks.append(as_samples(item.inputs, outputs))
+    if trace is not None:
+        write_trace(trace, run_events(model.name, traced))
     if output is not None:
         save_arrays(output, outputs)
     if samples is not None:

@@ -77,6 +77,8 @@ class RemoteDevice(Device):
         self._lock = threading.Lock()
         self._queried: tuple[Callable[[], Model | None], ModelMemory | None] = _NO_MODEL
         """The model of the last ``getSupportedOperations``, as a weak reference, and the memory that it lies in."""
+        self._doubts: tuple[Callable[[], Model | None], list[str]] | None = None
+        """Of the last model that the driver was asked about, where it has doubts."""
         _DEVICES.add(self)
         self._session = self._connect()
         try:
@@ -134,10 +136,19 @@ class RemoteDevice(Device):
         answer = self._protected(lambda session: session.call({"call": "supported_operations"}, [memory.descriptor]))
         # A driver that supports the whole model prepares it next.
         self._queried = ref(model), memory
-        answers = answer.get("answers")
+        answers, doubts = answer.get("answers"), answer.get("uncertain")
+        self._doubts = (ref(model), doubts) if isinstance(doubts, list) else None
         if not isinstance(answers, list):
             raise OpFailedError(Reason("answers of getSupportedOperations", type(answers).__name__, self.name))
         return [to_reason(a) or False if isinstance(a, dict) else a is True for a in answers]
+
+    def uncertainties(self, model: Model) -> Sequence[str]:
+        """As the driver has them; one without any when it was last asked for its support is not asked again."""
+        certain = [""] * len(model.main.operations)
+        if self._doubts is not None and self._doubts[0]() is not model:
+            self.supported_operations(model)
+        doubts = self._doubts[1] if self._doubts is not None else certain
+        return doubts if len(doubts) == len(certain) and all(isinstance(text, str) for text in doubts) else certain
 
     def prepare_model(
         self,

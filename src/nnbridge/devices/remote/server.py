@@ -270,7 +270,9 @@ class _Worker:
     def _supported_operations(self, message: Message, descriptors: list[int]) -> Message:
         model = self._session.model(descriptors)
         answers = self._session.device.supported_operations(model)
-        return {"answers": [a.as_dict() if isinstance(a, Reason) else bool(a) for a in answers]}
+        found: Message = {"answers": [a.as_dict() if isinstance(a, Reason) else bool(a) for a in answers]}
+        doubts = list(self._session.device.uncertainties(model))
+        return {**found, "uncertain": doubts} if any(doubts) else found
 
     def _prepare(self, message: Message, descriptors: list[int]) -> Message:
         hints = to_hints(message.get("hints"), descriptors)

@@ -7,9 +7,8 @@ not broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -50,6 +49,7 @@ from nnbridge.devices.rules.syntax import (
     parse,
     walk,
 )
+from nnbridge.errors import near
 
 Function: TypeAlias = "Callable[[Subject, tuple[Value, ...]], Value]"
 """A part of a condition, for a subject and the variables of ``for`` around it."""
@@ -96,8 +96,10 @@ class RuleErrors(Exception):
 
 
 _COMPILED: dict[tuple[Any, ...], Callable[[Subject], Value]] = {}
-_MAX_COMPILED = 20_000
-"""Functions that are stored. Releases of a driver share nearly all of their conditions."""
+_MAX_COMPILED = 400_000
+"""Functions that are stored, with the rows of their lists. Releases of a driver share nearly all of their conditions."""
+_STORED = [0]
+"""How many there are."""
 
 
 def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:
@@ -105,8 +107,10 @@ def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Calla
     key = (node, required, _meanings(node, vocabulary))
     found = _COMPILED.get(key)
     if found is None:
-        if len(_COMPILED) >= _MAX_COMPILED:
+        _STORED[0] += 1 + sum(len(value) for _, value in vocabulary.words.values() if isinstance(value, tuple))
+        if _STORED[0] >= _MAX_COMPILED:
             _COMPILED.clear()
+            _STORED[0] = 0
         found = _COMPILED[key] = _compiled(node, vocabulary, required)
     return found
 
@@ -141,13 +145,6 @@ def _compiled(node: Node, vocabulary: Vocabulary, required: str) -> Callable[[Su
             return None
 
     return evaluate
-
-
-def near(word: str, options: Iterable[str]) -> str:
-    """A hint at what could have been meant, or nothing."""
-    plain = {option.upper().replace("_", ""): option for option in options}
-    found = get_close_matches(word.upper().replace("_", "").replace("-", ""), plain, 1, 0.7)
-    return f" (did you mean {plain[found[0]]}?)" if found else ""
 
 
 def plain(value: Value) -> Value:

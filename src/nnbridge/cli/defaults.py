@@ -1,0 +1,215 @@
+"""A user's own defaults: ``[tool.nnbridge]`` of pyproject.toml, or nnbridge.toml, from the current folder upwards.
+
+Keys are the long options of commands. Those of the table itself hold for every command that has the option, those of a table
+with a command's name for that command alone. What is typed wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nnbridge.errors import InputError, Reason, near
+from nnbridge.toml import tomllib
+
+NONE = "none"
+"""In place of a file's name: no defaults."""
+_OWN, _SHARED = "nnbridge.toml", "pyproject.toml"
+_MAX_BYTES = 1 << 20
+_NOT_DEFAULTS = ("--help", "--version", "--config")
+_FILE = re.compile(r"([^,#]+\.(?:toml|npz))(#[^,]*)?")
+_ONE_OF = (("--android", "--feature-level"), ("--reference", "--against"), ("--layers", "--envelope"))
+"""Options that exclude each other: the one that is typed silences the others' defaults."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The defaults of all commands."""
+
+    path: Path
+    table: Mapping[str, Any]
+    """As click's ``default_map`` has them: command → parameter → value."""
+    refused: Mapping[str, Mapping[str, Reason]]
+    """Command → option that it shares with others → why it does not take the common value."""
+
+    def behind(self, command: str, typed: Sequence[str]) -> dict[str, Any]:
+        """What is left for a command whose other arguments are typed; InputError for common values that it does not take."""
+        found = dict(self.table.get(command, {}))
+        options = {text.partition("=")[0] for text in typed}
+        for option, reason in self.refused.get(command, {}).items():
+            if option not in options:
+                raise InputError(reason)
+        for group in _ONE_OF:
+            if options & set(group):
+                for name in group:
+                    found.pop(name[2:].replace("-", "_"), None)
+        return found
+
+
+def read_defaults(config: str | None, root: click.Group) -> Defaults | None:
+    """The defaults of a file, of the nearest one without a name; None where there is none. InputError names every mistake."""
+    if config == NONE:
+        return None
+    if config is not None:
+        path = Path(config)
+        found: tuple[Path, dict[str, Any]] | None = path, _table(path, _content(path))
+    else:
+        found = _nearest(Path.cwd())
+    if found is None:
+        return None
+    reader = _Reader(*found)
+    table = reader.commands(root, found[1], {}, "")
+    if reader.mistakes:
+        raise InputError("\n".join(map(str, dict.fromkeys(reader.mistakes))))
+    return Defaults(found[0], table, reader.refused)
+
+
+def _nearest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    for place in (folder, *folder.parents):
+        for name in (_OWN, _SHARED):
+            path = place / name
+            if not path.is_file():
+                continue
+            content = _content(path)
+            if name == _OWN or b"nnbridge" in content:
+                table = _table(path, content)
+                if name == _OWN or table:
+                    return path, table
+    return None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(Reason("a TOML file of defaults", error.strerror or str(error), operand=str(path))) from error
+    if len(content) > _MAX_BYTES:
+        raise InputError(Reason(f"a file of defaults of at most {_MAX_BYTES} bytes", "more", operand=str(path)))
+    return content
+
+
+def _table(path: Path, content: bytes) -> dict[str, Any]:
+    """``[tool.nnbridge]``, or the whole file if it is nnbridge's alone."""
+    try:
+        data = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise InputError(Reason("a TOML file of defaults", str(error), operand=str(path))) from error
+    tool = data.get("tool", {})
+    own = tool.get("nnbridge") if isinstance(tool, dict) else None
+    found = data if own is None and path.name != _SHARED else own if own is not None else {}
+    if not isinstance(found, dict):
+        raise InputError(Reason("a table", repr(found), operand=f"{path} [tool.nnbridge]"))
+    return found
+
+
+class _Reader:
+    """One file being read; mistakes are collected."""
+
+    def __init__(self, path: Path, table: dict[str, Any]) -> None:
+        self._path = path
+        self._head = "tool.nnbridge" if path.name == _SHARED else ""
+        self.mistakes: list[Reason] = []
+        self.refused: dict[str, dict[str, Reason]] = {}
+
+    def commands(self, command: click.Command, table: Mapping[str, Any], common: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """The defaults of a command and of those below it; ``common`` are options of the tables around."""
+        if not isinstance(command, click.Group):
+            return self._options(command, table, common, name)
+        context = click.Context(command, info_name=name or None)
+        below = {n: found for n in command.list_commands(context) if (found := command.get_command(context, n)) is not None}
+        inside = {key: value for key, value in table.items() if isinstance(value, dict) and key in below}
+        others = {key: value for key, value in table.items() if key not in inside}
+        known = {option for found in (command, *below.values()) for option in _names(found)}
+        for key in others.keys() - known:
+            self._unknown(name, key, (*known, *below))
+        shared = {**common, **{key: value for key, value in others.items() if key in known}}
+        made = {n: self.commands(found, inside.get(n, {}), shared, f"{name}.{n}" if name else n) for n, found in below.items()}
+        return {**(self._options(command, {}, shared, name) if name else {}), **made}
+
+    def _options(self, command: click.Command, table: Mapping[str, Any], common: Mapping[str, Any], name: str) -> dict[str, Any]:
+        known = dict(_options(command))
+        found = {}
+        for source, values in (("", common), (name, table)):
+            for key, value in values.items():
+                if key in known:
+                    option = known[key]
+                    made = self._value(command, option, value, self._where(source, key))
+                    if not isinstance(made, Reason):
+                        found[option.name or key] = made
+                    elif source:
+                        self.mistakes.append(made)
+                    elif key not in table:
+                        self.refused.setdefault(name.partition(".")[0], {})[option.opts[0]] = made
+                elif source:
+                    self._unknown(name, key, tuple(known))
+        return found
+
+    def _unknown(self, name: str, key: str, known: Sequence[str]) -> None:
+        at = f" of {name}" if name else ""
+        rule = f"a long option{at} without its dashes{' or a command' if not name else ''}{near(key, known)}"
+        self.mistakes.append(Reason(rule, key, operand=self._where(name, key)))
+
+    def _where(self, name: str, key: str) -> str:
+        section = ".".join(filter(None, (self._head, name)))
+        return f"{self._path} [{section}] {key}" if section else f"{self._path} {key}"
+
+    def _value(self, command: click.Command, option: click.Option, value: Any, where: str) -> Any:
+        """The value as click takes it, or why it does not."""
+        context = click.Context(command, info_name=command.name)
+        try:
+            made = self._readable(option, value)
+            option.type_cast_value(context, made)
+        except click.BadParameter as error:
+            return Reason(f"a value of {option.opts[0]} ({error.message.rstrip('.')})", _shown(value), operand=where)
+        return made
+
+    def _readable(self, option: click.Option, value: Any) -> Any:
+        if option.is_flag or isinstance(value, bool):
+            if option.is_flag and isinstance(value, bool):
+                return value
+            raise click.BadParameter("true or false" if option.is_flag else "no true or false")
+        listed = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, (str, int, float)) and not isinstance(item, bool) for item in listed):
+            raise click.BadParameter("a text, a number, or a list of them")
+        texts = [self._placed(option, str(item)) for item in listed]
+        return texts if option.multiple else ",".join(texts)
+
+    def _placed(self, option: click.Option, text: str) -> str:
+        """Files are named from the folder of the file of defaults."""
+        if isinstance(option.type, click.Path):
+            return str(self._path.parent / text)
+        return _FILE.sub(lambda found: self._found(found[1]) + (found[2] or ""), text)
+
+    def _found(self, name: str) -> str:
+        path = self._path.parent / name.strip()
+        return str(path) if path.is_file() else name
+
+
+def _options(command: click.Command) -> Iterator[tuple[str, click.Option]]:
+    """The names under which a file of defaults has each option: its long names, and the plural that a list reads best with."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.expose_value:
+            names = [name[2:] for name in parameter.opts if name.startswith("--") and name not in _NOT_DEFAULTS]
+            if names and parameter.multiple:
+                names.append(f"{names[0]}s")
+            yield from ((name, parameter) for name in dict.fromkeys(names))
+
+
+def _names(command: click.Command) -> set[str]:
+    """The names of a command and of all below it."""
+    found = {name for name, _ in _options(command)}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        below = (command.get_command(context, name) for name in command.list_commands(context))
+        found |= {name for each in below if each is not None for name in _names(each)}
+    return found
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]

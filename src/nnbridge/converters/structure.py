@@ -1,0 +1,74 @@
+"""The graphs of a model file as it stands there: what viewers show, before anything is converted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from nnbridge.extensions import readable_operation
+from nnbridge.model import Model, Subgraph
+from nnbridge.types import Lifetime
+
+
+@dataclass(frozen=True, slots=True)
+class FileOperator:
+    """One operator; inputs and outputs are indexes of tensors, without those that are omitted."""
+
+    index: int
+    operator: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FileGraph:
+    """A graph or subgraph of a file."""
+
+    number: int
+    """Its place in the file, by which :class:`~nnbridge.model.Source` refers to it."""
+    name: str
+    tensors: tuple[str, ...]
+    """Names; empty where the file has none."""
+    operators: tuple[FileOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How many tensors have each name."""
+        return Counter(self.tensors)
+
+
+def named_graph(
+    number: int,
+    name: str,
+    operators: Sequence[tuple[int, str, Sequence[str], Sequence[str]]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> FileGraph:
+    """A graph whose tensors have unique names; operators are (index, operator, inputs, outputs), empty names omitted ones."""
+    every = [*inputs, *outputs, *(name for _, _, *sides in operators for side in sides for name in side)]
+    known = {name: k for k, name in enumerate(dict.fromkeys(filter(None, every)))}
+
+    def indexes(names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(known[name] for name in names if name)
+
+    found = (FileOperator(index, operator, indexes(read), indexes(made)) for index, operator, read, made in operators)
+    return FileGraph(number, name, tuple(known), tuple(found), indexes(inputs), indexes(outputs))
+
+
+def graphs_of_model(model: Model) -> tuple[FileGraph, ...]:
+    """The subgraphs of a finished NNAPI model: operands are tensors, operations are operators."""
+
+    def graph(number: int, subgraph: Subgraph) -> FileGraph:
+        missing = {i for i, operand in enumerate(subgraph.operands) if operand.lifetime is Lifetime.NO_VALUE}
+        operators = tuple(
+            FileOperator(i, readable_operation(model, o), tuple(k for k in o.inputs if k not in missing), o.outputs)
+            for i, o in enumerate(subgraph.operations)
+        )
+        name = f"referenced model {number - 1}" if number else "main"
+        return FileGraph(number, name, tuple(o.name for o in subgraph.operands), operators, subgraph.inputs, subgraph.outputs)
+
+    return tuple(graph(number, subgraph) for number, subgraph in enumerate(model.subgraphs()))

@@ -1,0 +1,257 @@
+"""Logs as answers: Android's ExecutionPlan, TFLite's delegates, LiteRT's compilers, and nnbridge's plans, traces and cases.
+
+Wordings are those of ExecutionPlan.cpp (``findBestDeviceForEachOperation``, verbose log ``compilation``), of logcat's ``chatty``,
+of TFLite's ``subgraph.cc`` and delegates, and of LiteRT's compiler plugins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nnbridge.conformance.questions import read_questions
+from nnbridge.errors import InputError, Reason, Why
+from nnbridge.model import Model
+
+CPU = "nnapi-reference"
+MAX_BYTES = 256 * 2**20
+_REFUSED = re.compile(r"Device (\S+) can't do operation ([A-Z][A-Z0-9_]*)")
+_PLACED = re.compile(r"findBestDeviceForEachOperation\((?:\w+:)?([A-Z][A-Z0-9_]*)(?::\d+)?\) = (-?\d+)(?: \(([^)]*)\))?")
+_NOBODY = re.compile(r"No driver can do (?:the op|operation ([A-Z][A-Z0-9_]*))")
+_SAME = re.compile(r"chatty\s*:.*\bidentical (\d+) lines?")
+_THREAD = re.compile(r"^\d\d-\d\d\s+\S+\s+(\d+)\s+(\d+)\s")
+_END = re.compile(r"ModelBuilder::partitionTheWork|ExecutionPlan compilation finished")
+_DELEGATE = re.compile(r"Operator ([A-Z][A-Z0-9_]*) \(v\d+\) refused by (\w+) delegate: (.*)")
+_GPU = re.compile(r"(?:Following|Next) operations are not supported by (\w+) delegate:")
+_OPERATOR = re.compile(r"^\s*(?:[A-Z]+: )?([A-Z][A-Z0-9_]*): ?(.*)$")
+_SHARE = re.compile(r"(?:First )?(\d+) operations will run on the \w+, and the remaining (\d+)")
+_REPLACED = re.compile(r"Replacing (\d+) out of (\d+) node\(s\) with delegate \((\w+)\)")
+_COMPILER = re.compile(r"LiteRT Op #(\d+) '(\w+)' \(code=\d+\) is not supported in (\w+) Compiler")
+_SELECTED = re.compile(r"PartitionSubgraph: \d+, selected num ops: (\d+), from tot\w* ops: (\d+)")
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Answers for one model, operation by operation in its order."""
+
+    operations: tuple[str, ...]
+    answers: tuple[Mapping[str, bool], ...]
+    """For each operation: device → whether it is supported."""
+    where: str
+    file: str = ""
+    """The model's file, where the log names it."""
+    model: Model | None = None
+
+
+@dataclass(frozen=True)
+class Delegated:
+    """What a delegate or compiler says of the operators of one file."""
+
+    device: str
+    where: str
+    accepted: int = -1
+    """Operators that it takes; -1: not stated."""
+    total: int = -1
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Operators of which some are refused, with its words."""
+    indexes: Mapping[int, str] = field(default_factory=dict)
+    """Refused operators by their index in the file."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """All that a file says."""
+
+    models: tuple[Logged, ...] = ()
+    delegated: tuple[Delegated, ...] = ()
+
+
+def read_log(path: Path) -> Log:
+    """The answers of a log; InputError if nothing in it is one."""
+    if path.suffix in (".jsonl", ".gz"):
+        found = Log(tuple(_cases(path)))
+    else:
+        text = _text(path)
+        found = _json(path, text) or Log(tuple(_android(text, path.name)), tuple(_delegates(text, path.name)))
+    if not found.models and not found.delegated:
+        rule = "lines of ExecutionPlan, TFLite or LiteRT, `plan --json`, NNBRIDGE_TRACE, or models with answers"
+        raise InputError(Reason(rule, "none", operand=str(path)))
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(Reason(f"a log of at most {MAX_BYTES} bytes", str(path.stat().st_size), operand=str(path)))
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(Reason("a readable log", error.strerror or str(error), operand=str(path))) from error
+
+
+# -- Android -------------------------------------------------------------------------------------------------------------
+
+
+def _repeated(text: str) -> Iterator[tuple[str, str, int]]:
+    """Thread, line and its number; lines that chatty left out are there again."""
+    last: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        thread = _THREAD.match(line)
+        key = "-".join(thread.groups()) if thread else ""
+        same = _SAME.search(line)
+        if same:
+            yield from ((key, last.get(key, ""), number) for _ in range(min(int(same.group(1)), 10_000)))
+        else:
+            last[key] = line
+            yield key, line, number
+
+
+class _Thread:
+    """The operations of one model, as they are logged."""
+
+    def __init__(self) -> None:
+        self.operations: list[str] = []
+        self.answers: list[dict[str, bool]] = []
+        self.refused: dict[str, None] = {}
+        self.first = 0
+
+    def placed(self, operation: str, device: str, number: int) -> None:
+        self.first = self.first or number
+        accepted = {} if device in ("", "NNAPI") else {device: True}
+        self.operations.append(operation)
+        self.answers.append({**dict.fromkeys(self.refused, False), **accepted})
+        self.refused.clear()
+
+    def end(self, name: str) -> Iterator[Logged]:
+        """The model, if there is one. A device that refused something and is not named for an operation supports it."""
+        if self.operations:
+            yield Logged(tuple(self.operations), tuple(self.answers), f"{name} line {self.first}")
+        self.__init__()  # type: ignore[misc]
+
+
+def _android(text: str, name: str) -> Iterator[Logged]:
+    threads: dict[str, _Thread] = {}
+    found: list[Logged] = []
+    for key, line, number in _repeated(text):
+        thread = threads.setdefault(key, _Thread())
+        if match := _REFUSED.search(line):
+            thread.refused[match.group(1)] = None
+        elif match := _PLACED.search(line):
+            thread.placed(match.group(1), match.group(3) or "", number)
+        elif match := _NOBODY.search(line):
+            if match.group(1):
+                thread.placed(match.group(1), "", number)
+            found += thread.end(name)
+        elif _END.search(line):
+            found += thread.end(name)
+    for thread in threads.values():
+        found += thread.end(name)
+    devices = {device for logged in found for answer in logged.answers for device in answer} - {CPU}
+    for logged in found:
+        # Whoever is asked and does not refuse supports; a log without a refusal says nothing of the devices that lost.
+        asked = {device for answer in logged.answers for device, yes in answer.items()} & devices
+        yield replace(logged, answers=tuple({**dict.fromkeys(asked, True), **answer} for answer in logged.answers))
+
+
+# -- TFLite and LiteRT ---------------------------------------------------------------------------------------------------
+
+
+def _delegates(text: str, name: str) -> Iterator[Delegated]:
+    """What delegates and compilers refuse, block by block."""
+    refused: dict[str, dict[str, str]] = {}
+    indexes: dict[str, dict[int, str]] = {}
+    listing = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        where = f"{name} line {number}"
+        if match := _GPU.search(line):
+            listing = f"{match.group(1).lower()}-delegate"
+        elif match := _SHARE.search(line):
+            accepted, rest = map(int, match.groups())
+            device = listing or "gpu-delegate"
+            yield Delegated(device, where, accepted, accepted + rest, refused.pop(device, {}))
+            listing = ""
+        elif match := _DELEGATE.search(line):
+            refused.setdefault(f"{match.group(2).lower()}-delegate", {})[match.group(1)] = match.group(3)
+        elif match := _COMPILER.search(line):
+            indexes.setdefault(match.group(3).lower(), {})[int(match.group(1))] = match.group(2)
+        elif match := _SELECTED.search(line):
+            device = next(iter(indexes), "litert")
+            yield Delegated(device, where, int(match.group(1)), int(match.group(2)), {}, indexes.pop(device, {}))
+        elif match := _REPLACED.search(line):
+            device = match.group(3)
+            key = "nnapi-delegate" if "Nnapi" in device else device
+            yield Delegated(device, where, int(match.group(1)), int(match.group(2)), refused.pop(key, {}))
+        elif listing and (match := _OPERATOR.match(line)):
+            refused.setdefault(listing, {})[match.group(1)] = match.group(2)
+    yield from (Delegated(device, name, refused=words) for device, words in refused.items())
+    yield from (Delegated(device, name, indexes=found) for device, found in indexes.items())
+
+
+# -- nnbridge's own ------------------------------------------------------------------------------------------------------
+
+
+def _json(path: Path, text: str) -> Log | None:
+    """A plan or a trace; None if the text is neither."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        return None
+    except ValueError:
+        return Log(tuple(_trace(path, text)))
+    if not isinstance(content, dict) or not isinstance(content.get("operations"), list):
+        return None
+    try:
+        return Log((_plan(path, content),))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise InputError(Reason("what `nnbridge plan --json` prints", f"{type(error).__name__}: {error}", str(path))) from error
+
+
+def _plan(path: Path, content: Mapping[str, Any]) -> Logged:
+    operations = [o for o in content["operations"] if o["source"] == 0]
+    return Logged(
+        tuple(o["type"] for o in operations),
+        tuple(_planned(o) for o in operations),
+        path.name,
+        str(content.get("model", "")),
+    )
+
+
+def _planned(operation: Mapping[str, Any]) -> dict[str, bool]:
+    """Device → whether it supports an operation of a plan."""
+    accepted = (Why.PERFORMANCE.value, Why.FALLBACK.value)
+    others = {reason["device"]: reason.get("kind") in accepted for reason in operation["reasons"]}
+    return {**others, operation["device"]: True} if operation["place"] == "device" else others
+
+
+def _trace(path: Path, text: str) -> Iterator[Logged]:
+    """Plans of compilations whose model the trace saved."""
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            call = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        answers = call.get("answers") if isinstance(call, dict) else None
+        if not isinstance(answers, list):
+            continue
+        devices: Sequence[Mapping[str, bool]] = [a["devices"] for a in answers]
+        saved = str(path.with_name(call["saved"])) if call.get("saved") else ""
+        yield Logged(tuple(a["type"] for a in answers), tuple(devices), f"{path.name} line {number}", saved)
+
+
+def _cases(path: Path) -> Iterator[Logged]:
+    """Models with answers, as `nnbridge devices ask` has them: ``{"model": …, "supported": true}``, or a list of answers."""
+    for question in read_questions(path):
+        said, device = question.data.get("supported"), str(question.data.get("device", "device"))
+        main = question.model.main
+        listed = said if isinstance(said, list) else [said] * len(main.operations)
+        if len(listed) != len(main.operations) or not all(isinstance(answer, bool) for answer in listed):
+            rule = f"supported: true, false, or a list of {len(main.operations)}"
+            raise InputError(Reason(rule, str(said), operand=f"{path} line {question.line}"))
+        names = tuple(question.model.operation_name(o) for o in main.operations)
+        answers = tuple({device: bool(answer)} for answer in listed)
+        yield Logged(names, answers, f"{path.name} line {question.line}", model=question.model)

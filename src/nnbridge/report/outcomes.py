@@ -1,0 +1,153 @@
+"""What becomes of each operator of a file: the devices that run it, in which steps, and why no other does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nnbridge.compare.tensors import file_names
+from nnbridge.converters.inspection import Mapped
+from nnbridge.converters.structure import FileGraph
+from nnbridge.devices.cpu import CPU_NAME
+from nnbridge.devices.host import HOST_NAME
+from nnbridge.extensions import readable_operation
+from nnbridge.model import Operation, Subgraph
+from nnbridge.report import PREFERENCES
+from nnbridge.report.inspection import ON_NNAPI
+from nnbridge.report.plan import reason_line, reasons
+from nnbridge.runtime.compilation import Compilation
+from nnbridge.types import Lifetime
+
+Key = tuple[int, int]
+"""Number of a graph of the file and index of an operator there."""
+
+NOWHERE = {
+    "folded": "folded: computed when the file is converted",
+    "dead": "dead: no output depends on it",
+    "inlined": "inlined: the operators that it calls stand in its place",
+    "state": "state: it reads or writes what is stored between runs",
+}
+"""Mapping of operators that nothing runs → what is said of them."""
+_MERGED = "merged: part of another operator's operation"
+
+
+@dataclass
+class OperatorOutcome:
+    """One operator."""
+
+    devices: dict[str, str] = field(default_factory=dict)
+    """Names of the devices that run it → their kinds."""
+    steps: list[int] = field(default_factory=list)
+    """Numbers of the execution steps."""
+    reasons: list[str] = field(default_factory=list)
+    """Why other devices do not run it."""
+    nowhere: str = ""
+    """Why nothing runs it."""
+    merged: bool = False
+    """It is part of another operator's operation, whose devices and steps these are."""
+
+    @property
+    def placement(self) -> str:
+        """The devices, or why there are none."""
+        return " + ".join(self.devices) + (" (merged)" if self.merged else "") if self.devices else self.nowhere
+
+    @property
+    def kind(self) -> str:
+        """The kind of the slowest place: host, then NNAPI's runtime and CPU, then a device; empty for none."""
+        return next((kind for kind in ("host", "runtime", "cpu", "device") if kind in self.devices.values()), "")
+
+
+@dataclass(frozen=True)
+class _Placed:
+    key: Key
+    operation: Operation
+    device: str
+    kind: str
+    step: int | None
+    reasons: tuple[str, ...]
+    computes: tuple[str, ...]
+    """Names of the operands that it computes."""
+
+
+def outcomes_of(
+    compilation: Compilation, mapped: Sequence[Mapped], graphs: Sequence[FileGraph], *, own: bool = True
+) -> dict[Key, OperatorOutcome]:
+    """Every operator of a finished compilation's file; ``own``: the graphs are the file's, not those of the NNAPI model."""
+    found: dict[Key, OperatorOutcome] = {}
+    made: dict[str, OperatorOutcome] = {}
+    mappings = {(m.subgraph, m.index): m for m in mapped}
+    for placed in _placed(compilation):
+        at = placed.operation.source
+        key = placed.key if not own or at is None else (at.subgraph, at.index)
+        if own and (at is None or (mapped and key not in mappings)):
+            continue  # what the conversion added, or a part that other formats keep inside of an operator
+        outcome = found.setdefault(key, OperatorOutcome())
+        outcome.devices.setdefault(placed.device, placed.kind)
+        if placed.step is not None and placed.step not in outcome.steps:
+            outcome.steps.append(placed.step)
+        outcome.reasons += [line for line in placed.reasons if line not in outcome.reasons]
+        made |= {name: outcome for computed in placed.computes for name in file_names(computed)}
+    for key, each in mappings.items():
+        outcome = found.setdefault(key, OperatorOutcome())
+        outcome.nowhere = "" if outcome.devices else NOWHERE.get(each.mapping, _MERGED)
+        if each.mapping not in ON_NNAPI:
+            outcome.reasons += [f"NNAPI: requires {r.rule}" + (f", found {r.found}" if r.found else "") for r in each.reasons]
+    for graph in graphs:
+        _place_merged(graph, found, made)
+    return dict(sorted(found.items()))
+
+
+def _place_merged(graph: FileGraph, found: Mapping[Key, OperatorOutcome], made: Mapping[str, OperatorOutcome]) -> None:
+    """What another operator's operation computes is where that is; what nothing computes is where it is read."""
+    readers: dict[int, OperatorOutcome] = {}
+    for operator in reversed(graph.operators):
+        outcome = found.get((graph.number, operator.index))
+        if outcome is None:
+            continue
+        if outcome.nowhere == _MERGED:
+            computed = (made.get(graph.tensors[i]) for i in operator.outputs)
+            read = (readers.get(i) for i in operator.outputs)
+            other = next((o for o in (*computed, *read) if o is not None and o.devices), None)
+            if other is not None:
+                outcome.devices, outcome.steps, outcome.merged = dict(other.devices), list(other.steps), True
+        readers |= dict.fromkeys(operator.inputs, outcome)
+
+
+def _placed(compilation: Compilation) -> Iterator[_Placed]:
+    """Every operation, those of bodies that a device runs as a whole included, which are where their IF or WHILE is."""
+    plan, model = compilation.plan, compilation.model
+    measure = "power use" if compilation.preference == PREFERENCES["low-power"] else "execution time"
+    sources = plan.partition.sources
+    children: dict[Key, list[int]] = {}
+    for number, source in enumerate(sources):
+        if source.parent is not None:
+            children.setdefault(source.parent, []).append(number)
+    steps = {(step.source, i): number for number, step in enumerate(plan.steps) for i in step.operations}
+    subgraphs = model.subgraphs()
+
+    def walk(graph: int, source: int | None, around: _Placed | None) -> Iterator[_Placed]:
+        placements = () if source is None else plan.placements if not source else sources[source].placements
+        for i, operation in enumerate(subgraphs[graph].operations):
+            kind_of = readable_operation(model, operation)
+            names = tuple(subgraphs[graph].operands[k].name for k in operation.outputs)
+            if source is None and around is not None:
+                here = _Placed((graph, i), operation, around.device, around.kind, around.step, around.reasons, names)
+            else:
+                number = source or 0
+                device = plan.device_of(i, number)
+                # The CPU takes what is left, the host what NNAPI cannot express: neither refuses anything of a driver's.
+                known = {HOST_NAME, *([CPU_NAME] if device.kind == "device" else [])}
+                others = () if device.kind == "host" else reasons(plan, placements[i], number)
+                lines = tuple(reason_line(r, kind_of, measure) for r in others if r["device"] not in known)
+                here = _Placed((graph, i), operation, device.name, device.kind, steps.get((number, i)), lines, names)
+            yield here
+            own = [] if source is None else children.get((source, i), [])
+            for k, body in enumerate(_bodies(subgraphs[graph], operation)):
+                yield from walk(1 + body, own[k] if own else None, here)
+
+    return walk(0, 0, None)
+
+
+def _bodies(subgraph: Subgraph, operation: Operation) -> list[int]:
+    operands = (subgraph.operands[i] for i in operation.inputs)
+    return [operand.location.offset for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
