@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from nnbridge.converters.declaration import Input, OperatorDef, Option, Output, Registry
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.extensions import HostKernel
+from nnbridge.extensions import HostKernel, HostPrepare
 from nnbridge.types import FuseCode
 from nnbridge_tflite.read.graph import Operator
 from nnbridge_tflite.rules import DelegateRule, Node, Shape
@@ -27,6 +27,7 @@ Handler: TypeAlias = "Callable[[Conversion, Operator], Mapped]"
 Check: TypeAlias = "Callable[[Node], None]"
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 AnyKernel = TypeVar("AnyKernel", bound=HostKernel)
+AnyPrepare = TypeVar("AnyPrepare", bound=HostPrepare)
 
 NO_MAPPING = "Android's delegate has no mapping for it"
 NO_SUBGRAPHS = "Android's delegate passes no subgraphs, variables or tables"
@@ -50,6 +51,8 @@ class TfliteOperator(OperatorDef):
     """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
     hybrid: HostKernel | None = None
     """Its host kernel for float activations beside 8-bit weights."""
+    preparing: HostPrepare | None = None
+    """Makes its host kernel of constants and dimensions; ValueError for operands that the other kernels are asked for."""
     integer: bool = False
     """``kernel16`` computes 8-bit activations, too, as TFLite does."""
     rounds_once: bool = False
@@ -93,6 +96,11 @@ class TfliteOperator(OperatorDef):
     def kernel_16_bit(self, kernel: AnyKernel) -> AnyKernel:
         """Decorator: the function that computes the operator on 16-bit activations."""
         self.kernel16 = kernel
+        return kernel
+
+    def prepared_kernel(self, kernel: AnyPrepare) -> AnyPrepare:
+        """Decorator: the function that makes what computes the operator, once constants and dimensions are known."""
+        self.preparing = kernel
         return kernel
 
     def hybrid_kernel(self, kernel: AnyKernel) -> AnyKernel:

@@ -83,6 +83,21 @@ Constants have data, other inputs have none; all dimensions of inputs are known.
 """
 
 
+@dataclass(frozen=True, eq=False)
+class ModelKernel:
+    """A prepared host kernel whose arithmetic is NNAPI's: a device may run the model instead of calling ``run``."""
+
+    model: Model
+    arguments: Callable[[Sequence[Array | None]], list[Array | None]]
+    """From the operation's inputs to the model's."""
+    results: Callable[[Sequence[Array]], Sequence[Array]]
+    """From the model's outputs to the operation's."""
+    run: PreparedHostKernel
+
+    def __call__(self, arrays: Sequence[Array | None]) -> Sequence[Array]:
+        return self.run(arrays)
+
+
 @dataclass(frozen=True)
 class HostOperation:
     """An operation of a host extension: it can be planned, and run if it has a kernel; else it is refused with ``reason``."""

@@ -31,11 +31,15 @@ class Tensor:
     channel: int = 0
 
 
-def model_of(code: OperationCode, inputs: Sequence[Tensor | int | float | bool], outputs: Sequence[Tensor]) -> Model:
-    """One operation; numbers are INT32, FLOAT32 and BOOL scalars."""
+def model_of(code: OperationCode, inputs: Sequence[Tensor | int | float | bool | None], outputs: Sequence[Tensor]) -> Model:
+    """One operation; numbers are INT32, FLOAT32 and BOOL scalars, None an omitted tensor of float32."""
     builder = ModelBuilder(code.name)
     operands, free = [], []
     for given in inputs:
+        if given is None:
+            operands.append(builder.add_operand(F32))
+            builder.set_operand_value(operands[-1], None)
+            continue
         if not isinstance(given, Tensor):
             kind = (
                 OperandCode.BOOL

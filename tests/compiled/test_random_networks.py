@@ -39,6 +39,8 @@ class Network:
             self.flat,
             self.transposed,
             self.sine,
+            self.gathered,
+            self.smaller,
         ]
         for _ in range(int(self.rng.integers(4, 14))):
             operand, dims = self.images[int(self.rng.integers(0, len(self.images)))]
@@ -133,6 +135,18 @@ class Network:
     def flat(self, x: int, dims: Dims) -> tuple[int, Dims]:
         out = (dims[0], 1, dims[1] * dims[2], dims[3])
         return self.operation(OperationCode.RESHAPE, [x, self.values(np.array(out))], out)
+
+    def gathered(self, x: int, dims: Dims) -> tuple[int, Dims]:
+        """Some rows, each maybe several times."""
+        rows = self.values(self.rng.integers(0, dims[1], dims[1]))
+        return self.operation(OperationCode.GATHER, [x, self.number(1), rows], dims)
+
+    def smaller(self, x: int, dims: Dims) -> tuple[int, Dims]:
+        """Of two operands the smaller elements, by a comparison."""
+        other = self.other(dims)
+        less = self.builder.add_operand(OperandCode.TENSOR_BOOL8, dims)
+        self.builder.add_operation(OperationCode.LESS, [x, other], [less])
+        return self.operation(OperationCode.SELECT, [less, x, other], dims)
 
     def transposed(self, x: int, dims: Dims) -> tuple[int, Dims]:
         out = (dims[0], dims[2], dims[1], dims[3])

@@ -7,6 +7,7 @@ import pytest
 
 from nnbridge.errors import NnapiError, OpFailedError
 from nnbridge.model import ChannelQuant
+from nnbridge.operations.arithmetic import quantize_multiplier, quantize_multipliers
 from nnbridge.operations.farmhash import fingerprint64
 from nnbridge.types import OperandCode, OperationCode
 from tests.operations.calls import FLOAT, I8, U8, integers, omitted, output, run, scalar, tensor
@@ -327,3 +328,14 @@ def test_float16_is_computed_in_float32_and_rounded_once() -> None:
 def test_a_missing_required_operand_is_named() -> None:
     with pytest.raises(NnapiError, match="FLOOR input: expected a value, found none"):
         run(Op.FLOOR, [omitted(FLOAT)])
+
+
+def test_multipliers_of_an_array_are_those_of_its_numbers() -> None:
+    rng = np.random.default_rng(5)
+    reals = np.concatenate([rng.uniform(0, 4, 200), np.ldexp(rng.uniform(0.5, 1, 200), rng.integers(-40, 30, 200))])
+    reals = np.concatenate([reals, [0.0, 1.0, 1 - 2.0**-33, 0.5 - 2.0**-34, 2.0**-32, 2.0**-33]]).reshape(2, -1)
+    multipliers, shifts = quantize_multipliers(reals)
+    pairs = [quantize_multiplier(real) for real in reals.reshape(-1).tolist()]
+    assert list(zip(multipliers.reshape(-1).tolist(), shifts.reshape(-1).tolist(), strict=True)) == pairs
+    with pytest.raises(OverflowError):
+        quantize_multipliers([1.0, np.inf])

@@ -15,6 +15,7 @@ from nnbridge.cpu.executor import Executor
 from nnbridge.devices import cpu, device
 from nnbridge.devices.cpu import CpuDevice
 from nnbridge.devices.device import OutputShape, Result
+from nnbridge.devices.functions import driver
 from nnbridge.errors import (
     BadDataError,
     BadStateError,
@@ -286,3 +287,20 @@ def test_a_device_twice_or_none_is_refused(create: Callable[..., Compilation]) -
         create(model, ["nnapi-sample_all"] * 2)
     with pytest.raises(BadDataError, match="devices or their names, found int"):
         create(model, [1])
+
+
+def test_a_repeated_plan_of_several_steps_runs_on_bound_buffers() -> None:
+    model = unary_chain(ABS, FLOOR, ABS)
+    compilation = Compilation.create(model, [driver("floors")(lambda _, operation: operation.type == FLOOR)])
+    compilation.finish()
+    assert len(compilation.plan.steps) == 3
+    execution, x, out = Execution(compilation), X.copy(), np.zeros(X.shape, np.float32)
+    execution.set_reusable(True)
+    execution.set_input(0, x)
+    execution.set_output(0, out)
+    for change in (0, 3, -7):
+        x[...] = X + np.float32(change)
+        execution.compute()
+        np.testing.assert_array_equal(out, np.abs(np.floor(np.abs(x))))
+        assert [step.step for step in execution.report.steps] == [0, 1, 2]
+    assert [step.device for step in execution.report.steps] == ["nnapi-reference", "floors", "nnapi-reference"]

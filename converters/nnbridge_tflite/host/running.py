@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.converters.assembly import Assembly, live_steps
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
-from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostPrepare, HostTensor, PreparedHostKernel
-from nnbridge.model import Array
+from nnbridge.errors import NnapiError
+from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostPrepare, HostTensor, ModelKernel, PreparedHostKernel
+from nnbridge.model import Array, Model
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
@@ -130,6 +133,11 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
         for i, t in enumerate(_with_parameters(inputs, carried.get("inputs", {})))
     ]
     outputs = _with_parameters(outputs, carried.get("outputs", {}))
+    if declared.preparing is not None:
+        with suppress(ValueError):
+            prepared = declared.preparing(inputs, outputs, options)
+            if prepared is not None:
+                return prepared
     ways = _ways(declared, code, inputs, outputs, options)
     if not ways:
         raise ValueError(declared.refusal)
@@ -140,10 +148,15 @@ def prepare(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tenso
             for tensor, array in zip(inputs, arrays, strict=True)
         ]
         # Kernels of recurrent operators always return their new states, which nobody may require.
-        results = [np.asarray(result) for result in _first(ways, tensors)][: len(outputs)]
-        return [_shaped(result, out.dims) for result, out in zip(results, outputs, strict=True)]
+        return shaped(_first(ways, tensors))
 
-    return run
+    def shaped(results: Sequence[Array]) -> Sequence[Array]:
+        return [_shaped(np.asarray(result), out.dims) for result, out in zip(results[: len(outputs)], outputs, strict=True)]
+
+    way = ways[0]
+    if not isinstance(way, _Drafted) or way.model is None:
+        return run
+    return ModelKernel(way.model, way.arguments, shaped, run)
 
 
 def _with_parameters(tensors: Tensors, parameters: Mapping[str, Sequence[float]]) -> Tensors:
@@ -191,6 +204,35 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
     return ways
 
 
+@dataclass(frozen=True, eq=False)
+class _Drafted:
+    """A way by drafted operations: the computed inputs by place, the results, and a model of all that."""
+
+    steps: Sequence[Step]
+    inputs: Mapping[int, Value]
+    results: Sequence[Value]
+    model: Model | None
+
+    @classmethod
+    def of(cls, steps: Sequence[Step], inputs: Mapping[int, Value], results: Sequence[Value]) -> _Drafted:
+        """No model of what is passed on unchanged, or of the host's operations."""
+        live, passed, model = live_steps(steps, results), set(map(id, inputs.values())), None
+        written = {id(value) for step in live for value in step.outputs}
+        alone = len({id(value) for value in results}) == len(results)
+        if alone and all(id(v) in written - passed for v in results) and not any(is_extension(step.code) for step in live):
+            with suppress(NnapiError, ValueError):
+                model = Assembly("host").build(list(inputs.values()), results, live)
+        return cls(steps, inputs, results, model)
+
+    def arguments(self, arrays: Sequence[Array | None]) -> list[Array | None]:
+        return [_as_nnapi(arrays[i], value) for i, value in self.inputs.items()]
+
+    def __call__(self, tensors: Tensors) -> Sequence[Array]:
+        given = self.arguments([tensor.data for tensor in tensors])
+        known = {id(value): array for value, array in zip(self.inputs.values(), given, strict=True) if array is not None}
+        return evaluated(self.steps, self.results, known)
+
+
 def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: Options) -> Way:
     """The first lowering that fits: found now if constants are enough, else at each run with all values."""
 
@@ -213,13 +255,7 @@ def _lowering(name: str, code: int, inputs: Tensors, outputs: Tensors, options: 
         lowerer = lowered(operator, operands, arrays, states)
         computed = {i: lowerer.values.value(i) for i in operator.inputs if i >= 0 and i not in arrays}
         results = [*lowerer.outputs, *(lowerer.carried[i] for i in states)]
-        steps = lowerer.draft.steps
-
-        def run(tensors: Tensors) -> Sequence[Array]:
-            known = {id(value): _as_nnapi(tensors[i].data, value) for i, value in computed.items()}
-            return evaluated(steps, results, known)
-
-        return run
+        return _Drafted.of(lowerer.draft.steps, computed, results)
 
     try:
         return bound([replace(t, omitted=False) if t.data is not None else t for t in inputs])

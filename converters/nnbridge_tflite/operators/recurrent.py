@@ -15,9 +15,9 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
-from nnbridge_tflite.host import integer_lstm
 from nnbridge_tflite.host.codes import STATES
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, requantised
 from nnbridge_tflite.lowerer import FLOATS, Lowerer, Value
@@ -305,16 +305,28 @@ def svdf(to: Lowerer) -> None:
     to.emit_all(OperationCode.SVDF, inputs, [_state(to, 4), to.out])
 
 
+@UNIDIRECTIONAL_SEQUENCE_LSTM.prepared_kernel
+def host_sequence_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> IntegerLstm:
+    return IntegerLstm(inputs, outputs, options, time_major=bool(options["time_major"]))
+
+
 @UNIDIRECTIONAL_SEQUENCE_LSTM.host_kernel
-def host_sequence_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    return integer_lstm.sequence(inputs, outputs, options, time_major=bool(options["time_major"]))
+def host_sequence_lstm_at_once(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    return host_sequence_lstm(inputs, outputs, options)([tensor.data for tensor in inputs])
+
+
+@LSTM.prepared_kernel
+def host_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> IntegerLstm:
+    if options["kernel_type"] == BASIC:
+        raise ValueError("the full LSTM kernel")
+    return IntegerLstm(inputs, outputs, options)
 
 
 @LSTM.host_kernel
-def host_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+def host_lstm_at_once(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     if options["kernel_type"] == BASIC:
         return _host_basic_lstm(inputs, outputs, options)
-    return integer_lstm.step(inputs, outputs, options)
+    return host_lstm(inputs, outputs, options)([tensor.data for tensor in inputs])
 
 
 def _host_basic_lstm(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:

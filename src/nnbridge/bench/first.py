@@ -33,8 +33,11 @@ def answered(side: str, path: Path) -> dict[str, Any]:
     from nnbridge.loading import load
 
     if side == "nnbridge":
+        from nnbridge.cpu import compiled
         from nnbridge.runtime.compilation import Compilation
         from nnbridge.runtime.execution import Execution
+
+        compiled.unavailable()  # imports the compiler, which prepares code
     elif side == sides.ONNXRUNTIME:
         import onnxruntime  # noqa: F401
     else:

@@ -150,9 +150,12 @@ def first_answers(path: Path) -> dict[str, dict[str, float | None]]:
         if peer is not None:
             sides[peer] = (peer, {})
         found = {}
-        for name, (side, settings) in sides.items():
-            if name == "nnbridge":
-                _first_answer(side, path, settings)  # fills the caches of kernels and of files
+        # Installed packages have their bytecode stored; here it is stored, too, where the environment forbids it elsewhere.
+        stored = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(empty) / "bytecode")}
+        for name, (side, changes) in sides.items():
+            settings = {**changes, **(stored if sys.dont_write_bytecode else {})}
+            if name == side:
+                _first_answer(side, path, settings)  # fills the caches of kernels, of bytecode and of files
             answer = _first_answer(side, path, settings)
             if answer is not None:
                 found[name] = answer

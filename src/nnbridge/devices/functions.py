@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -26,7 +26,7 @@ from nnbridge.devices.device import (
 )
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, NnapiError, OpFailedError, Reason, Why
 from nnbridge.extensions import HostTensor, operand_dtype
-from nnbridge.model import Array, Model, Operand, Operation, Subgraph
+from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, DeviceTypeCode, Lifetime, OperandCode, ResultCode
 
 Tensor: TypeAlias = HostTensor
@@ -71,11 +71,48 @@ class FunctionGraph:
                     observe(i, result)
         return [self._value(i, values) for i in self._subgraph.outputs]
 
+    def bind(self, inputs: Sequence[Array | None]) -> Callable[[], list[Array]] | None:
+        """A run on these arrays each time; None unless all operands declare their dimensions. Raises what a run reports."""
+        values: dict[int, Array | None] = {i: tensor.data for i, tensor in enumerate(self.declared)}
+        values.update(zip(self._subgraph.inputs, inputs, strict=True))
+        if not all(t.omitted or t.data is not None or known(t.dims) for t in self.declared):
+            return None
+        steps = [
+            (operands, tuple(zip(outputs, declared, strict=True)), self._compute(operands, declared, function, values), label)
+            for operands, outputs, declared, function, label in self._steps
+        ]
+
+        def run() -> list[Array]:
+            with np.errstate(all="ignore"):
+                for operands, outputs, compute, label in steps:
+                    results = compute([values[i] for i in operands])
+                    for (i, declared), result in zip(outputs, results, strict=True):
+                        value = values[i] = _typed(np.asarray(result), declared, label)
+                        if value.shape != declared.dims:
+                            raise OpFailedError(Reason(f"an output of {list(declared.dims)}", str(list(value.shape)), label))
+            return [self._value(i, values) for i in self._subgraph.outputs]
+
+        return run
+
+    def _compute(
+        self, operands: Sequence[int], outputs: Sequence[Tensor], function: Function, values: Mapping[int, Array | None]
+    ) -> Callable[[Sequence[Array | None]], Sequence[Array]]:
+        """A function of arrays: prepared for the dimensions that operands declare, where it can be."""
+        tensors = [replace(self.declared[i], omitted=True) if self._absent(i, values) else self.declared[i] for i in operands]
+        prepare = getattr(function, "bind", None)
+        prepared = None if prepare is None else prepare(tensors, outputs)
+        if prepared is not None:
+            return prepared
+        return lambda arrays: function([replace(t, data=array) for t, array in zip(tensors, arrays, strict=True)], outputs)
+
+    def _absent(self, i: int, values: Mapping[int, Array | None]) -> bool:
+        return i in self._subgraph.inputs and values[i] is None
+
     def _tensor(self, i: int, values: dict[int, Array | None]) -> Tensor:
-        known, data = self.declared[i], values.get(i)
+        tensor, data = self.declared[i], values.get(i)
         if data is None:
-            return known if known.data is not None or known.omitted else replace(known, omitted=True)
-        return Tensor(data, data.shape, known.dtype, known.scale, known.zero_point, known.extension_data)
+            return tensor if tensor.data is not None or tensor.omitted else replace(tensor, omitted=True)
+        return Tensor(data, data.shape, tensor.dtype, tensor.scale, tensor.zero_point, tensor.extension_data)
 
     def _value(self, i: int, values: dict[int, Array | None]) -> Array:
         value = values.get(i)
@@ -142,6 +179,22 @@ class FunctionPreparedModel(PreparedModel):
         took = time.perf_counter_ns() - started if request.measure else None
         sufficient = all(shape.sufficient for shape in shapes)
         return Result(ResultCode.NO_ERROR if sufficient else ResultCode.OUTPUT_INSUFFICIENT_SIZE, shapes, None, took, took)
+
+    def bind(self, request: Request) -> Callable[[], None] | None:
+        """Every operation's function on the request's arrays."""
+        if request.deadline is not None or request.measure or request.observe is not None:
+            return None
+        run = self._graph.bind(request.inputs)
+        places = [buffer.data for buffer in request.outputs]
+        if run is None or any(place is None for place in places):
+            return None
+
+        def run_bound() -> None:
+            for value, place in zip(run(), places, strict=True):
+                assert place is not None
+                place[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+
+        return run_bound
 
 
 def _deliver(value: Array, buffer: OutputBuffer) -> OutputShape:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from nnbridge.cpu.executor import Executor
+from nnbridge.cpu.settings import Settings, current
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -26,11 +28,22 @@ from nnbridge.devices.device import (
 )
 from nnbridge.devices.functions import Function, FunctionGraph, FunctionPreparedModel, Tensor
 from nnbridge.errors import BadDataError, MissedDeadlineTransientError, OpFailedError, Reason
-from nnbridge.extensions import TYPES, Extension, HostOperation, PreparedHostKernel, host_operation, host_options, is_options
+from nnbridge.extensions import (
+    TYPES,
+    Extension,
+    HostOperation,
+    ModelKernel,
+    PreparedHostKernel,
+    host_operation,
+    host_options,
+    is_options,
+)
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
+from nnbridge.operations.integer_lstm import IntegerLstm
+from nnbridge.operations.kernels import Tier
 from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
 
 HOST_NAME = "host"
@@ -54,6 +67,10 @@ class HostPreparedModel(FunctionPreparedModel):
                 ends = ([self._graph.declared[i] for i in side] for side in (operation.inputs, operation.outputs))
                 kernel.prepare_declared(*ends)
 
+    def bind(self, request: Request) -> Callable[[], None] | None:
+        """None where limits of loops have to be set."""
+        return None if self._bodies.present else super().bind(request)
+
     def execute(self, request: Request) -> Result:
         """Run every operation; loops are stopped at the deadline and at the loop timeout."""
         self._bodies.limit(request.deadline, request.loop_timeout, request.observe)
@@ -72,6 +89,7 @@ class _HostKernel:
         self._outputs = len(operation.outputs)
         self._bodies = bodies
         self._label = f"{hosted.name} ({operation.name})" if operation.name else hosted.name
+        self._settings = current()
         self._prepared: dict[tuple[tuple[int, ...] | None, ...], PreparedHostKernel | None] = {}
         self._lock = threading.Lock()
 
@@ -85,6 +103,13 @@ class _HostKernel:
         if self._hosted.kernel is None:
             raise OpFailedError(Reason(self._hosted.reason or "an operation that the host can run", "", self._label))
         return self._hosted.kernel(given, outputs, self._options)
+
+    def bind(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PreparedHostKernel | None:
+        """A function of all inputs' arrays, prepared for their dimensions; None where each run has to look at them."""
+        if self._hosted.prepare is None or self._hosted.control:
+            return None
+        run, places = self._prepare([inputs[k] for k in self._places], outputs), self._places
+        return None if run is None else lambda arrays: run([arrays[k] for k in places])
 
     def prepare_declared(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Prepare for the declared dimensions if all are known; what goes wrong is raised when the operation runs."""
@@ -113,11 +138,24 @@ class _HostKernel:
             for tensor, operand in zip(inputs, self._operands, strict=True)
         ]
         prepared = self._hosted.prepare(seen, outputs, self._options)
+        prepared = _faster(prepared, self._settings)
         with self._lock:
             self._prepared[key] = prepared
             if len(self._prepared) > _MOST_PREPARED:
                 del self._prepared[next(iter(self._prepared))]
         return prepared
+
+
+def _faster(prepared: PreparedHostKernel | None, settings: Settings) -> PreparedHostKernel | None:
+    """The same function by the executor's kernels, or by a compiled kernel of its own, where there is such."""
+    if isinstance(prepared, ModelKernel):
+        kernel, executor = prepared, Executor(prepared.model, kernels=settings.tier)
+        return lambda arrays: kernel.results([out.data for out in executor.run(kernel.arguments(arrays))])
+    if isinstance(prepared, IntegerLstm) and settings.tier >= Tier.COMPILED:
+        from nnbridge.cpu.compiled.routines import routine  # llvmlite is imported when it is used
+
+        return routine(prepared, settings.threads) or prepared
+    return prepared
 
 
 def _host_kernel(model: Model, subgraph: Subgraph, operation: Operation, bodies: _Bodies) -> _HostKernel:
@@ -138,6 +176,11 @@ class _Bodies:
     def __init__(self, model: Model) -> None:
         self._graphs = [self._graph(model, subgraph) for subgraph in model.referenced]
         self._limits = threading.local()
+
+    @property
+    def present(self) -> bool:
+        """True for a model with control flow."""
+        return bool(self._graphs)
 
     def _graph(self, model: Model, subgraph: Subgraph) -> FunctionGraph:
         functions = [self.function(model, subgraph, operation, True) for operation in subgraph.operations]

@@ -50,9 +50,15 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Array, Array]:
     """:func:`quantize_multiplier` for an array: multipliers and shifts as int64 arrays."""
-    pairs = [quantize_multiplier(float(r)) for r in np.ravel(reals)]
-    shape = np.shape(reals)
-    return (np.array([m for m, _ in pairs], np.int64).reshape(shape), np.array([s for _, s in pairs], np.int64).reshape(shape))
+    values = np.asarray(reals, np.float64)
+    for value in values[~np.isfinite(values)].tolist():
+        quantize_multiplier(value)  # raises
+    mantissas, exponents = np.frexp(values)
+    multipliers, shifts = np.floor(mantissas * 2**31 + 0.5).astype(np.int64), exponents.astype(np.int64)
+    full = multipliers == 2**31
+    multipliers, shifts = multipliers >> full, shifts + full
+    held = (values != 0) & (shifts >= -31)
+    return np.where(held, multipliers, 0), np.where(held, shifts, 0)
 
 
 def srdhm(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:

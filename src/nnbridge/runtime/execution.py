@@ -77,7 +77,7 @@ class Execution:
     def report(self) -> RunReport:
         """What the last computation did."""
         if self._report is None:
-            self._report = RunReport.of_bound(self.compilation.plan, self._elapsed)
+            self._report = RunReport.of_bound(self.compilation.plan, self._bound, self._elapsed)
         return self._report
 
     # -- arguments ---------------------------------------------------------------------------------------------------

@@ -97,9 +97,11 @@ class RunReport:
         return tuple(dict.fromkeys(step.device for step in self.steps if step.runs > step.failed))
 
     @classmethod
-    def of_bound(cls, plan: Plan, nanoseconds: int) -> RunReport:
-        """Of a run of a plan's only step by a bound function."""
-        return cls([StepReport(plan.devices[plan.steps[0].device].name, nanoseconds, runs=1)])
+    def of_bound(cls, plan: Plan, bound: Callable[[], None] | None, nanoseconds: int) -> RunReport:
+        """Of a run by a bound function, which took so long."""
+        times = bound.times if isinstance(bound, BoundSteps) else [nanoseconds]
+        steps = zip(plan.steps, times, strict=True)
+        return cls([StepReport(plan.devices[step.device].name, time, step=step.number, runs=1) for step, time in steps])
 
     def add(
         self, plan: Plan, step: ExecutionStep, device: str, nanoseconds: int, fallback: Reason | None, result: Result
@@ -120,6 +122,24 @@ class RunReport:
 
 def _sum(before: int | None, time: int | None) -> int | None:
     return before if time is None else (before or 0) + time
+
+
+class BoundSteps:
+    """The steps of a plan on buffers bound before, one behind the other."""
+
+    def __init__(self, functions: Sequence[Callable[[], None]]) -> None:
+        self._functions = functions
+        self.times = [0] * len(functions)
+        """Nanoseconds of each in the last run."""
+
+    def __call__(self) -> None:
+        started, times = time.perf_counter_ns(), []
+        for function in self._functions:
+            function()
+            ended = time.perf_counter_ns()
+            times.append(ended - started)
+            started = ended
+        self.times = times
 
 
 Observer: TypeAlias = "Callable[[Plan, ExecutionStep, str, int, int, Array], None]"
@@ -156,10 +176,27 @@ class PlanRunner:
         return self._run_steps(cpu, request, False)[0]
 
     def bound(self, request: Request) -> Callable[[], None] | None:
-        """A function that computes again what :meth:`execute` computed on one device, without fallback; None if there is none."""
+        """A function that computes again what :meth:`execute` computed, without fallback; None if there is none."""
         plan = self._plan
-        ran_alone = plan.simple and self.report.fallback is None and self._observer is None
-        return plan.prepared[0].bind(request) if ran_alone else None
+        if self.report.fallback is not None or self._observer is not None or any(step.fallback for step in self.report.steps):
+            return None
+        if plan.simple:
+            return plan.prepared[0].bind(request)
+        if any(not isinstance(item, ExecutionStep) for item in plan.partition.program):
+            return None
+        run, functions = Interpretation(plan.partition, request), []
+        while (step := run.next_step()) is not None:
+            slots = [run.slot((step.source, i)) for i in step.outputs]
+            if any(not known(slot.dims) for slot in slots):
+                return None
+            buffers = [slot.buffer or _temporary(slot.operand) for slot in slots]
+            _store(slots, buffers, Result(ResultCode.NO_ERROR, tuple(OutputShape(slot.dims) for slot in slots)))
+            inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
+            function = plan.prepared[step.number].bind(replace(request, inputs=inputs, outputs=tuple(buffers)))
+            if function is None:
+                return None
+            functions.append(function)
+        return BoundSteps(functions)
 
     def _run_step(
         self, plan: Plan, step: ExecutionStep, prepared: PreparedModel, request: Request, fallback: Reason | None = None

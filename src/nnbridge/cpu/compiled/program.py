@@ -12,22 +12,19 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from nnbridge.cpu.arena import ALIGNMENT, Lease, allocate, plan_arena
+from nnbridge.cpu.compiled.instance import FAULT_WORDS, SLACK, Fault, Instance
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
-from nnbridge.cpu.compiled.threads import pool
 from nnbridge.errors import NnapiError
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.types import OperandCode
-
-SLACK = 256
-"""Bytes behind the arena and behind constants that kernels may read."""
 
 
 class Unsupported(Exception):
@@ -60,7 +57,7 @@ class Slot:
     number: int
 
 
-Argument: TypeAlias = "int | float | Place | Slot | Array"
+Argument: TypeAlias = "int | float | Place | Slot | Fault | Array"
 """What an argument block's field holds: a number (real ones as float32), an address in the arena or that of a constant."""
 
 
@@ -173,6 +170,11 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
         programs.append(_program(group, read_outside, form))
     return Plan(tuple(programs), left)
+
+
+def program_of(candidate: Candidate, bound: list[Bound], form: InstructionSet) -> Program:
+    """The program of one operation, all outputs of which are read."""
+    return _program([(candidate, bound)], set(candidate.outputs), form)
 
 
 def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int], form: InstructionSet) -> Program:
@@ -296,45 +298,6 @@ def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) ->
     return needed[::-1]
 
 
-class Instance:
-    """What one run writes to: the arena, argument blocks, and what threads share."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        # Kernels read bytes that nothing wrote, whose products are left out: they must not slow floats down.
-        self._memory = allocate(program.memory_size + SLACK)
-        self._memory[:] = 0
-        base = self._memory.ctypes.data
-        self._blocks = program.blocks.copy()
-        self._blocks[program.relocated] += base
-        self.table = program.table.copy()
-        self.table[:, 1] += self._blocks.ctypes.data
-        self.slots = self._memory[: 8 * program.slots].view(np.int64)
-        """Addresses of the caller's arrays."""
-        self.held: Any = None
-        """Those arrays, where they stay bound."""
-        self._counters = np.zeros((len(self.table), 2), np.int64)
-        self._inside = np.zeros(16, np.int64)
-        self._job = np.array(
-            [self.table.ctypes.data, len(self.table), self._counters.ctypes.data, self._inside.ctypes.data], np.int64
-        )
-        self._address = int(self._job.ctypes.data)
-        self._request = np.zeros(5, np.int64)
-        self._request_address = int(self._request.ctypes.data)
-        self._request[1:4] = self._address, self._inside.ctypes.data, self._request_address + 32
-
-    def run(self, threads: int = 1) -> None:
-        """All steps. Helpers that have not left the run before are not waited for: the caller then works alone."""
-        program = self._program
-        if threads <= 1 or self._inside[0]:
-            program.run_alone(self._address, 0, 1)
-            return
-        self._counters[:] = 0
-        for helper in pool(program.instructions).helpers(threads - 1):
-            helper.recruit(self, self._request, self._request_address)
-        program.run_shared(self._address, 0, 1)
-
-
 class Program:
     """Compiled operations; ``run`` may be called from several threads at once."""
 
@@ -364,7 +327,8 @@ class Program:
             *(self._transfer(args[i], i, len(inputs) + k, inwards=False) for k, i in enumerate(outputs)),
         ]
         self.steps = tuple(every)
-        first_byte = -(-8 * slots // ALIGNMENT) * ALIGNMENT
+        self.faults = tuple(v for step in every for v in step.arguments.values() if isinstance(v, Fault))
+        first_byte = -(-8 * (slots + FAULT_WORDS * len(self.faults)) // ALIGNMENT) * ALIGNMENT
         offsets, size = plan_arena(self._leases(every, args, buffers))
         self.arena_size = size
         self.memory_size = first_byte + size
@@ -382,6 +346,9 @@ class Program:
                     relocated.append(len(blocks))
                     root, more = buffers.root(value.buffer)
                     blocks.append(first_byte + offsets[root] + more + value.offset)
+                elif isinstance(value, Fault):
+                    relocated.append(len(blocks))
+                    blocks.append(8 * (slots + FAULT_WORDS * self.faults.index(value)))
                 elif isinstance(value, Slot):
                     relocated.append(len(blocks))
                     blocks.append(8 * value.number)
@@ -450,7 +417,8 @@ class Program:
         try:
             for k, array in enumerate((*inputs, *outputs)):
                 instance.slots[k] = array.__array_interface__["data"][0]
-            instance.run(threads if self.shared else 1)
+            run = instance.run_checked if self.faults else instance.run
+            run(threads if self.shared else 1)
         finally:
             self._idle.append(instance)
 
@@ -460,7 +428,8 @@ class Program:
         for k, array in enumerate((*inputs, *outputs)):
             instance.slots[k] = array.ctypes.data
         instance.held = (*inputs, *outputs)
-        return functools.partial(instance.run, threads if self.shared else 1)
+        run = instance.run_checked if self.faults else instance.run
+        return functools.partial(run, threads if self.shared else 1)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20) -> list[tuple[Step, float]]:
         """The least time of each step in microseconds, for looking at; each is run alone."""

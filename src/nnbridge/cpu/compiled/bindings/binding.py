@@ -35,13 +35,18 @@ Binder: TypeAlias = "Callable[[Binding], None]"
 BINDERS: dict[int, Binder] = {}
 """Operation code → its binding."""
 
+_OMITTING: set[Binder] = set()
+"""Bindings of operations whose operands may be omitted."""
+
 _CHUNK_US, _MOST_CHUNKS = 8.0, 16
 
 
-def binds(*codes: OperationCode) -> Callable[[Binder], Binder]:
-    """Register a binding for operations."""
+def binds(*codes: OperationCode, omitting: bool = False) -> Callable[[Binder], Binder]:
+    """Register a binding for operations; ``omitting``: whose operands may be omitted."""
 
     def register(binder: Binder) -> Binder:
+        if omitting:
+            _OMITTING.add(binder)
         for code in codes:
             assert code not in BINDERS, f"{code.name} has two bindings"
             BINDERS[code] = binder
@@ -59,8 +64,8 @@ def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions:
         raise Unsupported("requires a compiled kernel, found none")
     binding = Binding(candidate, producers, instructions)
     for arg in (*candidate.call.args, *candidate.call.outs):
-        require(arg.present, "operands that are present")
-        require(bool(arg.constant) or 0 not in arg.dims, "tensors that hold something")
+        require(arg.present or binder in _OMITTING, "operands that are present")
+        require(bool(arg.constant) or not arg.present or 0 not in arg.dims, "tensors that hold something")
         # Tables of offsets have 32 bits.
         require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
     binder(binding)

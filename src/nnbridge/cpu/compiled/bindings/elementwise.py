@@ -40,10 +40,11 @@ from nnbridge.operations.call import Arg, Call
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
 
-class _Rows:
+class Rows:
     """Two operands broadcast against each other, seen as rows of a length."""
 
     def __init__(self, first: Arg, second: Arg, out: Arg) -> None:
+        self.operands = first, second
         rank = len(out.dims)
         dims = [(1,) * (rank - len(arg.dims)) + tuple(arg.dims) for arg in (first, second)]
         split, modes = rank, [0, 0]
@@ -72,8 +73,18 @@ class _Rows:
             self.rows, self.length = pieces, self.length // pieces
             self._steps = [np.arange(pieces) * (0 if repeat else self.length) for repeat in self.repeats]
 
-    def arguments(self, b: Binding, first: Arg, second: Arg, element: int) -> dict[str, Argument]:
-        """What both kernels take."""
+    @classmethod
+    def of(cls, first: Arg, second: Arg, out: Arg) -> Rows:
+        """Rows that are not short where a constant can be repeated."""
+        rows = cls(first, second, out)
+        if rows.length < _SHORT and rows.rows > 1:
+            first, second = (_stretched(arg, out) if arg.constant else arg for arg in (first, second))
+            rows = cls(first, second, out)
+        return rows
+
+    def arguments(self, b: Binding, element: int) -> dict[str, Argument]:
+        """What kernels of two operands take."""
+        first, second = self.operands
         tables = [(steps * element).astype(np.int32) for steps in self._steps]
         return {
             "first": b.source(first),
@@ -124,17 +135,14 @@ def combine(b: Binding) -> None:
     require(not (first.constant and second.constant), "an operand that is not constant")
     activation = fused_activation(call) if call.get("activation") is not None else 0
     count = math.prod(out.dims)
-    rows = _Rows(first, second, out)
-    if rows.length < _SHORT and rows.rows > 1:
-        first, second = (_stretched(arg, out) if arg.constant else arg for arg in (first, second))
-        rows = _Rows(first, second, out)
+    rows = Rows.of(first, second, out)
     if out.type == OperandCode.TENSOR_INT32:
         require(operator in ("add", "sub", "mul", "div") and activation == 0, "sums, products or quotients of INT32")
-        arguments = rows.arguments(b, first, second, 4)
+        arguments = rows.arguments(b, 4)
         b.step("combine_integers", count / 2_000, arguments, operator=operator, repeats=rows.repeats)
         return
     real = require_types(first, second, out)
-    arguments = rows.arguments(b, first, second, 4 if real else 1)
+    arguments = rows.arguments(b, 4 if real else 1)
     if real:
         low, high = BOUNDS[activation]
         arguments.update(low=low, high=high)
@@ -150,7 +158,7 @@ def combine(b: Binding) -> None:
         one = Rescaling.twice(np.array([multiplier]), np.array([exponent]), zero_of(out))
         blocks, forms, left = [_uniform(b, one)], (one.form,), (0, 0)
     else:
-        arguments["table"] = _every_pair(call, first, second, out)
+        arguments["table"] = every_pair(call, first, second, out)
         b.step("look_up_pairs", count / 500, arguments, repeats=rows.repeats)
         return
     arguments.update(
@@ -164,7 +172,7 @@ def combine(b: Binding) -> None:
     b.step("combine_bytes", count / 8_000, arguments, operator=operator, forms=forms, repeats=rows.repeats, left=left)
 
 
-def _every_pair(call: Call, first: Arg, second: Arg, out: Arg) -> Array:
+def every_pair(call: Call, first: Arg, second: Arg, out: Arg) -> Array:
     """The reference kernel's results for all pairs of bytes, in the order and the form of bytes inside programs."""
     a, b = byte_values(first).reshape(256, 1), byte_values(second).reshape(1, 256)
     args = [arg.replace() for arg in call.args]
@@ -204,6 +212,7 @@ _FUNCTIONS: dict[OperationCode, tuple[str, int]] = {
     OperationCode.TANH: ("tanh", FuseCode.NONE),
     OperationCode.HARD_SWISH: ("hard_swish", FuseCode.NONE),
     OperationCode.EXP: ("exp", FuseCode.NONE),
+    OperationCode.LOG: ("log", FuseCode.NONE),
     OperationCode.ABS: ("abs", FuseCode.NONE),
     OperationCode.NEG: ("neg", FuseCode.NONE),
     OperationCode.SQRT: ("sqrt", FuseCode.NONE),
@@ -229,11 +238,11 @@ def map_values(b: Binding) -> None:
         arguments.update(low=limits[0], high=limits[1])
         b.step("clamp_bytes", count / 20_000, arguments)
     else:
-        arguments["table"] = _every_byte(call, x, out)
+        arguments["table"] = every_byte(call, x, out)
         b.step("look_up", count / 1_000, arguments)
 
 
-def _every_byte(call: Call, x: Arg, out: Arg) -> Array:
+def every_byte(call: Call, x: Arg, out: Arg) -> Array:
     """The reference kernel's results for all bytes, in the order and the form of bytes inside programs."""
     return as_inside(reference_results(call, byte_values(x))[0], out)
 

@@ -1,5 +1,5 @@
 """The compiled kernels: importing this package declares all of them."""
 
-from nnbridge.cpu.compiled.kernels import depthwise, elementwise, loops, moves, pooling, products, resizing
+from nnbridge.cpu.compiled.kernels import depthwise, elementwise, loops, moves, pooling, products, recurrent, resizing, selection
 
-__all__ = ["depthwise", "elementwise", "loops", "moves", "pooling", "products", "resizing"]
+__all__ = ["depthwise", "elementwise", "loops", "moves", "pooling", "products", "recurrent", "resizing", "selection"]

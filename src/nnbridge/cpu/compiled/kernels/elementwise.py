@@ -16,8 +16,10 @@ Body = Callable[[Value, Sequence[Value], Value], None]
 """Computes a vector: its first element's offset in the row, the operands' addresses, how many elements are left."""
 
 
-def _rows(e: Emitter, f: Fields, part: Value, parts: Value, width: int, element: int, body: Body) -> None:
-    """Calls ``body`` for each vector of each row."""
+def each_row(
+    e: Emitter, f: Fields, part: Value, parts: Value, width: int, element: int, body: Body, result: int | None = None
+) -> None:
+    """Calls ``body`` for each vector of each row; elements have so many bytes, those of the result maybe others."""
     first, last = e.share(f.rows, part, parts)
 
     def row(index: Value) -> None:
@@ -25,7 +27,7 @@ def _rows(e: Emitter, f: Fields, part: Value, parts: Value, width: int, element:
             base + e.load(table + index * 4, I32).signed(I64)
             for base, table in ((f.first, f.first_table), (f.second, f.second_table))
         ]
-        target = f.target + index * f.length * element
+        target = f.target + index * f.length * (element if result is None else result)
         e.loop(0, f.length, lambda i: body(i * element, [*sources, target], f.length - i), step=width)
 
     e.loop(first, last, row)
@@ -72,7 +74,7 @@ def combine_bytes(
         target = addresses[2] + at
         e.when(remaining < size, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
 
-    _rows(e, f, part, parts, size, 1, body)
+    each_row(e, f, part, parts, size, 1, body)
 
 
 @kernel("first second target rows length first_table second_table table")
@@ -83,7 +85,7 @@ def look_up_pairs(e: Emitter, f: Fields, part: Value, parts: Value, *, repeats: 
         a, b = (e.load(addresses[k] if repeats[k] else addresses[k] + at, I8).unsigned(I64) for k in (0, 1))
         e.store(e.load(f.table + (a << 8) + b, I8), addresses[2] + at)
 
-    _rows(e, f, part, parts, 1, 1, body)
+    each_row(e, f, part, parts, 1, 1, body)
 
 
 @kernel("source target count low high")
@@ -128,6 +130,31 @@ def exponential(e: Emitter, x: Value) -> Value:
     return e.select(x.compare("==", x), result, x)
 
 
+def _logarithm(e: Emitter, x: Value) -> Value:
+    """The natural logarithm within 2 units in the last place: minus infinity of 0, NaN below."""
+    kind, whole = x.type, vector(I32, x.count)
+    # Numbers too small to be normal are made larger by 2**23.
+    small = x < 1.17549435e-38
+    bits = e.select(small, x * 8388608.0, x).bits(whole)
+    exponent = (bits >> 23) - e.select(small, e.constant(whole, 126 + 23), e.constant(whole, 126))
+    mantissa = ((bits & 0x7FFFFF) | 0x3F000000).bits(kind)
+    low = mantissa < 0.707106781186547524
+    exponent = (exponent - low.unsigned(I32)).real()
+    part = e.select(low, mantissa + mantissa, mantissa) - 1.0
+    series = e.constant(kind, 7.0376836292e-2)
+    for coefficient in (
+        -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1,
+        -2.4999993993e-1, 3.3333331174e-1,
+    ):  # fmt: skip
+        series = e.fma(series, part, e.constant(kind, coefficient))
+    square = part * part
+    tail = e.fma(exponent, e.constant(kind, -2.12194440e-4), series * part * square)
+    result = e.fma(exponent, e.constant(kind, 0.693359375), part + (tail - square * 0.5))
+    result = e.select(x > 3.4028234663852886e38, x, result)
+    result = e.select(x.is_(0.0), float("-inf"), result)
+    return e.select(x.compare(">=", 0.0), result, float("nan"))
+
+
 def _logistic(e: Emitter, x: Value) -> Value:
     one = e.constant(x.type, 1)
     return one / (exponential(e, -x) + 1.0)
@@ -157,6 +184,7 @@ FUNCTIONS: dict[str, Callable[[Emitter, Value], Value]] = {
     "tanh": _tanh,
     "hard_swish": _hard_swish,
     "exp": exponential,
+    "log": _logarithm,
     "abs": lambda e, x: e.magnitude(x),
     "neg": lambda e, x: -x,
     "sqrt": lambda e, x: e.sqrt(x),
@@ -208,7 +236,7 @@ def combine_real(e: Emitter, f: Fields, part: Value, parts: Value, *, operator: 
         target = addresses[2] + at
         e.when(remaining < lanes, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
 
-    _rows(e, f, part, parts, lanes, 4, body)
+    each_row(e, f, part, parts, lanes, 4, body)
 
 
 def _floor_quotient(e: Emitter, a: Value, b: Value) -> Value:
@@ -237,7 +265,7 @@ def combine_integers(e: Emitter, f: Fields, part: Value, parts: Value, *, operat
         result = OPERATORS[operator](e, a, b)
         e.when(remaining < lanes, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
 
-    _rows(e, f, part, parts, lanes, 4, body)
+    each_row(e, f, part, parts, lanes, 4, body)
 
 
 @kernel("source target count")

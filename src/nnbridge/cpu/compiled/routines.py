@@ -1,0 +1,75 @@
+"""Host operations by compiled kernels: what an importer prepared, if there is a binding for its arithmetic.
+
+A host operation's prepared kernel is any function of arrays. One whose type stands in ``_BINDINGS`` says what it computes, with
+its constants, and becomes a program of that alone; its own ``__call__`` is the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from nnbridge.cpu.compiled.bindings.binding import Binding
+from nnbridge.cpu.compiled.bindings.recurrent import INTEGER_LSTM_OPERANDS, integer_lstm
+from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
+from nnbridge.cpu.compiled.program import Candidate, Unsupported, program_of
+from nnbridge.extensions import HostTensor, PreparedHostKernel
+from nnbridge.model import Array
+from nnbridge.operations import definition
+from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.integer_lstm import IntegerLstm
+from nnbridge.types import OperandCode, OperationCode
+
+_TYPES: Mapping[str, OperandCode] = {
+    "|i1": OperandCode.TENSOR_QUANT8_ASYMM_SIGNED,
+    "|u1": OperandCode.TENSOR_QUANT8_ASYMM,
+    "<i2": OperandCode.TENSOR_QUANT16_SYMM,
+}
+
+_BINDINGS: Mapping[type, tuple[Sequence[int], Callable[[Binding, IntegerLstm], None]]] = {
+    IntegerLstm: (INTEGER_LSTM_OPERANDS, integer_lstm),
+}
+"""What an importer prepared → the inputs that runs bring, and the binding."""
+
+
+def routine(prepared: PreparedHostKernel, threads: int = 1, form: InstructionSet | None = None) -> PreparedHostKernel | None:
+    """The same function by compiled kernels; None where there are none."""
+    found = _BINDINGS.get(type(prepared))
+    if found is None or not isinstance(prepared, IntegerLstm):
+        return None
+    places, bind = found
+    instructions = form or chosen()
+    try:
+        call = _call([prepared.inputs[i] for i in places], prepared.outputs)
+        inputs = tuple(range(len(places)))
+        candidate = Candidate(0, inputs, tuple(range(len(inputs), len(inputs) + len(call.outs))), call)
+        binding = Binding(candidate, {}, instructions)
+        bind(binding, prepared)
+    except Unsupported:
+        return None
+    program = program_of(candidate, binding.bound, instructions)
+    sources = [places[i] for i in program.inputs]
+    shapes = [(out.dims, out.dtype) for out in call.outs]
+
+    def run(arrays: Sequence[Array | None]) -> list[Array]:
+        outputs = [np.empty(dims, dtype) for dims, dtype in shapes]
+        program.run([np.ascontiguousarray(arrays[i]) for i in sources], outputs, threads)
+        return outputs
+
+    return run
+
+
+def _call(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Call:
+    """Operands for a binding, under the name of NNAPI's nearest operation, which no kernel looks at."""
+    declared = definition(OperationCode.QUANTIZED_LSTM)
+    assert declared is not None
+    return Call(declared, declared.signatures[0], tuple(map(_arg, inputs)), tuple(map(_arg, outputs)))
+
+
+def _arg(tensor: HostTensor) -> Arg:
+    kind = _TYPES.get(tensor.dtype.str)
+    if kind is None or not tensor.dims or 0 in tensor.dims:
+        raise Unsupported("requires 8- and 16-bit integers of known dimensions")
+    constant = tensor.data is not None
+    return Arg(kind, tensor.dims, tensor.scale, tensor.zero_point, value=tensor.data, constant=constant)
