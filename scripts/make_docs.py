@@ -6,28 +6,13 @@ python scripts/make_docs.py --check   exit with 1 if it is not up to date
 
 from __future__ import annotations
 
-import argparse
-import sys
-from pathlib import Path
+from script_support import REPOSITORY, write_or_check
 
 from nnbridge.operations import OperationDef, definitions
 from nnbridge.operations.matching import allowed_types
 
-TARGET = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
+TARGET = REPOSITORY / "docs" / "operations.md"
 EXPERIMENTAL = 9
-
-
-def main() -> None:
-    """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if the file is not up to date")
-    text = document()
-    if parser.parse_args().check:
-        if not TARGET.is_file() or TARGET.read_text(encoding="utf-8") != text:
-            sys.exit(f"{TARGET.name} is not up to date: run python scripts/make_docs.py")
-        return
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(text, encoding="utf-8")
 
 
 def document() -> str:
@@ -82,4 +67,4 @@ def _level(level: int) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    write_or_check(TARGET, document)

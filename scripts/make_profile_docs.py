@@ -8,19 +8,19 @@ Operations with the same rules share a row. A device that has most rules of anot
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from script_support import REPOSITORY, write_or_check
+
 from nnbridge.devices.profile_file import SHIPPED, SUFFIX, load_profiles
 from nnbridge.devices.profile_levels import shipped_at_source
 from nnbridge.report.profiles import profile_as_dict, source_profile_as_dict
 
-TARGET = Path(__file__).resolve().parents[1] / "docs" / "devices.md"
+TARGET = REPOSITORY / "docs" / "devices.md"
 HEAD = """# Shipped device profiles
 
 Every driver that nnbridge describes, by file of `src/nnbridge/devices/data/`: an operation is supported if all sentences beside
@@ -121,20 +121,9 @@ def _sentence(rule: Mapping[str, Any]) -> str:
     says = f' "{rule["says"]}"' if "says" in rule else ""
     source = f" [{rule['source']}]" if "source" in rule else ""
     uncertain = f" *uncertain: {rule['uncertain']}*" if "uncertain" in rule else ""
-    return f"{rule['rule']}{terms}{says}{source}{uncertain}"
-
-
-def main() -> None:
-    """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if the file is not up to date")
-    checking = parser.parse_args().check
-    text = document()
-    if not checking:
-        TARGET.write_text(text, encoding="utf-8")
-    elif not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
-        sys.exit(f"{TARGET.name} is not up to date: run python scripts/make_profile_docs.py")
+    # "… of bias[0] [page 7]" would be a link.
+    return f"{rule['rule']}{terms}{says}{source}{uncertain}".replace("] [", "] \\[")
 
 
 if __name__ == "__main__":
-    main()
+    write_or_check(TARGET, document)

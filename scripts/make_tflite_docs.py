@@ -9,14 +9,12 @@ kernel, or by the reason why there is none.
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from script_support import REPOSITORY, write_or_check
 
 from nnbridge_tflite.declaration import NO_KERNEL, REGISTRY, TfliteOperator
 from nnbridge_tflite.host.running import computable
@@ -25,7 +23,7 @@ from nnbridge_tflite.rules import DelegateRule
 from tests.tflite.agreement import differences
 from tests.tflite.cases import Case, cases
 
-TARGET = Path(__file__).resolve().parents[1] / "docs" / "tflite-operators.md"
+TARGET = REPOSITORY / "docs" / "tflite-operators.md"
 ELSEWHERE = {
     "test_control_flow.py": "ASSIGN_VARIABLE CALL CALL_ONCE HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE IF "
     "READ_VARIABLE VAR_HANDLE WHILE",
@@ -49,18 +47,6 @@ extension. Largest differences are in steps for integers and relative to the ran
 | operator | what it computes | inputs | delegate | compared |
 |---|---|---|---|---|
 """
-
-
-def main() -> None:
-    """Write or check the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if the file is not up to date")
-    checking = parser.parse_args().check
-    text = document()
-    if not checking:
-        TARGET.write_text(text, encoding="utf-8")
-    elif _comparable(TARGET.read_text(encoding="utf-8")) != _comparable(text):
-        sys.exit(f"{TARGET.name} is not up to date: run python scripts/make_tflite_docs.py")
 
 
 def _comparable(text: str) -> str:
@@ -111,4 +97,4 @@ def _compared(declared: TfliteOperator, compared: dict[str, dict[tuple[str, str]
 
 
 if __name__ == "__main__":
-    main()
+    write_or_check(TARGET, document, _comparable)

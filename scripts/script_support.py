@@ -44,6 +44,18 @@ def argument_parser() -> argparse.ArgumentParser:
     )
 
 
+def write_or_check(target: Path, document: Callable[[], str], comparable: Callable[[str], str] = str) -> None:
+    """Write a generated page; with ``--check`` compare ``comparable`` of both, and exit with 1 if they are not equal."""
+    parser = argument_parser()
+    parser.add_argument("--check", action="store_true", help="compare only; exit with 1 if the page is not up to date")
+    checking = parser.parse_args().check
+    text = document()
+    if not checking:
+        target.write_text(text, encoding="utf-8")
+    elif not target.exists() or comparable(target.read_text(encoding="utf-8")) != comparable(text):
+        sys.exit(f"{target.name} is not up to date: run python scripts/{Path(sys.argv[0]).name}")
+
+
 def shapes_by_stem(texts: Sequence[str]) -> dict[str, dict[str, tuple[int, ...]]]:
     """Dimensions of inputs, by the stem that a file's name begins with."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}

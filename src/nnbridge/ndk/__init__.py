@@ -31,5 +31,5 @@ __all__ = [
     "address",
     "check_environment",
     "refuse",
-    *FUNCTIONS,
 ]
+__all__.extend(FUNCTIONS)
