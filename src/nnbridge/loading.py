@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnbridge import storage
 from nnbridge.converters import ConversionOptions, Converter, Edit, check_options, converter_for, resolved
@@ -13,6 +14,9 @@ from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
+
+if TYPE_CHECKING:
+    from nnbridge.devices.device import Device
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
@@ -123,3 +127,19 @@ def is_saved(path: Path) -> bool:
     """True for a saved NNAPI model, by its mark or its suffix."""
     with path.open("rb") as file:
         return file.read(8)[4:8] == storage.MAGIC or path.suffix.lower() == storage.SUFFIX
+
+
+def bound_to(path: str | Path, devices: Sequence[Device], options: ConversionOptions) -> tuple[list[Device], int | None]:
+    """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
+
+    A compiler has no limit, a delegate its own; None where no such device is among them. Signature and shapes of the options
+    decide.
+    """
+    from nnbridge.devices.source_profiles import SourceProfile
+
+    asking = [device for device in devices if isinstance(device, SourceProfile)]
+    if not asking:
+        return list(devices), None
+    graph = source_graph(path, ConversionOptions(signature=options.signature, shapes=options.shapes))
+    found = [device.bound(graph) if isinstance(device, SourceProfile) else device for device in devices]
+    return found, min(device.max_partitions for device in asking)

@@ -324,3 +324,18 @@ def _in_a_folder_of_its_own(tmp_path: Path) -> Iterator[None]:
     os.chdir(tmp_path)
     yield
     os.chdir(before)
+
+
+def test_a_compiler_s_device_answers_for_the_file_with_an_estimate_of_its_time(real_models: Path) -> None:
+    path = real_models / "mobilenet_v2_1.0_224_quant.tflite"
+    ((compiler, driver),) = tasks({"m": path}, ["ethos-u55-128", QUANT], [8], Settings())
+    taken, not_estimated = compute_all([compiler, driver])
+    assert (taken.on_device, taken.operations, taken.partitions) == (66, 66, 1)
+    assert taken.estimated_ms == pytest.approx(14.86, rel=0.1)
+    assert not_estimated.estimated_ms is None
+
+
+def test_a_compiler_s_device_refuses_what_is_no_file_of_its_format(zoo: Path) -> None:
+    ((task,),) = groups_of(zoo / "a.nnapi", "ethos-u55-128")
+    (cell,) = compute_all([task])
+    assert "expected a TFLite file, whose operators the device looks at, found a saved model" in cell.error

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def nnbridge(lacks: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_everything_can_be_imported(lacks: str) -> None:
     packages = [path.relative_to(REPOSITORY / "src") for path in (REPOSITORY / "src").rglob("*.py")]
     names = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in packages if path.stem != "__main__"]
+    if find_spec("model_explorer") is None:  # an extension's main module is imported by what it extends
+        names.remove("nnbridge.explorer.main")
     ended = python(lacks, "-c", "import " + ", ".join(sorted(names)))
     assert ended.returncode == 0, ended.stderr
 

@@ -278,19 +278,11 @@ def partition_limit(path: Path, asked: ConversionOptions, *stated: int | None) -
 
 
 def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
-    """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
-
-    A compiler has no limit, a delegate its own; None where no such device is among them.
-    """
+    """:func:`nnbridge.loading.bound_to` with a command's options."""
     from nnbridge.converters import ConversionOptions
-    from nnbridge.devices.source_profiles import SourceProfile
-    from nnbridge.loading import source_graph
+    from nnbridge.loading import bound_to
 
-    if not any(isinstance(device, SourceProfile) for device in chosen):
-        return list(chosen), None
-    graph = source_graph(path, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
-    limits = [device.max_partitions for device in chosen if isinstance(device, SourceProfile)]
-    return [device.bound(graph) if isinstance(device, SourceProfile) else device for device in chosen], min(limits)
+    return bound_to(path, chosen, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
 
 
 def named_devices(names: Sequence[str]) -> list[Device]:

@@ -21,6 +21,9 @@ KINDS = (
 )
 """What the array does for an operator; bands are stated by kind."""
 
+ESTIMATE_CPU = "pixel3-4-threads"
+"""The phone's CPU that estimates are held against unless another is named."""
+
 
 @dataclass(frozen=True)
 class Band:

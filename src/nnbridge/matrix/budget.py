@@ -32,6 +32,7 @@ _MOST: Mapping[str, Callable[[Cell], _Value]] = {
     "transfers": lambda cell: cell.transfers,
     "difference": lambda cell: cell.difference,
     "time_ms": lambda cell: cell.time_ms,
+    "estimated_ms": lambda cell: cell.estimated_ms,
 }
 """Limits from above."""
 _LEAST: Mapping[str, Callable[[Cell], _Value]] = {

@@ -20,9 +20,12 @@ from nnbridge.compare.samples import Sample, seeded_inputs, seeded_samples
 from nnbridge.converters import PHONE, ConversionOptions
 from nnbridge.cost.plan import cost_of
 from nnbridge.devices.profile_file import SUFFIX
+from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.errors import NnbridgeError
+from nnbridge.estimate.numbers import ESTIMATE_CPU
+from nnbridge.estimate.plans import estimate
 from nnbridge.extensions import readable_operation
-from nnbridge.loading import load, mapping_of
+from nnbridge.loading import bound_to, load, mapping_of
 from nnbridge.report import PLACES
 from nnbridge.report.plan import reasons
 from nnbridge.runtime.compilation import Compilation
@@ -109,6 +112,8 @@ class Cell:
     """True if the difference is in steps."""
     time_ms: float | None = None
     """Median of a run on this machine's emulation."""
+    estimated_ms: float | None = None
+    """Estimated time on the device and, for the rest, on a phone's CPU (:mod:`nnbridge.estimate`); None without a cost model."""
     refused: tuple[tuple[int, str, str, str], ...] = field(default=(), repr=False)
     """Operations off the device: index, type, name, why."""
     placed: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -184,7 +189,7 @@ class _Opened:
     """A model at a feature level, with the reference's answers once they are needed."""
 
     def __init__(self, task: Task) -> None:
-        options = ConversionOptions(task.level, task.settings.mapping)
+        options = self.options = ConversionOptions(task.level, task.settings.mapping)
         self.path, self.settings = Path(task.path), task.settings
         self.mapping = mapping_of(self.path, options)
         self.model: Model = load(self.path, options)
@@ -203,14 +208,26 @@ class _Opened:
 
 def _cell(task: Task, opened: _Opened) -> Cell:
     chosen: list[Device] = [device_list.device(name) for name in task.device.split(_AND)]
+    chosen, limit = bound_to(opened.path, chosen, opened.options)
     compilation = Compilation.create(opened.model, chosen)
     compilation.set_preference(task.settings.preference)
-    compilation.set_max_partitions(TFLITE_DEFAULT if opened.mapping == "delegate" else 0)
+    compilation.set_max_partitions(limit if limit is not None else TFLITE_DEFAULT if opened.mapping == "delegate" else 0)
     compilation.finish()
     counted = {**_placement(compilation.plan), **_work(compilation.plan)}
     compared = _comparison(compilation, opened) if opened.reference else {}
     time_ms = _time(compilation) if task.settings.timed else None
-    return Cell(task.name, task.device, task.level, opened.mapping, time_ms=time_ms, **counted, **compared)
+    found = {**counted, **compared, "time_ms": time_ms, "estimated_ms": _estimate(chosen)}
+    return Cell(task.name, task.device, task.level, opened.mapping, **found)
+
+
+def _estimate(devices: Sequence[Device]) -> float | None:
+    """The estimated time of the file on the only device that has a cost model, what it leaves on :data:`ESTIMATE_CPU`."""
+    known = [device for device in devices if isinstance(device, BoundDevice) and device.profile.cost is not None]
+    if len(known) != 1 or len(devices) != 1:
+        return None
+    (device,) = known
+    taken = {claim.operator.index for claim in device.claims if claim.accepted}
+    return estimate(device.graph, taken, device.name, device.profile.cost, ESTIMATE_CPU).us / 1e3
 
 
 def _placement(plan: Plan) -> dict[str, Any]:

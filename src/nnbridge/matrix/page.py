@@ -75,7 +75,11 @@ def _box(found: tuple[int, Cell] | None, broken: dict[int, list[str]]) -> str:
     if cell.passed is not None:
         kind, sign = ("good", "✓") if cell.passed else ("bad", "✕")
         compared = f'<small class="{kind}">{sign} {_text(difference(cell).removesuffix(OUTSIDE))}</small>'
-    time = "" if cell.time_ms is None else f"<small>{cell.time_ms:.3g} ms</small>"
+    time = "".join(
+        f"<small>{label}{ms:.3g} ms</small>"
+        for label, ms in (("", cell.time_ms), ("about ", cell.estimated_ms))
+        if ms is not None
+    )
     title = _text(counts + work + moved + limits + (f"; {cell.fallback}" if cell.fallback else ""))
     shown = f"{percent(cell.share)}<small> in {cell.partitions}</small>{mark}{compared}{time}"
     return f'<td class="s{_shade(cell)}" title="{title}">{shown}</td>'

@@ -30,6 +30,7 @@ _COLUMNS = (
     "difference",
     "quantised",
     "time_ms",
+    "estimated_ms",
     "fallback",
     "error",
 )
@@ -102,7 +103,7 @@ def _failures(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
-_SHOWN = ("model", "device", "level", "on device", "multiply-adds", "partitions", "transfers", "difference", "ms")
+_SHOWN = ("model", "device", "level", "on device", "multiply-adds", "partitions", "transfers", "difference", "ms", "estimate")
 
 
 def _every(cells: Sequence[Cell]) -> Table:
@@ -112,11 +113,11 @@ def _every(cells: Sequence[Cell]) -> Table:
 def _row(cell: Cell) -> tuple[str, ...]:
     start = (cell.model, cell.device, str(cell.level))
     if cell.error:
-        return *start, "failed", *("-",) * 5
+        return *start, "failed", *("-",) * 6
     counts = f"{cell.on_device}/{cell.operations}"
-    time = "-" if cell.time_ms is None else f"{cell.time_ms:.3g}"
+    times = ("-" if ms is None else f"{ms:.3g}" for ms in (cell.time_ms, cell.estimated_ms))
     moved = size(cell.transfers) if cell.transfers else "-"
-    return *start, counts, percent(cell.mac_share), str(cell.partitions), moved, difference(cell), time
+    return *start, counts, percent(cell.mac_share), str(cell.partitions), moved, difference(cell), *times
 
 
 def _by_device(cells: Sequence[Cell]) -> Table:

@@ -22,6 +22,7 @@ from nnbridge.cli.options import (
 )
 from nnbridge.cli.output import json_option, print_blocks, print_json
 from nnbridge.errors import NnapiError
+from nnbridge.estimate.numbers import ESTIMATE_CPU
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
@@ -44,7 +45,7 @@ _CPU = "The CPU that runs what is not delegated, for --estimate and --optimise."
 @option("--estimate", is_flag=True, help=_ESTIMATE)
 @option("--optimise", is_flag=True, help=_OPTIMISE)
 @option("--memory", type=click.IntRange(min=1), metavar="BYTES", help=_MEMORY)
-@option("--cpu", default="pixel3-4-threads", metavar="NAME", help=_CPU)
+@option("--cpu", default=ESTIMATE_CPU, metavar="NAME", help=_CPU)
 @device_options
 @model_options
 @json_option
