@@ -212,6 +212,7 @@ def test_changes_name_what_moved_with_the_reason_and_partitions_gained() -> None
     assert (move.index, move.type, move.before, move.after) == (2, "ADD", "device", "d: requires rank 4")
     assert change.lines == ["operations on the device 4 → 3 (-1)", "partitions 1 → 2 (+1)"]
     assert changes([cell()], [cell()]) == []
+    assert changes([cell(error="no file")], [cell(error="no file")]) == []
 
 
 def test_an_operation_that_a_new_version_of_a_model_has_is_named() -> None:

@@ -276,7 +276,8 @@ class Comparison(Result):
         """The answer in one sentence."""
         failing = [output.name for output in self.outputs if not output.passed]
         verdict = f"beyond tolerance: {', '.join(failing)}" if failing else "all outputs are within tolerance"
-        return f"{self.model} on {self.device} against {self.reference}, {self.samples} samples: {verdict}"
+        samples = f"{self.samples} sample{'' if self.samples == 1 else 's'}"
+        return f"{self.model} on {self.device} against {self.reference}, {samples}: {verdict}"
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """A row for each output."""

@@ -44,7 +44,7 @@ class Change:
         """What changed in figures."""
         old, new = self.old, self.new
         if old.error or new.error:
-            return [f"{old.error or 'an answer'} → {new.error or 'an answer'}"]
+            return [] if old.error == new.error else [f"{old.error or 'an answer'} → {new.error or 'an answer'}"]
         found = []
         for noun, before, after in (
             ("operations", old.operations, new.operations),
