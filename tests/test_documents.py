@@ -18,7 +18,8 @@ from tests.conftest import REPOSITORY
 TESTS = REPOSITORY / "tests"
 NAMES = {name for path in TESTS.rglob("*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
 FILES = {path.name for path in TESTS.rglob("*.py")}
-PAGES = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "models" / "README.md"]
+DOCS = REPOSITORY / "docs"
+PAGES = [*REPOSITORY.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("questions/*.md"), REPOSITORY / "models" / "README.md"]
 
 
 @pytest.mark.parametrize("document", ["facts.md", "android-tests.md"])

@@ -60,7 +60,11 @@ def blocks(page: Path) -> Iterator[Block]:
     return (Block(*found) for found in BLOCK.findall(page.read_text(encoding="utf-8")))
 
 
-PAGES = [page for page in (REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))) if page.name not in ELSEWHERE]
+PAGES = [
+    page
+    for page in (REPOSITORY / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("questions/*.md")))
+    if page.name not in ELSEWHERE
+]
 RUNNING = [p for p in PAGES if any(b.mark != "not run" and (b.language == "python" or b.commands) for b in blocks(p))]
 
 
