@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from nnbridge import __version__
 from nnbridge.matrix.cells import Cell
-from nnbridge.matrix.tables import OUTSIDE, difference, percent, size, summary
+from nnbridge.matrix.tables import OUTSIDE, difference, figures, percent, size, summary
 from nnbridge.report.terminal import counted, printable
 
 _MOST_REASONS = 60
@@ -39,7 +39,8 @@ def _text(text: str) -> str:
 def _legend() -> str:
     return (
         "<p>Each cell: share of operations on the device, and in how many partitions; below it the largest difference from the "
-        "reference, where one was asked. The host is what computes operations that are not handed to NNAPI.</p>"
+        "reference, where one was asked, the share of multiply-adds where it is another, bytes that cross borders, measured and "
+        "estimated times. The host is what computes operations that are not handed to NNAPI.</p>"
         '<p class="legend" aria-hidden="true"><span class="s0">0&nbsp;%</span><span class="s1">to 50&nbsp;%</span>'
         '<span class="s2">to 90&nbsp;%</span><span class="s3">below 100&nbsp;%</span><span class="s4">100&nbsp;%</span></p>'
     )
@@ -75,13 +76,9 @@ def _box(found: tuple[int, Cell] | None, broken: dict[int, list[str]]) -> str:
     if cell.passed is not None:
         kind, sign = ("good", "✓") if cell.passed else ("bad", "✕")
         compared = f'<small class="{kind}">{sign} {_text(difference(cell).removesuffix(OUTSIDE))}</small>'
-    time = "".join(
-        f"<small>{label}{ms:.3g} ms</small>"
-        for label, ms in (("", cell.time_ms), ("about ", cell.estimated_ms))
-        if ms is not None
-    )
+    more = "".join(f"<small>{_text(line)}</small>" for line in figures(cell))
     title = _text(counts + work + moved + limits + (f"; {cell.fallback}" if cell.fallback else ""))
-    shown = f"{percent(cell.share)}<small> in {cell.partitions}</small>{mark}{compared}{time}"
+    shown = f"{percent(cell.share)} in {cell.partitions}{mark}{compared}{more}"
     return f'<td class="s{_shade(cell)}" title="{title}">{shown}</td>'
 
 

@@ -177,8 +177,18 @@ def _short(cell: Cell | None) -> str:
         return ""
     if cell.error:
         return "failed"
-    text = f"{percent(cell.share)} in {cell.partitions}"
-    return text if cell.passed is not False else f"{text}, differs"
+    differs = [f"differs by {difference(cell).removesuffix(OUTSIDE)}"] if cell.passed is False else []
+    return ", ".join([f"{percent(cell.share)} in {cell.partitions}", *differs, *figures(cell)])
+
+
+def figures(cell: Cell) -> list[str]:
+    """What a cell has beside shares and partitions: multiply-adds where their share is another, bytes, times."""
+    return [
+        *([f"{percent(cell.mac_share)} of multiply-adds"] if cell.mac_share not in (None, cell.share) else []),
+        *([f"{size(cell.transfers)} moved"] if cell.transfers else []),
+        *([f"{cell.time_ms:.3g} ms here"] if cell.time_ms is not None else []),
+        *([f"about {cell.estimated_ms:.3g} ms"] if cell.estimated_ms is not None else []),
+    ]
 
 
 def as_junit(cells: Sequence[Cell], broken: dict[int, list[str]]) -> str:
