@@ -18,6 +18,7 @@ each file that is saved must show the fault when it is read again.
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import sys
@@ -183,11 +184,11 @@ def report_searches(found: Sequence[Searched]) -> bool:
     return not any(one.problems for one in found) and statistics.median(one.left for one in found) == 1
 
 
-def networks(options: object, folder: Path) -> Iterator[Path]:
+def networks(options: argparse.Namespace, folder: Path) -> Iterator[Path]:
     """The files, then random networks."""
-    given = [MODELS, *([options.folder] if options.folder else [])]  # type: ignore[attr-defined]
+    given = [MODELS, *([options.folder] if options.folder else [])]
     yield from sorted(p for where in given for p in where.rglob("*") if p.suffix in RUNTIMES)
-    for seed in range(10 * options.networks):  # type: ignore[attr-defined]
+    for seed in range(10 * options.networks):
         if seed % 3 == 2:
             yield onnx_network(folder / f"random {seed}.onnx", seed)
         else:
