@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -186,9 +187,12 @@ def test_helpers_stay_away_from_the_callers_core() -> None:
     helpers = Pool(chosen())
     (helper,) = helpers.free(1)
     request = np.zeros(6, np.int64)
-    empty = np.zeros(16, np.int64)
-    request[1:4] = empty.ctypes.data, empty[8:].ctypes.data, request[4:].ctypes.data
-    helper.recruit(empty, request, request.ctypes.data)
+    inside, job = np.zeros(1, np.int64), np.zeros(4, np.int64)
+    job[3] = inside.ctypes.data
+    request[1:4] = job.ctypes.data, inside.ctypes.data, request[4:].ctypes.data
+    helper.recruit(job, request, request.ctypes.data)
+    while inside[0]:
+        time.sleep(0.001)
     assert helper.thread_id is not None
     assert int(request[5]) not in os.sched_getaffinity(helper.thread_id)
 

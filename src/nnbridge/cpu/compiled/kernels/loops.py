@@ -24,11 +24,12 @@ def run_steps(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 # -- several threads -------------------------------------------------------------------------------------------------
 #
 # A job is an argument block: table, count, counters (for each step the chunks that are taken and those that are done) and
-# ``inside``, the helpers that still look at it. Who takes part goes through the steps in order, takes chunks by atomic addition and
-# waits until all chunks of a step are done. Which thread computes a chunk does not change its results.
+# ``inside``, the helpers that still look at it. Who takes part goes through the steps in order, takes chunks by atomic addition
+# and waits until all chunks of a step are done. Which thread computes a chunk does not change its results.
 #
 # The caller takes chunks from the front, helpers from the back or the front by turns: what one core has written of a step is
-# mostly what it reads in the next. The counter of taken chunks holds those of the front in its low half, of the back in the other.
+# mostly what it reads in the next. The counter of taken chunks holds those of the front in its low half, of the back in the high
+# one.
 #
 # A helper's control block is its state and the address of its job. The caller changes 0 (asleep) or 1 (spinning) to 3, sets the
 # job, then 2 (working); the helper changes 2 to 1 after the job and 1 to 0 before it sleeps.
