@@ -7,21 +7,24 @@ from collections.abc import Callable
 from nnbridge.cpu.compiled.emitter import F32, F64, I1, I8, I32, I64, Emitter, Value, vector
 from nnbridge.cpu.compiled.kernels.elementwise import exponential
 from nnbridge.cpu.compiled.objects import Fields, kernel
-from nnbridge.cpu.compiled.requantise import Narrowing
+from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale
 
 _LOWEST = -3.4028234663852886e38
 
 
 @kernel(
     "input height width pixel row image out out_height out_width out_pixel images channels"
-    " size_y size_x stride_y stride_x top left low high"
+    " size_y size_x stride_y stride_x top left low high zero_point parameters"
 )
-def pool(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: bool, signed: bool = False) -> None:
+def pool(
+    e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: bool, signed: bool = False, form: str = "relu"
+) -> None:
     """Each window's ``average``, ``mean`` (truncated instead of rounded), ``maximum`` or ``l2``, over the cells inside the image.
 
-    ``signed``: bytes stand for signed values, which matters to how means round.
+    ``rescaled`` is the sum with the bias in ``parameters``, requantised in a ``form``. ``signed``: bytes stand for signed values,
+    which matters to how means round.
     """
-    work = _Window(e, f, kind, real, signed)
+    work = _Window(e, f, kind, real, signed, form)
     first, last = e.share(f.images * f.out_height, part, parts)
 
     def span(position: Value, stride: Value, before: Value, size: Value, length: Value) -> tuple[Value, Value]:
@@ -45,14 +48,14 @@ def pool(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: b
 class _Window:
     """All channels of one window."""
 
-    def __init__(self, e: Emitter, f: Fields, kind: str, real: bool, signed: bool) -> None:
-        self.e, self.f, self.kind, self.real = e, f, kind, real
+    def __init__(self, e: Emitter, f: Fields, kind: str, real: bool, signed: bool, form: str) -> None:
+        self.e, self.f, self.kind, self.real, self.form = e, f, kind, real, form
         self.lanes = e.instructions.lanes
         self.offset = 128 if signed else 0
         if real:
             self.low, self.high = (e.splat(x.truncated(I32).bits(F32), self.lanes) for x in (f.low, f.high))
         else:
-            self.narrowing = Narrowing(e, "relu", self.lanes, e.number(0), f.low, f.high)
+            self.narrowing = Narrowing(e, form, self.lanes, f.zero_point, f.low, f.high)
             self.bounds = [e.splat(x.truncated(I8), 4 * self.lanes) for x in (f.low, f.high)]
 
     def emit(self, image: Value, rows: tuple[Value, Value], columns: tuple[Value, Value], target: Value) -> None:
@@ -97,7 +100,7 @@ class _Window:
         return [t + e.load(address, vector(I8, lanes), v * lanes).unsigned(I32) for v, t in enumerate(totals)]
 
     def _finish(self, totals: list[Value], count: Value) -> Value:
-        e, lanes = self.e, self.lanes
+        e, f, lanes = self.e, self.f, self.lanes
         if self.real:
             x = totals[0]
             if self.kind != "maximum":
@@ -105,6 +108,10 @@ class _Window:
             return e.clamp_real(e.sqrt(x) if self.kind == "l2" else x, self.low, self.high)
         if self.kind == "maximum":
             return e.umin(e.umax(totals[0], self.bounds[0]), self.bounds[1])
+        if self.kind == "rescaled":
+            bias = e.load(f.parameters, vector(I32, lanes))
+            loaded = load_parameters(e, f.parameters, lanes, self.form)
+            return self.narrowing.in_order([rescale(e, total + bias, loaded, self.form) for total in totals])
         # A half more than the integer leaves quotients far enough from integers for the reciprocal's error.
         inverse = e.splat(e.constant(F64, 1) / count.real(F64), lanes)
         half = e.splat((count // 2).truncated(I32), lanes) if self.kind == "average" else e.constant(vector(I32, lanes), 0)
