@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from nnbridge import load
-from nnbridge.bench.first import answered, peak_memory
 from nnbridge.bench.contenders import Run
+from nnbridge.bench.first import answered, peak_memory
 from nnbridge.bench.measure import Bench, Latency, OperationTime, alternating, measure, profile
 from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs

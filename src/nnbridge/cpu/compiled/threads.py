@@ -16,8 +16,8 @@ from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.loops import BACK, FRONT
 from nnbridge.cpu.compiled.objects import Variant, function, library
 
-_SPINS = 5000
-"""Rounds that a helper waits for the next run before it sleeps: about 0.1 ms."""
+_SPINS = 50_000
+"""Rounds that a helper waits for the next run before it sleeps: about 1 ms, so that it is there after a short step of the host."""
 
 
 class Helper:
