@@ -298,8 +298,8 @@ def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) ->
     return needed[::-1]
 
 
-_LEAST_SHARED = 8
-"""Chunks below which a program is not worth another thread's waking, which takes as long as two or three of them."""
+_LEAST_SHARED = 16
+"""Chunks below which a program is not worth another thread's waking, which takes as long as five of them."""
 
 
 class Program:
