@@ -17,7 +17,7 @@ from nnbridge.cpu.compiled.kernels.loops import BACK, FRONT
 from nnbridge.cpu.compiled.objects import Variant, function, library
 
 _SPINS = 50_000
-"""Rounds that a helper waits for the next run before it sleeps: about 1 ms, so that it is there after a short step of the host."""
+"""Rounds that a helper waits for the next run before it sleeps: about 1 ms, so that it is there after a step of the host."""
 
 
 class Helper:

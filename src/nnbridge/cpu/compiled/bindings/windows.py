@@ -108,8 +108,25 @@ def pool(b: Binding) -> None:
 @binds(OperationCode.MEAN)
 def mean(b: Binding) -> None:
     """MEAN over neighbouring axes: one window for each position before them."""
-    call, x = b.call, b.call["input"]
-    _reduce(b, x, "mean", [int(axis) % x.rank for axis in constant_data(call["axes"]).reshape(-1)])
+    _reduce_axes(b, "mean")
+
+
+_REDUCTIONS = {
+    OperationCode.REDUCE_MAX: "maximum",
+    OperationCode.REDUCE_MIN: "minimum",
+    OperationCode.REDUCE_SUM: "sum",
+}
+
+
+@binds(*_REDUCTIONS)
+def reduction(b: Binding) -> None:
+    """REDUCE_MAX, REDUCE_MIN, REDUCE_SUM over neighbouring axes."""
+    _reduce_axes(b, _REDUCTIONS[OperationCode(b.call.definition.code)])
+
+
+def _reduce_axes(b: Binding, kind: str) -> None:
+    x = b.call["input"]
+    _reduce(b, x, kind, [int(axis) % x.rank for axis in constant_data(b.call["axes"]).reshape(-1)])
 
 
 def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Rescaling | None = None) -> None:
@@ -118,7 +135,13 @@ def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Resca
     require(axes, "axes to reduce")
     require(axes == list(range(axes[0], axes[-1] + 1)), "neighbouring axes")
     before, inside = math.prod(x.dims[: axes[0]]), math.prod(x.dims[axes[0] : axes[-1] + 1])
-    images = (before, inside, 1, math.prod(x.dims[axes[-1] + 1 :]))
+    behind = math.prod(x.dims[axes[-1] + 1 :])
+    if behind == 1 and require_types(x, b.out):
+        arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "rows": before, "length": inside}
+        b.step("reduce_rows", before * (inside / 5_000 + 0.01), arguments, kind=kind)
+        return
+    require(behind > 1 or kind not in ("maximum", "minimum"), "8-bit extremes over other axes than the last")
+    images = (before, inside, 1, behind)
     one = Window(1, 1, 1, 0, 0)
     _pool(b, x, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling)
 
