@@ -240,9 +240,9 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
         largest = e.loop(
             0,
             f.length,
-            lambda i, m: [e.select(m > values(i, _LOWEST), m, values(i, _LOWEST))],
+            lambda i, m: [e.select(m > values(i, -_LARGEST), m, values(i, -_LARGEST))],
             step=lanes,
-            carried=[e.constant(kind, _LOWEST)],
+            carried=[e.constant(kind, -_LARGEST)],
         )[0]
         top = e.splat(e.call(f"llvm.vector.reduce.fmax.v{lanes}f32", F32, largest), lanes)
 
