@@ -274,9 +274,9 @@ def _page(blocks: Sequence[Table | str]) -> str:
         f" {datetime.now(timezone.utc):%Y-%m-%d}: {_processor()}, {available_cores()} cores ({forms}), Python"
         f" {platform.python_version()}, {versions}.",
         "",
-        "All contenders of a file take turns in one process, on arrays bound before, in an order that changes from round to round;",
-        "each runs unmeasured for 3 ms first. Inputs are drawn as the model's description states, and dimensions that a file leaves",
-        "open are those of its inputs. `nnbridge bench MODEL` measures one file, with its operations.",
+        "All contenders of a file take turns in one process, on arrays bound before, in an order that changes from round to",
+        "round; each runs unmeasured for 3 ms first. Inputs are drawn as the model's description states, and dimensions that a",
+        "file leaves open are those of its inputs. `nnbridge bench MODEL` measures one file, with its operations.",
     ]
     for block in blocks:
         if isinstance(block, str):

@@ -67,7 +67,7 @@ class Helper:
         """Stay away from the caller's core from now on."""
         self._avoided = core
         others = self._cores - {core}
-        if others and self.thread_id is not None:
+        if others and self.thread_id is not None and hasattr(os, "sched_setaffinity"):
             try:
                 os.sched_setaffinity(self.thread_id, others)
             except OSError:
@@ -82,8 +82,7 @@ class Pool:
         self._instructions = instructions
         self._helpers: list[Helper] = []
         self._lock = threading.Lock()
-        known = hasattr(os, "sched_getaffinity")
-        self._cores = frozenset(os.sched_getaffinity(os.getpid())) if known else frozenset()
+        self._cores = frozenset(os.sched_getaffinity(os.getpid()) if hasattr(os, "sched_getaffinity") else ())
         self.processors = len(self._cores) or os.cpu_count() or 1
         self._runs: list[None] = []
         """One entry for each run under way: lists grow and shrink without a lock."""
