@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -80,7 +81,9 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed - pages == {"CONTRIBUTING.md", "CHANGELOG.md"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(REPOSITORY / name for name in ("CONTRIBUTING.md", "CHANGELOG.md"))], ids=lambda page: page.name
+)
 def test_links_to_headings_hold(page: Path) -> None:
     missing = []
     for file, heading in re.findall(r"\]\(([^):#]*)#([\w-]+)\)", page.read_text(encoding="utf-8")):
@@ -89,6 +92,23 @@ def test_links_to_headings_hold(page: Path) -> None:
         if heading not in {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}:
             missing.append(f"{file}#{heading}")
     assert not missing
+
+
+def test_broken_links_of_a_built_site_are_found(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text('<a href="api/#load">a</a><a href="api/#gone">b</a><a href="no.html">c</a>')
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "index.html").write_text(
+        '<h2 id="load">load</h2><a href="..">up</a><a href="https://example.org/">else</a>'
+    )
+    command = [sys.executable, str(REPOSITORY / "scripts" / "site" / "check_links.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()) == (
+        1,
+        [
+            "index.html: api/#gone: expected an anchor of index.html, found none",
+            "index.html: no.html: expected a file of the site, found none",
+        ],
+    )
 
 
 def test_every_example_of_the_help_is_a_command() -> None:
