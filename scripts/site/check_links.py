@@ -1,7 +1,7 @@
 """Check that every link of the built site holds, anchors included: ``python scripts/site/check_links.py FOLDER``.
 
-``mkdocs build --strict`` checks links of Markdown. This checks those of the pages that it writes: of docstrings, notebooks, themes,
-raw HTML, and of pages outside of docs/. Addresses of other sites are not visited.
+``mkdocs build --strict`` checks links of Markdown. This checks those of the pages that it writes: of docstrings, notebooks, the
+theme, and of pages outside of docs/. Addresses of other sites are not visited.
 """
 
 from __future__ import annotations
