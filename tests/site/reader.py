@@ -139,6 +139,8 @@ class Reader:
     def _shell(self, text: str) -> None:
         for long, short in SHORTER.items() if "python scripts/" in text else ():
             text = re.sub(long, short, text)
+        if shutil.which("bash") is None:
+            pytest.skip("there is no bash on this machine")
         after = self.folder / ".machine" / "environment"
         script = f"set -euo pipefail\n{text}\nenv -0 > '{after}'\n"
         done = subprocess.run(
