@@ -9,8 +9,8 @@ file in nnbridge are compared with those of LiteRT's CompiledModel (``LiteRT``) 
 nnbridge on the device and, for what no device takes, on NNAPI's CPU and the host (``plan``): equal bit for bit, or the greatest
 difference. What LiteRT computes itself it computes by its built-in kernels here; by default it takes XNNPACK's, which round
 8-bit numbers otherwise (``--xnnpack``).
-Exit status 0 only if predictions hold and all outputs are equal; within 1e-5 is enough for LiteRT's where it sums floats itself, in
-another order, and for the plan's where NNAPI moves boxes in float32 and LiteRT in float64.
+Exit status 0 only if predictions hold and all outputs are equal; within 1e-5 is enough for LiteRT's where it sums floats itself,
+in another order, and for the plan's where NNAPI moves boxes in float32 and LiteRT in float64.
 """
 
 from __future__ import annotations
