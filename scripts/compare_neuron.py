@@ -31,8 +31,8 @@ from ai_edge_litert.tensor_buffer import TensorBuffer
 from script_support import Array, argument_parser, one_line_errors
 
 from nnbridge import Compilation, Execution, NnbridgeError, neuron
+from nnbridge.compare.samples import seeded_inputs
 from nnbridge.devices import CPU_NAME, device
-from nnbridge.extensions import operand_dtype
 from nnbridge.loading import load
 from nnbridge.model import Model
 from nnbridge.neuron.compiling import compile_file, predicted
@@ -44,18 +44,6 @@ FLOAT64 = ("TFLite_Detection_PostProcess",)
 NEAR = 1e-5
 """Allowed where LiteRT itself sums floats, in another order, and where it computes in float64 what NNAPI does in float32."""
 HEAD = f"{'file':<42} {'device':<20} {'granted':>9} {'parts':>5}  {'as predicted':<12}  {'LiteRT':<14} {'plan':<14} verdict"
-
-
-def drawn(model: Model) -> list[Array]:
-    """Random inputs."""
-    rng, found = np.random.default_rng(0), []
-    for index in model.own_inputs:
-        operand = model.main.operands[index]
-        dtype = operand_dtype(operand)
-        top = 2 if dtype.kind == "b" else 100
-        numbers = rng.standard_normal(operand.dims) if dtype.kind == "f" else rng.integers(0, top, operand.dims)
-        found.append(numbers.astype(dtype))
-    return found
 
 
 def ours(model: Model, name: str, inputs: Sequence[Array], kernels: str | None = None) -> list[Array]:
@@ -112,7 +100,7 @@ def row(path: Path, name: str, folder: Path, kernels: CpuKernelMode) -> tuple[st
     as_predicted = parts == [tuple(a.names[i] for i in run) for a in forecast for run in a.runs()] and all(
         a.refused.keys() == b.refused.keys() for a, b in zip(found.answers, forecast, strict=True)
     )
-    inputs = drawn(model := load(target))
+    inputs = list(seeded_inputs(model := load(target), 0).values())
     computed = ours(model, name, inputs)
     # The host has no compiled kernels, which add floats in another order: what it computes is compared by the NumPy ones.
     with_plan = difference(ours(model, name, inputs, "reference"), ours(load(path), name, inputs, "reference"))
