@@ -76,6 +76,6 @@ def test_batches_have_no_steps_to_trace(tmp_path: Path) -> None:
 
 
 def test_names_are_in_utf_8_as_they_are(tmp_path: Path) -> None:
-    events = traced(tmp_path, FLOAT, "--device", "aosp-minimal")
+    events = traced(tmp_path, FLOAT)
     assert any("×" in event["name"] for event in events)
     assert "\\u00d7" not in (tmp_path / "trace.json").read_text("utf-8")
