@@ -124,6 +124,18 @@ def test_a_plan_s_partitions_are_the_groups_of_a_saved_model(tmp_path: Path) -> 
     assert [(edge.source, edge.input) for edge in graph.nodes[2].edges] == [("0", 0), ("inputs", 1)]
 
 
+def test_bodies_of_an_onnx_file_are_graphs_of_their_own(tmp_path: Path) -> None:
+    from tests.onnx.test_control import choice
+
+    main, *bodies = planned_graphs(choice(tmp_path), "--mapping wide --device arm-nn-18.05")
+    assert [node.label for node in main.nodes] == ["inputs", "ReduceSum", "Greater", "If", "outputs"]
+    assert [graph.name for graph in bodies] == ["then of IF 2", "else of IF 2"]
+    assert [[(node.label, node.group) for node in graph.nodes if node.group] for graph in bodies] == [
+        [("MUL", "partition 1 on arm-nn-18.05")],
+        [("NEG", "partition 2 on nnapi-reference")],
+    ]
+
+
 def test_the_adapter_returns_graphs_that_the_viewer_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     explorer = pytest.importorskip("model_explorer", reason="ai-edge-model-explorer is not installed (extra explorer)")
     from nnbridge.explorer.main import NnbridgeAdapter
