@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
 from nnbridge.cli.options import option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
@@ -25,7 +26,7 @@ _STORE = Path("matrix.db")
 
 
 @click.command(short_help="Plan, run and compare many models on many devices.")
-@click.argument("models", nargs=-1)
+@click.argument("models", nargs=-1, shell_complete=completion.files)
 @option(
     "--devices", multiple=True, metavar="NAME[,NAME…]", help="profiles, samples, patterns (vsi-*), names, FILE.toml; A+B: both."
 )
