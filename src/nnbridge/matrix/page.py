@@ -23,7 +23,7 @@ def as_html(cells: Sequence[Cell], broken: dict[int, list[str]]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>Models on devices</title><style>{style}</style></head><body><main>",
-        f"<h1>Models on devices</h1><p>{_text(summary(cells))}.</p>{_legend()}",
+        f"<h1>Models on devices</h1><p>{_text(summary(cells))}.</p>{_legend(cells)}",
         *(_level(level, cells, broken) for level in dict.fromkeys(cell.level for cell in cells)),
         *_complaints(cells, broken),
         *_reasons(cells),
@@ -36,11 +36,16 @@ def _text(text: str) -> str:
     return escape(printable(text))
 
 
-def _legend() -> str:
+def _legend(cells: Sequence[Cell]) -> str:
+    estimated = (
+        "Estimated times stand in the cells of devices that have a cost model; the others have none."
+        if any(cell.estimated_ms is not None for cell in cells)
+        else "No time is estimated: none of these devices has a cost model."
+    )
     return (
         "<p>Each cell: share of operations on the device, and in how many partitions; below it the largest difference from the "
         "reference, where one was asked, the share of multiply-adds where it is another, bytes that cross borders, measured and "
-        "estimated times. The host is what computes operations that are not handed to NNAPI.</p>"
+        f"estimated times. {estimated} The host is what computes operations that are not handed to NNAPI.</p>"
         '<p class="legend" aria-hidden="true"><span class="s0">0&nbsp;%</span><span class="s1">to 50&nbsp;%</span>'
         '<span class="s2">to 90&nbsp;%</span><span class="s3">below 100&nbsp;%</span><span class="s4">100&nbsp;%</span></p>'
     )
