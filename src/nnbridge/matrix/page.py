@@ -119,9 +119,14 @@ def _reasons(cells: Sequence[Cell]) -> Iterator[str]:
             yield f"<p>{len(counts) - _MOST_REASONS:,} more reasons are in the JSON.</p>"
 
 
+def _labelled(column: str, text: str) -> str:
+    """A cell; phones show its column beside it."""
+    return f'<td data-l="{_text(column)}">{_text(text)}</td>'
+
+
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{_text(column)}</th>' for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_text(text)}</td>' for text in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_labelled, columns, row))}</tr>" for row in rows)
     return (
         f'<section><h2>{_text(title)}</h2><div class="wide" tabindex="0" role="region" aria-label="{_text(title)}">'
         f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'

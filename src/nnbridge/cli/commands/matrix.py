@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _PATH = click.Path(path_type=Path)
 _STORE = Path("matrix.db")
+_OF_RUNS = (
+    *("--devices", "--android", "--feature-level", "--mapping", "--preference", "--reference", "--seeds", "--time", "--store"),
+    *("--fresh", "--html", "--csv", "--markdown", "--junit", "--github", "--budget", "--jobs", "--timeout", "--scheduler"),
+)
+"""Options of a run, which ``--diff`` has no use for."""
 
 
 @click.command(short_help="Plan, run and compare many models on many devices.")
@@ -97,6 +102,7 @@ def matrix(
     if diff is not None:
         if models:
             raise click.UsageError("--diff compares two stores; models belong to a run.")
+        refuse_options(*_OF_RUNS, why="--diff compares two stores and prints the changes, --json as data")
         _show_changes(*diff, as_json)
         return
     if not models or not devices:
