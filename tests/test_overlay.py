@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from nnbridge.cli.commands import cli
 from nnbridge.converters.structure import FileGraph, FileOperator
-from nnbridge.explorer.graphs import planned_graphs
+from nnbridge.explorer.graphs import planned_graphs, tint
 from nnbridge.report.overlay import BEYOND, DEVICES, EQUAL, PLACES, WITHIN, operator_key
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
@@ -134,6 +134,11 @@ def test_bodies_of_an_onnx_file_are_graphs_of_their_own(tmp_path: Path) -> None:
         [("MUL", "partition 1 on arm-nn-18.05")],
         [("NEG", "partition 2 on nnapi-reference")],
     ]
+
+
+def test_black_can_be_read_on_a_tint() -> None:
+    assert tint("#000000") == "#a6a6a6"  # 255 - 255 * 0.35, rounded up
+    assert tint("#ffffff") == "#ffffff"
 
 
 def test_the_adapter_returns_graphs_that_the_viewer_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

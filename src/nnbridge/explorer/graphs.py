@@ -54,6 +54,12 @@ class Graph:
     nodes: Sequence[Node]
 
 
+def tint(colour: str) -> str:
+    """A light shade of ``#rrggbb``: the viewer writes black on nodes."""
+    parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return "#" + "".join(f"{255 - (255 - part) * 35 // 100:02x}" for part in parts)
+
+
 @click.command()
 @device_options
 @model_options
