@@ -27,7 +27,7 @@ LAYERS = (
     "builder embedding",
     "devices",
     "runtime converters",
-    "loading conformance ndk",
+    "loading conformance ndk smallest",
     "compare clib cost",
     "inputs advice bench",
     "report",
