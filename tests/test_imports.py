@@ -27,6 +27,7 @@ LAYERS = (
     "builder embedding",
     "devices",
     "runtime converters",
+    "saved_edits",
     "loading conformance ndk smallest",
     "compare clib cost",
     "inputs advice bench",

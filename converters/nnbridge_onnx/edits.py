@@ -17,8 +17,9 @@ from nnbridge_onnx.messages import Graph, copied, loaded
 _MAX_PIECES = 64
 _OPSET = 13
 """The opset that older files are brought to: from here on, axes and bounds are inputs."""
-_UNARY = ("Abs", "Neg", "Exp", "Log", "Sqrt", "Floor", "Sin", "Relu", "Sigmoid", "Tanh", "Elu", "LeakyRelu")
-_BINARY = ("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow")
+_EXACT = ("Abs", "Neg", "Sqrt", "Floor", "Relu", "LeakyRelu", "Add", "Sub", "Mul", "Div", "Min", "Max")
+_ROUNDED = ("Exp", "Log", "Sin", "Sigmoid", "Tanh", "Elu", "Pow")
+"""Functions that the host and NNAPI's kernels round differently in the last bit: a rewrite moves them from one to the other."""
 _ROWS = ("Softmax", "LogSoftmax")
 
 
@@ -30,6 +31,7 @@ class Rewrite:
     text: str
     replace: Callable[[Graph], bool]
     """Places what stands instead; False if the rewrite does not apply."""
+    answers: Answers = Answers.SAME
 
 
 def _as_reshape(graph: Graph) -> bool:
@@ -121,8 +123,8 @@ def _sum_as_additions(graph: Graph) -> bool:
 
 REWRITES = (
     Rewrite(("Squeeze", "Unsqueeze", "Flatten"), "Reshape to the dimensions that come out", _as_reshape),
-    Rewrite((*_UNARY, *_BINARY, *_ROWS), "the same in four dimensions, between Reshapes", partial(_in_rank, 4)),
-    Rewrite(_ROWS, "the same in two dimensions, between Reshapes", partial(_in_rank, 2)),
+    Rewrite(_EXACT, "the same in four dimensions, between Reshapes", partial(_in_rank, 4)),
+    Rewrite((*_ROUNDED, *_ROWS), "the same in four dimensions, between Reshapes", partial(_in_rank, 4), Answers.ROUND),
     Rewrite(("Split",), "a Slice for each part", _split_as_slices),
     Rewrite(("Clip",), "Max, then Min", _clip_as_extremes),
     Rewrite(("Pow",), "Mul of the tensor with itself", _square_as_product),
@@ -208,7 +210,7 @@ def edits(path: Path) -> Iterator[Edit]:
     for index, node in enumerate(model.graph.node):
         for rewrite in REWRITES:
             if node.op_type in rewrite.operators and not node.domain and _replaced(whole, index, rewrite) is not None:
-                yield Edit(0, index, node.op_type, rewrite.text, partial(_content, path, index, rewrite))
+                yield Edit(0, index, node.op_type, rewrite.text, partial(_content, path, index, rewrite), rewrite.answers)
     for text, change in WHOLE_FILE:
         if change is _newer_opset or change(model) is not None:
             yield Edit(0, WHOLE, "", text, partial(_changed, path, text, change), Answers.ROUND)

@@ -134,12 +134,13 @@ def _candidates(parameter: Parameter) -> list[Value]:
     """Values to try, the nearest first."""
     if parameter.choices or not isinstance(parameter.value, int):
         return list(parameter.choices)
-    old = parameter.value
+    old = int(parameter.value)
     near = {old + k for k in range(-_NEAR, _NEAR + 1)}
     multiples = {m for step in _STEPS for m in (old // step * step, -(-old // step) * step)}
     octaves = {n for k in range(1, _OCTAVES) for n in (old >> k, old << k)}
     allowed = {n for n in near | multiples | octaves if parameter.low <= n <= parameter.high and n != old}
-    return sorted(allowed, key=lambda n: (abs(n - old), n))
+    found: list[int] = sorted(allowed, key=lambda n: (abs(n - old), n))
+    return list(found)
 
 
 def _size(parameter: Parameter, value: Value) -> float:
