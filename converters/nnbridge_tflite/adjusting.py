@@ -49,6 +49,8 @@ _CONSTANT = frozenset({Why.NOT_CONSTANT, Why.OPERAND_VALUE, Why.UNSTATED})
 def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
     """An operator's parameters; None for operators that TFLite does not define."""
     model = _decoded(path, path.stat().st_mtime_ns)
+    if subgraph >= len(model["subgraphs"]) or index >= len(model["subgraphs"][subgraph]["operators"]):
+        return None
     graph = Graph(copied(model), subgraph, index)
     found = {parameter.name: (parameter, apply) for make in _PARAMETERS for parameter, apply in make(graph)}
     if not graph.name:

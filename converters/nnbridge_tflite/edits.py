@@ -207,7 +207,7 @@ _ELEMENTWISE: tuple[str, ...] = (
 )
 _ELEMENTWISE += ("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH", "QUANTIZE", "DEQUANTIZE", "CAST")
 _ELEMENTWISE += ("SOFTMAX", "LOG_SOFTMAX")
-_BIASED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+_BIASED = ("DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 REWRITES = (
     Rewrite((*_FUSING, "CONCATENATION", "L2_NORMALIZATION"), "its fused activation as an operator of its own", _activation_apart),
     Rewrite(_ELEMENTWISE, "the same in four dimensions, between RESHAPEs", _in_four_dimensions),

@@ -171,10 +171,10 @@ def _settings(path: Path, before: Outcome, measure: Measure, level: int, shapes:
             yield Advice("no limit on partitions (the delegate's option)", before, after, {"max_partitions": 0})
 
 
-def _planned(target: Path, content: bytes, measure: Measure, changed: Mapping[str, Any]) -> Outcome | None:
-    """What an edited file comes to; None for one that cannot be planned."""
+def _planned(target: Path, content: Callable[[], bytes], measure: Measure, changed: Mapping[str, Any]) -> Outcome | None:
+    """What an edited file comes to; None for an edit that cannot be made of it, or planned."""
     try:
-        target.write_bytes(content)
+        target.write_bytes(content())
         return measure(target, changed)
     except NnbridgeError:
         return None
@@ -186,11 +186,7 @@ def _rewrites(target: Path, edits: Iterable[Edit], before: Outcome, measure: Mea
         key = edit.subgraph, edit.index
         if (key not in before.elsewhere and edit.index != WHOLE) or key in helped or not before.elsewhere:
             continue
-        try:
-            content = edit.content()
-        except NnbridgeError:
-            continue  # An edit that cannot be made of this file.
-        after = _planned(target, content, measure, {})
+        after = _planned(target, edit.content, measure, {})
         if after is not None and after.better_than(before):
             if edit.index != WHOLE:
                 helped.add(key)
@@ -207,7 +203,7 @@ def _smallest(
     own |= {key for a in whole if a.kind in ("rewrite", Answers.ROUND) for key in before.elsewhere - a.after.elsewhere}
 
     def accepted(content: bytes) -> bool:
-        after = _planned(target, content, measure, _ALONE)
+        after = _planned(target, lambda: content, measure, _ALONE)
         return after is not None and not after.elsewhere
 
     search, moved = Search(accepted), {key for key in before.elsewhere if any(key not in a.after.elsewhere for a in whole)}
@@ -216,13 +212,14 @@ def _smallest(
         if kinds & _NOT_EDITED:
             continue
         adjustable = adjust(path, *key)
-        found = search.changes(adjustable, kinds) if adjustable else ([], ())
-        advice = adjustable and next(_verified(target, key, adjustable, found[0][:_MAX_VERIFIED], before, measure), None)
+        if adjustable is None:
+            continue  # No operator of the file, or of a format of which nothing can be changed.
+        found, tried = search.changes(adjustable, kinds)
+        advice = next(_verified(target, key, adjustable, found[:_MAX_VERIFIED], before, measure), None)
         if advice:
             yield advice
         elif key not in moved:
-            alone = shown(adjustable, found[0][0].values) if adjustable and found[0] else ""
-            yield Unmoved(*key, adjustable.operator if adjustable else "", found[1], alone)
+            yield Unmoved(*key, adjustable.operator, tried, shown(adjustable, found[0].values) if found else "")
 
 
 def _verified(
@@ -230,7 +227,7 @@ def _verified(
 ) -> Iterator[Advice]:
     for change in changes:
         content = partial(adjustable.content, change.values, False)
-        after = _planned(target, content(), measure, {})
+        after = _planned(target, content, measure, {})
         if after is not None and after.better_than(before):
             text = shown(adjustable, change.values)
             edit = Edit(*key, adjustable.operator, text, content, change.answers)
