@@ -76,7 +76,7 @@ def _attributes(graph: Graph) -> Found:
         )
         for label, places in labels.items():
             side = max(values[k] for k in places)
-            yield Parameter(label, side, low=low, kinds=_ARGUMENT), partial(_set_list, name, places)
+            yield Parameter(label, side, low=low, parts=len(places), kinds=_ARGUMENT), partial(_set_list, name, places)
     for name, low in _NUMBERS.items():
         if name in stated:
             yield Parameter(name, int(graph.attribute(name, 0)), low=low, high=64, kinds=_ARGUMENT), partial(_set, name)

@@ -117,7 +117,7 @@ def _options(graph: Graph) -> Found:
         known = [member for member in members if member in stated]
         for label, names in {**({name: members} if known == [*members] else {}), **{k: (k,) for k in known}}.items():
             value = max(int(stated[member]) for member in names)
-            yield Parameter(label, value, kinds=_ARGUMENT), partial(_set_options, names)
+            yield Parameter(label, value, parts=len(names), kinds=_ARGUMENT), partial(_set_options, names)
     for name in _TRUTHS:
         if name in stated:
             words = ("false", "true")
@@ -182,7 +182,7 @@ def _windows(graph: Graph) -> Found:
     shape = graph.shape(graph.input(1))
     for label, axes in (("kernel", (1, 2)), ("kernel height", (1,)), ("kernel width", (2,))):
         side = max(shape[a] for a in axes)
-        yield Parameter(label, side, high=2 * side + 8, kinds=_ARGUMENT), partial(_set_window, axes)
+        yield Parameter(label, side, high=2 * side + 8, parts=len(axes), kinds=_ARGUMENT), partial(_set_window, axes)
 
 
 def _pad(graph: Graph, data: int, count: int) -> int:

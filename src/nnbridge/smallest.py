@@ -146,7 +146,7 @@ def _candidates(parameter: Parameter) -> list[Value]:
 def _size(parameter: Parameter, value: Value) -> float:
     old = parameter.value
     if isinstance(old, (int, float)) and isinstance(value, (int, float)) and old > 0 and value > 0:
-        return abs(math.log2(value / old))
+        return parameter.parts * abs(math.log2(value / old))
     return 0.5 * (1 + parameter.choices.index(value)) if value in parameter.choices else 1.0
 
 

@@ -55,6 +55,8 @@ class Parameter:
     low: int = 1
     """The lowest number."""
     high: int = 1 << 16
+    parts: int = 1
+    """How many numbers have the value, such as both sides of a window."""
     answers: Answers = Answers.CHANGE
     kinds: frozenset[Why] = frozenset()
     """Refusals of which this may be the cause; empty for any."""
