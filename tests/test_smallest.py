@@ -66,4 +66,4 @@ def test_the_search_ends() -> None:
     search = Search(lambda content: bool(plans.append(content)))
     for k in range(100):
         search.changes(operator(*(Parameter(f"p{k}_{i}", 500) for i in range(5))), ())
-    assert len(plans) <= 800
+    assert len(plans) <= 600

@@ -214,7 +214,7 @@ def _smallest(
         adjustable = adjust(path, *key)
         if adjustable is None:
             continue  # No operator of the file, or of a format of which nothing can be changed.
-        found, tried = search.changes(adjustable, kinds)
+        found, tried = search.changes(adjustable, kinds, key not in moved)
         advice = next(_verified(target, key, adjustable, found[:_MAX_VERIFIED], before, measure), None)
         if advice:
             yield advice

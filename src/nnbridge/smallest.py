@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import NnbridgeError, Why
@@ -20,7 +20,9 @@ _STEPS = (4, 16, 32, 64, 128, 256, 512, 1024, 4096)
 _OCTAVES = 16
 _IN_PAIRS = 3
 """Values of each of two parameters that are changed together."""
-_MAX_PLANS = 800
+_MAX_PAIRS = 100
+"""Pairs of values that are planned for an operator."""
+_MAX_PLANS = 600
 """Operators alone that are planned for one file, a few milliseconds each."""
 
 
@@ -52,14 +54,14 @@ class Search:
         self._plans = 0
         self._known: dict[bytes, bool] = {}
 
-    def changes(self, adjustable: Adjustable, kinds: Collection[Why]) -> tuple[list[Change], tuple[str, ...]]:
+    def changes(self, adjustable: Adjustable, kinds: Collection[Why], pairs: bool = True) -> tuple[list[Change], tuple[str, ...]]:
         """Changes that devices accept of the operator alone, the smallest first, and what was tried, in words."""
         concerned = [p for p in adjustable.parameters if not p.kinds or not kinds or p.kinds.intersection(kinds)]
         operator = _Operator(adjustable, self._try)
         if not concerned or operator.accepts({}):
             return [], ()
         found = [change for parameter in concerned if (change := operator.single(parameter)) is not None]
-        if not found:
+        if not found and pairs:
             found = list(operator.pairs(concerned))
         ordered = sorted(found, key=lambda change: (change.answers is not Answers.SAME, change.size))
         return ordered, tuple(_tried(parameter) for parameter in concerned) if self._plans < _MAX_PLANS else ()
@@ -113,12 +115,12 @@ class _Operator:
 
     def pairs(self, parameters: Sequence[Parameter]) -> Iterator[Change]:
         """Changes of two parameters; the first pair that works."""
-        for one, other in combinations(parameters, 2):
-            for a, b in product(_candidates(one)[:_IN_PAIRS], _candidates(other)[:_IN_PAIRS]):
-                values = {one.name: a, other.name: b}
-                if self.accepts(values):
-                    yield self._change(values)
-                    return
+        values = (
+            {one.name: a, other.name: b}
+            for one, other in combinations(parameters, 2)
+            for a, b in product(_candidates(one)[:_IN_PAIRS], _candidates(other)[:_IN_PAIRS])
+        )
+        yield from islice((self._change(pair) for pair in islice(values, _MAX_PAIRS) if self.accepts(pair)), 1)
 
     def _change(self, values: Mapping[str, Value]) -> Change:
         changed = [(self._parameters[name], value) for name, value in values.items()]
