@@ -78,7 +78,8 @@ def _split_as_slices(graph: Graph) -> bool:
 
 
 def _clip_as_extremes(graph: Graph) -> bool:
-    if graph.type(graph.out) != "FLOAT" or graph.opset < 8:
+    computed = any(name and graph.value(name) is None for name in graph.node.input[1:])
+    if graph.type(graph.out) != "FLOAT" or graph.opset < 8 or computed:
         return False
     bounds = [
         (operator, bound)

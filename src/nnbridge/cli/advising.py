@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.cli.options import compiled, conversion_of
+from nnbridge.cli.options import compiled, conversion_of, summary_of
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _open_shapes(inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
 def _outcome(path: Path, options: Mapping[str, Any]) -> Outcome:
     from nnbridge.advice import Outcome
     from nnbridge.cost import cost_of
-    from nnbridge.report.summary import handed_groups, operator_outcomes, refusal_kinds
+    from nnbridge.report.summary import operator_outcomes, refusal_kinds
 
     compilation, mapped = compiled(path, **options)
     found = operator_outcomes(compilation, mapped)
@@ -48,7 +48,7 @@ def _outcome(path: Path, options: Mapping[str, Any]) -> Outcome:
     return Outcome(
         frozenset(key for key, outcome in found.items() if outcome not in ("", "device")),
         list(found.values()).count("limited"),
-        handed_groups(compilation),
+        summary_of(compilation, mapped, path, options).partitions,
         len(compilation.plan.steps),
         sum(step.multiply_adds or 0 for step in cost_of(compilation.plan).steps if step.device in names),
         refusal_kinds(compilation, mapped),

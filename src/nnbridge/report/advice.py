@@ -24,7 +24,12 @@ def _changes(found: Sequence[Advice]) -> Table | str:
         changes = (f"{before[key]:,} → {after[key]:,}" if before[key] != after[key] else f"{after[key]:,}" for key in before)
         rows.append((str(number), advice.text, _KINDS.get(advice.kind, advice.kind), *changes))
     columns = ("advice", "change", "kind", "operators elsewhere", "partitions", "steps", "multiply-adds on devices")
-    return Table("Advice", columns, rows, "each was planned; nnbridge rewrite MODEL --advice N -o FILE makes a rewrite")
+    return Table(
+        "Advice",
+        columns,
+        rows,
+        "each was planned; nnbridge rewrite MODEL --advice N -o FILE makes a rewrite, with --inexact another edit",
+    )
 
 
 def _unmoved(found: Sequence[Unmoved]) -> Table:
