@@ -130,6 +130,17 @@ def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dic
     return found
 
 
+def refusal_kinds(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], frozenset[Why]]:
+    """Why operators of the file are not on the drivers: the importer's refusals of those of the host, the drivers' of others."""
+    drivers = {share.device for share in compilation.shares()}
+    found = {(m.subgraph, m.index): {r.kind for r in m.reasons} for m in mapped if m.mapping == "host"}
+    for key, (_, placement), host in _operations(compilation):
+        if not host:
+            reasons = [a.reason for a in placement.answers if a.device in drivers and a.reason is not None]
+            found.setdefault(key, set()).update(reason.kind for reason in reasons)
+    return {key: frozenset(kind for kind in kinds if kind is not None) for key, kinds in found.items()}
+
+
 def handed_groups(compilation: Compilation) -> int:
     """How many groups of operations are handed to NNAPI, whatever devices make of them."""
     main = compilation.model.main
