@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
@@ -373,6 +372,8 @@ class Emitter:
 
     def offer_processor(self) -> None:
         """Let other threads run, where the system has a function for it."""
+        import llvmlite.binding as llvm  # loads the compiler
+
         if llvm.address_of_symbol("sched_yield") is not None:
             self.call("sched_yield", I32)
 
