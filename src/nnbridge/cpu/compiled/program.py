@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnbridge.cpu.arena import ALIGNMENT, Lease, allocate, plan_arena
-from nnbridge.cpu.compiled.instance import FAULT_WORDS, SLACK, Fault, Instance
+from nnbridge.cpu.arena import ALIGNMENT, Lease, plan_arena
+from nnbridge.cpu.compiled.constants import Constant
+from nnbridge.cpu.compiled.instance import FAULT_WORDS, Fault, Instance
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
@@ -57,8 +58,9 @@ class Slot:
     number: int
 
 
-Argument: TypeAlias = "int | float | Place | Slot | Fault | Array"
-"""What an argument block's field holds: a number (real ones as float32), an address in the arena or that of a constant."""
+Argument: TypeAlias = "int | float | Place | Slot | Fault | Constant | Array"
+"""What an argument block's field holds: a number (real ones as float32), an address in the arena or that of a constant, which an
+array is copied for."""
 
 
 @dataclass(frozen=True)
@@ -298,6 +300,51 @@ def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) ->
     return needed[::-1]
 
 
+def address_of(array: Array) -> int:
+    """Where an array's bytes begin."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+_POOLED = 1 << 16
+"""The largest constant in bytes that lies with others."""
+
+
+class _Pool:
+    """The constants of a program: small ones one behind the other, equal ones once."""
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+        """Where argument blocks hold offsets among the small ones."""
+        self.large: dict[int, Constant] = {}
+        self._content = bytearray()
+        self._offsets: dict[bytes, int] = {}
+
+    def held(self, value: Constant | Array) -> Constant:
+        """A large one, copied unless it lies as kernels need it."""
+        made = self.large.get(id(value))
+        if made is None:
+            made = value if isinstance(value, Constant) else Constant.of(value.nbytes)
+            if not isinstance(value, Constant):
+                made.data[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            self.large[id(value)] = made
+        return made
+
+    def place(self, value: Array) -> int:
+        """The offset of an array's elements."""
+        content = value.tobytes()
+        offset = self._offsets.get(content)
+        if offset is None:
+            offset = self._offsets[content] = len(self._content)
+            self._content += content
+            self._content += bytes(-len(content) % ALIGNMENT)
+        return offset
+
+    def constant(self) -> Constant:
+        """All small ones."""
+        return self.held(np.frombuffer(self._content, np.uint8))
+
+
 class Program:
     """Compiled operations; ``run`` may be called from several threads at once."""
 
@@ -333,8 +380,7 @@ class Program:
         self.arena_size = size
         self.memory_size = first_byte + size
         self.slots = slots
-        self._constants: dict[bytes | int, Array] = {}
-        blocks: list[int] = []
+        pool, blocks = _Pool(), list[int]()
         relocated: list[int] = []
         entries = []
         code = library(form)
@@ -352,10 +398,17 @@ class Program:
                 elif isinstance(value, Slot):
                     relocated.append(len(blocks))
                     blocks.append(8 * value.number)
+                elif isinstance(value, np.ndarray) and value.nbytes <= _POOLED:
+                    pool.positions.append(len(blocks))
+                    blocks.append(pool.place(value))
+                elif isinstance(value, Constant | np.ndarray):
+                    blocks.append(address_of(pool.held(value).data))
                 else:
-                    blocks.append(self._number(value))
+                    blocks.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
             entries.append((code.address(step.variant), 8 * block, step.chunks))
         self.blocks = np.array(blocks, np.int64)
+        self.blocks[pool.positions] += address_of(pool.constant().data)
+        self._constants = tuple(pool.large.values())
         """Argument blocks, with offsets in an instance's memory at the positions ``relocated``."""
         self.relocated = np.array(relocated, np.int64)
         self.table = np.array(entries, np.int64).reshape(-1, ENTRY_FIELDS)
@@ -389,24 +442,6 @@ class Program:
             Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
             for root, at in spans.items()
         ]
-
-    def _number(self, value: int | float | Array) -> int:
-        if isinstance(value, np.ndarray):
-            return self._constant(value)
-        if isinstance(value, float):
-            return int(np.float32(value).view(np.int32))
-        return int(value)
-
-    def _constant(self, value: Array) -> int:
-        """The address of a constant; equal small ones are held once."""
-        key = value.tobytes() if value.nbytes <= 1 << 16 else id(value)
-        held = self._constants.get(key)
-        if held is None:
-            held = allocate(value.nbytes + SLACK)
-            held[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            held[value.nbytes :] = 0
-            self._constants[key] = held
-        return int(held.ctypes.data)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1) -> None:
         """Compute: contiguous arrays of the operands' shapes and types in, others written. Releases the interpreter lock."""

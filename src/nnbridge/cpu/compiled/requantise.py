@@ -88,25 +88,25 @@ class Rescaling:
 
     def packed(self, bias: Array, order: Array, lanes: int) -> Array:
         """Parameter blocks of vectors of ``lanes``; ``order`` names the channel of each lane, -1 for none."""
-        inside = order >= 0
-        channel = np.where(inside, order, 0).reshape(-1, lanes)
-        valid = inside.reshape(-1, lanes)
-        blocks = np.zeros((len(channel), rows_of(self.form), lanes), np.int32)
-        blocks[:, 0] = np.where(valid, bias[channel], 0)
+        general = self.form == "general"
+        # What lanes without a channel read stands last.
+        table = np.zeros((6, len(bias) + 1), np.int64)
+        odd_shift = self.shift if general else self.shift - 32
+        listed = (bias, self.multiplier, self.constant, self.shift, odd_shift, -self.correction)
+        for entries, values in zip(table, listed, strict=True):
+            entries[:-1] = values
+        picked = table[:, order].reshape(6, -1, lanes)
+        blocks = np.zeros((picked.shape[1], rows_of(self.form), lanes), np.int32)
         wide = blocks.view(np.int64)
-
-        def put(row: int, values: Array, phase: int, idle: int) -> None:
-            wide[:, row] = np.where(valid, values[channel], idle)[:, phase::2]
-
-        odd_shift = self.shift if self.form == "general" else self.shift - 32
+        blocks[:, 0] = picked[0]
         for phase in (0, 1):
-            put(1 + phase, self.multiplier, phase, 0)
-            put(3 + phase, self.constant, phase, 0)
-            put(5 + phase, odd_shift if phase else self.shift, phase, 0)
-            if self.form == "general":
-                put(8 + phase, -self.correction, phase, 0)
-        if self.form == "general":
-            blocks[:, 7] = np.where(valid, self.left[channel], 0)
+            rows = (picked[1], picked[2], picked[3 + phase], *([picked[5]] if general else []))
+            for row, values in zip((1, 3, 5, 8), rows, strict=False):
+                wide[:, row + phase] = values[:, phase::2]
+        if general:
+            left = np.zeros(len(bias) + 1, np.int64)
+            left[:-1] = self.left
+            blocks[:, 7] = left[order].reshape(-1, lanes)
         return blocks
 
 
