@@ -188,8 +188,8 @@ def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int],
         args.update(zip(candidate.outputs, candidate.call.outs, strict=True))
         produced += candidate.outputs
     outputs = tuple(i for i in produced if i in read_outside)
-    bound = [step for _, steps in group for step in steps]
-    buffers = _buffers(bound, args, set(produced), outputs)
+    bound, made_here = [step for _, steps in group for step in steps], set(produced)
+    buffers = _buffers(bound, args, made_here, outputs)
     steps: list[Step] = []
     for item in bound:
         if isinstance(item, Step):
@@ -199,7 +199,7 @@ def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int],
     steps = _needed(steps, buffers, outputs)
     read = {buffers.root(i)[0] for step in steps for i in step.reads} | {buffers.root(i)[0] for i in outputs}
     first_read = dict.fromkeys(i for c, _ in group for i in c.inputs)
-    inputs = tuple(i for i in first_read if i not in produced and not args[i].constant and i in read)
+    inputs = tuple(i for i in first_read if i not in made_here and not args[i].constant and i in read)
     direct = _read_directly(inputs, args, steps, buffers, outputs)
     steps = [_from_slot(step, inputs, direct, buffers) for step in steps]
     return Program(form, tuple(c.index for c, _ in group), inputs, outputs, args, steps, buffers, direct)

@@ -46,9 +46,11 @@ class Rescaling:
     def twice(cls, multiplier: Array, exponent: Array, zero_point: int, *, negative_clamped: bool = False) -> Rescaling:
         """Android's two roundings of ``x * M / 2**31 * 2**exponent`` (``mbqm``). Multipliers are 0 or 2**30 to 2**31 - 1."""
         m, e = (np.atleast_1d(np.asarray(values, np.int64)) for values in (multiplier, exponent))
-        right, left = np.where(m == 0, 1, np.maximum(-e, 0)), np.where(m == 0, 0, np.maximum(e, 0))
-        constant = (np.int64(1) << 30) + np.where(right > 0, np.int64(1) << (30 + right), 0)
-        correction = np.where(right > 0, np.int64(1) << 31, 0)
+        right, left = np.maximum(-e, 0), np.maximum(e, 0)
+        if not m.all():
+            right[m == 0], left[m == 0] = 1, 0
+        to_right = (right > 0).astype(np.int64)
+        constant, correction = (1 << 30) + (to_right << (30 + right)), to_right << 31
         return cls._of(m, left, constant, correction, 31 + right, zero_point, negative_clamped)
 
     @classmethod
