@@ -6,6 +6,7 @@ descriptors, no fork and no poll. What is there is found by asking for it, so th
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -38,3 +39,5 @@ def collect_rarely() -> None:
     again, for a sixth of the time to a first answer. For processes that are nnbridge's own.
     """
     gc.set_threshold(100_000, 20, 100)
+    # What is there when the process ends is not looked through either.
+    atexit.register(gc.freeze)
