@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from nnbridge.cpu.compiled.constants import POOLED, Pool, address_of
 from nnbridge.cpu.compiled.image import place
 from nnbridge.cpu.compiled.instructions import FORMS, chosen, host_forms, supported
 from nnbridge.cpu.compiled.machine import cache_directory, machine
@@ -167,3 +168,14 @@ def test_the_plain_form_is_code_for_other_processors(variant: Variant) -> None:
     assert variant.symbol in assembly
     if variant.kernel == "product" and ("form", "signed") in variant.parameters:
         assert "smlal" in assembly
+
+
+def test_equal_constants_of_a_program_lie_once_and_large_ones_alone() -> None:
+    pool = Pool()
+    small, large = np.arange(5, dtype=np.int32), np.ones(POOLED + 1, np.uint8)
+    assert [pool.place(small), pool.place(small + 1), pool.place(small.copy())] == [0, 64, 0]
+    assert pool.constant().data[:20].view(np.int32).tolist() == [0, 1, 2, 3, 4]
+    held = pool.held(large)
+    assert held.data.tobytes() == large.tobytes()
+    assert address_of(held.data) % 64 == 0
+    assert pool.held(held) is held

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nnbridge.cpu.arena import ALIGNMENT, Lease, plan_arena
-from nnbridge.cpu.compiled.constants import Constant
+from nnbridge.cpu.compiled.constants import POOLED, Constant, Pool, address_of
 from nnbridge.cpu.compiled.instance import FAULT_WORDS, Fault, Instance
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
@@ -300,51 +300,6 @@ def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) ->
     return needed[::-1]
 
 
-def address_of(array: Array) -> int:
-    """Where an array's bytes begin."""
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
-_POOLED = 1 << 16
-"""The largest constant in bytes that lies with others."""
-
-
-class _Pool:
-    """The constants of a program: small ones one behind the other, equal ones once."""
-
-    def __init__(self) -> None:
-        self.positions: list[int] = []
-        """Where argument blocks hold offsets among the small ones."""
-        self.large: dict[int, Constant] = {}
-        self._content = bytearray()
-        self._offsets: dict[bytes, int] = {}
-
-    def held(self, value: Constant | Array) -> Constant:
-        """A large one, copied unless it lies as kernels need it."""
-        made = self.large.get(id(value))
-        if made is None:
-            made = value if isinstance(value, Constant) else Constant.of(value.nbytes)
-            if not isinstance(value, Constant):
-                made.data[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            self.large[id(value)] = made
-        return made
-
-    def place(self, value: Array) -> int:
-        """The offset of an array's elements."""
-        content = value.tobytes()
-        offset = self._offsets.get(content)
-        if offset is None:
-            offset = self._offsets[content] = len(self._content)
-            self._content += content
-            self._content += bytes(-len(content) % ALIGNMENT)
-        return offset
-
-    def constant(self) -> Constant:
-        """All small ones."""
-        return self.held(np.frombuffer(self._content, np.uint8))
-
-
 class Program:
     """Compiled operations; ``run`` may be called from several threads at once."""
 
@@ -380,7 +335,7 @@ class Program:
         self.arena_size = size
         self.memory_size = first_byte + size
         self.slots = slots
-        pool, blocks = _Pool(), list[int]()
+        pool, blocks = Pool(), list[int]()
         relocated: list[int] = []
         entries = []
         code = library(form)
@@ -398,7 +353,7 @@ class Program:
                 elif isinstance(value, Slot):
                     relocated.append(len(blocks))
                     blocks.append(8 * value.number)
-                elif isinstance(value, np.ndarray) and value.nbytes <= _POOLED:
+                elif isinstance(value, np.ndarray) and value.nbytes <= POOLED:
                     pool.positions.append(len(blocks))
                     blocks.append(pool.place(value))
                 elif isinstance(value, Constant | np.ndarray):
