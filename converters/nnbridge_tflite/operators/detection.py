@@ -159,6 +159,7 @@ def _number(options: Mapping[str, Any], name: str) -> float:
     return value
 
 
+@DETECTION.integer_kernel
 @DETECTION.host_kernel
 def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Detections as LiteRT orders them: NNAPI's kernel gets the ranks of scores, of which no two are equal.
@@ -176,9 +177,23 @@ def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
     results = [Value(FLOAT32, outputs[2].dims), Value(FLOAT32, outputs[0].dims), *_results(operands[0], numbers)]
     draft = Draft(RUNTIME_FEATURE_LEVEL)
     draft.add(Step(OperationCode.DETECTION_POSTPROCESSING, tuple(_operands(draft, numbers, *operands)), tuple(results)))
-    best, boxes, classes, count = evaluated(draft.steps, results)
-    best = np.where(best > 0, ordered[np.maximum(best.astype(np.int64) - 1, 0)], 0)
+    best, _, classes, count = evaluated(draft.steps, results)
+    found, at = best > 0, np.maximum(best.astype(np.int64) - 1, 0)
+    # Each rank is one box's: its corners are LiteRT's, which has more digits on the way than NNAPI.
+    image, box, _ = np.unravel_index(by_score[at], scores.shape)
+    boxes = np.where(found[..., None], _corners(deltas, anchors, numbers)[image, box], np.float32(0))
+    best = np.where(found, ordered[at], 0)
     return [boxes, classes.astype(np.float32), best.astype(np.float32), count.astype(np.float32) / _per_box(numbers)]
+
+
+def _corners(deltas: Array, anchors: Array, numbers: Mapping[str, Any]) -> Array:
+    """The corners [batch, boxes, 4] of all boxes: centres and half sizes in double precision, rounded before they are added."""
+    scales = np.array([_number(numbers, name) for name in _SCALES], np.float32)
+    deltas, at = (a.astype(np.float32).astype(np.float64) for a in (deltas, anchors))
+    moved = deltas[..., :4] / scales
+    centre = (moved[..., :2] * at[..., 2:] + at[..., :2]).astype(np.float32)
+    half = (0.5 * np.exp(moved[..., 2:]) * at[..., 2:]).astype(np.float32)
+    return np.concatenate([centre - half, centre + half], axis=-1)
 
 
 def _ranked(scores: Array, *, by_class: bool) -> Array:
