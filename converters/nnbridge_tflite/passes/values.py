@@ -54,6 +54,7 @@ class TensorValues:
         self._inputs: frozenset[int] = frozenset()
         self._values: dict[int, Value] = {}
         self._constants: dict[int, Array | None] = {}
+        self._foreseen: dict[int, Array] = {}
 
     @classmethod
     def of_arrays(
@@ -91,6 +92,15 @@ class TensorValues:
     def _without_data(self, tensor: Tensor) -> Array | None:
         """A tensor of no elements is constant without a buffer."""
         return np.zeros(tensor.shape, tensor.type.dtype) if tensor.elements == 0 and tensor.shape else None
+
+    def known(self, index: int) -> Array | None:
+        """A tensor's constant value, or what an operator that stays in the graph computes whatever the inputs are."""
+        return self._foreseen[index] if index in self._foreseen else self.constant(index)
+
+    def foresee(self, index: int, array: Array) -> None:
+        """What a computed tensor will hold, for shape inference; it stays computed."""
+        self.draft.spend(array.size)
+        self._foreseen[index] = array
 
     def fold(self, index: int, array: Array) -> None:
         """Make a computed tensor a constant."""

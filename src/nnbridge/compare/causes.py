@@ -136,7 +136,8 @@ def _rescaled_mean(case: Case) -> Array | None:
     if listed is None or not first.scale or not last.scale:
         return None
     mean = (case.inputs[0].astype(np.float64) - first.zero_point).mean(axis=tuple(map(int, listed.reshape(-1))))
-    exact = (mean * first.scale / last.scale + last.zero_point).reshape(case.expected.shape)
+    limits = np.iinfo(case.expected.dtype)
+    exact = (mean * first.scale / last.scale + last.zero_point).reshape(case.expected.shape).clip(limits.min, limits.max)
     return np.where(np.abs(exact - case.expected) <= _TWICE_ROUNDED, case.expected, np.rint(exact))
 
 
