@@ -195,9 +195,13 @@ class Conversion:
         if declared is not None and declared.handler is not None:
             return declared.handler(self, operator)
         found = folded(declared, operator, self.values)
-        remains = self.context.options.mapping == MappingKind.DELEGATE and not self._pruned(operator)
+        node = not self._pruned(operator)
+        remains = node and self.context.options.mapping == MappingKind.DELEGATE
         for index, array in zip(operator.outputs, found, strict=False):
-            (self.values.foresee if remains else self.values.fold)(index, array)
+            if remains:
+                self.values.foresee(index, array)
+            else:
+                self.values.fold(index, array, node=node)
         if found and not remains:
             return Mapped(operator.index, operator.name, MappingKind.FOLDED)
         if self.context.file.graph.is_compiled:

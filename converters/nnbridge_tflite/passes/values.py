@@ -55,6 +55,7 @@ class TensorValues:
         self._values: dict[int, Value] = {}
         self._constants: dict[int, Array | None] = {}
         self._foreseen: dict[int, Array] = {}
+        self._nodes: set[int] = set()
 
     @classmethod
     def of_arrays(
@@ -102,9 +103,15 @@ class TensorValues:
         self.draft.spend(array.size)
         self._foreseen[index] = array
 
-    def fold(self, index: int, array: Array) -> None:
-        """Make a computed tensor a constant."""
+    def stored(self, index: int) -> bool:
+        """True for a constant that Android's delegate has as one: the file's, not what a node of the graph computes."""
+        return index not in self._nodes and self.constant(index) is not None
+
+    def fold(self, index: int, array: Array, *, node: bool = True) -> None:
+        """Make a computed tensor a constant; ``node``: TFLite has a node that computes it."""
         self.draft.spend(array.size)
+        if node:
+            self._nodes.add(index)
         self._constants[index] = array
         value = self._declared(self.tensors[index])
         value.dims = array.shape or (1,)
