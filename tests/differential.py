@@ -27,7 +27,7 @@ from nnbridge.errors import NnbridgeError
 from nnbridge.loading import load_with_report
 
 OUTCOMES = ("equal", "explained", "refused", "differs", "fails")
-BATCH = 100
+BATCH = 250
 SECONDS = 60
 FORK = get_context("fork")
 D = TypeVar("D", bound=Callable[..., object])
