@@ -326,6 +326,15 @@ def test_pad(form: InstructionSet, kind: OperandCode) -> None:
     check(model_of(OperationCode.PAD, [x, pads], [y]), form, rng)
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 0), (3, 2), (5, 5)])
+def test_padding_before_the_first_element_is_no_part_of_the_data(
+    before: int, after: int, form: InstructionSet, kind: OperandCode
+) -> None:
+    x, y = Tensor(kind, (5,), 0.1, 7), Tensor(kind, (5 + before + after,), 0.1, 7)
+    pads = Tensor(I32, (1, 2), value=[[before, after]])
+    check(model_of(OperationCode.PAD, [x, pads], [y]), form, np.random.default_rng(0))
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("perm", [(0, 2, 1, 3), (0, 3, 1, 2), (3, 2, 1, 0)], ids=str)
 def test_transpose(form: InstructionSet, kind: OperandCode, perm: tuple[int, ...]) -> None:

@@ -47,7 +47,8 @@ def reshape(b: Binding) -> None:
 def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, element: int, fill: int = 0) -> None:
     """Elements by their index in the source, -1 for ``fill``, in pieces as long as neighbours stay together."""
     index = index.reshape(-1).astype(np.int64)
-    same = (np.diff(index) == 1) | ((index[1:] < 0) & (index[:-1] < 0))
+    # -1 and 0 are no neighbours.
+    same = np.where(index[:-1] < 0, index[1:] < 0, np.diff(index) == 1)
     breaks = np.flatnonzero(~same) + 1
     size = int(np.gcd.reduce(np.append(breaks, len(index))))
     starts = index[::size]
