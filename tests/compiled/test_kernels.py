@@ -326,6 +326,7 @@ def test_pad(form: InstructionSet, kind: OperandCode) -> None:
     check(model_of(OperationCode.PAD, [x, pads], [y]), form, rng)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize(("before", "after"), [(1, 0), (3, 2), (5, 5)])
 def test_padding_before_the_first_element_is_no_part_of_the_data(
     before: int, after: int, form: InstructionSet, kind: OperandCode
