@@ -6,8 +6,8 @@
 By turns, the cases have bytes changed, fields of the structure (indexes, dimensions, types, options, constants, whole tables),
 and, in TFLite files, offsets that lead to what others lead to. Sources are the files of the folder and single operators: those of
 the tests for TFLite, of ONNX's own suite for ONNX. Each case has its own feature level and mapping; it is inspected, converted
-and planned; what converts is saved, and run if it is small. Exit status 1 if a case ends in another error, hangs, or takes a second
-of processor time or 200 MB; the kernel's limits end what goes far beyond.
+and planned; what converts is saved, and run if it is small. Exit status 1 if a case ends in another error, hangs, or takes
+a second of processor time or 200 MB; the kernel's limits end what goes far beyond.
 """
 
 from __future__ import annotations

@@ -331,7 +331,8 @@ def test_pad(form: InstructionSet, kind: OperandCode) -> None:
 def test_padding_before_the_first_element_is_no_part_of_the_data(
     before: int, after: int, form: InstructionSet, kind: OperandCode
 ) -> None:
-    x, y = Tensor(kind, (5,), 0.1, 7), Tensor(kind, (5 + before + after,), 0.1, 7)
+    x = quantised(np.random.default_rng(0), kind, (5,), 0.1)
+    y = Tensor(kind, (5 + before + after,), x.scale, x.zero_point)
     pads = Tensor(I32, (1, 2), value=[[before, after]])
     check(model_of(OperationCode.PAD, [x, pads], [y]), form, np.random.default_rng(0))
 
