@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import logging
+import shutil
 import tempfile
 import warnings
 from collections import Counter
@@ -124,7 +125,7 @@ def computed(path: Path, mapping: str, feeds: Sequence[Any]) -> tuple[list[Any],
 def judged(number: int, name: str, outcome: str, message: str, path: Path, keep: Path | None, type: str = "") -> Verdict:
     """A verdict; files that differ or fail are moved to ``keep``."""
     if keep is not None and outcome in ("differs", "fails"):
-        path.rename(keep / f"{number}-{name}{path.suffix}")
+        shutil.move(path, keep / f"{number}-{name}{path.suffix}")
     return Verdict(number, name, outcome, message, type)
 
 
