@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ def operator(rng: Rng, folder: Path) -> tuple[Model, Inputs] | None:
         model = load(path, ConversionOptions(mapping="wide"))
     except NnbridgeError:  # Most outputs need other dimensions, which LiteRT allocates.
         return None
+    model = replace(model, states=())  # an execution would hold them back
     return model, _inputs(model, rng)
 
 
@@ -154,7 +155,8 @@ class Dealt(Driver):
 def answer(run: Callable[[], Sequence[Any]]) -> Answer:
     """The outputs, or the class of nnbridge's error; any other error is a fault."""
     try:
-        return [np.array(value) for value in run()]
+        found = [np.array(value) for value in run()]
+        return [array.view(np.uint8) if array.dtype == bool else array for array in found]
     except NnapiError as error:
         return type(error).__name__
 
