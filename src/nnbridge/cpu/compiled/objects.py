@@ -233,10 +233,16 @@ def cache_fault() -> str:
         return str(error)
 
 
-@functools.cache
+_libraries: dict[InstructionSet, Library] = {}
+
+
 def library(instructions: InstructionSet) -> Library:
-    """The process's library of one form."""
-    return Library(instructions, cache_directory())
+    """The process's library of one form.
+
+    Of two that threads create at once, one is for all: kernels of the other would end with it, while programs call them.
+    """
+    found = _libraries.get(instructions)
+    return found if found is not None else _libraries.setdefault(instructions, Library(instructions, cache_directory()))
 
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
