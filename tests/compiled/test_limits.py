@@ -17,7 +17,7 @@ from tests.compiled.models import F32, I32, Tensor, model_of
 @pytest.mark.parametrize(
     ("code", "inputs", "out", "why"),
     [
-        (OperationCode.MUL, [Tensor(F32, (1 << 26, 3)), Tensor(F32, (3,), value=np.ones(3, np.float32)), 0], (1 << 26, 3), "rows"),
+        (OperationCode.MUL, [Tensor(F32, (1 << 26, 3)), Tensor(F32, (3,), value=np.float32([1, 2, 3])), 0], (1 << 26, 3), "rows"),
         (OperationCode.TRANSPOSE, [Tensor(F32, (1 << 24, 3)), Tensor(I32, (2,), value=[1, 0])], (3, 1 << 24), "elements"),
         (OperationCode.PAD, [Tensor(F32, (1 << 24,)), Tensor(I32, (1, 2), value=[[1, 0]])], ((1 << 24) + 1,), "elements"),
     ],
