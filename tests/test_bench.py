@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnbridge import load
+from nnbridge.bench.contenders import Run
 from nnbridge.bench.first import answered, peak_memory
 from nnbridge.bench.measure import Bench, Latency, OperationTime, alternating, measure, profile
 from nnbridge.cli.commands import cli
@@ -36,10 +38,19 @@ def ran(*arguments: str) -> Any:
 
 def test_contenders_take_turns() -> None:
     order: list[str] = []
-    times = alternating({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3, 1.0)
-    assert {name: len(found) for name, found in times.items()} == {"a": 3, "b": 3}
-    # Each once before all, then in each round once unmeasured and once measured.
-    assert "".join(order) == "ab" + "aabb" * 3
+
+    def contender(name: str) -> Run:
+        def run() -> None:
+            order.append(name)
+            time.sleep(0.004)
+
+        return run
+
+    times = alternating({"a": contender("a"), "b": contender("b")}, 8, 1.0)
+    assert {name: len(found) for name, found in times.items()} == {"a": 8, "b": 8}
+    # Each once before all, then in each round once unmeasured and once measured, in an order that changes.
+    rounds = ["".join(order[k : k + 4]) for k in range(2, len(order), 4)]
+    assert set(rounds) == {"aabb", "bbaa"}
 
 
 def test_no_round_begins_once_the_time_is_over() -> None:

@@ -164,6 +164,22 @@ def test_names_from_a_file_end_no_comment_and_no_string(ndk: Path, tmp_path: Pat
         compile_source(next(iter(export.write(model, tmp_path / f"1 return{suffix}", bad))), ndk)
 
 
+@compiler
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no CMake here")
+@pytest.mark.parametrize("name", ["time", "all", "two words", "class", "größe"])
+def test_a_model_may_be_named_like_a_header_a_target_or_a_keyword(name: str, ndk: Path, tmp_path: Path) -> None:
+    export.write(add_then(), tmp_path / f"{name}.c", name)
+    build = tmp_path / "build"
+    subprocess.run(["cmake", "-S", tmp_path, "-B", build, f"-DNNBRIDGE_NDK={ndk}"], check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", build], check=True, capture_output=True)
+    assert list(build.glob("*_main"))
+
+
+def test_names_that_cmake_or_c_would_read_otherwise_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r'expected a name of letters, digits, spaces and _ . \+ -, found a";b.c'):
+        export.write(add_then(), tmp_path / 'a";b.c', "a")
+
+
 def test_operations_of_the_host_are_refused_by_name(real_models: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(
         cli, ["convert", str(real_models / "keras_lstm_mnist_ptq.tflite"), "-o", str(tmp_path / "lstm.c")]

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pytest
 
 from nnbridge import Compilation, Execution, neuron
+from nnbridge.compare.samples import seeded_inputs
 from nnbridge.errors import InputError
-from nnbridge.extensions import operand_dtype
 from nnbridge.loading import load
 from nnbridge.model import Model
 
@@ -37,13 +36,7 @@ def needs() -> None:
 
 def drawn(model: Model) -> list[Array]:
     """Random inputs."""
-    rng, found = np.random.default_rng(0), []
-    for index in model.own_inputs:
-        operand = model.main.operands[index]
-        dtype = operand_dtype(operand)
-        numbers = rng.standard_normal(operand.dims) if dtype.kind == "f" else rng.integers(0, 100, operand.dims)
-        found.append(numbers.astype(dtype))
-    return found
+    return list(seeded_inputs(model, 0).values())
 
 
 def ours(path: Path, inputs: Sequence[Array], device: str = CPU) -> list[Array]:

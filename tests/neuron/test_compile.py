@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from nnbridge_tflite.neuron.passed import PASSED
 from tests.conftest import MODELS, REPOSITORY
 from tests.neuron.litert import CPU, drawn, litert, needs, ours
 from tests.test_schemas import validator
+from tests.tflite.case import QUANT8, REAL, Bias, C, Case, W
 from tests.tflite.cases import cases
 from tests.tflite.files import TfliteBuilder
 
@@ -26,43 +28,77 @@ needs()
 
 from nnbridge.loading import load  # noqa: E402  # after the skips
 
+FUSED = "fused_activation_function"
 READABLE = ("float32", "uint8", "int8", "int32")
 """Element types that LiteRT's Python buffers have."""
 
 
-def single_operators(folder: Path) -> tuple[Path, list[tuple[str, str, int]]]:
-    """A file of all single operators that the compiler passes on, side by side: operator, type, number of outputs."""
-    builder, listed = TfliteBuilder(), []
-    inputs: list[int] = []
-    outputs: list[int] = []
+def side_by_side(folder: Path, listed: Sequence[tuple[Case, str]]) -> Path:
+    """A file of single operators, each with operands of its own."""
+    builder, sides = TfliteBuilder(), ([], [])
+    for case, kind in listed:
+        for side, found in zip(sides, case.add(builder, kind), strict=True):
+            side.extend(found)
+    return builder.write(folder / "operators.tflite", *sides)
+
+
+def usual() -> list[tuple[Case, str]]:
+    """All single operators that the compiler passes on, as LiteRT runs them."""
+    found = []
     for case in cases():
-        for kind in case.types if case.operator in PASSED else ():
-            specs = (spec for spec in (*case.inputs, *case.outputs) if isinstance(spec, tuple) and spec)
-            others = {spec[-1] for spec in specs if isinstance(spec[-1], str)}
-            if {kind, *others} <= set(READABLE):
-                read, written = case.add(builder, kind)
-                inputs += read
-                outputs += written
-                listed.append((case.operator, kind, len(written)))
-    return builder.write(folder / "operators.tflite", inputs, outputs), listed
+        specs = (spec for spec in (*case.inputs, *case.outputs) if isinstance(spec, tuple) and spec)
+        others = {spec[-1] for spec in specs if isinstance(spec[-1], str)}
+        if case.operator in PASSED:
+            found += [(case, kind) for kind in case.types if {kind, *others} <= set(READABLE)]
+    return found
+
+
+def odd() -> list[tuple[Case, str]]:
+    """Operators whose outputs have other scales than their inputs, and activations that NNAPI does not have."""
+    strides = {"padding": 1, "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
+    unary = ["LOGISTIC", "TANH", "RELU", "HARD_SWISH", "L2_NORMALIZATION", "ABS", "SQRT", "RSQRT", "QUANTIZE"]
+    found = [
+        *(Case(name, [(1, 4, 4, 2)], [(1, 2, 2, 2)], strides, QUANT8) for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D")),
+        *(Case(name, [(2, 3)], [(2, 3)], {}, QUANT8) for name in unary),
+        *(Case(name, [(2, 3), (2, 3)], [(2, 3)], {}, QUANT8) for name in ("MAXIMUM", "MINIMUM")),
+        *(Case(name, [(2, 3), C([1])], [(2, 1)], {"keep_dims": True}, QUANT8) for name in ("MEAN", "SUM", "REDUCE_MAX")),
+        *(Case(name, [(2, 3), (2, 3)], [(2, 3)], {FUSED: 4}, REAL) for name in ("ADD", "SUB", "MUL")),
+        Case("CONV_2D", [(1, 4, 4, 2), W((3, 1, 1, 2)), Bias(3)], [(1, 2, 2, 3)], {**strides, FUSED: 4}, REAL),
+        Case("SOFTMAX", [(2, 3)], [(2, 3)], {"beta": 1.0}, QUANT8),
+        Case("RESHAPE", [(2, 3), C((3, 2))], [(3, 2)], {"new_shape": [3, 2]}, QUANT8),
+        Case("TRANSPOSE", [(2, 3), C((1, 0))], [(3, 2)], {}, QUANT8),
+        Case("SLICE", [(2, 3), C((0, 0)), C((1, 2))], [(1, 2)], {}, QUANT8),
+        Case("TILE", [(2, 3), C((2, 1))], [(4, 3)], {}, QUANT8),
+        Case("PAD", [(2, 3), C([[1, 0], [0, 0]])], [(3, 3)], {}, QUANT8),
+        Case("RESIZE_BILINEAR", [(1, 2, 2, 1), C((4, 6))], [(1, 4, 6, 1)], {}, QUANT8),
+        Case("SPLIT", [C(1), (2, 4)], [(2, 2), (2, 2)], {"num_splits": 2}, QUANT8),
+        Case("FULLY_CONNECTED", [(2, 5, 4), W((3, 4)), Bias(3)], [(2, 5, 3)], {"keep_num_dims": True}, REAL),
+    ]
+    return [(case, kind) for case in found for kind in case.types]
 
 
 @pytest.mark.parametrize("device", [CPU, "nnapi-sample_quant"])
-def test_what_is_granted_of_single_operators_compiles_and_runs(tmp_path: Path, device: str) -> None:
-    path, listed = single_operators(tmp_path)
+@pytest.mark.parametrize("operators", [usual, odd])
+def test_what_is_granted_of_single_operators_compiles_and_runs(
+    tmp_path: Path, device: str, operators: Callable[[], list[tuple[Case, str]]]
+) -> None:
+    listed = operators()
+    path = side_by_side(tmp_path, listed)
     (forecast,) = predicted(path, [device])
     compiled = compile_file(path, tmp_path / "compiled.tflite", [device])
     assert {*compiled.answers[0].refused} == {*forecast.refused}
     assert [p.operators for p in compiled.partitions] == [tuple(forecast.names[i] for i in run) for run in forecast.runs()]
+    # LiteRT and nnbridge run no file with an operator that neither computes.
+    granted = [both for number, both in enumerate(listed) if number not in forecast.refused]
+    assert 0 < len(granted) < len(listed)
+    compiled = compile_file(path := side_by_side(tmp_path, granted), tmp_path / "compiled.tflite", [device])
+    assert not compiled.answers[0].refused
     inputs = drawn(load(path))
     alone, here = ours(path, inputs, device), ours(compiled.path, inputs, device)
     there = litert(compiled.path, inputs, here)
-    at = 0
-    for number, (operator, kind, count) in enumerate(listed):
-        for k in range(at, at + count) if number not in forecast.refused else ():
-            assert here[k].tobytes() == alone[k].tobytes() == there[k].tobytes(), (number, operator, kind)
-        at += count
-    assert len(forecast.refused) < len(listed)
+    names = [(case.operator, kind) for case, kind in granted for _ in case.outputs]
+    for name, *found in zip(names, alone, here, there, strict=True):
+        assert len({array.tobytes() for array in found}) == 1, name
 
 
 @pytest.mark.parametrize("file", ["digits_float32", "digits_int8", "digits_uint8", "digits_float16", "digits_dynamic"])
@@ -118,19 +154,35 @@ def operators(path: Path) -> list[object]:
     return list(read(path).graph.main.operators)
 
 
-def concatenation(folder: Path) -> Path:
-    """A CONCATENATION with a fused RELU, then an ABS."""
+def lossy(folder: Path) -> Path:
+    """Operators of which calls do not say all, then an ABS."""
     builder = TfliteBuilder()
-    x, y, z = (builder.tensor(shape, name=name) for name, shape in (("x", (2, 3)), ("y", (4, 3)), ("z", (4, 3))))
-    builder.operator("CONCATENATION", [x, x], [y], {"axis": 0, "fused_activation_function": 1})
-    builder.operator("ABS", [y], [z], {})
-    return builder.write(folder / "m.tflite", [x], [z])
+    x, y, z, both = (builder.tensor((2, 4), name=name) for name in ("x", "y", "z", "both"))
+    builder.operator("CONCATENATION", [x], [y], {"axis": 0, FUSED: 1})
+    builder.operator("GELU", [x], [z], {"approximate": False})
+    begin, end, ones = (builder.constant([n, n], "int32") for n in (0, 2, 1))
+    dims = {"ellipsis_mask": (2, 2), "new_axis_mask": (1, 2, 4)}
+    sliced = [builder.tensor(shape, name=mask) for mask, shape in dims.items()]
+    for mask, out in zip(dims, sliced, strict=True):
+        builder.operator("STRIDED_SLICE", [x, begin, end, ones], [out], {mask: 1})
+    builder.buffers.append({"data": np.full(4, 0x21, np.uint8)})
+    narrow = builder.tensor((2, 4), "int4", scale=[0.5, 0.25], zero_point=[0, 0], buffer=len(builder.buffers) - 1)
+    product = builder.tensor((2, 2), name="product")
+    builder.operator("FULLY_CONNECTED", [x, narrow], [product], {FUSED: 0})
+    builder.operator("ABS", [x], [both], {})
+    return builder.write(folder / "m.tflite", [x], [y, z, *sliced, product, both])
 
 
 def test_what_calls_do_not_say_is_refused(tmp_path: Path) -> None:
-    compiled = compile_file(concatenation(tmp_path), tmp_path / "compiled.tflite", [CPU])
+    compiled = compile_file(lossy(tmp_path), tmp_path / "compiled.tflite", [CPU])
     assert [p.operators for p in compiled.partitions] == [("ABS",)]
-    assert "no fused activation, which the compiler drops" in str(compiled.answers[0].refused[0])
+    assert [compiled.answers[0].refused[i].rule.split(": expected ")[1].split(", found")[0] for i in range(5)] == [
+        "no fused activation, which the compiler drops",
+        "the approximate GELU, which the compiler passes on for both",
+        "no ellipsis, which the compiler drops",
+        "no new axes, which the compiler drops",
+        "4-bit weights with one scale, as the compiler passes no others on",
+    ]
 
 
 def test_constants_alone_are_no_partition(tmp_path: Path) -> None:

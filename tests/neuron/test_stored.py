@@ -71,6 +71,13 @@ def container(name: str, content: bytes, kind: int = 1, index: int = 0) -> bytes
 STORED = CompiledPartition(relu(), ("nnapi-sample_all",)).stored()
 
 
+def of_version(version: int) -> bytes:
+    """The stored partition, of another format version."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nnbridge.storage.compiled.FORMAT_VERSION", version)
+        return CompiledPartition(relu(), ("nnapi-sample_all",)).stored()
+
+
 def compiled_file(path: Path, content: bytes = STORED, shape: tuple[int, ...] = (1, 3), **options: Any) -> Path:
     """A TFLite file with one DISPATCH_OP and an ABS behind it."""
 
@@ -117,6 +124,8 @@ def test_a_compiled_file_is_run_by_nnbridge(tmp_path: Path) -> None:
         ({"name": "Partition_7"}, "expected a partition of the container (Partition_0), found Partition_7"),
         ({"name": 3}, "expected name as str, found 3"),
         ({"content": b"MediaTek's own" * 9}, "expected a partition that nnbridge compiled"),
+        ({"content": STORED[:-200]}, "Partition_0"),
+        ({"content": of_version(7)}, "expected format version 1, found 7"),
         ({"shape": (2, 3)}, "expected TENSOR_FLOAT32[1x3], as the partition has"),
     ],
 )

@@ -118,22 +118,30 @@ def test_the_host_lowers_an_operator_when_it_is_prepared_and_never_when_it_runs(
     assert not lowered
 
 
+@pytest.mark.parametrize("kind", ["float32", "uint8"])
 @pytest.mark.parametrize(("regular", "each"), [(False, 1), (True, 1), (False, 2)])
-def test_boxes_of_equal_scores_come_in_litert_s_order_and_are_counted_as_there(regular: bool, each: int, tmp_path: Path) -> None:
+def test_boxes_are_litert_s_bit_for_bit_and_in_its_order_where_scores_are_equal(
+    regular: bool, each: int, kind: str, tmp_path: Path
+) -> None:
     pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
     builder, rng = TfliteBuilder(), np.random.default_rng(3)
     boxes, limit = 12, 6
-    inputs = [builder.tensor((1, boxes, 4)), builder.tensor((1, boxes, 3))]
+    parameters = {"scale": 0.05, "zero_point": 20} if kind == "uint8" else {}
+    inputs = [builder.tensor((1, boxes, 4), kind, **parameters), builder.tensor((1, boxes, 3), kind, **parameters)]
     centres = rng.uniform(0.2, 0.8, (boxes, 4)).astype(np.float32) * np.float32([1, 1, 0.1, 0.1])
+    # LiteRT reads anchors as it reads boxes.
+    anchors = builder.constant(centres / 0.004 if kind == "uint8" else centres, kind, scale=0.004 if kind == "uint8" else 0.0)
     outputs = [builder.tensor(dims) for dims in ((1, limit * each, 4), (1, limit * each), (1, limit * each), (1,))]
     numbers = {"y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0, "nms_iou_threshold": 0.6}
     numbers |= {"max_detections": limit, "max_classes_per_detection": each, "num_classes": 2, "nms_score_threshold": 0.1}
     options = bytes(flexbuffers.Dumps(numbers | {"use_regular_nms": regular}))
-    builder.operator("TFLite_Detection_PostProcess", [*inputs, builder.constant(centres)], outputs, custom=options)
+    builder.operator("TFLite_Detection_PostProcess", [*inputs, anchors], outputs, custom=options)
     path = builder.write(tmp_path / "m.tflite", inputs, outputs)
     scores = np.stack([np.zeros(boxes), rng.integers(1, 4, boxes) / 4, rng.integers(1, 4, boxes) / 4 + 0.1], -1)
-    feeds = [np.zeros((1, boxes, 4), np.float32), scores[np.newaxis].astype(np.float32)]
+    feeds = [rng.uniform(-1, 1, (1, boxes, 4)).astype(np.float32), scores[np.newaxis].astype(np.float32)]
+    if kind == "uint8":
+        feeds = [np.rint(feed / 0.05 + 20).clip(0, 255).astype(np.uint8) for feed in feeds]
     found, _ = computed(path, "delegate", feeds)
     for ours, litert in zip(found, reference(path, feeds), strict=True):
-        np.testing.assert_allclose(ours, litert, atol=1e-6)
+        np.testing.assert_array_equal(ours, litert)
     assert computed(path, "wide", feeds)[0][3].tolist() == [limit]

@@ -47,7 +47,8 @@ def passed(file: TfliteFile, number: int) -> Passed:
     kept = {operator.index: _kept_back(operator, subgraph) for operator in subgraph.operators}
     unreadable = {index: reason for index, reason in kept.items() if reason is not None}
     dims = _computed_dims(file, number)
-    found = {o.index: _loss(o, subgraph, dims) for o in subgraph.operators if o.index not in unreadable}
+    # Calls name no operator that the compiler cannot pass on.
+    found = {o.index: unreadable.get(o.index) or _loss(o, subgraph, dims) for o in subgraph.operators}
     lost = {index: reason for index, reason in found.items() if reason is not None}
     tensors = tuple(tensor if tensor.has_rank else replace(tensor, signature=()) for tensor in subgraph.tensors)
     expressed = NeuronGraph(replace(subgraph, tensors=tensors), file.pool).without(unreadable)

@@ -14,7 +14,7 @@ from nnbridge.converters.draft import Draft, Step, Unmappable
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, first, integers, real
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, integers, real
 from nnbridge_tflite.host.running import evaluated
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
 
@@ -160,6 +160,7 @@ def _number(options: Mapping[str, Any], name: str) -> float:
 
 
 @DETECTION.host_kernel
+@DETECTION.integer_kernel
 def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Detections as LiteRT orders them: NNAPI's kernel gets the ranks of scores, of which no two are equal.
 
@@ -167,12 +168,18 @@ def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
     """
     numbers = flexbuffer(bytes.fromhex(options["custom_options"]), DETECTION.name)
     deltas, scores, anchors = map(real, inputs)
-    by_score = _ranked(scores, by_class=bool(numbers.get("use_regular_nms", False)))
+    if len(deltas) != 1:
+        raise ValueError("one image, as LiteRT has it")
+    # Stored integers, of which there are few, have the order of their numbers, and are sorted faster.
+    by_score = _ranked(data_of(inputs[1]), by_class=bool(numbers.get("use_regular_nms", False)))
     ordered = scores.ravel()[by_score]
     ranks = np.empty(scores.size)
     ranks[by_score] = np.arange(1, scores.size + 1)
     numbers["nms_score_threshold"] = float(np.searchsorted(ordered, _number(numbers, "nms_score_threshold"))) + 0.5
-    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in (ranks.reshape(scores.shape), deltas, anchors)]
+    # LiteRT moves anchors in float64: NNAPI's kernel gets them moved, and zeros to move them by.
+    moved = _moved(anchors.astype(np.float64), deltas[0].astype(np.float64), numbers)
+    given = ranks.reshape(scores.shape), np.zeros_like(deltas), moved
+    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in given]
     results = [Value(FLOAT32, outputs[2].dims), Value(FLOAT32, outputs[0].dims), *_results(operands[0], numbers)]
     draft = Draft(RUNTIME_FEATURE_LEVEL)
     draft.add(Step(OperationCode.DETECTION_POSTPROCESSING, tuple(_operands(draft, numbers, *operands)), tuple(results)))
@@ -181,10 +188,20 @@ def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
     return [boxes, classes.astype(np.float32), best.astype(np.float32), count.astype(np.float32) / _per_box(numbers)]
 
 
+def _moved(anchors: Array, deltas: Array, numbers: Mapping[str, Any]) -> Array:
+    """Anchors (y, x, height, width) moved and scaled, in float32."""
+    steps = deltas[:, :4] / [_number(numbers, name) for name in _SCALES]
+    centres = steps[:, :2] * anchors[:, 2:4] + anchors[:, :2]
+    halves = (0.5 * np.exp(steps[:, 2:]) * anchors[:, 2:4]).astype(np.float32)
+    return np.concatenate([centres.astype(np.float32), 2 * halves], axis=1)
+
+
 def _ranked(scores: Array, *, by_class: bool) -> Array:
     """Positions of scores [batch, boxes, classes] by rising score; of equal ones the first box or class comes last."""
-    images, boxes, classes = (-axis.ravel() for axis in np.indices(scores.shape))
-    return np.lexsort((boxes, classes, images, scores.ravel()) if by_class else (classes, boxes, images, scores.ravel()))
+    positions = np.arange(scores.size).reshape(scores.shape)
+    if by_class:
+        scores, positions = scores.swapaxes(1, 2), positions.swapaxes(1, 2)
+    return positions.ravel()[::-1][np.argsort(scores.ravel()[::-1], kind="stable")]
 
 
 def _per_box(options: Mapping[str, Any]) -> int:

@@ -11,7 +11,8 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
+from nnbridge.operations.arithmetic import saturate
+from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, half_away, integers, quantised, real, stored
@@ -127,20 +128,22 @@ def mean(to: Lowerer) -> None:
     to.finish(OperationCode.ADD, result, zero)
 
 
+@MEAN.prepared_kernel
+def prepared_mean(inputs: Tensors, outputs: Tensors, options: Options) -> IntegerMean:
+    if not (quantised(inputs[0]) and quantised(outputs[0])):
+        raise ValueError("quantised numbers")
+    return IntegerMean(inputs, outputs, axes(inputs[1], len(inputs[0].dims)), keep=bool(options["keep_dims"]))
+
+
 @MEAN.host_kernel
 @MEAN.kernel_16_bit
 def host_mean(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """The mean over axes; of quantised numbers the sum times a multiplier that the count divides."""
-    data, out = inputs[0], outputs[0]
-    keep, over = bool(options["keep_dims"]), axes(inputs[1], len(data.dims))
-    if not (quantised(data) and quantised(out)):
-        return [stored(np.asarray(np.mean(real(data), over, keepdims=keep)), out)]
-    sums = np.asarray((data_of(data).astype(np.int64) - data.zero_point).sum(over, keepdims=keep))
-    count = max(math.prod(data.dims[a] for a in over), 1)
-    multiplier, shift = quantize_multiplier(data.scale / out.scale)
-    extra = max(min(count.bit_length() - 1, 32, 31 + shift), 0)
-    divided = mbqm(sums, (multiplier << extra) // count, shift - extra)
-    return [saturate(divided + out.zero_point, out.dtype)]
+    """The mean over axes."""
+    data = inputs[0]
+    if quantised(data) and quantised(outputs[0]):
+        return prepared_mean(inputs, outputs, options)([data_of(data)])
+    over = axes(inputs[1], len(data.dims))
+    return [stored(np.asarray(np.mean(real(data), over, keepdims=bool(options["keep_dims"]))), outputs[0])]
 
 
 @SUM.integer_kernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -65,28 +66,34 @@ class Bench:
         return None if found is None else found.least if least else found.median
 
 
+_WARMING = 0.003
+"""Seconds for which a contender runs unmeasured before each measured run: caches, clocks and helper threads are then its own."""
+
+
 def alternating(runs: Mapping[str, Run], rounds: int, seconds: float) -> dict[str, list[float]]:
     """Milliseconds of each contender in each round: they take turns, so that a busy machine slows all of them alike.
 
-    At most so many rounds, and three at least; no more begin once the seconds are over.
+    Their order changes from round to round, so that nobody always follows the same one: what ran before slows small files down
+    by half. At most so many rounds, and three at least; no more begin once the seconds are over.
     """
     for run in runs.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + seconds
+    order = random.Random(0)
     for number in range(rounds):
         if number >= 3 and time.perf_counter() > end:
             break
-        for name, run in runs.items():
-            # A run just before, unmeasured, where that costs little: the caches are the contender's own.
-            start = time.perf_counter()
+        for name in order.sample(list(runs), len(runs)):
+            run = runs[name]
+            begin = start = time.perf_counter()
             run()
-            middle = time.perf_counter()
-            if middle - start < 1e-3:
-                start = middle
+            end_of_run = time.perf_counter()
+            while start - begin < _WARMING:
+                start = end_of_run
                 run()
-                middle = time.perf_counter()
-            times[name].append((middle - start) * 1e3)
+                end_of_run = time.perf_counter()
+            times[name].append((end_of_run - start) * 1e3)
     return times
 
 

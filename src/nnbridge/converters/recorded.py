@@ -93,7 +93,7 @@ class Passed:
     operators: tuple[str, ...]
     """The names of all operators."""
     lost: Mapping[int, Reason]
-    """Operators of which calls do not say all, by index, and what is missing."""
+    """Operators that calls do not describe, or not in full, by index, and what is missing."""
 
 
 class Route(Protocol):

@@ -94,9 +94,14 @@ def device(name: str) -> Device:
     raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="--device"))
 
 
+def known_names() -> list[str]:
+    """The names of registered drivers, NNAPI's CPU and the profiles that come with nnbridge."""
+    return [found.name for found in (*drivers(), cpu(), *shipped(), *shipped_at_source())]
+
+
 def _near(name: str) -> str:
     """Where to find what could have been meant."""
-    near = get_close_matches(name, [d.name for d in (*drivers(), cpu(), *shipped(), *shipped_at_source())], cutoff=0.5)
+    near = get_close_matches(name, known_names(), cutoff=0.5)
     if near:
         return f"such as {' or '.join(near)}; `nnbridge devices` and `nnbridge devices --profiles` list all"
     return "one of `nnbridge devices` or `nnbridge devices --profiles`, FILE.toml, module:Attribute"
@@ -165,6 +170,7 @@ __all__ = [
     "driver",
     "drivers",
     "host",
+    "known_names",
     "shipped",
     "shipped_at_source",
 ]

@@ -34,6 +34,8 @@ from nnbridge.types import (
 _MARK: Final = b"enerated by nnbridge"
 _WEIGHTS_MARK: Final = b"NNBRIDGE WEIGHTS"
 _PREFIX: Final = "ANEURALNETWORKS_"
+_RESERVED: Final = ("all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package")
+"""Names that CMake has for itself as targets (its policy CMP0037)."""
 _VALUES: Final[Mapping[Lifetime, str]] = {
     Lifetime.CONSTANT_COPY: "COPIED",
     Lifetime.CONSTANT_REFERENCE: "IN_WEIGHTS",
@@ -47,6 +49,8 @@ _ANDROID: Final = {1: "8.1", 2: "9", 3: "10", 4: "11", 5: "12"}
 def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     """Write the five files. InputError for a model that no phone can build, and before a file of another origin is replaced."""
     _require_ndk(model)
+    if not re.fullmatch(r"[\w .+-]+", path.name):
+        raise InputError(Reason("a name of letters, digits, spaces and _ . + -", path.name, operand="--output"))
     name = _identifier(path.name.split(".")[0])
     suffix = path.suffix
     header, weights = path.with_suffix(".h"), path.with_suffix(".bin")
@@ -57,6 +61,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
     names = {
         "name": name,
         "NAME": name.upper(),
+        "target": f"model_{name}" if name in _RESERVED else name,
         "title": _comment(Path(title).name),
         "version": __version__,
         "header_name": header.name,
@@ -87,7 +92,7 @@ def _require_ndk(model: Model) -> None:
     if on_host:
         first, graph_name = on_host[0], ", ".join(dict.fromkeys(readable_operation(model, operation) for operation in on_host))
         found = f"{len(on_host)} that only the host computes: {graph_name}"
-        raise InputError(Reason("operations that NNAPI has", found, first.name))
+        raise InputError(Reason("operations that NNAPI has (nnbridge extract writes parts)", found, first.name))
     for state in model.states:
         operand = model.main.operands[model.main.inputs[state.input]]
         if not byte_size(operand):

@@ -376,6 +376,12 @@ class Emitter:
         if llvm.address_of_symbol("sched_yield") is not None:
             self.call("sched_yield", I32)
 
+    def current_core(self) -> Value:
+        """The core that runs this, -1 where the system has no function that says it."""
+        if llvm.address_of_symbol("sched_getcpu") is None:
+            return self.number(-1)
+        return self.call("sched_getcpu", I32).signed(I64)
+
     # -- control flow ------------------------------------------------------------------------------------------------
 
     def loop(

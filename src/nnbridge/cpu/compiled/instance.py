@@ -10,6 +10,7 @@ import numpy as np
 
 from nnbridge.cpu.arena import allocate
 from nnbridge.cpu.compiled.instructions import InstructionSet
+from nnbridge.cpu.compiled.kernels.loops import COUNTER_BYTES
 from nnbridge.cpu.compiled.threads import pool
 from nnbridge.model import Array
 
@@ -60,13 +61,13 @@ class Instance:
         self._faults = words.view(np.int64).reshape(-1, FAULT_WORDS)
         self.held: Any = None
         """Those arrays, where they stay bound."""
-        self._counters = np.zeros((len(self.table), 2), np.int64)
+        self._counters = allocate(COUNTER_BYTES * len(self.table)).view(np.int64)
         self._inside = np.zeros(16, np.int64)
         self._job = np.array(
             [self.table.ctypes.data, len(self.table), self._counters.ctypes.data, self._inside.ctypes.data], np.int64
         )
         self._address = int(self._job.ctypes.data)
-        self._request = np.zeros(5, np.int64)
+        self._request = np.zeros(6, np.int64)
         self._request_address = int(self._request.ctypes.data)
         self._request[1:4] = self._address, self._inside.ctypes.data, self._request_address + 32
 
@@ -86,6 +87,11 @@ class Instance:
             program.run_alone(self._address, 0, 1)
             return
         self._counters[:] = 0
-        for helper in pool(program.instructions).helpers(threads - 1):
-            helper.recruit(self, self._request, self._request_address)
-        program.run_shared(self._address, 0, 1)
+        helpers = pool(program.instructions)
+        helpers.begin()
+        try:
+            for helper in helpers.free(threads - 1):
+                helper.recruit(self, self._request, self._request_address)
+            program.run_shared(self._address, 0, 1)
+        finally:
+            helpers.end()

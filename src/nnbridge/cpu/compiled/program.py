@@ -298,6 +298,10 @@ def _needed(steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]) ->
     return needed[::-1]
 
 
+_LEAST_SHARED = 16
+"""Chunks below which a program is not worth another thread's waking, which takes as long as five of them."""
+
+
 class Program:
     """Compiled operations; ``run`` may be called from several threads at once."""
 
@@ -360,7 +364,7 @@ class Program:
         self.relocated = np.array(relocated, np.int64)
         self.table = np.array(entries, np.int64).reshape(-1, ENTRY_FIELDS)
         """For each step its kernel, the offset of its argument block, and its chunks."""
-        self.shared = any(step.chunks > 1 for step in every)
+        self.shared = sum(step.chunks for step in every if step.chunks > 1) >= _LEAST_SHARED
         """True if there is work for several threads."""
         self.run_alone = function(code.address(Variant("run_steps")))
         self.run_shared = function(code.address(Variant("run_shared")))

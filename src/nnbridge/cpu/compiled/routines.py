@@ -7,11 +7,13 @@ its constants, and becomes a program of that alone; its own ``__call__`` is the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import Binding
 from nnbridge.cpu.compiled.bindings.recurrent import INTEGER_LSTM_OPERANDS, integer_lstm
+from nnbridge.cpu.compiled.bindings.windows import integer_mean
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.program import Candidate, Unsupported, program_of
 from nnbridge.extensions import HostTensor, PreparedHostKernel
@@ -19,6 +21,7 @@ from nnbridge.model import Array
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.integer_lstm import IntegerLstm
+from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.types import OperandCode, OperationCode
 
 _TYPES: Mapping[str, OperandCode] = {
@@ -27,8 +30,9 @@ _TYPES: Mapping[str, OperandCode] = {
     "<i2": OperandCode.TENSOR_QUANT16_SYMM,
 }
 
-_BINDINGS: Mapping[type, tuple[Sequence[int], Callable[[Binding, IntegerLstm], None]]] = {
+_BINDINGS: Mapping[type, tuple[Sequence[int], Callable[[Binding, Any], None]]] = {
     IntegerLstm: (INTEGER_LSTM_OPERANDS, integer_lstm),
+    IntegerMean: ((0,), integer_mean),
 }
 """What an importer prepared → the inputs that runs bring, and the binding."""
 
@@ -36,7 +40,7 @@ _BINDINGS: Mapping[type, tuple[Sequence[int], Callable[[Binding, IntegerLstm], N
 def routine(prepared: PreparedHostKernel, threads: int = 1, form: InstructionSet | None = None) -> PreparedHostKernel | None:
     """The same function by compiled kernels; None where there are none."""
     found = _BINDINGS.get(type(prepared))
-    if found is None or not isinstance(prepared, IntegerLstm):
+    if found is None or not isinstance(prepared, (IntegerLstm, IntegerMean)):
         return None
     places, bind = found
     instructions = form or chosen()

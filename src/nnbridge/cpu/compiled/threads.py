@@ -1,6 +1,7 @@
 """Helper threads, one pool for the process: they take chunks of a running program's steps (see ``kernels/loops.py``).
 
-The caller starts at once and never waits for a helper to wake. A helper that is still busy is left alone.
+The caller starts at once and never waits for a helper to wake. A helper that is still busy is left alone. A helper never shares
+the caller's core: schedulers like to wake a thread where its waker runs, and there it could only take the caller's place.
 """
 
 from __future__ import annotations
@@ -12,29 +13,32 @@ from typing import Any
 import numpy as np
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
+from nnbridge.cpu.compiled.kernels.loops import BACK, FRONT
 from nnbridge.cpu.compiled.objects import Variant, function, library
 
-_SPINS = 5000
-"""Rounds that a helper waits for the next run before it sleeps: about 0.1 ms."""
+_SPINS = 50_000
+"""Rounds that a helper waits for the next run before it sleeps: about 1 ms, so that it is there after a step of the host."""
 
 
 class Helper:
-    """A thread that takes part in runs."""
+    """A thread that takes part in runs, on one of some cores (empty where the system does not say which there are)."""
 
-    def __init__(self, instructions: InstructionSet) -> None:
+    def __init__(self, instructions: InstructionSet, side: int, cores: frozenset[int]) -> None:
         code = library(instructions)
         # State and job on a line of their own, which other threads' writes do not touch.
         raw = np.zeros(48, np.int64)
         start = (-raw.ctypes.data % 128) // 8
         self._control = raw[start : start + 16]
-        self._block = np.array([self._control.ctypes.data, _SPINS], np.int64)
+        self._block = np.array([self._control.ctypes.data, _SPINS, side], np.int64)
         self._work = function(code.address(Variant("help_out")))
         self._recruit = function(code.address(Variant("recruit")))
         self._wake = threading.Lock()
         self._wake.acquire()
+        self._cores, self._avoided = cores, -1
         self.job: Any = None
         """What the helper worked on last: its memory must not go before the helper has left it."""
-        threading.Thread(target=self._loop, name="nnbridge-helper", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop, name="nnbridge-helper", daemon=True)
+        self._thread.start()
 
     def _loop(self) -> None:
         address = self._block.ctypes.data
@@ -46,11 +50,29 @@ class Helper:
         """Take part in a job unless busy; ``request`` is the job's block for the kernel ``recruit``."""
         request[0] = self._control.ctypes.data
         self._recruit(request_address, 0, 1)
-        result = request[4]
+        result, core = request[4:].tolist()
         if result:
             self.job = job
+            if core != self._avoided:
+                self._avoid(core)
         if result == 2:
             self._wake.release()
+
+    @property
+    def thread_id(self) -> int | None:
+        """The system's number of the thread."""
+        return self._thread.native_id
+
+    def _avoid(self, core: int) -> None:
+        """Stay away from the caller's core from now on."""
+        self._avoided = core
+        others = self._cores - {core}
+        if others and self.thread_id is not None and hasattr(os, "sched_setaffinity"):
+            try:
+                os.sched_setaffinity(self.thread_id, others)
+            except OSError:
+                # Cores were taken from the process: the scheduler alone decides.
+                self._cores = frozenset()
 
 
 class Pool:
@@ -60,14 +82,31 @@ class Pool:
         self._instructions = instructions
         self._helpers: list[Helper] = []
         self._lock = threading.Lock()
+        self._cores = frozenset(os.sched_getaffinity(os.getpid()) if hasattr(os, "sched_getaffinity") else ())
+        self.processors = len(self._cores) or os.cpu_count() or 1
+        self._runs: list[None] = []
+        """One entry for each run under way: lists grow and shrink without a lock."""
 
-    def helpers(self, count: int) -> list[Helper]:
-        """So many helpers, which are started if need be. Two runs may ask for the same ones: who comes first gets them."""
+    def begin(self) -> None:
+        """A run starts."""
+        self._runs.append(None)
+
+    def end(self) -> None:
+        """It is over."""
+        self._runs.pop()
+
+    def free(self, count: int) -> list[Helper]:
+        """At most so many helpers, which are started if need be, and no more than there are cores without a run.
+
+        Two runs may ask for the same ones: who comes first gets them.
+        """
+        count = min(count, self.processors - len(self._runs))
         if len(self._helpers) < count:
             with self._lock:
                 while len(self._helpers) < count:
-                    self._helpers.append(Helper(self._instructions))
-        return self._helpers[:count]
+                    side = FRONT if len(self._helpers) % 2 else BACK
+                    self._helpers.append(Helper(self._instructions, side, self._cores))
+        return self._helpers[: max(count, 0)]
 
 
 _pools: dict[str, Pool] = {}

@@ -38,7 +38,7 @@ BINDERS: dict[int, Binder] = {}
 _OMITTING: set[Binder] = set()
 """Bindings of operations whose operands may be omitted."""
 
-_CHUNK_US, _MOST_CHUNKS = 8.0, 16
+_CHUNK_US, _MOST_CHUNKS = 4.0, 16
 
 
 def binds(*codes: OperationCode, omitting: bool = False) -> Callable[[Binder], Binder]:

@@ -176,7 +176,9 @@ def combine(b: Binding) -> None:
         low=limits[0],
         high=limits[1],
     )
-    b.step("combine_bytes", count / 8_000, arguments, operator=operator, forms=forms, repeats=rows.repeats, left=left)
+    vectors = min(-(-rows.length // b.instructions.lanes), 4)
+    us = rows.rows * -(-rows.length // b.instructions.lanes) * b.instructions.lanes / 3_000
+    b.step("combine_bytes", us, arguments, operator=operator, forms=forms, repeats=rows.repeats, left=left, vectors=vectors)
 
 
 def every_pair(call: Call, first: Arg, second: Arg, out: Arg) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,17 +16,20 @@ from nnbridge.cpu.compiled.bindings.binding import (
     require,
     require_nhwc,
     require_types,
+    zero_of,
 )
 from nnbridge.cpu.compiled.kernels.resizing import POSITION_FIELDS
 from nnbridge.cpu.compiled.program import (
     Argument,
     is_signed,
 )
+from nnbridge.cpu.compiled.requantise import Rescaling
 from nnbridge.operations.activations import _softmax_tables as softmax_tables
 from nnbridge.operations.arithmetic import (
     fused_activation,
 )
 from nnbridge.operations.call import Arg
+from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.operations.resizing import _neighbours as neighbours
 from nnbridge.operations.resizing import _neighbours_fixed as neighbours_fixed
 from nnbridge.operations.shapes import Window, windows
@@ -39,7 +43,14 @@ _POOLS = {
 
 
 def _pool(
-    b: Binding, x: Arg, kind: str, images: tuple[int, int, int, int], rows: Window, columns: Window, activation: int
+    b: Binding,
+    x: Arg,
+    kind: str,
+    images: tuple[int, int, int, int],
+    rows: Window,
+    columns: Window,
+    activation: int,
+    rescaling: Rescaling | None = None,
 ) -> None:
     """Windows over images [batch, height, width, depth]."""
     real = require_types(x, b.out)
@@ -71,9 +82,16 @@ def _pool(
         "left": columns.before,
         "low": low,
         "high": high,
+        "zero_point": 0,
+        "parameters": 0,
     }
+    form = "relu"
+    if rescaling is not None:
+        lanes, form = b.instructions.lanes, rescaling.form
+        bias = np.array([-rows.size * columns.size * zero_of(x)])
+        arguments.update(zero_point=rescaling.zero_point, parameters=rescaling.packed(bias, np.zeros(lanes, np.int64), lanes))
     us = batch * out_h * out_w * depth * rows.size * columns.size / (4_000 if real else 8_000)
-    b.step("pool", us, arguments, kind=kind, real=real, signed=is_signed(x))
+    b.step("pool", us, arguments, kind=kind, real=real, signed=is_signed(x), form=form)
 
 
 @binds(*_POOLS)
@@ -90,14 +108,48 @@ def pool(b: Binding) -> None:
 @binds(OperationCode.MEAN)
 def mean(b: Binding) -> None:
     """MEAN over neighbouring axes: one window for each position before them."""
-    call, x = b.call, b.call["input"]
-    axes = sorted({int(axis) % x.rank for axis in constant_data(call["axes"]).reshape(-1)})
+    _reduce_axes(b, "mean")
+
+
+_REDUCTIONS = {
+    OperationCode.REDUCE_MAX: "maximum",
+    OperationCode.REDUCE_MIN: "minimum",
+    OperationCode.REDUCE_SUM: "sum",
+}
+
+
+@binds(*_REDUCTIONS)
+def reduction(b: Binding) -> None:
+    """REDUCE_MAX, REDUCE_MIN, REDUCE_SUM over neighbouring axes."""
+    _reduce_axes(b, _REDUCTIONS[OperationCode(b.call.definition.code)])
+
+
+def _reduce_axes(b: Binding, kind: str) -> None:
+    x = b.call["input"]
+    _reduce(b, x, kind, [int(axis) % x.rank for axis in constant_data(b.call["axes"]).reshape(-1)])
+
+
+def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Rescaling | None = None) -> None:
+    """One window for each position before neighbouring axes."""
+    axes = sorted(set(over))
     require(axes, "axes to reduce")
     require(axes == list(range(axes[0], axes[-1] + 1)), "neighbouring axes")
     before, inside = math.prod(x.dims[: axes[0]]), math.prod(x.dims[axes[0] : axes[-1] + 1])
-    images = (before, inside, 1, math.prod(x.dims[axes[-1] + 1 :]))
+    behind = math.prod(x.dims[axes[-1] + 1 :])
+    if behind == 1 and require_types(x, b.out):
+        arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "rows": before, "length": inside}
+        b.step("reduce_rows", before * (inside / 5_000 + 0.01), arguments, kind=kind)
+        return
+    require(behind > 1 or kind not in ("maximum", "minimum"), "8-bit extremes over other axes than the last")
+    images = (before, inside, 1, behind)
     one = Window(1, 1, 1, 0, 0)
-    _pool(b, x, "mean", images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE)
+    _pool(b, x, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling)
+
+
+def integer_mean(b: Binding, mean: IntegerMean) -> None:
+    """TFLite's quantised mean."""
+    rescaling = Rescaling.twice(np.array(mean.multiplier), np.array(mean.shift), zero_of(b.out))
+    _reduce(b, b.call.args[0], "rescaled", mean.axes, rescaling)
 
 
 @binds(OperationCode.SOFTMAX)

@@ -44,10 +44,12 @@ def combine_bytes(
     forms: tuple[str, ...],
     repeats: tuple[bool, bool],
     left: tuple[int, int] = (0, 0),
+    vectors: int = 4,
 ) -> None:
     """Bytes less their zero points, ``add``, ``sub`` or ``mul``, rescaled to bytes. Sums rescale their operands first.
 
-    ``forms``: of the operands and the result (of the result alone for products); ``left``: bits that operands are shifted by.
+    ``forms``: of the operands and the result (of the result alone for products); ``left``: bits that operands are shifted by;
+    ``vectors``: how many of 32-bit numbers hold a row, 4 for longer rows.
     """
     lanes = e.instructions.lanes
     size = 4 * lanes
@@ -59,18 +61,19 @@ def combine_bytes(
     bytes_ = vector(I8, lanes)
 
     def values(address: Value, k: int) -> list[Value]:
-        """Four vectors less the zero point, rescaled for sums."""
-        count = 1 if repeats[k] else 4
+        """Vectors less the zero point, rescaled for sums."""
+        count = 1 if repeats[k] else vectors
         read = [e.splat(e.load(address, I8), lanes) if repeats[k] else e.load(address, bytes_, v * lanes) for v in range(count)]
         made = [x.unsigned(I32) - zeros[k] for x in read]
         if operator != "mul":
             made = [rescale(e, x << left[k], loaded[k], forms[k]) for x in made]
-        return made * (4 // len(made))
+        return made * (vectors // len(made))
 
     def body(at: Value, addresses: Sequence[Value], remaining: Value) -> None:
         a, b = (values(addresses[k] if repeats[k] else addresses[k] + at, k) for k in (0, 1))
         combined = [x * y if operator == "mul" else x + y if operator == "add" else x - y for x, y in zip(a, b, strict=True)]
-        result = narrowing.in_order([rescale(e, x, loaded[-1], forms[-1]) for x in combined])
+        made = [rescale(e, x, loaded[-1], forms[-1]) for x in combined]
+        result = narrowing.in_order([*made, *made[-1:] * (4 - vectors)])
         target = addresses[2] + at
         e.when(remaining < size, lambda: e.store_first(result, target, remaining), lambda: e.store(result, target))
 

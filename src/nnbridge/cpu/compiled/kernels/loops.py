@@ -23,16 +23,24 @@ def run_steps(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 # -- several threads -------------------------------------------------------------------------------------------------
 #
-# A job is an argument block: table, count, counters (for each step the next chunk and the chunks that are done) and ``inside``,
-# the helpers that still look at it. Who takes part goes through the steps in order, takes chunks by atomic addition and waits
-# until all chunks of a step are done. Which thread computes a chunk does not change its results.
+# A job is an argument block: table, count, counters (for each step the chunks that are taken and those that are done) and
+# ``inside``, the helpers that still look at it. Who takes part goes through the steps in order, takes chunks by atomic addition
+# and waits until all chunks of a step are done. Which thread computes a chunk does not change its results.
+#
+# The caller takes chunks from the front, helpers from the back or the front by turns: what one core has written of a step is
+# mostly what it reads in the next. The counter of taken chunks holds those of the front in its low half, of the back in the high
+# one.
 #
 # A helper's control block is its state and the address of its job. The caller changes 0 (asleep) or 1 (spinning) to 3, sets the
 # job, then 2 (working); the helper changes 2 to 1 after the job and 1 to 0 before it sleeps.
 
 JOB_FIELDS = ("table", "count", "counters", "inside")
+COUNTER_BYTES = 128
+"""A step's counters, each on a line of the cache of its own: taken, and 64 bytes behind it done."""
+FRONT, BACK = 1, 1 << 32
+"""What taking a chunk adds to the counter."""
 ASLEEP, SPINNING, WORKING, PREPARED = range(4)
-_PATIENCE = 200
+_PATIENCE = 1000
 """Rounds of waiting before a thread offers its processor to others."""
 
 
@@ -51,21 +59,26 @@ def _wait(e: Emitter, address: Value, least: Value) -> None:
     e.until(lambda: e.load_atomic(address) > (least - 1), patience)
 
 
-def _take_part(e: Emitter, table: Value, count: Value, counters: Value) -> None:
-    """Chunks of each step, as long as there are any."""
+def _take_part(e: Emitter, table: Value, count: Value, counters: Value, side: Value) -> None:
+    """Chunks of each step, as long as there are any, from one side."""
+    from_front = side.is_(FRONT)
 
     def step(index: Value) -> None:
         entry = table + index * (8 * ENTRY_FIELDS)
         address, block, chunks = (e.load(entry, I64, 8 * i) for i in range(ENTRY_FIELDS))
-        following, done = counters + index * 16, counters + index * 16 + 8
+        taken = counters + index * COUNTER_BYTES
+        done = taken + COUNTER_BYTES // 2
 
-        def chunk(number: Value) -> list[Value]:
+        def chunk(before: Value, own: Value) -> list[Value]:
+            number = e.select(from_front, before & (BACK - 1), chunks - 1 - (before >> 32))
             e.invoke(address, block, number, chunks)
-            e.add_atomic(done, e.number(1))
-            return [e.add_atomic(following, e.number(1))]
+            return [e.add_atomic(taken, side), own + 1]
 
-        first = e.add_atomic(following, e.number(1))
-        e.while_(lambda number: number < chunks, chunk, [first])
+        def left(before: Value, _: Value) -> Value:
+            return (before & (BACK - 1)) + (before >> 32) < chunks
+
+        own = e.while_(left, chunk, [e.add_atomic(taken, side), e.number(0)])[1]
+        e.when(own > 0, lambda: e.add_atomic(done, own))
         _wait(e, done, chunks)
 
     e.loop(0, count, step)
@@ -74,7 +87,7 @@ def _take_part(e: Emitter, table: Value, count: Value, counters: Value) -> None:
 @kernel("table count counters inside")
 def run_shared(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     """A job, by the thread that it belongs to. It waits a moment for helpers to leave, so that the next job finds them free."""
-    _take_part(e, f.table, f.count, f.counters)
+    _take_part(e, f.table, f.count, f.counters, e.number(FRONT))
 
     def idle(round_: Value) -> list[Value]:
         _pause(e)
@@ -83,7 +96,7 @@ def run_shared(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     e.while_(lambda round_: (round_ < _PATIENCE) & (e.load_atomic(f.inside) > 0), idle, [e.number(0)])
 
 
-@kernel("control spins")
+@kernel("control spins side")
 def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     """A helper's work: the job that is set, and others that come before it has spun for long enough."""
     state = f.control
@@ -91,7 +104,7 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
     def job(_: Value) -> list[Value]:
         block = e.load_atomic(f.control + 8)
         table, count, counters, inside = (e.load(block, I64, 8 * i) for i in range(len(JOB_FIELDS)))
-        _take_part(e, table, count, counters)
+        _take_part(e, table, count, counters, f.side)
         e.add_atomic(inside, e.number(-1))
         e.exchange(state, WORKING, SPINNING)
 
@@ -113,9 +126,13 @@ def help_out(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 @kernel("control job inside result")
 def recruit(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
-    """Set a helper's job unless it has one. Result: 0 it is busy, 1 it spins and starts at once, 2 it sleeps: wake it."""
+    """Set a helper's job unless it has one. Result: 0 it is busy, 1 it spins and starts at once, 2 it sleeps: wake it.
+
+    Behind the result it stores the core that it runs on, -1 where the system does not say.
+    """
     state = f.control
     e.store(e.number(0), f.result)
+    e.store(e.current_core(), f.result, 8)
 
     def start(result: int) -> None:
         e.add_atomic(f.inside, e.number(1))

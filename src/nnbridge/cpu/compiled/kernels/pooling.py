@@ -7,21 +7,64 @@ from collections.abc import Callable
 from nnbridge.cpu.compiled.emitter import F32, F64, I1, I8, I32, I64, Emitter, Value, vector
 from nnbridge.cpu.compiled.kernels.elementwise import exponential
 from nnbridge.cpu.compiled.objects import Fields, kernel
-from nnbridge.cpu.compiled.requantise import Narrowing
+from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale
 
-_LOWEST = -3.4028234663852886e38
+_LARGEST = 3.4028234663852886e38
+_EXTREMES = ("maximum", "minimum")
+IDENTITIES = {"maximum": -_LARGEST, "minimum": _LARGEST}
+"""What extremes of real numbers start from, as NNAPI's do; all else starts from 0."""
+
+
+def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
+    """A total of real numbers and one more; extremes pass over NaN."""
+    if kind == "maximum":
+        return e.select(x > total, x, total)
+    return e.select(x < total, x, total) if kind == "minimum" else total + x
+
+
+@kernel("source target rows length")
+def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
+    """Each row's ``sum``, ``mean``, ``maximum`` or ``minimum`` of real numbers."""
+    lanes = e.instructions.lanes
+    first, last = e.share(f.rows, part, parts)
+    identity = e.constant(vector(F32, lanes), IDENTITIES.get(kind, 0.0))
+    numbers = e.constant(vector(I32, lanes), list(range(lanes)))
+
+    def row(index: Value) -> None:
+        source = f.source + index * f.length * 4
+
+        def several(i: Value, total: Value) -> list[Value]:
+            inside = numbers < e.splat(e.smin(f.length - i, lanes).truncated(I32), lanes)
+            x = e.load(source + i * 4, vector(F32, lanes))
+            return [accumulate(e, kind, total, e.select(inside, x, identity))]
+
+        total = e.loop(0, f.length, several, step=lanes, carried=[identity])[0]
+        width = lanes
+        while width > 1:
+            width //= 2
+            # The upper half onto the lower one.
+            low, high = (e.shuffle(total, range(k, k + width)) for k in (0, width))
+            total = accumulate(e, kind, low, high)
+        result = total / e.splat(f.length.real(), 1) if kind == "mean" else total
+        e.store(result, f.target + index * 4)
+
+    e.loop(first, last, row)
 
 
 @kernel(
     "input height width pixel row image out out_height out_width out_pixel images channels"
-    " size_y size_x stride_y stride_x top left low high"
+    " size_y size_x stride_y stride_x top left low high zero_point parameters"
 )
-def pool(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: bool, signed: bool = False) -> None:
+def pool(
+    e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: bool, signed: bool = False, form: str = "relu"
+) -> None:
     """Each window's ``average``, ``mean`` (truncated instead of rounded), ``maximum`` or ``l2``, over the cells inside the image.
 
-    ``signed``: bytes stand for signed values, which matters to how means round.
+    Of windows without borders also the ``minimum``, and the ``sum`` of real numbers.
+    ``rescaled`` is the sum with the bias in ``parameters``, requantised in a ``form``. ``signed``: bytes stand for signed values,
+    which matters to how means round.
     """
-    work = _Window(e, f, kind, real, signed)
+    work = _Window(e, f, kind, real, signed, form)
     first, last = e.share(f.images * f.out_height, part, parts)
 
     def span(position: Value, stride: Value, before: Value, size: Value, length: Value) -> tuple[Value, Value]:
@@ -45,26 +88,26 @@ def pool(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, real: b
 class _Window:
     """All channels of one window."""
 
-    def __init__(self, e: Emitter, f: Fields, kind: str, real: bool, signed: bool) -> None:
-        self.e, self.f, self.kind, self.real = e, f, kind, real
+    def __init__(self, e: Emitter, f: Fields, kind: str, real: bool, signed: bool, form: str) -> None:
+        self.e, self.f, self.kind, self.real, self.form = e, f, kind, real, form
         self.lanes = e.instructions.lanes
         self.offset = 128 if signed else 0
         if real:
             self.low, self.high = (e.splat(x.truncated(I32).bits(F32), self.lanes) for x in (f.low, f.high))
         else:
-            self.narrowing = Narrowing(e, "relu", self.lanes, e.number(0), f.low, f.high)
+            self.narrowing = Narrowing(e, form, self.lanes, f.zero_point, f.low, f.high)
             self.bounds = [e.splat(x.truncated(I8), 4 * self.lanes) for x in (f.low, f.high)]
 
     def emit(self, image: Value, rows: tuple[Value, Value], columns: tuple[Value, Value], target: Value) -> None:
         e, f, lanes = self.e, self.f, self.lanes
         count = (rows[1] - rows[0]) * (columns[1] - columns[0])
         size = 1 if not self.real else 4
-        whole = self.kind == "maximum" and not self.real
+        whole = self.kind in _EXTREMES and not self.real
         step = lanes if self.real else 4 * lanes
         if self.real:
-            initial = [e.constant(vector(F32, lanes), _LOWEST if self.kind == "maximum" else 0)]
+            initial = [e.constant(vector(F32, lanes), IDENTITIES.get(self.kind, 0.0))]
         elif whole:
-            initial = [e.constant(vector(I8, step), 0)]
+            initial = [e.constant(vector(I8, step), 0 if self.kind == "maximum" else -1)]
         else:
             initial = [e.constant(vector(I32, lanes), 0)] * 4
 
@@ -89,22 +132,27 @@ class _Window:
         e, lanes = self.e, self.lanes
         if self.real:
             x = e.load(address, vector(F32, lanes))
-            if self.kind == "maximum":
-                return [e.select(x > totals[0], x, totals[0])]
-            return [totals[0] + (x * x if self.kind == "l2" else x)]
-        if self.kind == "maximum":
-            return [e.umax(e.load(address, totals[0].type), totals[0])]
+            return [accumulate(e, self.kind, totals[0], x * x if self.kind == "l2" else x)]
+        if self.kind in _EXTREMES:
+            join = e.umax if self.kind == "maximum" else e.umin
+            return [join(e.load(address, totals[0].type), totals[0])]
         return [t + e.load(address, vector(I8, lanes), v * lanes).unsigned(I32) for v, t in enumerate(totals)]
 
     def _finish(self, totals: list[Value], count: Value) -> Value:
-        e, lanes = self.e, self.lanes
+        e, f, lanes = self.e, self.f, self.lanes
         if self.real:
             x = totals[0]
-            if self.kind != "maximum":
+            if self.kind == "sum":
+                return x
+            if self.kind not in _EXTREMES:
                 x = x / e.splat(count.real(), lanes)
             return e.clamp_real(e.sqrt(x) if self.kind == "l2" else x, self.low, self.high)
-        if self.kind == "maximum":
+        if self.kind in _EXTREMES:
             return e.umin(e.umax(totals[0], self.bounds[0]), self.bounds[1])
+        if self.kind == "rescaled":
+            bias = e.load(f.parameters, vector(I32, lanes))
+            loaded = load_parameters(e, f.parameters, lanes, self.form)
+            return self.narrowing.in_order([rescale(e, total + bias, loaded, self.form) for total in totals])
         # A half more than the integer leaves quotients far enough from integers for the reciprocal's error.
         inverse = e.splat(e.constant(F64, 1) / count.real(F64), lanes)
         half = e.splat((count // 2).truncated(I32), lanes) if self.kind == "average" else e.constant(vector(I32, lanes), 0)
@@ -192,9 +240,9 @@ def softmax_real(e: Emitter, f: Fields, part: Value, parts: Value, *, together: 
         largest = e.loop(
             0,
             f.length,
-            lambda i, m: [e.select(m > values(i, _LOWEST), m, values(i, _LOWEST))],
+            lambda i, m: [e.select(m > values(i, -_LARGEST), m, values(i, -_LARGEST))],
             step=lanes,
-            carried=[e.constant(kind, _LOWEST)],
+            carried=[e.constant(kind, -_LARGEST)],
         )[0]
         top = e.splat(e.call(f"llvm.vector.reduce.fmax.v{lanes}f32", F32, largest), lanes)
 
