@@ -1,7 +1,8 @@
 """Models of one random operation each, as questions for `nnbridge devices ask` and for a driver's own code.
 
-SOURCE is a folder of conformance cases, or a file of models. Their operations are varied at random: types, sides, ranks, constants
-and their values, omitted, shared and left-out inputs, scales and zero points. What NNAPI's own validation refuses is left out.
+SOURCE is a folder of conformance cases, or a file of models. Their operations are varied at random: types, sides, ranks,
+constants and their values, omitted, shared and left-out inputs, scales and zero points. What NNAPI's own validation refuses is
+left out.
 
 Examples:
   python scripts/random_operations.py ../shared/vts --count 20000 --seed 18 -o models.jsonl.gz
