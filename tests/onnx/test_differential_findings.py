@@ -108,19 +108,3 @@ def test_a_window_that_no_image_holds_is_refused_by_its_sizes(name: str) -> None
     node = helper.make_node(name, ["x0", "w"] if name == "Conv" else ["x0"], ["y"], kernel_shape=[4])
     with pytest.raises(Exception, match="a window that fits into the padded image, found 4 in 2"):
         run(node, [np.zeros((1, 1, 2), np.float32)], 12, {"w": np.zeros((1, 1, 4), np.float32)} if name == "Conv" else {})
-
-
-@pytest.mark.parametrize(
-    ("rule", "scale", "expected"),
-    [
-        # 5 elements, whose last is the last one of the input: positions i · 2/4, not i · 2/4.1.
-        ("align_corners", 1.7, [0, 4, 8, 12, 16]),
-        # One element is at position 0, though 3 · 0.5 is more than 1.
-        ("pytorch_half_pixel", 0.5, [0]),
-    ],
-)
-def test_positions_of_resize_count_the_elements_that_there_are(rule: str, scale: float, expected: list[float]) -> None:
-    options = {"mode": "linear", "coordinate_transformation_mode": rule}
-    node = helper.make_node("Resize", ["x0", "", "s"], ["y"], **options)
-    found = run(node, [np.float32([[0, 8, 16]])], 13, {"s": np.float32([1, scale])})
-    np.testing.assert_allclose(found, [expected], rtol=1e-6)

@@ -192,7 +192,7 @@ def _chosen_by_nnapi(size: int, out: int) -> Array:
 def _upsample(call: HostCall) -> Sequence[Array] | None:
     """Axis by axis: the pixel at or below a position, or between it and the next one."""
     if call.version > 10:
-        return _interpolated(call)
+        return None
     x, scales = call.input(0), call.option("scales") if call.version < 9 else call.input(1)
     mode = call.option("mode")
     if mode not in ("nearest", "linear", "bilinear"):
@@ -206,24 +206,4 @@ def _upsample(call: HostCall) -> Sequence[Array] | None:
             share = (places - low).clip(0, 1).reshape(-1, *(1,) * (x.ndim - axis - 1))
             found = found + (made.take(np.minimum(low + 1, size - 1), axis) - found.astype(np.float64)) * share
         made = found
-    return [made.astype(x.dtype)]
-
-
-def _interpolated(call: HostCall) -> Sequence[Array] | None:
-    """Between neighbours, axis by axis, by scales: a rule that counts the output's elements counts whole ones."""
-    rule, scales = call.option("coordinate_transformation_mode"), call.optional(2)
-    if call.option("mode") != "linear" or rule not in _SOURCES or call.option("antialias") or scales is None or not scales.size:
-        return None
-    x = call.input(0)
-    made = x
-    for axis, stated in zip(call.option("axes") or range(x.ndim), np.ravel(scales), strict=True):
-        scale, size, behind = float(stated), x.shape[axis], x.ndim - axis % x.ndim - 1
-        if scale == 1:
-            continue
-        count = math.floor(np.float32(size) * stated)
-        places = _SOURCES[rule](np.arange(count, dtype=np.float64), scale, size, count).clip(0, size - 1)
-        low = np.minimum(places.astype(int), size - 1)
-        share = (places - low).reshape(-1, *(1,) * behind)
-        found = made.take(low, axis).astype(np.float64)
-        made = found + (made.take(np.minimum(low + 1, size - 1), axis) - found) * share
     return [made.astype(x.dtype)]
