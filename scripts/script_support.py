@@ -95,7 +95,7 @@ def _end(message: str) -> None:
 
 
 @contextmanager
-def kept_folder(path: Path | None) -> Iterator[Path]:
+def folder_of_keep(path: Path | None) -> Iterator[Path]:
     """The folder of ``--keep``, created if need be, or a temporary one."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = path or Path(temporary)

@@ -487,7 +487,7 @@ class Served:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def pid(self) -> int:
-        """The next driver's process, as the supervisor tells it."""
+        """The next driver's process, as the supervisor reports it."""
         assert self.process.stderr is not None
         return int(self.process.stderr.readline().split()[-1])
 
@@ -560,9 +560,9 @@ def test_json_reports_device_address_and_process_in_one_line() -> None:
     name = f"@nnbridge-json-{os.getpid()}"
     with Served(name, "tests.devices.broken:GOOD", "--json") as served:
         assert served.process.stdout is not None
-        told = json.loads(served.process.stdout.readline())
-        assert Path(f"/proc/{told['pid']}").exists()
-    assert (told["device"], told["socket"]) == ("tests.devices.broken:GOOD", name)
+        printed = json.loads(served.process.stdout.readline())
+        assert Path(f"/proc/{printed['pid']}").exists()
+    assert (printed["device"], printed["socket"]) == ("tests.devices.broken:GOOD", name)
 
 
 def test_a_path_in_use_is_refused_and_a_deserted_one_taken(tmp_path: Path) -> None:

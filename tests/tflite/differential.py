@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.differential import Failure, Fork, Verdict, computed, judged, quietly
+from tests.differential import Failure, Fork, Verdict, computed, evaluated, quietly
 from tests.tflite import drawing_more
 from tests.tflite.drawing import I8, I32, U8, Case, F, values
 from tests.tflite.files import TfliteBuilder
@@ -118,7 +118,7 @@ def steps_apart(ours: Any, theirs: Any) -> tuple[str, int]:
     return (f"{(steps != 0).sum()} of {steps.size} integers, {most} steps at most", most) if most else ("", 0)
 
 
-def judge(number: int, seed: int, names: Sequence[str], folder: Path, mapping: str, keep: Path | None = None) -> Verdict:
+def evaluate(number: int, seed: int, names: Sequence[str], folder: Path, mapping: str, keep: Path | None = None) -> Verdict:
     """Draw the case of a number and compare; files that differ or fail are moved to ``keep``."""
     rng = np.random.default_rng([seed, number])
     name = names[int(rng.integers(len(names)))]
@@ -139,7 +139,7 @@ def judge(number: int, seed: int, names: Sequence[str], folder: Path, mapping: s
     try:
         ours, placed = computed(path, mapping, feeds)
     except Failure as error:
-        return judged(number, name, "fails", f"{type}: {case}: {error}", path, keep, type)
+        return evaluated(number, name, "fails", f"{type}: {case}: {error}", path, keep, type)
     outcome, message = "equal", ""
     ours = [a.reshape(b.shape) if b.ndim == 0 and a.size == 1 else a for a, b in zip(ours, theirs, strict=True)]
     found = [steps_apart(a, b) for a, b in zip(ours, theirs, strict=True)]
@@ -149,7 +149,7 @@ def judge(number: int, seed: int, names: Sequence[str], folder: Path, mapping: s
         if outcome == "differs":
             texts = "; ".join(text for text, _ in found if text)
             message = f"{type}, mapped {placed[0].mapping}: {case}: {texts}"
-    return judged(number, name, outcome, message, path, keep, type)
+    return evaluated(number, name, outcome, message, path, keep, type)
 
 
 def verdicts(
@@ -158,4 +158,4 @@ def verdicts(
     """The verdicts on the cases of these numbers."""
     with quietly() as folder:
         for number in numbers:
-            yield judge(number, seed, names, folder, mapping, keep)
+            yield evaluate(number, seed, names, folder, mapping, keep)
