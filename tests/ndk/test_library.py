@@ -309,7 +309,7 @@ def test_what_the_compiler_says_is_shown(tmp_path: Path, monkeypatch: pytest.Mon
 def test_devices_of_the_environment_that_are_none_are_reported_in_one_line(
     named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    functions = importlib.import_module("nnbridge.ndk.functions")
+    functions = importlib.import_module("nnbridge.ndk.device_functions")
     monkeypatch.setenv("NNBRIDGE_DEVICES", named)
     monkeypatch.setattr(functions, "devices_of_process", functions.devices_of_process.__wrapped__)
     core = importlib.import_module("nnbridge.ndk.core")

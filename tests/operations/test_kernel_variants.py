@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
-from nnbridge.operations import convolution, topk
+from nnbridge.operations import correlation, topk
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, one_over_one_plus_x
 from nnbridge.operations.shapes import Window
@@ -123,8 +123,8 @@ def test_depthwise_sums_tap_by_tap_are_those_window_by_window(
     weights = rng.normal(size=(*sizes, 3)).astype(np.float32)
     made = np.empty((2, 3, *outputs, 3), np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "_TAP_BLOCK", block)
-        for sums, way in zip(made, (convolution.by_taps, convolution.by_windows), strict=True):
+        patch.setattr(correlation, "_TAP_BLOCK", block)
+        for sums, way in zip(made, (correlation.by_taps, correlation.by_windows), strict=True):
             way(weights, rows, columns, *outputs)(images, sums)
     np.testing.assert_array_equal(*made)
 

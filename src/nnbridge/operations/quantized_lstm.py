@@ -10,7 +10,7 @@ import numpy as np
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate, srdhm16
 from nnbridge.operations.call import Arg, Call
-from nnbridge.operations.convolution import exact_dtype
+from nnbridge.operations.correlation import exact_dtype
 from nnbridge.operations.declaration import Input, Output, like, operation, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, logistic16, tanh16
 from nnbridge.operations.kernels import Compute, prepared
