@@ -422,9 +422,9 @@ class Execution:
     def run(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike | None]) -> dict[str, Array]:
         """Compute and return the outputs by name, allocating what is needed.
 
-        ``inputs`` by operand name or in model-input order. Outputs whose size only execution knows get a few
-        kilobytes, and are computed again with the size that NNAPI reports if that was too little. States that are not among the inputs come from :attr:`states`, which gets their new
-        values.
+        ``inputs`` by operand name or in model-input order. Outputs whose size only execution knows get a few kilobytes, and are
+        computed again with the size that NNAPI reports if that was too little. States that are not among the inputs come from
+        :attr:`states`, which gets their new values.
         """
         for i, value in enumerate(self._in_order(inputs)):
             self.set_input(i, value)
