@@ -22,10 +22,11 @@ from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from nnbridge.cpu.compiled.emitter import I64, VOID, Emitter, Value
+from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.machine import cache_directory, machine, store
+from nnbridge.cpu.compiled.values import I64, VOID, Value
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnbridge.cpu.compiled.emitter import I8, I16, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.emitter import Emitter
+from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
 from nnbridge.model import Array
 
 _FOLDED = 53

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nnbridge.cpu.compiled.emitter import F32, F64, I1, I8, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.elementwise import exponential
 from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale
+from nnbridge.cpu.compiled.values import F32, F64, I1, I8, I32, I64, Value, vector
 
 _LARGEST = 3.4028234663852886e38
 _EXTREMES = ("maximum", "minimum")
