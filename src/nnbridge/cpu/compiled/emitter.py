@@ -1,6 +1,7 @@
 """What kernels are emitted with: loads and stores by address, vectors, loops with carried values.
 
-Addresses are 64-bit integers, so that kernels compute them like other numbers. Loops are written with their carried values, which leaves nothing for LLVM's optimisation passes to do: none is run.
+Addresses are 64-bit integers, so that kernels compute them like other numbers. Loops are written with their
+carried values, which leaves nothing for LLVM's optimisation passes to do: none is run.
 """
 
 from __future__ import annotations

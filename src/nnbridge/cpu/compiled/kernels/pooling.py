@@ -52,6 +52,30 @@ def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) 
     e.loop(first, last, row)
 
 
+@kernel("source target rows length high")
+def extreme_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
+    """Each row's ``maximum`` or ``minimum`` of unsigned bytes, ``high`` at most."""
+    size = 4 * e.instructions.lanes
+    bytes_, join = vector(I8, size), e.umax if kind == "maximum" else e.umin
+    first, last = e.share(f.rows, part, parts)
+    identity = e.constant(bytes_, 0 if kind == "maximum" else -1)
+    numbers = e.constant(bytes_, list(range(size)))
+
+    def row(index: Value) -> None:
+        source = f.source + index * f.length
+
+        def several(i: Value, total: Value) -> list[Value]:
+            inside = numbers.below(e.splat(e.smin(f.length - i, size).truncated(I8), size))
+            return [join(total, e.select(inside, e.load(source + i, bytes_), identity))]
+
+        total = e.loop(0, f.length, several, step=size, carried=[identity])[0]
+        name = "umax" if kind == "maximum" else "umin"
+        found = e.call(f"llvm.vector.reduce.{name}.v{size}i8", I8, total)
+        e.store(e.umin(found, f.high.truncated(I8)), f.target + index)
+
+    e.loop(first, last, row)
+
+
 @kernel(
     "input height width pixel row image out out_height out_width out_pixel images channels"
     " size_y size_x stride_y stride_x top left low high zero_point parameters"
