@@ -112,6 +112,18 @@ class Rescaling:
             blocks[:, 7] = left[order].reshape(-1, lanes)
         return blocks
 
+    def uniform(self, lanes: int) -> Array:
+        """The block of :meth:`packed` for one channel without bias in all lanes, much faster."""
+        general = self.form == "general"
+        m, constant, shift = self.multiplier[0], self.constant[0], self.shift[0]
+        wide = [m, m, constant, constant, shift, shift if general else shift - 32]
+        block = np.zeros((1, rows_of(self.form), lanes), np.int32)
+        block[0, 1:7].view(np.int64)[:] = np.array(wide)[:, None]
+        if general:
+            block[0, 7] = self.left[0]
+            block[0, 8:].view(np.int64)[:] = -self.correction[0]
+        return block
+
 
 def rows_of(form: str) -> int:
     """Rows of a parameter block: bias, multipliers, constants and shifts, and what the general form has besides."""
