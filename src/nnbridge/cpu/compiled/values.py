@@ -5,12 +5,10 @@ Integers are signed unless an operation says otherwise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
 
 from llvmlite import ir
-
-if TYPE_CHECKING:
-    from nnbridge.cpu.compiled.emitter import Emitter
 
 Type: TypeAlias = Any
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
@@ -44,13 +42,22 @@ def mangled(kind: Type) -> str:
     return f"v{kind.count}{_NAMES[kind.element]}" if isinstance(kind, ir.VectorType) else _NAMES[kind]
 
 
+class Function(Protocol):
+    """The kernel's function that is being emitted, as far as its values need it."""
+
+    builder: Any
+
+    def constant(self, kind: Type, value: float | Sequence[float]) -> Value:
+        """A number of a type."""
+
+
 class Value:
     """A value of the kernel that is being emitted. Python's numbers on the right become constants of its type."""
 
     __slots__ = ("_e", "raw")
 
-    def __init__(self, emitter: Emitter, raw: Any) -> None:
-        self._e = emitter
+    def __init__(self, function: Function, raw: Any) -> None:
+        self._e = function
         self.raw = raw
 
     @property
