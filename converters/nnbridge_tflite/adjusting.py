@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -56,7 +56,7 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
     if not graph.name:
         return None
     applied = {name: apply for name, (_, apply) in found.items()}
-    content = partial(_content, path, model, subgraph, index, applied)
+    content = partial(_content, path, model, subgraph, index, applied, cache(partial(_alone, model, subgraph, index)))
     return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content)
 
 
@@ -66,9 +66,16 @@ def _decoded(path: Path, changed: int) -> Table:
 
 
 def _content(
-    path: Path, model: Table, subgraph: int, index: int, applied: Mapping[str, Apply], changes: Mapping[str, Value], alone: bool
+    path: Path,
+    model: Table,
+    subgraph: int,
+    index: int,
+    applied: Mapping[str, Apply],
+    single: Callable[[], Table],
+    changes: Mapping[str, Value],
+    alone: bool,
 ) -> bytes:
-    made = _alone(model, subgraph, index) if alone else copied(model)
+    made = copied(single() if alone else model)
     graph = Graph(made, 0 if alone else subgraph, 0 if alone else index)
     for name, value in changes.items():
         applied[name](graph, value)

@@ -170,7 +170,8 @@ def is_constant(model: Table, tensor: Mapping[str, Any]) -> bool:
 
 
 def drop_unused(model: dict[str, Any]) -> None:
-    """Tensors of the first subgraph that nothing refers to, data that no tensor has, and what describes the whole file."""
+    """Tensors of the first subgraph that nothing refers to, data that no tensor has, codes of no operator, and what describes
+    the whole file."""
     main = model["subgraphs"][0]
     lists = [
         main["inputs"],
@@ -187,6 +188,15 @@ def drop_unused(model: dict[str, Any]) -> None:
         operator.update({side: renumbered(operator.get(side)) for side in SIDES})
     main.update(inputs=renumbered(main["inputs"]), outputs=renumbered(main["outputs"]))
     main["tensors"] = [main["tensors"][t] for t in used]
-    kept = {tensor["buffer"] for subgraph in model["subgraphs"] for tensor in subgraph["tensors"]}
-    model["buffers"] = [buffer if k in kept else {} for k, buffer in enumerate(model["buffers"])]
+    # Buffer 0 is the one without data.
+    _renumber(model, "buffers", [t for graph in model["subgraphs"] for t in graph["tensors"]], "buffer", (0,))
+    _renumber(model, "operator_codes", [o for graph in model["subgraphs"] for o in graph["operators"]], "opcode_index")
     model.update(signature_defs=None, metadata=None, metadata_buffer=None)
+
+
+def _renumber(model: Table, rows: str, users: Sequence[Table], name: str, kept: Sequence[int] = ()) -> None:
+    """Drop rows of a list that no user names."""
+    moved = {old: new for new, old in enumerate(sorted({*kept, *(user[name] for user in users)}))}
+    model[rows] = [model[rows][k] for k in moved]
+    for user in users:
+        user[name] = moved[user[name]]

@@ -7,28 +7,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnbridge.cli.options import compiled, conversion_of, summary_of
+from nnbridge.cli.options import bound_to, compilation_of, conversion_of, finish, named_devices, summary_of
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.advice import Advised, Outcome
     from nnbridge.converters.inspection import TensorInfo
+    from nnbridge.devices.device import Device
+
+_ALONE: Mapping[str, Any] = {"shapes": (), "signature": ""}
+"""Options that name parts of a file mean nothing to an operator alone."""
 
 
 def advice_on(model: Path, options: Mapping[str, Any]) -> Advised:
     """Changes that bring more of a file to the requested devices. InputError without a device, and where they get all."""
-    from nnbridge.advice import advise
+    from nnbridge.advice import Planner, advise
     from nnbridge.loading import adjustable, edits, inspect
 
     if not options["devices"]:
         raise InputError(Reason("at least one --device, to advise on", "none", operand="--advice"))
 
-    def measure(path: Path, changed: Mapping[str, Any]) -> Outcome:
-        return _outcome(path, {**options, "cache_dir": None, "kernels": "reference", **changed})
-
-    asked = conversion_of(options)
+    asked, devices = conversion_of(options), named_devices(options["devices"])
+    fixed = {**options, "cache_dir": None, "kernels": "reference", "android": None, "feature_level": asked.feature_level}
+    planner = Planner(
+        lambda path, changed: _outcome(path, devices, {**fixed, **changed}),
+        lambda path: _accepted(path, devices, {**fixed, **_ALONE}),
+    )
     stated = () if asked.shapes else _open_shapes(inspect(model, replace(asked, mapping="phone")).inputs)
-    return advise(model, edits(model), measure, asked.feature_level, stated, adjustable)
+    return advise(model, edits(model), planner, asked.feature_level, stated, adjustable)
 
 
 def _open_shapes(inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
@@ -37,12 +43,30 @@ def _open_shapes(inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
     return tuple(f"{name}={','.join(str(d or 1) for d in shape)}" for name, shape in dims.items() if 0 in shape)
 
 
-def _outcome(path: Path, options: Mapping[str, Any]) -> Outcome:
+def _accepted(path: Path, devices: Sequence[Device], options: Mapping[str, Any]) -> bool:
+    """True if every operator goes to a device. Devices are asked; nothing is prepared."""
+    from nnbridge.devices.source_profiles import BoundDevice
+    from nnbridge.runtime.placement import place
+
+    chosen, limit = bound_to(path, devices, options)
+    bound = [device for device in chosen if isinstance(device, BoundDevice)]
+    if len(bound) == len(chosen):
+        return all(any(taken) for taken in zip(*([claim.accepted for claim in d.claims] for d in bound), strict=True))
+    compilation, mapped = compilation_of(path, chosen=chosen, limit=limit, **options)
+    if any(operator.mapping == "host" for operator in mapped):
+        return False
+    places = place(compilation.model, compilation.devices, compilation.preference)
+    return all(p.device is not None and compilation.devices[p.device].kind == "device" for p in places)
+
+
+def _outcome(path: Path, devices: Sequence[Device], options: Mapping[str, Any]) -> Outcome:
     from nnbridge.advice import Outcome
     from nnbridge.cost import cost_of
     from nnbridge.report.summary import operator_outcomes, refusal_kinds
 
-    compilation, mapped = compiled(path, **options)
+    chosen, limit = bound_to(path, devices, options)
+    compilation, mapped = compilation_of(path, chosen=chosen, limit=limit, **options)
+    finish(compilation, path)
     found = operator_outcomes(compilation, mapped)
     names = {device.name for device in compilation.plan.devices if device.kind == "device"}
     return Outcome(
