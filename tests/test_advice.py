@@ -14,7 +14,7 @@ from nnbridge.compare.references import reference
 from nnbridge.loading import adjustable, edits
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
-from tests.tflite.test_edits import call
+from tests.tflite.test_edits import call, unpack
 
 FLOAT32, INT8 = str(MODELS / "digits_float32.tflite"), str(MODELS / "digits_int8.tflite")
 PROFILE = """
@@ -143,6 +143,13 @@ def test_a_saved_model_has_rewrites_too(tmp_path: Path) -> None:
 def test_an_index_beyond_the_file_has_nothing_to_change() -> None:
     assert adjustable(FLOAT32, 0, 99) is None
     assert adjustable(FLOAT32, 7, 0) is None
+
+
+def test_what_a_device_takes_before_nnapi_counts_as_taken_where_nnapi_has_no_operation(tmp_path: Path) -> None:
+    file, inputs, outputs = unpack()
+    planned = call("plan", str(file.write(tmp_path / "unpack.tflite", inputs, outputs)), "--device", "ethos-u85-256", "--advice")
+    found = {one["text"]: one["after"]["elsewhere"] for one in planned["advice"]}
+    assert found["whole file: quantised to int8"] == 0
 
 
 def test_an_operator_with_a_restricted_scale_is_advised_another_scale(tmp_path: Path) -> None:

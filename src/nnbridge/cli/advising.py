@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnbridge.cli.options import bound_to, compilation_of, conversion_of, finish, named_devices, summary_of
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, Why
 
 if TYPE_CHECKING:
-    from nnbridge.advice import Advised, Outcome
+    from nnbridge.advice import Advised, Key, Outcome
     from nnbridge.converters.inspection import TensorInfo
     from nnbridge.devices.device import Device
 
@@ -43,15 +43,26 @@ def _open_shapes(inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
     return tuple(f"{name}={','.join(str(d or 1) for d in shape)}" for name, shape in dims.items() if 0 in shape)
 
 
+def _refused(devices: Sequence[Device]) -> dict[Key, frozenset[Why]] | None:
+    """Operators that none of the devices takes, which look at the file's own, with the reasons; None for other devices."""
+    from nnbridge.devices.source_profiles import BoundDevice
+
+    bound = [device for device in devices if isinstance(device, BoundDevice)]
+    if len(bound) < len(devices):
+        return None
+    subgraph, answers = bound[0].graph.subgraph, zip(*(device.claims for device in bound), strict=True)
+    reasons = {(subgraph, claims[0].operator.index): [claim.reason for claim in claims] for claims in answers}
+    return {key: frozenset(r.kind for r in each if r and r.kind) for key, each in reasons.items() if None not in each}
+
+
 def _accepted(path: Path, devices: Sequence[Device], options: Mapping[str, Any]) -> bool:
     """True if every operator goes to a device. Devices are asked; nothing is prepared."""
-    from nnbridge.devices.source_profiles import BoundDevice
     from nnbridge.runtime.placement import place
 
     chosen, limit = bound_to(path, devices, options)
-    bound = [device for device in chosen if isinstance(device, BoundDevice)]
-    if len(bound) == len(chosen):
-        return all(any(taken) for taken in zip(*([claim.accepted for claim in d.claims] for d in bound), strict=True))
+    refused = _refused(chosen)
+    if refused is not None:
+        return not refused
     compilation, mapped = compilation_of(path, chosen=chosen, limit=limit, **options)
     if any(operator.mapping == "host" for operator in mapped):
         return False
@@ -67,13 +78,15 @@ def _outcome(path: Path, devices: Sequence[Device], options: Mapping[str, Any]) 
     chosen, limit = bound_to(path, devices, options)
     compilation, mapped = compilation_of(path, chosen=chosen, limit=limit, **options)
     finish(compilation, path)
-    found = operator_outcomes(compilation, mapped)
+    found, refused = operator_outcomes(compilation, mapped), _refused(chosen)
     names = {device.name for device in compilation.plan.devices if device.kind == "device"}
     return Outcome(
-        frozenset(key for key, outcome in found.items() if outcome not in ("", "device")),
+        frozenset(key for key, outcome in found.items() if outcome not in ("", "device"))
+        if refused is None
+        else frozenset(refused),
         list(found.values()).count("limited"),
         summary_of(compilation, mapped, path, options).partitions,
         len(compilation.plan.steps),
         sum(step.multiply_adds or 0 for step in cost_of(compilation.plan).steps if step.device in names),
-        refusal_kinds(compilation, mapped),
+        refusal_kinds(compilation, mapped) if refused is None else refused,
     )
