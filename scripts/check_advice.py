@@ -3,6 +3,7 @@
 python scripts/check_advice.py models
 python scripts/check_advice.py models --inputs 1000 --devices arm-nn-21.11 intel-nn-hal-gpu --android 10 13
 python scripts/check_advice.py models --inputs 0 --minutes 30
+python scripts/check_advice.py .venv/lib/python3.11/site-packages/onnx/backend/test/data/node --every-rewrite --inputs 1000
 
 For each TFLite and ONNX file of a folder, each shipped profile and each Android version, in an order that is the same at every
 run; after ``--minutes``, the rest is left out. An advice passes if ``nnbridge plan`` of the written file, or under the setting,
@@ -36,6 +37,10 @@ from nnbridge.cli.commands.plan import plan as plan_command
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.edits import Answers
+from nnbridge.loading import edits
+
+NOT_RUN = "not run by nnbridge or the format's own runtime"
 
 
 def command(*arguments: str) -> Any:
@@ -52,7 +57,10 @@ def main() -> None:
     parser.add_argument("--android", nargs="*", default=["10", "13"])
     parser.add_argument("--inputs", type=int, default=20, help="random inputs for each rewrite; 0: rewrites are planned only")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no plan after this time")
+    parser.add_argument("--every-rewrite", action="store_true", help="prove all exact rewrites of the files, advised or not")
     options = parser.parse_args()
+    if options.every_rewrite:
+        prove_all(options.folder, options.inputs)
     devices = options.devices or [device["name"] for device in command("devices", "--profiles")]
     paths = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES)
     cells = list(product(paths, devices, options.android))
@@ -72,6 +80,30 @@ def main() -> None:
                 print(f"{path.name} {' '.join(setting)}: {advice.text}: {wrong}", flush=True)
         print(f"{path.name} {device}: {total(counts)}; {len(proven)} rewrites on {options.inputs} inputs each", flush=True)
     print(f"{counts['plans'] + counts['refused']} of {len(cells)} combinations of {len(paths)} files, profiles and Androids")
+    sys.exit(1 if counts["failed"] else 0)
+
+
+def prove_all(folder: Path, inputs: int) -> None:
+    """Run every exact rewrite of single operators beside the original; exits."""
+    counts: Counter[str] = Counter()
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in RUNTIMES):
+        try:
+            found = [edit for edit in edits(path) if edit.answers is Answers.SAME]
+            load(path)
+            counts["files"] += bool(found)
+        except NnbridgeError:
+            continue
+        for edit in found:
+            with tempfile.TemporaryDirectory() as scratch:
+                target = Path(scratch) / path.name
+                target.write_bytes(edit.content())
+                wrong = different(path, target, inputs)
+            outcome = NOT_RUN if wrong == NOT_RUN else "failed" if wrong else "equal"
+            counts[outcome] += 1
+            counts[f"{edit.operator}: {edit.text}"] += outcome == "equal"
+            if outcome == "failed":
+                print(f"{path.parent.name}/{path.name}: {edit.index} {edit.operator}: {edit.text}: {wrong}", flush=True)
+    print(f"{total(counts)}; {inputs} inputs each")
     sys.exit(1 if counts["failed"] else 0)
 
 
@@ -119,7 +151,7 @@ def check(path: Path, setting: tuple[str, ...], advice: Advice, inputs: int, pro
 
 
 def different(path: Path, edited: Path, inputs: int) -> str:
-    """The first output that differs, in nnbridge or in the format's own runtime."""
+    """The first output that differs, in nnbridge or in the format's own runtime; NOT_RUN if the original does not run there."""
 
     @cache
     def compilation(file: Path) -> Any:
@@ -134,10 +166,18 @@ def different(path: Path, edited: Path, inputs: int) -> str:
         answers = runtime(file).run(seeded_inputs(compilation(path).model, seed))
         return {str(k): np.ascontiguousarray(answer) for k, answer in enumerate(answers)}
 
+    def compared(other: Path) -> str:
+        return different_outputs(here, path, other, range(inputs)) or different_outputs(there, path, other, range(inputs))
+
     try:
-        return different_outputs(here, path, edited, range(inputs)) or different_outputs(there, path, edited, range(inputs))
+        return compared(edited)
     except NnbridgeError as error:
-        return str(error)
+        failure = str(error)
+    try:
+        compared(path)
+    except NnbridgeError:
+        return NOT_RUN
+    return failure
 
 
 if __name__ == "__main__":
