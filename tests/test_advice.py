@@ -21,6 +21,8 @@ from tests.tflite.files import TfliteBuilder
 from tests.tflite.test_edits import call, unpack
 
 FLOAT32, INT8 = str(MODELS / "digits_float32.tflite"), str(MODELS / "digits_int8.tflite")
+FLOAT = 1
+"""ONNX's number of float32."""
 PROFILE = """
 [[device]]
 name = "npu"
@@ -139,10 +141,10 @@ def _nodes() -> Any:
 def test_exact_rewrites_of_onnxs_own_node_tests_have_the_same_bits_in_onnx_runtime(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     path, target, proven = tmp_path / "node.onnx", tmp_path / "after.onnx", set()
-    for model in _nodes().values():
+    for model in (model for model in _nodes().values() if model.graph.input[0].type.tensor_type.elem_type == FLOAT):
         path.write_bytes(model.SerializeToString())
         for edit in [edit for edit in edits(path) if edit.answers is Answers.SAME]:
-            if (edit.operator, edit.text) in proven or model.graph.input[0].type.tensor_type.elem_type != 1:
+            if (edit.operator, edit.text) in proven:
                 continue
             target.write_bytes(edit.content())
             before, after = (reference("onnxruntime", file) for file in (path, target))

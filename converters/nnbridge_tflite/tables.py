@@ -49,6 +49,16 @@ class Graph:
         self.before: list[Table] = []
         self.after: list[Table] = []
 
+    @classmethod
+    def fork(cls, model: Table, subgraph: int, index: int) -> Graph:
+        """The same of a copy, whose lists and whose operator may be changed; the other tables are the original's."""
+        graphs = list(model["subgraphs"])
+        old = graphs[subgraph]
+        graphs[subgraph] = {**old, "tensors": list(old["tensors"]), "operators": list(old["operators"])}
+        graphs[subgraph]["operators"][index] = dict(old["operators"][index])
+        lists = {name: list(model[name]) for name in ("buffers", "operator_codes")}
+        return cls({**model, **lists, "subgraphs": graphs}, subgraph, index)
+
     @property
     def name(self) -> str:
         """The operator's name."""
@@ -98,7 +108,8 @@ class Graph:
     def quantise(self, tensor: int, scales: Any, zero_points: Any, dimension: int = 0) -> None:
         """Give a tensor scales and zero points, one for all or one for each index of a dimension."""
         found = {"scale": np.asarray(scales, "<f4"), "zero_point": np.asarray(zero_points, "<i8")}
-        self.subgraph["tensors"][tensor]["quantization"] = {**found, "quantized_dimension": dimension}
+        quantisation = {**found, "quantized_dimension": dimension}
+        self.subgraph["tensors"][tensor] = {**self.subgraph["tensors"][tensor], "quantization": quantisation}
 
     def values(self, tensor: int) -> Any | None:
         """A constant as an array; None if it is computed, or of a type that NumPy does not have."""
@@ -138,6 +149,12 @@ class Graph:
             codes = {member: number for number, member in enum_names("BuiltinOptions").items()}
             made |= {"builtin_options_type": codes[table], "builtin_options": options}
         return made
+
+    def slice(self, data: int, begin: Sequence[int], output: int) -> Table:
+        """The STRIDED_SLICE of an output's size from a place on, not placed yet."""
+        last = [int(b) + d for b, d in zip(begin, self.shape(output), strict=True)]
+        numbers = [self.data(np.asarray(v, "<i4"), "INT32", "slice") for v in (begin, last, [1] * len(last))]
+        return self.made("STRIDED_SLICE", [data, *numbers], [output], 2 if self.type(data) == "INT8" else 1)
 
     def finish(self, index: int) -> None:
         """Put what was placed, or the changed operator between those added, where the operator stood."""
