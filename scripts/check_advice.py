@@ -141,7 +141,7 @@ def check(path: Path, setting: tuple[str, ...], advice: Advice, inputs: int, pro
             if inputs and advice.kind == "rewrite" and key not in proven:
                 proven[key] = different(path, target, inputs)
             if proven.get(key):
-                return f"answers differ: {proven[key]}"
+                return f"answers: {proven[key]}"
     if planned is None:
         return "cannot be planned"
     found = {"elsewhere": sum(planned["summary"]["elsewhere"].values()), "steps": len(planned["steps"])}
