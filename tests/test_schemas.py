@@ -48,7 +48,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
         (INT8, "-o", "{folder}/page.html", "--reference", "litert", "--seeds", "0", *DRIVER),
     ),
     "rewrite": (("{real}/split_concat.tflite", "--device", "arm-nn-21.11", "--advice", "1", "-o", "{folder}/out.tflite"),),
-    "run": ((INT8, "--seed", "0"), (QDQ, "--seed", "0", "--repeat", "2", *DRIVER)),
+    "run": ((INT8, "--seed", "0"), (QDQ, "--seed", "0", "--repeat", "2", "--profile", *DRIVER)),
     "warmup": ((INT8,),),
     "vts": (("{vts}", "--spec", "abs"),),
 }
