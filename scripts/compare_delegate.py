@@ -2,23 +2,26 @@
 
 python scripts/compare_delegate.py models
 python scripts/compare_delegate.py folder --devices nnapi-reference nnapi-sample_all
+python scripts/compare_delegate.py models --runtime tflite_runtime.interpreter --why
 
 One row for each file and device. ``nodes`` and ``partitions`` are those that the interpreter handed over, which must be those
 that the plan of the same file has for the device: the operators that Android's delegate maps and the device accepts, in the
-largest three partitions; operators that the converter folds stay with TFLite and may divide a partition. ``bits``: the
-partitions whose outputs are bit for bit those of the same operators of the converted file, run by nnbridge alone on what the
-interpreter passed to them. ``whole``: whether the file's outputs are those of `nnbridge run --mapping delegate`; where TFLite
-computes nodes itself, the greatest difference is shown instead.
-Exit status 0 only if nodes, partitions and bits agree in every row, and outputs wherever nnbridge computes all nodes.
+largest three partitions. ``bits``: the partitions whose outputs are bit for bit those of the same operators of the converted
+file, run by nnbridge alone on what the interpreter passed to them. ``whole``: whether the file's outputs are those of
+`nnbridge run --mapping delegate`; where TFLite computes nodes itself, the greatest difference is shown instead. ``--why`` adds
+the operators that TFLite computed otherwise, with their causes (docs/layers.md), each verified alone on TFLite's own values.
+Exit status 0 only if nodes, partitions and bits agree in every row, outputs wherever nnbridge computes all nodes, and with
+``--why`` every difference has causes.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +29,16 @@ import numpy as np
 from script_support import Array, argument_parser, one_line_errors
 
 from nnbridge import Compilation, Execution, NnbridgeError, delegate
+from nnbridge.compare import seeded_samples
+from nnbridge.compare.layers import compare_layers
+from nnbridge.compare.references import LiteRT
+from nnbridge.compare.tensors import tensors_of
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import Part
+from nnbridge.converters.inspection import Mapped
 from nnbridge.delegate.interpreter import Context
 from nnbridge.delegate.kernel import Kernel
-from nnbridge.devices import CPU_NAME, device
+from nnbridge.devices import CPU_NAME, cpu, device
 from nnbridge.devices.device import Device
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.loading import load_with_report
@@ -86,15 +94,15 @@ class File:
     """Creates an interpreter with TFLite's own reference kernels."""
     model: Model
     operators: int
-    folded: bool
     inputs: tuple[Array, ...]
+    mapped: tuple[Mapped, ...]
+    runtime: Any
 
 
-def opened(path: Path) -> File | str:
-    """The file with drawn inputs, or why LiteRT does not run it."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    interpreter = partial(Interpreter, str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+def opened(path: Path, runtime: Any) -> File | str:
+    """The file with drawn inputs, or why TFLite does not run it."""
+    resolver = runtime.OpResolverType.BUILTIN_REF
+    interpreter = partial(runtime.Interpreter, str(path), experimental_op_resolver_type=resolver)
     rng = np.random.default_rng(0)
     try:
         plain = interpreter()
@@ -109,8 +117,23 @@ def opened(path: Path) -> File | str:
         model, mapped = load_with_report(path, ConversionOptions(mapping="delegate"))
     except NnbridgeError as error:
         return f"nnbridge run refuses the file: {error.reason.rule}"
-    outcomes = [m.mapping for m in mapped if m.subgraph == 0]
-    return File(path, interpreter, model, len(outcomes), "folded" in outcomes, inputs)
+    return File(path, interpreter, model, sum(m.subgraph == 0 for m in mapped), inputs, tuple(mapped), runtime)
+
+
+def causes(file: File, handed: set[int]) -> str:
+    """Why operators that TFLite computed differ on NNAPI's CPU and the host: cause, how many, and of which operators."""
+    if CAUSES.get(file.path) is None:
+        reference = LiteRT(file.path, preserve=True)
+        samples = seeded_samples(file.model, reference, [0])
+        found = compare_layers(compiled(file.model, cpu()), reference.name, samples, tensors_of(reference), mapped=file.mapped)
+        wrong = [layer for layer in found.layers if layer.own is not None and layer.own.mismatches]
+        CAUSES[file.path] = [(*layer.operator.split()[:2], layer.why or "NO CAUSE") for layer in wrong]
+    counted = Counter((why, name) for index, name, why in CAUSES[file.path] if int(index) not in handed)
+    return ", ".join(f"{why} {name} {count}" for (why, name), count in counted.items()) or "NO CAUSE"
+
+
+CAUSES: dict[Path, list[tuple[str, ...]]] = {}
+"""Operators of a file with an error of their own: index, name, cause."""
 
 
 def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -167,11 +190,11 @@ def same_bits(run: Run, model: Model, target: Device) -> bool:
     return all(buffer == answer for buffer, answer in zip(buffers, answers.values(), strict=True))
 
 
-def row(file: File, target: Device) -> tuple[str, bool]:
+def row(file: File, target: Device, why: bool) -> tuple[str, bool]:
     """A file on a device: figures, and whether all agrees."""
     options = {"allow_dynamic_dimensions": True} if any(d < 0 for s in signatures(file) for d in s) else {}
     try:
-        interpreter = file.interpreter(experimental_delegates=[delegate.load(target.name, **options)])
+        interpreter = file.interpreter(experimental_delegates=[delegate.load(target.name, runtime=file.runtime, **options)])
         interpreter.allocate_tensors()
         with Recorder() as recorder:
             for d, array in zip(interpreter.get_input_details(), file.inputs, strict=True):
@@ -188,12 +211,14 @@ def row(file: File, target: Device) -> tuple[str, bool]:
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(theirs, ours, strict=True))
     alone = sum(map(len, found)) == file.operators
     nodes = sum(map(len, found))
-    planned_so = expected == found or (file.folded and sorted(chain(*expected)) == sorted(chain(*found)))
+    planned_so = expected == found
     passed = planned_so and all(bits) and (equal or not alone)
     figures = f"{nodes:>4}/{file.operators:<4} {len(found):>10} {sum(bits):>3}/{len(bits):<3}"
     whole = "equal" if equal else f"off by {max(map(difference, theirs, ours)):.3g}"
-    verdict = "ok" if passed else f"FAIL: the plan has {expected}" if not planned_so else "FAIL"
-    return f"{figures}  {whole:<22} {verdict}", passed
+    explained = causes(file, {n for nodes in found for n in nodes}) if why and not equal and not alone else ""
+    passed &= "NO CAUSE" not in explained
+    verdict = f"ok {explained}" if passed else f"FAIL: the plan has {expected}" if not planned_so else f"FAIL {explained}"
+    return f"{figures}  {whole:<22} {verdict}".rstrip(), passed
 
 
 def signatures(file: File) -> list[tuple[int, ...]]:
@@ -215,19 +240,22 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--devices", nargs="+", default=DEVICES, metavar="NAME")
     parser.add_argument("--only", default="", help="files whose names contain this")
+    parser.add_argument("--runtime", default="ai_edge_litert.interpreter", help="the module with TFLite's Interpreter")
+    parser.add_argument("--why", action="store_true", help="causes of differences")
     options = parser.parse_args()
+    runtime = import_module(options.runtime)
     targets, passed = [device(name) for name in options.devices], True
     print(HEAD)
     for path in sorted(options.folder.glob("*.tflite")):
         if options.only not in path.name:
             continue
-        file = opened(path)
+        file = opened(path, runtime)
         if isinstance(file, str):
             print(f"{path.name:<42} {file}")
             continue
         for target in targets:
             try:
-                text, fine = row(file, target)
+                text, fine = row(file, target, options.why)
             except NnbridgeError as error:
                 text, fine = f"FAIL: {error}", False
             passed &= fine

@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ INSERTED = "InsertedPrecisionFreeCast_"
 COMPUTED = ("folded", "dead")
 SIZES = (1, 512)
 """Sizes of open dimensions that are tried."""
+NUMBERS = (100, 2)
+"""Drawn whole numbers are below this, or below that where ONNX Runtime refuses them: words of a small vocabulary."""
 OPTIONS = ConversionOptions(mapping="provider")
 
 
@@ -109,10 +112,10 @@ def opened(path: Path, folder: Path, chosen: dict[str, int]) -> File | str:
     import onnx
 
     path = uniquely_named(path, folder)
-    for size in SIZES:
+    for size, numbers in product(SIZES, NUMBERS):
         dimensions = {d: chosen.get(d, size) for d in open_dimensions(path)}
         try:
-            seen, feeds = saved(path, folder, dimensions)
+            seen, feeds = saved(path, folder, dimensions, numbers)
             break
         except Exception as error:  # whatever ONNX Runtime raises
             refused = f"ONNX Runtime does not run the file: {error}".splitlines()[0][:120]
@@ -149,7 +152,7 @@ def uniquely_named(path: Path, folder: Path) -> Path:
     return copy
 
 
-def saved(path: Path, folder: Path, dimensions: dict[str, int]) -> tuple[Path, dict[str, Array]]:
+def saved(path: Path, folder: Path, dimensions: dict[str, int], numbers: int) -> tuple[Path, dict[str, Array]]:
     """The file as a provider sees it, which a session on the CPU saves and runs, and inputs for it."""
     import onnx
     import onnxruntime as ort
@@ -163,7 +166,7 @@ def saved(path: Path, folder: Path, dimensions: dict[str, int]) -> tuple[Path, d
         options.add_free_dimension_override_by_name(name, size)
     rng = np.random.default_rng(0)
     plain = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feeds = {i.name: drawn(rng, i.shape, i.type) for i in plain.get_inputs()}
+    feeds = {i.name: drawn(rng, i.shape, i.type, numbers) for i in plain.get_inputs()}
     plain.run(None, feeds)
     model = onnx.load(str(seen), load_external_data=False)
     if model.ir_version < 4:
@@ -196,13 +199,13 @@ def open_dimensions(path: Path) -> list[str]:
     return sorted({d.dim_param for value in graph.input for d in value.type.tensor_type.shape.dim if d.dim_param})
 
 
-def drawn(rng: np.random.Generator, shape: list[int | str | None], kind: str) -> Array:
-    """Random numbers of an element type."""
+def drawn(rng: np.random.Generator, shape: list[int | str | None], kind: str, numbers: int) -> Array:
+    """Random numbers of an element type, whole ones below ``numbers``."""
     dims = [d if isinstance(d, int) else 1 for d in shape]
     dtype = np.dtype(TYPES.get(kind) or kind.removeprefix("tensor(").removesuffix(")"))
     if dtype.kind == "f":
         return rng.standard_normal(dims).astype(dtype)
-    return rng.integers(0, 2 if dtype.kind == "b" else 100, dims).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else numbers, dims).astype(dtype)
 
 
 def computed(path: Path, feeds: dict[str, Array], target: Device) -> dict[str, Array]:

@@ -372,3 +372,33 @@ def test_an_android_version_is_the_feature_level_of_its_runtime(android: str, le
 def test_an_android_version_and_another_level_are_refused() -> None:
     message = refused("plan", DIGITS, "--android", "10", "--feature-level", "4")
     assert "--feature-level: expected Android 10's feature level 3, found 4" in message
+
+
+def completed(*typed: str) -> list[str]:
+    """What bash is offered for the last word."""
+    environment = {
+        "COMP_WORDS": " ".join(("nnbridge", *typed)),
+        "COMP_CWORD": str(len(typed)),
+        "_NNBRIDGE_COMPLETE": "bash_complete",
+    }
+    return CliRunner().invoke(cli, prog_name="nnbridge", env=environment).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (
+            ("plan", "m.tflite", "--device", "nnapi-sample_float"),
+            {"plain,nnapi-sample_float_fast", "plain,nnapi-sample_float_slow"},
+        ),
+        (("report", "m.tflite", "--against-device", "nnapi-ref"), {"plain,nnapi-reference"}),
+        (("matrix", "m.tflite", "--devices", "arm-nn-18.05,prof"), {"plain,arm-nn-18.05,profiles"}),
+        (("devices", "explain", "arm-nn-18.0"), {"plain,arm-nn-18.05"}),
+        (("compare", "m.tflite", "--reference", "onnx"), {"plain,onnxruntime"}),
+        (("compare", "m.tflite", "--reference", "answers.n"), {"file,answers.n"}),
+        (("plan", "m.tflite", "--device", "my-npu.t"), {"file,my-npu.t"}),
+        (("run", "m.tflite", "--input", "x=photos/"), {"file,photos/"}),
+    ],
+)
+def test_shells_complete_values(typed: tuple[str, ...], offered: set[str]) -> None:
+    assert set(completed(*typed)) == offered

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from nnbridge.cli.commands import cli
 from nnbridge.converters.structure import FileGraph, FileOperator
-from nnbridge.explorer.graphs import planned_graphs
+from nnbridge.explorer.graphs import planned_graphs, tint
 from nnbridge.report.overlay import BEYOND, DEVICES, EQUAL, PLACES, WITHIN, operator_key
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
@@ -122,6 +122,23 @@ def test_a_plan_s_partitions_are_the_groups_of_a_saved_model(tmp_path: Path) -> 
         ("outputs", ""),
     ]
     assert [(edge.source, edge.input) for edge in graph.nodes[2].edges] == [("0", 0), ("inputs", 1)]
+
+
+def test_bodies_of_an_onnx_file_are_graphs_of_their_own(tmp_path: Path) -> None:
+    from tests.onnx.test_control import choice
+
+    main, *bodies = planned_graphs(choice(tmp_path), "--mapping wide --device arm-nn-18.05")
+    assert [node.label for node in main.nodes] == ["inputs", "ReduceSum", "Greater", "If", "outputs"]
+    assert [graph.name for graph in bodies] == ["then of IF 2", "else of IF 2"]
+    assert [[(node.label, node.group) for node in graph.nodes if node.group] for graph in bodies] == [
+        [("MUL", "partition 1 on arm-nn-18.05")],
+        [("NEG", "partition 2 on nnapi-reference")],
+    ]
+
+
+def test_black_can_be_read_on_a_tint() -> None:
+    assert tint("#000000") == "#a6a6a6"  # 255 - 255 * 0.35, rounded up
+    assert tint("#ffffff") == "#ffffff"
 
 
 def test_the_adapter_returns_graphs_that_the_viewer_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

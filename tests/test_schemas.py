@@ -40,7 +40,7 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
     "neuron": (("build", "{folder}/neuron"),),
     "ndk": (("env", "{folder}"),),
-    "plan": ((INT8,), (QDQ, *DRIVER)),
+    "plan": ((INT8,), (QDQ, *DRIVER), (QDQ, "--device", "arm-nn-21.11", "--advice")),
     "provider": (("build", "{folder}/provider"),),
     "reduce": ((INT8, "--device", "tests.reduction.drivers:STEP", "--same-process", "-o", "{folder}/part"),),
     "report": (

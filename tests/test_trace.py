@@ -20,7 +20,7 @@ def traced(folder: Path, model: str, *options: str) -> list[dict[str, Any]]:
     file = folder / "trace.json"
     result = CliRunner().invoke(cli, ["run", model, "--seed", "0", "--trace", str(file), *options], catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
-    found: list[dict[str, Any]] = json.loads(file.read_text())["traceEvents"]
+    found: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["traceEvents"]
     return found
 
 
@@ -73,3 +73,9 @@ def test_batches_have_no_steps_to_trace(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["run", FLOAT, "--batch", "2", "--trace", str(tmp_path / "t.json")])
     assert result.exit_code == 2
     assert "--batch" in result.stderr
+
+
+def test_names_are_in_utf_8_as_they_are(tmp_path: Path) -> None:
+    events = traced(tmp_path, FLOAT)
+    assert any("×" in event["name"] for event in events)
+    assert "\\u00d7" not in (tmp_path / "trace.json").read_text("utf-8")

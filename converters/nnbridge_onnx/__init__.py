@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnbridge.converters import ConversionOptions, Converter
+from nnbridge.converters.edits import Adjustable, Edit
 
 if TYPE_CHECKING:
     from nnbridge.converters.inspection import Inspection, Mapped
@@ -32,6 +33,18 @@ def _inspect(path: Path, options: ConversionOptions) -> Inspection:
     from nnbridge_onnx.inspection import inspect
 
     return inspect(path, options)
+
+
+def _edits(path: Path) -> Iterable[Edit]:
+    from nnbridge_onnx.edits import edits
+
+    return edits(path)
+
+
+def _adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
+    from nnbridge_onnx.adjusting import adjustable
+
+    return adjustable(path, subgraph, index)
 
 
 def _part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
@@ -60,6 +73,8 @@ CONVERTER = Converter(
     _inspect,
     _explain,
     part=_part,
+    edits=_edits,
+    adjustable=_adjustable,
     graphs=_graphs,
     mappings=("provider", "wide"),
     runtime_graph=_claims,

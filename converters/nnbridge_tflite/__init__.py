@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnbridge.converters import ConversionOptions, Converter, Edit
+from nnbridge.converters import ConversionOptions, Converter
 from nnbridge.converters.delegation import InMemory
+from nnbridge.converters.edits import Adjustable, Edit
 
 if TYPE_CHECKING:
     from nnbridge.converters.delegation import Delegation, Places
@@ -67,6 +68,12 @@ def _edits(path: Path) -> Iterable[Edit]:
     return edits(path)
 
 
+def _adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
+    from nnbridge_tflite.adjusting import adjustable
+
+    return adjustable(path, subgraph, index)
+
+
 def _part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
     from nnbridge_tflite.part import part
 
@@ -108,6 +115,7 @@ CONVERTER = Converter(
     _interface,
     graphs=_graphs,
     edits=_edits,
+    adjustable=_adjustable,
     part=_part,
     mappings=("delegate", "wide"),
     options=("feature_level", "mapping", "signature", "shapes"),

@@ -10,10 +10,9 @@ import numpy as np
 
 from nnbridge.converters.cutting import cut
 from nnbridge.errors import ConversionError, Reason
-from nnbridge_tflite.edits import decoded
+from nnbridge_tflite.tables import decoded, drop_unused, is_constant, listed
 from nnbridge_tflite.write import encode
 
-_SIDES = ("inputs", "outputs", "intermediates")
 _REFERRING = "subgraph"
 """What the names of options that refer to subgraphs have in common."""
 
@@ -26,7 +25,7 @@ def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[
     model = decoded(path)
     main = model["subgraphs"][0]
     tensors, operators = main["tensors"], main["operators"]
-    producers = {int(t): k for k, operator in enumerate(operators) for t in _listed(operator["outputs"])}
+    producers = {int(t): k for k, operator in enumerate(operators) for t in listed(operator["outputs"])}
     named = _Names(path, tensors)
     ends = [named.index(name) for name in outputs]
     missing = next((name for name, t in zip(outputs, ends, strict=True) if t not in producers), None)
@@ -34,26 +33,21 @@ def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[
         raise ConversionError(Reason("a tensor that an operator of the main subgraph computes", missing, str(path)))
 
     def constant(t: int) -> bool:
-        data = model["buffers"][tensors[t]["buffer"]].get("data")
-        return bool(tensors[t].get("is_variable")) or (data is not None and len(data) > 0)
+        return is_constant(model, tensors[t])
 
     starts = {named.index(name): dims for name, dims in inputs.items()}
     for t, dims in starts.items():
         # What is computed for a tensor overrules what the file states.
-        if len(dims) == len(_listed(tensors[t].get("shape"))) and all(dims):
+        if len(dims) == len(listed(tensors[t].get("shape"))) and all(dims):
             tensors[t]["shape"] = np.asarray(dims, "<i4")
-    reads = [[t for t in _listed(operator["inputs"]) if t >= 0] for operator in operators]
+    reads = [[t for t in listed(operator["inputs"]) if t >= 0] for operator in operators]
     found = cut(ends, starts, producers, reads, constant)
     chosen = [operators[k] for k in found.operators]
     main.update(operators=chosen, inputs=np.asarray(found.inputs, "<i4"), outputs=np.asarray(ends, "<i4"))
     if not any(_REFERRING in option for operator in chosen for option in operator.get("builtin_options") or {}):
         model["subgraphs"] = [main]
-    _drop_unused(model)
+    drop_unused(model)
     return encode(model)
-
-
-def _listed(indexes: Any) -> list[int]:
-    return [] if indexes is None else [int(i) for i in indexes]
 
 
 class _Names:
@@ -71,26 +65,3 @@ class _Names:
             count = f"{len(found) or 'no'} tensor{'' if len(found) == 1 else 's'} named {name!r}"
             raise ConversionError(Reason("one tensor of each name at the part's ends", count, str(self._path)))
         return found[0]
-
-
-def _drop_unused(model: dict[str, Any]) -> None:
-    """Tensors of the first subgraph that nothing refers to, data that no tensor has, and what describes the whole file."""
-    main = model["subgraphs"][0]
-    lists = [
-        main["inputs"],
-        main["outputs"],
-        *(operator.get(side) for operator in main["operators"] for side in _SIDES),
-    ]
-    used = sorted({t for indexes in lists for t in _listed(indexes) if t >= 0})
-    moved = {old: new for new, old in enumerate(used)} | {-1: -1}
-
-    def renumbered(indexes: Any) -> Any:
-        return None if indexes is None else np.asarray([moved[t] for t in _listed(indexes)], "<i4")
-
-    for operator in main["operators"]:
-        operator.update({side: renumbered(operator.get(side)) for side in _SIDES})
-    main.update(inputs=renumbered(main["inputs"]), outputs=renumbered(main["outputs"]))
-    main["tensors"] = [main["tensors"][t] for t in used]
-    kept = {tensor["buffer"] for subgraph in model["subgraphs"] for tensor in subgraph["tensors"]}
-    model["buffers"] = [buffer if k in kept else {} for k, buffer in enumerate(model["buffers"])]
-    model.update(signature_defs=None, metadata=None, metadata_buffer=None)

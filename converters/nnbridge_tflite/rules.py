@@ -41,9 +41,9 @@ class Node:
         return self.values.tensors[inputs[i]] if i < len(inputs) and inputs[i] >= 0 else None
 
     def constant(self, i: int) -> bool:
-        """True if input ``i`` is a constant."""
+        """True if input ``i`` is a constant of the file."""
         tensor = self.input(i)
-        return tensor is not None and self.values.constant(tensor.index) is not None
+        return tensor is not None and self.values.stored(tensor.index)
 
     def output(self, i: int = 0) -> Tensor:
         """An output."""

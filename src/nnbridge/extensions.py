@@ -24,7 +24,7 @@ from nnbridge.allowlist import process_may_use_extensions
 from nnbridge.entry_points import installed
 from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.model import Array, Model, Operand, Operation, Subgraph
-from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, is_extension, split_extension_code, type_name
+from nnbridge.types import EXTENSION_PREFIX_SHIFT, TYPE_FACTS, OperationCode, is_extension, split_extension_code, type_name
 
 MAX_PREFIXES = 65535
 HOST_EXTENSIONS_GROUP = "nnbridge.host_extensions"
@@ -254,6 +254,12 @@ def host_operation(model: Model, operation: Operation) -> HostOperation | Reason
         return Reason("an installed host extension", name, f"{name}#{number}", kind=Why.OPERATOR)
     unknown = Reason(f"an operation of {name}", str(number), f"{name}#{number}", kind=Why.OPERATOR)
     return hosted.operations.get(number) or unknown
+
+
+def body_roles(model: Model, operation: Operation) -> tuple[str, str]:
+    """What the two bodies of an operation of control flow are for, NNAPI's or a host extension's."""
+    loop = operation.type == OperationCode.WHILE or getattr(host_operation(model, operation), "control", "") == "while"
+    return ("condition", "body") if loop else ("then", "else")
 
 
 def is_options(operand: Operand) -> bool:

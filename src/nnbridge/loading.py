@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnbridge import storage
-from nnbridge.converters import ConversionOptions, Converter, Edit, check_options, converter_for, resolved
+from nnbridge import saved_edits, storage
+from nnbridge.converters import ConversionOptions, Converter, check_options, converter_for, resolved
+from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import ConversionError, Reason
@@ -46,7 +47,17 @@ def mapping_of(path: str | Path, options: ConversionOptions) -> str:
 def edits(path: str | Path) -> Iterable[Edit]:
     """Rewrites of a file's operators that leave its answers as they are; none for formats that nnbridge does not write."""
     converter, _ = _resolved(Path(path), ConversionOptions())
-    return () if converter is None or converter.edits is None else converter.edits(Path(path))
+    if converter is None:
+        return saved_edits.edits(Path(path))
+    return () if converter.edits is None else converter.edits(Path(path))
+
+
+def adjustable(path: str | Path, subgraph: int, index: int) -> Adjustable | None:
+    """What can be changed of an operator of a file; None if nothing can."""
+    converter, _ = _resolved(Path(path), ConversionOptions())
+    if converter is None:
+        return saved_edits.adjustable(Path(path), subgraph, index)
+    return None if converter.adjustable is None else converter.adjustable(Path(path), subgraph, index)
 
 
 def _resolved(path: Path, options: ConversionOptions) -> tuple[Converter | None, ConversionOptions]:

@@ -1,4 +1,4 @@
-"""What operating systems lack: the sentence of a refusal, and calls that some of them do not have.
+"""What operating systems lack, and how nnbridge's own processes are set: a refusal's sentence, calls that some do not have.
 
 Linux has everything. macOS has no memfd, eventfd and peer credentials of Linux's kind, Windows no sockets that pass
 descriptors, no fork and no poll. What is there is found by asking for it, so that other systems are treated alike.
@@ -6,6 +6,8 @@ descriptors, no fork and no poll. What is there is found by asking for it, so th
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -30,3 +32,12 @@ def after_fork(call: Callable[[], object]) -> None:
     """Have a forked process call this first; without effect where no process can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
+
+
+def collect_rarely() -> None:
+    """Let Python look for cycles seldom: importing and preparing make objects that stay, which it would look through again and
+    again, for a sixth of the time to a first answer. For processes that are nnbridge's own.
+    """
+    gc.set_threshold(100_000, 20, 100)
+    # What is there when the process ends is not looked through either.
+    atexit.register(gc.freeze)

@@ -19,7 +19,7 @@ from nnbridge.types import OperationCode
 from tests.conftest import MODELS
 
 
-def mean_of_four() -> Model:
+def mean_of_four(scale: float = 1.0) -> Model:
     builder = ModelBuilder("mean")
     x = builder.add_operand(T.TENSOR_QUANT8_ASYMM, (1, 4), scale=1.0, zero_point=0)
     axes, keep = builder.add_operand(T.TENSOR_INT32, (1,)), builder.add_operand(T.INT32)
@@ -27,6 +27,11 @@ def mean_of_four() -> Model:
     builder.set_operand_value(keep, np.int32(0))
     y = builder.add_operand(T.TENSOR_QUANT8_ASYMM, (1,), scale=1.0, zero_point=0)
     builder.add_operation(OperationCode.MEAN, [x, axes, keep], [y])
+    if scale != 1:
+        real, z = builder.add_operand(T.TENSOR_FLOAT32, (1,)), builder.add_operand(T.TENSOR_QUANT8_ASYMM, (1,), scale=scale)
+        builder.add_operation(OperationCode.DEQUANTIZE, [y], [real])
+        builder.add_operation(OperationCode.QUANTIZE, [real], [z])
+        y = z
     builder.identify_inputs_and_outputs([x], [y])
     return builder.finish()
 
@@ -41,6 +46,13 @@ def test_a_mean_that_the_reference_rounds_is_explained() -> None:
     cause = explain(mean_case(1))
     assert cause is not None
     assert (cause.kind, cause.operation, cause.operator) == ("mean_truncates", "MEAN", "7 MEAN")
+
+
+def test_a_mean_that_changes_scale_is_explained() -> None:
+    # 0.75 is 3 steps of 1/4; truncated before it changes scale it is 0.
+    case = replace(mean_case(3), model=mean_of_four(0.25))
+    assert (cause := explain(case)) is not None
+    assert cause.kind == "mean_truncates"
 
 
 def test_what_no_arithmetic_computes_is_not_explained() -> None:

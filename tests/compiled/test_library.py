@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from nnbridge.cpu.compiled.constants import POOLED, Pool, address_of
+from nnbridge.cpu.compiled.image import place
 from nnbridge.cpu.compiled.instructions import FORMS, chosen, host_forms, supported
-from nnbridge.cpu.compiled.objects import Library, Variant, cache_directory, function
+from nnbridge.cpu.compiled.machine import cache_directory, machine
+from nnbridge.cpu.compiled.objects import Library, Variant, function
 
 CLAMP = Variant("clamp_bytes")
 
@@ -39,6 +46,43 @@ def test_a_damaged_object_is_compiled_anew(tmp_path: Path) -> None:
     library = Library(chosen(), tmp_path)
     assert clamps(library)
     assert library.statistics.compiled == 1
+
+
+WARM = """
+import sys, numpy as np
+from nnbridge.cpu import compiled
+from nnbridge.cpu.compiled.instructions import chosen
+from nnbridge.cpu.compiled.objects import Variant, function, library
+assert compiled.unavailable() is None
+source, target = np.array([7], np.uint8), np.zeros(1, np.uint8)
+block = np.array([source.ctypes.data, target.ctypes.data, 1, 9, 20], np.int64)
+function(library(chosen()).address(Variant("clamp_bytes")))(block.ctypes.data, 0, 1)
+print(target[0], "llvmlite.binding" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="objects that nnbridge loads itself")
+def test_a_process_with_a_filled_cache_imports_no_compiler(tmp_path: Path) -> None:
+    environment = {**os.environ, "NNBRIDGE_CACHE": str(tmp_path)}
+    answers = [
+        subprocess.run([sys.executable, "-c", WARM], env=environment, check=True, capture_output=True, text=True).stdout
+        for _ in range(2)
+    ]
+    assert answers == ["9 True\n", "9 False\n"]
+
+
+def test_what_llvm_said_is_asked_again_where_its_file_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNBRIDGE_CACHE", str(tmp_path))
+    first = machine.__wrapped__()
+    for stored in tmp_path.glob("machine-*.json"):
+        stored.write_text('{"triple": 3')
+    assert machine.__wrapped__() == first
+    assert first.triple == llvm.get_process_triple()
+
+
+def test_what_is_no_object_file_is_left_to_llvm() -> None:
+    assert place(b"no object file", CLAMP.symbol) is None
+    assert place(Library(chosen(), None).compile(CLAMP), "another function") is None
 
 
 def test_forms_do_not_share_objects(tmp_path: Path) -> None:
@@ -85,9 +129,6 @@ def test_the_environment_forces_a_form(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_importing_the_package_imports_no_compiler() -> None:
-    import subprocess
-    import sys
-
     code = "import sys, nnbridge, nnbridge.cpu.compiled; assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -127,3 +168,14 @@ def test_the_plain_form_is_code_for_other_processors(variant: Variant) -> None:
     assert variant.symbol in assembly
     if variant.kernel == "product" and ("form", "signed") in variant.parameters:
         assert "smlal" in assembly
+
+
+def test_equal_constants_of_a_program_lie_once_and_large_ones_alone() -> None:
+    pool = Pool()
+    small, large = np.arange(5, dtype=np.int32), np.ones(POOLED + 1, np.uint8)
+    assert [pool.place(small), pool.place(small + 1), pool.place(small.copy())] == [0, 64, 0]
+    assert pool.constant().data[:20].view(np.int32).tolist() == [0, 1, 2, 3, 4]
+    held = pool.held(large)
+    assert held.data.tobytes() == large.tobytes()
+    assert address_of(held.data) % 64 == 0
+    assert pool.held(held) is held

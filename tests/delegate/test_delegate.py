@@ -16,7 +16,7 @@ import pytest
 from nnbridge import Compilation, Execution, delegate, devices
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import driver
-from nnbridge.loading import load
+from nnbridge.loading import load, load_with_report
 from nnbridge.runtime.states import States
 from tests.conftest import MODELS
 from tests.delegate.interpreters import SHAPE, accumulator, answer, graph, interpreter, needs
@@ -70,6 +70,15 @@ def test_one_refused_operator_does_not_cost_the_others(tmp_path: Path, capfd: py
     running = interpreter(builder.write(tmp_path / "m.tflite", [x], [z]))
     assert replaced(capfd.readouterr().err) == [(1, 2, 2)]
     running.invoke()
+
+
+def test_nodes_and_partitions_of_a_published_network_are_the_plans(real_models: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = real_models / "ultraface_rfb_320.tflite"
+    interpreter(path, allow_dynamic_dimensions=True)  # its batch is open
+    ((taken, total, _),) = replaced(capfd.readouterr().err)
+    _, mapped = load_with_report(path, ConversionOptions(mapping="delegate"))
+    # Eight RESHAPE, to dimensions that SHAPE, STRIDED_SLICE and PACK compute, stay with TFLite.
+    assert (taken, total) == (sum(m.mapping == "delegate" for m in mapped), len(mapped)) == (83, 115)
 
 
 def test_a_file_in_memory_is_found(tmp_path: Path) -> None:

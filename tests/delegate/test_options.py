@@ -18,7 +18,7 @@ from nnbridge.cli.commands import cli
 from nnbridge.converters.delegation import Part
 from nnbridge.delegate import kernel as kernels
 from nnbridge.delegate.delegating import Delegate
-from nnbridge.delegate.options import READERS, Options, parse
+from nnbridge.delegate.options import READERS, REFUSED, Options, parse
 from nnbridge.errors import InputError
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -100,6 +100,22 @@ def test_benchmark_models_names_are_understood(name: str, text: str, expected: t
 def test_unknown_names_and_wrong_values_are_refused(pairs: list[tuple[str, str]], message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse(pairs)
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "nnapi_support_library_path"])
+def test_options_without_counterpart_are_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(InputError, match=f"expected no {name.removeprefix('nnapi_')}, .*, found {name}"):
+        parse([(name, "1")])
+
+
+def test_every_option_of_androids_delegate_is_known() -> None:
+    # StatefulNnApiDelegate::Options and TfLiteNnapiDelegateOptions, as of LiteRT 2.3.
+    names = "execution_preference accelerator_name cache_dir model_token disallow_nnapi_cpu max_number_delegated_partitions "
+    names += "allow_fp16 execution_priority max_compilation_timeout_duration_ns max_execution_timeout_duration_ns "
+    names += "max_execution_loop_timeout_duration_ns allow_dynamic_dimensions use_burst_computation max_execution_cache_size "
+    names += "tensor_max_size_hints vendor_compilation_hints vendor_execution_hints vendor_plugin "
+    names += "disable_debugging_diagnostics_callbacks support_library_handle"
+    assert {*names.split()} <= {*READERS, *REFUSED}
 
 
 def test_load_delegate_shows_what_is_wrong() -> None:

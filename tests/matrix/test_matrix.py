@@ -340,3 +340,14 @@ def test_a_compiler_s_device_refuses_what_is_no_file_of_its_format(zoo: Path) ->
     ((task,),) = groups_of(zoo / "a.nnapi", "ethos-u55-128")
     (cell,) = compute_all([task])
     assert "expected a TFLite file, whose operators the device looks at, found a saved model" in cell.error
+
+
+def test_the_page_states_for_which_devices_times_are_estimated() -> None:
+    assert "none of these devices has a cost model" in as_html([Cell("m", "d", 8)], {})
+    assert "of devices that have a cost model" in as_html([Cell("m", "d", 8, estimated_ms=1.5)], {})
+
+
+def test_options_of_a_run_are_refused_beside_diff(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["matrix", "--diff", "old.db", "new.db", "--html", str(tmp_path / "page.html")])
+    assert result.exit_code == 2
+    assert "--html does nothing here" in result.stderr

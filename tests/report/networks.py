@@ -8,7 +8,7 @@ from nnbridge.builder import ModelBuilder
 from nnbridge.model import Model
 from nnbridge.types import OperandCode, OperationCode
 from tests.graphs import unary_chain
-from tests.runtime.planning import BOOL8, Graph
+from tests.runtime.planning import BOOL8, FLOAT, Graph
 
 UNKIND = (
     '<script>alert("1")</script>',
@@ -115,3 +115,27 @@ def conditional() -> Model:
     graph.branch(condition, then, otherwise, [before], [chosen])
     after = graph.add("FLOOR", [chosen], "after", (1, 4))
     return graph.finish([condition, x], [after])
+
+
+def looping() -> Model:
+    """A WHILE over a counter and x: below 3, NEG and an IF of either ABS or FLOOR and ABS; then FLOOR."""
+    test = Graph()
+    count, x = test.operand("count", (1,)), test.operand("x", (1, 4))
+    going_on = test.add("LESS", [count, test.constant([3.0], FLOAT, (1,))], "below", (1,), BOOL8)
+    condition = test.finish([count, x], [going_on])
+
+    graph = Graph()
+    count, x = graph.operand("count", (1,)), graph.operand("x", (1, 4))
+    more = graph.add("ADD0", [count, graph.constant([1.0], FLOAT, (1,))], "count + 1", (1,))
+    negative = graph.add("NEG", [x], "negative", (1, 4))
+    early = graph.add("LESS", [more, graph.constant([2.0], FLOAT, (1,))], "early", (1,), BOOL8)
+    chosen = graph.operand("chosen", (1, 4))
+    then, otherwise = unary_chain(OperationCode.ABS), unary_chain(OperationCode.FLOOR, OperationCode.ABS)
+    graph.branch(early, then, otherwise, [negative], [chosen])
+    body = graph.finish([count, x], [more, chosen])
+
+    graph = Graph()
+    count, x = graph.operand("start", (1,)), graph.operand("x", (1, 4))
+    counted, looped = graph.operand("counted", (1,)), graph.operand("looped", (1, 4))
+    graph.loop(condition, body, [count, x], [counted, looped])
+    return graph.finish([count, x], [graph.add("FLOOR", [looped], "result", (1, 4))])

@@ -22,7 +22,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import OperationCode
 from tests.conftest import MODELS
 from tests.graphs import unary_chain
-from tests.report.networks import UNKIND, branching, conditional, unkind
+from tests.report.networks import UNKIND, branching, conditional, looping, unkind
 from tests.runtime.planning import compiled, picky
 
 INT8, QDQ = MODELS / "digits_int8.tflite", MODELS / "digits_qdq.onnx"
@@ -140,6 +140,49 @@ def test_another_plan_stands_beside_the_first(tmp_path: Path) -> None:
     page = written(tmp_path, QDQ, *DRIVER, "--against-device", "nnapi-sample_quant")
     other, plan = data_in(page)["against"], answer("plan", QDQ, "--device", "nnapi-sample_quant")
     assert [other["runners"][r]["name"] for r in other["r"]] == [o["device"] for o in plan["operations"]]
+
+
+def whole(folder: Path) -> Path:
+    """A device that accepts everything, control flow with its bodies too."""
+    path = folder / "whole.toml"
+    path.write_text(
+        '[[device]]\nname = "whole"\nfeature_level = 8\nsource = "none"\nperformance = { other = [0.2, 0.2] }\n\n'
+        "[device.operations]\nothers = {}\n"
+    )
+    return path
+
+
+def test_a_body_that_the_other_plan_runs_whole_is_where_its_if_is(tmp_path: Path) -> None:
+    data = data_in(written(tmp_path, conditional(), *DRIVER, "--against-device", whole(tmp_path)))
+    other = data["against"]
+    assert [other["runners"][r]["name"] for r in other["r"]] == ["whole"] * 6
+    assert other["inner"] == []
+
+
+def test_bodies_that_only_the_other_plan_interprets_stand_at_their_if(tmp_path: Path) -> None:
+    data = data_in(written(tmp_path, conditional(), "--device", whole(tmp_path), "--against-device", "nnapi-sample_minimal"))
+    other = data["against"]
+    assert [(o["t"], o["of"], o["within"]) for o in other["inner"]] == [
+        ("NEG", 1, "then of IF 1"),
+        ("ABS", 1, "then of IF 1"),
+        ("ABS", 1, "else of IF 1"),
+    ]
+    assert [other["runners"][o["r"]]["name"] for o in other["inner"]] == ["nnapi-reference"] * 3
+
+
+def test_nested_bodies_have_their_places_in_both_plans(tmp_path: Path) -> None:
+    data = data_in(written(tmp_path, looping(), *DRIVER, "--against-device", "arm-nn-18.05"))
+    plan, other = data["plan"], data["against"]
+    moved = [
+        (data["types"][op["t"]], plan["runners"][a]["name"], other["runners"][b]["name"])
+        for op, a, b in zip(data["ops"], plan["r"], other["r"], strict=True)
+        if a >= 0 and plan["runners"][a]["name"] != other["runners"][b]["name"]
+    ]
+    assert moved == [
+        ("FLOOR", "nnapi-reference", "arm-nn-18.05"),
+        ("ADD", "nnapi-sample_minimal", "arm-nn-18.05"),
+        ("FLOOR", "nnapi-reference", "arm-nn-18.05"),
+    ]
 
 
 def test_tensors_live_from_their_operation_to_their_last_reader() -> None:

@@ -167,3 +167,26 @@ def test_detections_stay_with_tflite_as_no_custom_operator_is_mapped() -> None:
     placed = next(p for p in placements if p.operator == "TFLite_Detection_PostProcess")
     assert placed.mapping == "host"
     assert placed.reasons[0].rule == "an operator that Android's delegate maps"
+
+
+def test_what_tflite_computes_once_stays_a_node(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, shape, y = builder.tensor((2, 3)), builder.tensor((2,), "int32"), builder.tensor((2, 3))
+    builder.operator("SHAPE", [x], [shape], {"out_type": 2})
+    builder.operator("RESHAPE", [x, shape], [y], {})
+    path = builder.write(tmp_path / "m.tflite", [x], [y])
+    model, placements = converted(path, mapping="delegate")
+    assert [str(p.mapping) for p in placements] == ["host", "host"]
+    assert placements[1].reasons[0].rule == "a constant shape"
+    assert model.main.operands[model.main.outputs[0]].dims == (2, 3)
+    # A reshape to known dimensions is NNAPI's all the same where it may be.
+    assert [str(p.mapping) for p in converted(path, mapping="wide")[1]] == ["folded", "wide"]
+
+
+def test_half_precision_weights_are_no_nodes(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, half, y = builder.tensor((2, 3)), builder.tensor((3,)), builder.tensor((2, 3))
+    builder.operator("DEQUANTIZE", [builder.constant([1, 2, 3], "float16")], [half], {})
+    builder.operator("ADD", [x, half], [y], {})
+    _, placements = converted(builder.write(tmp_path / "m.tflite", [x], [y]), mapping="delegate")
+    assert [str(p.mapping) for p in placements] == ["folded", "delegate"]

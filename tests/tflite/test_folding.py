@@ -26,7 +26,7 @@ def test_shape_chain_gives_reshape_a_constant(tmp_path: Path) -> None:
     builder.operator("PACK", [first, builder.constant(-1, "int32")], [packed], {"values_count": 2, "axis": 0})
     builder.operator("RESHAPE", [data, packed], [out], {})
     model, placements = converted(builder.write(tmp_path / "m.tflite", [data], [out]))
-    assert [p.mapping for p in placements] == ["folded", "folded", "folded", "delegate"]
+    assert [p.mapping for p in placements] == ["folded", "folded", "folded", "wide"]
     assert [o.type for o in model.main.operations] == [OperationCode.RESHAPE]
     assert model.main.operands[model.main.outputs[0]].dims == (2, 12)
 

@@ -14,7 +14,7 @@ from nnbridge.converters.draft import Draft, Step, Unmappable
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, integers, real
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, first, integers, real
 from nnbridge_tflite.host.running import evaluated
 from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value
 
@@ -159,8 +159,8 @@ def _number(options: Mapping[str, Any], name: str) -> float:
     return value
 
 
-@DETECTION.host_kernel
 @DETECTION.integer_kernel
+@DETECTION.host_kernel
 def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Detections as LiteRT orders them: NNAPI's kernel gets the ranks of scores, of which no two are equal.
 
@@ -168,40 +168,38 @@ def host_detection(inputs: Tensors, outputs: Tensors, options: Options) -> Seque
     """
     numbers = flexbuffer(bytes.fromhex(options["custom_options"]), DETECTION.name)
     deltas, scores, anchors = map(real, inputs)
-    if len(deltas) != 1:
-        raise ValueError("one image, as LiteRT has it")
-    # Stored integers, of which there are few, have the order of their numbers, and are sorted faster.
-    by_score = _ranked(data_of(inputs[1]), by_class=bool(numbers.get("use_regular_nms", False)))
+    by_score = _ranked(scores, by_class=bool(numbers.get("use_regular_nms", False)))
     ordered = scores.ravel()[by_score]
     ranks = np.empty(scores.size)
     ranks[by_score] = np.arange(1, scores.size + 1)
     numbers["nms_score_threshold"] = float(np.searchsorted(ordered, _number(numbers, "nms_score_threshold"))) + 0.5
-    # LiteRT moves anchors in float64: NNAPI's kernel gets them moved, and zeros to move them by.
-    moved = _moved(anchors.astype(np.float64), deltas[0].astype(np.float64), numbers)
-    given = ranks.reshape(scores.shape), np.zeros_like(deltas), moved
-    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in given]
+    operands = [Value(FLOAT32, a.shape, data=a.astype(np.float32)) for a in (ranks.reshape(scores.shape), deltas, anchors)]
     results = [Value(FLOAT32, outputs[2].dims), Value(FLOAT32, outputs[0].dims), *_results(operands[0], numbers)]
     draft = Draft(RUNTIME_FEATURE_LEVEL)
     draft.add(Step(OperationCode.DETECTION_POSTPROCESSING, tuple(_operands(draft, numbers, *operands)), tuple(results)))
-    best, boxes, classes, count = evaluated(draft.steps, results)
-    best = np.where(best > 0, ordered[np.maximum(best.astype(np.int64) - 1, 0)], 0)
+    best, _, classes, count = evaluated(draft.steps, results)
+    found, at = best > 0, np.maximum(best.astype(np.int64) - 1, 0)
+    # Each rank is one box's: its corners are LiteRT's, which has more digits on the way than NNAPI.
+    image, box, _ = np.unravel_index(by_score[at], scores.shape)
+    boxes = np.where(found[..., None], _corners(deltas, anchors, numbers)[image, box], np.float32(0))
+    best = np.where(found, ordered[at], 0)
     return [boxes, classes.astype(np.float32), best.astype(np.float32), count.astype(np.float32) / _per_box(numbers)]
 
 
-def _moved(anchors: Array, deltas: Array, numbers: Mapping[str, Any]) -> Array:
-    """Anchors (y, x, height, width) moved and scaled, in float32."""
-    steps = deltas[:, :4] / [_number(numbers, name) for name in _SCALES]
-    centres = steps[:, :2] * anchors[:, 2:4] + anchors[:, :2]
-    halves = (0.5 * np.exp(steps[:, 2:]) * anchors[:, 2:4]).astype(np.float32)
-    return np.concatenate([centres.astype(np.float32), 2 * halves], axis=1)
+def _corners(deltas: Array, anchors: Array, numbers: Mapping[str, Any]) -> Array:
+    """The corners [batch, boxes, 4] of all boxes: centres and half sizes in double precision, rounded before they are added."""
+    scales = np.array([_number(numbers, name) for name in _SCALES], np.float32)
+    deltas, at = (a.astype(np.float32).astype(np.float64) for a in (deltas, anchors))
+    moved = deltas[..., :4] / scales
+    centre = (moved[..., :2] * at[..., 2:] + at[..., :2]).astype(np.float32)
+    half = (0.5 * np.exp(moved[..., 2:]) * at[..., 2:]).astype(np.float32)
+    return np.concatenate([centre - half, centre + half], axis=-1)
 
 
 def _ranked(scores: Array, *, by_class: bool) -> Array:
     """Positions of scores [batch, boxes, classes] by rising score; of equal ones the first box or class comes last."""
-    positions = np.arange(scores.size).reshape(scores.shape)
-    if by_class:
-        scores, positions = scores.swapaxes(1, 2), positions.swapaxes(1, 2)
-    return positions.ravel()[::-1][np.argsort(scores.ravel()[::-1], kind="stable")]
+    images, boxes, classes = (-axis.ravel() for axis in np.indices(scores.shape))
+    return np.lexsort((boxes, classes, images, scores.ravel()) if by_class else (classes, boxes, images, scores.ravel()))
 
 
 def _per_box(options: Mapping[str, Any]) -> int:

@@ -107,7 +107,7 @@ CEIL, COMPLEX_ABS, COS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
     unary(name, summary, function)
     for name, summary, function in (
         ("CEIL", "⌈x⌉", np.ceil),
-        ("COMPLEX_ABS", "Magnitudes of complex numbers.", np.abs),
+        ("COMPLEX_ABS", "Magnitudes of complex numbers.", lambda a: np.hypot(a.real, a.imag)),  # rounded as C's hypot
         ("COS", "cos x", np.cos),
         ("IMAG", "Imaginary parts of complex numbers.", np.imag),
         ("REAL", "Real parts of complex numbers.", np.real),

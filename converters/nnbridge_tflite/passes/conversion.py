@@ -20,7 +20,7 @@ from nnbridge_tflite.declaration import TfliteOperator, definition_of
 from nnbridge_tflite.host.codes import STATES, extension_code, options_value
 from nnbridge_tflite.host.options import carried_parameters, host_options
 from nnbridge_tflite.lowerer import HostFloatLowerer, Lowerer
-from nnbridge_tflite.passes.folding import fold
+from nnbridge_tflite.passes.folding import folded
 from nnbridge_tflite.passes.shape_inference import infer_dims
 from nnbridge_tflite.passes.states import Key, Variables
 from nnbridge_tflite.passes.values import TensorValues
@@ -194,7 +194,15 @@ class Conversion:
         """Fold, lower in the first way that works, or leave to the host."""
         if declared is not None and declared.handler is not None:
             return declared.handler(self, operator)
-        if fold(declared, operator, self.values):
+        found = folded(declared, operator, self.values)
+        node = not self._pruned(operator)
+        remains = node and self.context.options.mapping == MappingKind.DELEGATE
+        for index, array in zip(operator.outputs, found, strict=False):
+            if remains:
+                self.values.foresee(index, array)
+            else:
+                self.values.fold(index, array, node=node)
+        if found and not remains:
             return Mapped(operator.index, operator.name, MappingKind.FOLDED)
         if self.context.file.graph.is_compiled:
             return self.host(operator, [Reason("an operator of a compiled partition", operator.name, operator.label)])
@@ -222,6 +230,14 @@ class Conversion:
             required = "an operator that NNAPI can express"
             reasons.append(Reason(required, operator.name, operator.label, kind=Why.OPERATOR))
         return self.host(operator, reasons)
+
+    def _pruned(self, operator: Operator) -> bool:
+        """True for what Android's delegate computes itself: dense and float32 forms of constants.
+
+        Everything else stays a node of the graph, also what depends on constants alone.
+        """
+        halves = operator.name == "DEQUANTIZE" and self.graph.tensors[operator.inputs[0]].type.name == "FLOAT16"
+        return halves or operator.name == "DENSIFY"
 
     def _has_sixteen_bits(self, declared: TfliteOperator | None, operator: Operator) -> bool:
         """True if the operator reads or writes quantised 16-bit data (state alone does not count)."""

@@ -21,33 +21,30 @@ KERNEL_ERRORS = (ValueError, IndexError, TypeError, ArithmeticError, KeyError, A
 _OMITTED = HostTensor(None, (), np.dtype(np.float32), omitted=True)
 
 
-def fold(declared: TfliteOperator | None, operator: Operator, values: TensorValues) -> bool:
-    """Make the operator's outputs constants if all that it reads is known; True if done."""
+def folded(declared: TfliteOperator | None, operator: Operator, values: TensorValues) -> list[Array]:
+    """The operator's outputs if all that it reads is known; empty if not."""
     if declared is None:
-        return False
+        return []
     if declared.folded_from_shape is not None:
         shape = values.shape(operator.inputs[0])
-        if shape is not None:
-            dtype = values.tensors[operator.outputs[0]].type.dtype
-            values.fold(operator.outputs[0], np.array(declared.folded_from_shape(shape), dtype))
-        return shape is not None
+        dtype = values.tensors[operator.outputs[0]].type.dtype
+        return [] if shape is None else [np.array(declared.folded_from_shape(shape), dtype)]
     folding = declared.folding
     if folding is None or declared.kernel is None:
-        return False
-    arrays = [values.constant(i) if i >= 0 else None for i in operator.inputs]
+        return []
+    arrays = [values.known(i) if i >= 0 else None for i in operator.inputs]
     if not arrays or any(a is None and i >= 0 for a, i in zip(arrays, operator.inputs, strict=True)):
-        return False
+        return []
     if not folding.fits([a for a in arrays if a is not None], MAX_ELEMENTS):
-        return False
+        return []
     tensors = [values.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
     # Numbers that stand for others are computed at run time, as NNAPI rounds them.
     if not folding.moves_only and any(t.quantisation.scales for t in tensors):
-        return False
-    _store(declared, operator, values, arrays)
-    return True
+        return []
+    return _computed(declared, operator, values, arrays)
 
 
-def _store(declared: TfliteOperator, operator: Operator, values: TensorValues, arrays: list[Array | None]) -> None:
+def _computed(declared: TfliteOperator, operator: Operator, values: TensorValues, arrays: list[Array | None]) -> list[Array]:
     assert declared.kernel is not None
     inputs = [
         values.tensors[i].host_tensor(array) if i >= 0 else _OMITTED for i, array in zip(operator.inputs, arrays, strict=True)
@@ -59,5 +56,7 @@ def _store(declared: TfliteOperator, operator: Operator, values: TensorValues, a
         raise ConversionError(Reason("operands that fit the operator", str(error), operator.label)) from error
     if len(results) != len(outputs):
         raise ConversionError(Reason(f"{len(results)} outputs", str(len(outputs)), operator.label))
-    for i, out, result in zip(operator.outputs, outputs, results, strict=True):
-        values.fold(i, np.ascontiguousarray(np.asarray(result).astype(out.dtype, copy=False)).reshape(np.shape(result)))
+    return [
+        np.ascontiguousarray(np.asarray(result).astype(out.dtype, copy=False)).reshape(np.shape(result))
+        for out, result in zip(outputs, results, strict=True)
+    ]

@@ -37,12 +37,16 @@ def infer_dims(
         for value, dims in zip(outputs, found, strict=True):
             value.dims = dims
         return
-    sizes = None if declared is None or declared.shaped_by is None else inputs[declared.shaped_by].data
+    known = [
+        value.data if value.data is not None or i < 0 else values.known(i)
+        for i, value in zip(operator.inputs, inputs, strict=False)
+    ]
+    sizes = None if declared is None or declared.shaped_by is None else known[declared.shaped_by]
     if sizes is not None and (sizes > 0).all():
         outputs[0].dims = tuple(int(d) for d in sizes.reshape(-1))
         return
     decided = declared is not None and any(
-        i < len(inputs) and inputs[i].data is None and not inputs[i].omitted
+        i < len(known) and known[i] is None and not inputs[i].omitted
         for i, one in enumerate(declared.inputs)
         if one.decides_shape
     )
@@ -56,7 +60,8 @@ def infer_dims(
         for value in results:
             value.dims = (0,) * len(value.dims)
         return
-    zeros = [np.zeros(v.dims, element_type(v)) if v.data is None and not v.omitted else v.data for v in inputs]
+    known += [value.data for value in inputs[len(known) :]]
+    zeros = [np.zeros(v.dims, element_type(v)) if a is None and not v.omitted else a for v, a in zip(inputs, known, strict=True)]
     tensors = [host_tensor(value, data) for value, data in zip(inputs, zeros, strict=True)]
     outs = [host_tensor(value, np.zeros(value.dims, element_type(value))) for value in results]
     try:
@@ -70,7 +75,7 @@ def infer_dims(
 def _lowered_dims(operator: Operator, values: TensorValues) -> list[tuple[int, ...]] | None:
     """The output dimensions that follow from what is known of the inputs; None if no lowering of the operator fits them."""
     operands = (*operator.inputs, *operator.outputs)
-    arrays = {i: values.constant(index) for i, index in enumerate(operator.inputs) if index >= 0}
+    arrays = {i: values.known(index) for i, index in enumerate(operator.inputs) if index >= 0}
     tensors = []
     for i, index in enumerate(operands):
         tensor = values.tensors[max(index, 0)]

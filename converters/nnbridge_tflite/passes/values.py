@@ -54,6 +54,8 @@ class TensorValues:
         self._inputs: frozenset[int] = frozenset()
         self._values: dict[int, Value] = {}
         self._constants: dict[int, Array | None] = {}
+        self._foreseen: dict[int, Array] = {}
+        self._nodes: set[int] = set()
 
     @classmethod
     def of_arrays(
@@ -92,9 +94,24 @@ class TensorValues:
         """A tensor of no elements is constant without a buffer."""
         return np.zeros(tensor.shape, tensor.type.dtype) if tensor.elements == 0 and tensor.shape else None
 
-    def fold(self, index: int, array: Array) -> None:
-        """Make a computed tensor a constant."""
+    def known(self, index: int) -> Array | None:
+        """A tensor's constant value, or what an operator that stays in the graph computes whatever the inputs are."""
+        return self._foreseen[index] if index in self._foreseen else self.constant(index)
+
+    def foresee(self, index: int, array: Array) -> None:
+        """What a computed tensor will hold, for shape inference; it stays computed."""
         self.draft.spend(array.size)
+        self._foreseen[index] = array
+
+    def stored(self, index: int) -> bool:
+        """True for a constant that Android's delegate has as one: the file's, not what a node of the graph computes."""
+        return index not in self._nodes and self.constant(index) is not None
+
+    def fold(self, index: int, array: Array, *, node: bool = True) -> None:
+        """Make a computed tensor a constant; ``node``: TFLite has a node that computes it."""
+        self.draft.spend(array.size)
+        if node:
+            self._nodes.add(index)
         self._constants[index] = array
         value = self._declared(self.tensors[index])
         value.dims = array.shape or (1,)

@@ -8,10 +8,14 @@ prints one line of JSON. The parent process measures the whole.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from nnbridge.platforms import collect_rarely
 
 _BYTES_IN_KIB = 1024
 
@@ -28,16 +32,26 @@ def peak_memory() -> int | None:
 def answered(side: str, path: Path) -> dict[str, Any]:
     """Milliseconds of each part, by its name, and bytes of memory."""
     start = time.perf_counter()
+    if side == "nnbridge":
+        collect_rarely()  # as the command line does
     import nnbridge.bench.contenders as sides
     from nnbridge.compare.samples import seeded_inputs
+    from nnbridge.converters import ConversionOptions, converter_for
+    from nnbridge.errors import ConversionError
     from nnbridge.loading import load
 
     if side == "nnbridge":
+        import numpy.random  # noqa: F401 - inputs are drawn by it
+
         from nnbridge.cpu import compiled
         from nnbridge.runtime.compilation import Compilation
         from nnbridge.runtime.execution import Execution
 
-        compiled.unavailable()  # imports the compiler, which prepares code
+        if compiled.unavailable() is None:
+            import nnbridge.cpu.compiled.bindings  # noqa: F401
+        # An importer imports all that it needs before it refuses a file.
+        with suppress(ConversionError):
+            converter_for(path).convert(Path(os.devnull), ConversionOptions())
     elif side == sides.ONNXRUNTIME:
         import onnxruntime  # noqa: F401
     else:

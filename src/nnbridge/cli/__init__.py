@@ -11,9 +11,12 @@ import io
 import os
 import sys
 
+from nnbridge.platforms import collect_rarely
+
 
 def main() -> None:
     """Entry point of the console script; a command that fails prints one message and no traceback."""
+    collect_rarely()
     # ``--device my_module:MyDriver`` is found in the current folder as well, behind everything that is installed.
     sys.path.append(os.getcwd())
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import parse_shapes
+from nnbridge.cli.completion import by_metavar
 from nnbridge.cli.output import Command, drivers_apart, echo, verbose, working
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.report import PREFERENCES
@@ -36,6 +37,8 @@ def option(name: str, *names: str, **settings: Any) -> Callable[[Command], Comma
     """An option whose default, if it has one, is shown in the help; ``values`` are the words to choose from."""
     if "values" in settings:
         settings["type"] = click.Choice(list(settings.pop("values")))
+    if "type" not in settings and "metavar" in settings:
+        settings["shell_complete"] = by_metavar(settings["metavar"])
     shown = "default" in settings and settings["default"] not in (None, "")
     return click.option(name, *names, show_default=shown, **settings)
 

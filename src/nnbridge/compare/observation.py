@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from nnbridge.compare.arrays import Array
 from nnbridge.devices.device import Device
-from nnbridge.extensions import host_operation
+from nnbridge.extensions import body_roles
 from nnbridge.model import Model, Operation, output_name
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -92,14 +92,9 @@ def _body_label(step: ExecutionStep, subgraph: int, outer: str) -> str:
             bodies = [k for k in operation.inputs if around.operands[k].lifetime is Lifetime.SUBGRAPH]
             for position, k in enumerate(bodies):
                 if around.operands[k].location.offset == subgraph - 1 and number != subgraph:
-                    role = _roles(step.model, operation)[position]
+                    role = body_roles(step.model, operation)[position]
                     return _label(role, operation, _body_label(step, number, outer))
     return f"body {subgraph}"
-
-
-def _roles(model: Model, operation: Operation) -> tuple[str, str]:
-    loop = operation.type == OperationCode.WHILE or getattr(host_operation(model, operation), "control", "") == "while"
-    return ("condition", "body") if loop else ("then", "else")
 
 
 def _label(role: str, operation: Operation, outer: str) -> str:

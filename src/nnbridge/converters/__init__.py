@@ -13,6 +13,7 @@ from pathlib import Path
 
 from nnbridge import storage
 from nnbridge.converters.delegation import InMemory
+from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo
 from nnbridge.converters.recorded import Route
 from nnbridge.converters.runtime_graph import RuntimeReader
@@ -49,19 +50,6 @@ class ConversionOptions:
     them float32, ``refuse`` refuses the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A rewrite of one operator of a file that leaves the answers as they are."""
-
-    subgraph: int
-    index: int
-    operator: str
-    text: str
-    """What stands in the operator's place."""
-    content: Callable[[], bytes]
-    """The bytes of the edited file."""
-
-
 @dataclass(frozen=True)
 class Converter:
     """A reader of one file format."""
@@ -81,7 +69,9 @@ class Converter:
     graphs: Callable[[Path, ConversionOptions], Sequence[FileGraph]] | None = None
     """The graphs of a file as they stand there; without one, those of the converted model are shown."""
     edits: Callable[[Path], Iterable[Edit]] | None = None
-    """Every rewrite that applies to an operator of a file; None for formats that are not written."""
+    """Every rewrite that applies to a file or an operator of it; None for formats that are not written."""
+    adjustable: Callable[[Path, int, int], Adjustable | None] | None = None
+    """``adjustable(path, subgraph, index)``: what can be changed of an operator; None of it if nothing can."""
     part: Callable[[Path, Mapping[str, tuple[int, ...]], Collection[str]], bytes] | None = None
     """``part(path, inputs, outputs)``: the bytes of a file with the operators that compute tensors from others, by names;
     inputs with their dimensions where they are known, else ``()``."""

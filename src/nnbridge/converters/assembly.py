@@ -116,6 +116,8 @@ class Assembly:
         at = value.region
         if at is not None and at.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
             self._builder.set_operand_value_from_memory(index, at.pool, at.offset, at.length)
+        elif value.data.nbytes <= MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
+            self._builder.set_operand_value(index, value.data.tobytes())
         else:
             self._builder.set_operand_value(index, np.ascontiguousarray(value.data))
 

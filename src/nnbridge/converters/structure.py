@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from nnbridge.extensions import readable_operation
+from nnbridge.extensions import body_roles, readable_operation
 from nnbridge.model import Model, Subgraph
 from nnbridge.types import Lifetime
 
@@ -68,7 +68,21 @@ def graphs_of_model(model: Model) -> tuple[FileGraph, ...]:
             FileOperator(i, readable_operation(model, o), tuple(k for k in o.inputs if k not in missing), o.outputs)
             for i, o in enumerate(subgraph.operations)
         )
-        name = f"referenced model {number - 1}" if number else "main"
+        name = names.get(number - 1, f"referenced model {number - 1}") if number else "main"
         return FileGraph(number, name, tuple(o.name for o in subgraph.operands), operators, subgraph.inputs, subgraph.outputs)
 
+    names = _body_names(model)
     return tuple(graph(number, subgraph) for number, subgraph in enumerate(model.subgraphs()))
+
+
+def _body_names(model: Model) -> dict[int, str]:
+    """Referenced models → what they are for, such as ``then of IF 2 in body of WHILE 0``; those of one use alone."""
+    found: dict[int, list[str]] = {}
+    for number, around in enumerate(model.subgraphs()):
+        for i, operation in enumerate(around.operations):
+            operands = (around.operands[k] for k in operation.inputs)
+            bodies = [operand.location.offset for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
+            for role, body in zip(body_roles(model, operation), bodies, strict=False):
+                within = f" in {found[number - 1][0]}" if number and number - 1 in found else ""
+                found.setdefault(body, []).append(f"{role} of {readable_operation(model, operation)} {i}{within}")
+    return {body: uses[0] for body, uses in found.items() if len(uses) == 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -31,18 +32,17 @@ def plan_arena(leases: Sequence[Lease[Key]]) -> tuple[dict[Key, int], int]:
 
     Greedy by size: each buffer goes to the lowest gap that no buffer alive at the same time occupies.
     """
-    placed: list[tuple[int, int, Lease[Key]]] = []
+    placed: list[tuple[int, int, int, Lease[Key]]] = []
     offsets: dict[Key, int] = {}
-    for lease in sorted(leases, key=lambda item: (-item.size, item.first)):
+    for number, lease in enumerate(sorted(leases, key=lambda item: (-item.size, item.first))):
         size = math.ceil(lease.size / ALIGNMENT) * ALIGNMENT
         offset = 0
-        for start, end, other in placed:
+        for start, end, _, other in placed:
             if other.first <= lease.last and lease.first <= other.last and start < offset + size and offset < end:
                 offset = end
-        placed.append((offset, offset + size, lease))
-        placed.sort(key=lambda item: item[0])
+        insort(placed, (offset, offset + size, number, lease))
         offsets[lease.index] = offset
-    return offsets, max((end for _, end, _ in placed), default=0)
+    return offsets, max((end for _, end, *_ in placed), default=0)
 
 
 def allocate(size: int) -> Array:

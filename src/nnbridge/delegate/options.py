@@ -48,6 +48,8 @@ def parse(pairs: Sequence[tuple[str, str]]) -> Options:
     for key, text in pairs:
         bare = key.removeprefix("nnapi_")
         name = _ALIASES.get(bare, bare)
+        if name in REFUSED:
+            raise InputError(Reason(f"no {name}, {REFUSED[name]}", key, operand="delegate options"))
         if name not in READERS:
             raise InputError(Reason(f"an option of {', '.join(READERS)}", key, operand="delegate options"))
         if name in found:
@@ -152,6 +154,15 @@ READERS: Mapping[str, Callable[[str, str], Any]] = {
     "nnbridge_devices": _names,
     "nnbridge_plan": _path,
 }
+REFUSED: Mapping[str, str] = {
+    "vendor_plugin": "an object of the program's, which text cannot name",
+    "tensor_max_size_hints": "since dynamic outputs get the size that each run computes",
+    "support_library_path": "since devices are emulated: name one by accelerator_name",
+    "support_library_handle": "since devices are emulated: name one by accelerator_name",
+    "disable_debugging_diagnostics_callbacks": "since there is no support library that would call them",
+    "use_nnapi_cpu": "but its opposite, disallow_nnapi_cpu",
+}
+"""Options of Android's delegate, without ``nnapi_``, that have no counterpart here: why."""
 _ALIASES = {
     "disable_nnapi_cpu": "disallow_nnapi_cpu",
     "disable_cpu": "disallow_nnapi_cpu",

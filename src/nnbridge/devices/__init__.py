@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nnbridge.devices.caching import CachingDevice
 from nnbridge.devices.checks import description_fault
@@ -20,16 +21,28 @@ from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.devices.functions import driver
 from nnbridge.devices.host import HOST_NAME, HostDevice
-from nnbridge.devices.profile_file import SUFFIX, shipped, shipped_device
-from nnbridge.devices.profile_levels import load_any, shipped_at_source
 from nnbridge.devices.samples import SAMPLE_DRIVERS
 from nnbridge.errors import InputError, NnbridgeError, Reason
 from nnbridge.extensions import TYPES
+
+if TYPE_CHECKING:
+    from nnbridge.devices.profile_file import shipped
+    from nnbridge.devices.profile_levels import shipped_at_source
 
 LOG = logging.getLogger("nnbridge.devices")
 _CACHING = "caching:"
 _REMOTE = ("process:", "socket:")
 DEVICES_GROUP = "nnbridge.devices"
+
+
+_PROFILES = {"shipped": "profile_file", "shipped_at_source": "profile_levels"}
+"""Names of this package that take the reading of profiles, which a run without them does not import."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PROFILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PROFILES[name]}"), name)
 
 
 @cache
@@ -81,6 +94,9 @@ def device(name: str) -> Device:
         raise InputError(Reason("a driver or the CPU; the host is added by itself", name, operand="--device"))
     if found is not None:
         return found
+    from nnbridge.devices.profile_file import SUFFIX, shipped_device
+    from nnbridge.devices.profile_levels import shipped_at_source
+
     if SUFFIX in name:
         return _from_file(name)
     found = shipped_device(name)
@@ -94,9 +110,17 @@ def device(name: str) -> Device:
     raise InputError(Reason(f"a device ({_near(name)})", name or "no name", operand="--device"))
 
 
+def known_names() -> list[str]:
+    """The names of registered drivers, NNAPI's CPU and the profiles that come with nnbridge."""
+    from nnbridge.devices.profile_file import shipped
+    from nnbridge.devices.profile_levels import shipped_at_source
+
+    return [found.name for found in (*drivers(), cpu(), *shipped(), *shipped_at_source())]
+
+
 def _near(name: str) -> str:
     """Where to find what could have been meant."""
-    near = get_close_matches(name, [d.name for d in (*drivers(), cpu(), *shipped(), *shipped_at_source())], cutoff=0.5)
+    near = get_close_matches(name, known_names(), cutoff=0.5)
     if near:
         return f"such as {' or '.join(near)}; `nnbridge devices` and `nnbridge devices --profiles` list all"
     return "one of `nnbridge devices` or `nnbridge devices --profiles`, FILE.toml, module:Attribute"
@@ -114,6 +138,8 @@ def _at_level(found: Device, level: int) -> Device:
 
 
 def _from_file(name: str) -> Device:
+    from nnbridge.devices.profile_levels import load_any
+
     path, _, requested = name.partition("#")
     found = load_any(Path(path))
     chosen = [device for device in found if requested in ("", device.name)]
@@ -165,6 +191,7 @@ __all__ = [
     "driver",
     "drivers",
     "host",
+    "known_names",
     "shipped",
     "shipped_at_source",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.options import compiled, conversion_of, device_options, model_options
-from nnbridge.converters.structure import FileGraph
+from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import InputError, Reason
 from nnbridge.loading import graphs
 from nnbridge.report.outcomes import OperatorOutcome, outcomes_of
@@ -54,6 +54,12 @@ class Graph:
     nodes: Sequence[Node]
 
 
+def tint(colour: str) -> str:
+    """A light shade of ``#rrggbb``: the viewer writes black on nodes."""
+    parts = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return "#" + "".join(f"{255 - (255 - part) * 35 // 100:02x}" for part in parts)
+
+
 @click.command()
 @device_options
 @model_options
@@ -79,7 +85,12 @@ def planned_graphs(path: Path, text: str | None = None) -> list[Graph]:
         for number, s in enumerate(compilation.plan.steps)
     }
     colour = colours(devices)
-    return [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in found]
+    planned = [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in found]
+    if own and len(found) == 1:  # bodies that the file has within its operators are shown as NNAPI's
+        inner = graphs_of_model(compilation.model)[1:]
+        outcomes = outcomes_of(compilation, mapped, inner, own=False)
+        planned += [Graph(graph.name, list(_nodes(graph, outcomes, names, colour))) for graph in inner]
+    return planned
 
 
 def _nodes(graph: FileGraph, outcomes: Mapping[Any, OperatorOutcome], groups: Mapping[int, str], colour: Any) -> Iterator[Node]:

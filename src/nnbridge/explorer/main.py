@@ -7,7 +7,7 @@ from typing import Any
 
 from model_explorer import Adapter, AdapterMetadata, ModelExplorerGraphs, graph_builder
 
-from nnbridge.explorer.graphs import Node, planned_graphs
+from nnbridge.explorer.graphs import Node, planned_graphs, tint
 
 
 class NnbridgeAdapter(Adapter):  # type: ignore[misc]
@@ -37,5 +37,5 @@ def _node(node: Node) -> graph_builder.GraphNode:
         attrs=[pair(name, value) for name, value in node.attributes.items()],
         incomingEdges=[graph_builder.IncomingEdge(e.source, str(e.output), str(e.input)) for e in node.edges],
         outputsMetadata=[graph_builder.MetadataItem(str(k), [pair("tensor_name", name)]) for k, name in named if name],
-        style=graph_builder.GraphNodeStyle(backgroundColor=node.colour) if node.colour else None,
+        style=graph_builder.GraphNodeStyle(backgroundColor=tint(node.colour), borderColor=node.colour) if node.colour else None,
     )

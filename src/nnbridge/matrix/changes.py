@@ -54,8 +54,10 @@ class Change:
             ("difference", difference(old), difference(new)),
         ):
             if before != after:
-                gain = f" ({after - before:+,})" if isinstance(before, int) and isinstance(after, int) else ""
-                found.append(f"{noun} {before} → {after}{gain}")
+                if isinstance(before, int) and isinstance(after, int):
+                    found.append(f"{noun} {before:,} → {after:,} ({after - before:+,})")
+                else:
+                    found.append(f"{noun} {before} → {after}")
         return found
 
     def as_dict(self) -> dict[str, Any]:

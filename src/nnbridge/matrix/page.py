@@ -23,7 +23,7 @@ def as_html(cells: Sequence[Cell], broken: dict[int, list[str]]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>Models on devices</title><style>{style}</style></head><body><main>",
-        f"<h1>Models on devices</h1><p>{_text(summary(cells))}.</p>{_legend()}",
+        f"<h1>Models on devices</h1><p>{_text(summary(cells))}.</p>{_legend(cells)}",
         *(_level(level, cells, broken) for level in dict.fromkeys(cell.level for cell in cells)),
         *_complaints(cells, broken),
         *_reasons(cells),
@@ -36,11 +36,16 @@ def _text(text: str) -> str:
     return escape(printable(text))
 
 
-def _legend() -> str:
+def _legend(cells: Sequence[Cell]) -> str:
+    estimated = (
+        "Estimated times stand in the cells of devices that have a cost model; the others have none."
+        if any(cell.estimated_ms is not None for cell in cells)
+        else "No time is estimated: none of these devices has a cost model."
+    )
     return (
         "<p>Each cell: share of operations on the device, and in how many partitions; below it the largest difference from the "
         "reference, where one was asked, the share of multiply-adds where it is another, bytes that cross borders, measured and "
-        "estimated times. The host is what computes operations that are not handed to NNAPI.</p>"
+        f"estimated times. {estimated} The host is what computes operations that are not handed to NNAPI.</p>"
         '<p class="legend" aria-hidden="true"><span class="s0">0&nbsp;%</span><span class="s1">to 50&nbsp;%</span>'
         '<span class="s2">to 90&nbsp;%</span><span class="s3">below 100&nbsp;%</span><span class="s4">100&nbsp;%</span></p>'
     )
@@ -114,9 +119,14 @@ def _reasons(cells: Sequence[Cell]) -> Iterator[str]:
             yield f"<p>{len(counts) - _MOST_REASONS:,} more reasons are in the JSON.</p>"
 
 
+def _labelled(column: str, text: str) -> str:
+    """A cell; phones show its column beside it."""
+    return f'<td data-l="{_text(column)}">{_text(text)}</td>'
+
+
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{_text(column)}</th>' for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_text(text)}</td>' for text in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_labelled, columns, row))}</tr>" for row in rows)
     return (
         f'<section><h2>{_text(title)}</h2><div class="wide" tabindex="0" role="region" aria-label="{_text(title)}">'
         f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'

@@ -8,6 +8,7 @@ SaturatingRoundingDoublingHighMul, RDBP RoundingDivideByPOT, MBQM MultiplyByQuan
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,12 @@ def product_multiplier(input_scale: float, filter_scale: float, output_scale: fl
 
 def integer_range(arg: Arg) -> tuple[int, int]:
     """Smallest and largest value of an integer type."""
-    info: np.iinfo[Any] = np.iinfo(str(arg.dtype))
+    return _range_of(arg.dtype)
+
+
+@cache
+def _range_of(dtype: np.dtype[Any]) -> tuple[int, int]:
+    info = np.iinfo(dtype)
     return int(info.min), int(info.max)
 
 
@@ -189,7 +195,8 @@ def activation_range(out: Arg, activation: int) -> tuple[int, int]:
     scale = np.float32(out.scale)
 
     def quantised(real: float) -> int:
-        return out.zero_point + int(round_half_away(np.float32(real) / scale))
+        exact = float(np.float32(real) / scale)
+        return out.zero_point + int(math.copysign(math.floor(abs(exact) + 0.5), exact))
 
     if activation == FuseCode.RELU:
         low = max(low, out.zero_point)

@@ -84,9 +84,11 @@ def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point:
             return Reason(f"a zero point from {low} to {high}", str(zero_point), operand=name, kind=Why.QUANTISATION_PARAMETERS)
     if not tensor and len(dims) > 0:
         return Reason("no dimensions for a scalar", str(list(dims)), operand=name)
-    if dims and not 0 <= min(dims) <= max(dims) <= MAX_TENSOR_BYTES:
+    if not dims:
+        return None
+    if not 0 <= min(dims) <= max(dims) <= MAX_TENSOR_BYTES:
         return Reason("dimensions from 0 to 2**32 - 1", str(list(dims)), operand=name)
-    if math.prod(d for d in dims if d) * size > MAX_TENSOR_BYTES:
+    if math.prod(dims if all(dims) else filter(None, dims)) * size > MAX_TENSOR_BYTES:
         return Reason("a tensor of at most 2**32 - 1 bytes", str(list(dims)), operand=name, kind=Why.OPERAND_SIZE)
     return None
 

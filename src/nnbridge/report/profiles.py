@@ -12,7 +12,7 @@ from nnbridge.devices.rules.facts import LIST
 from nnbridge.devices.rules.sentences import sentence
 from nnbridge.devices.rules.syntax import Name, parse, walk
 from nnbridge.devices.source_profiles import SourceProfile
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, near
 from nnbridge.report.terminal import Table
 from nnbridge.types import OperationCode
 
@@ -27,7 +27,8 @@ def profile_as_dict(profile: ProfileDevice, operation: str = "") -> dict[str, An
     if operation:
         name = operation.upper()
         if name not in OperationCode.__members__:
-            raise InputError(Reason("an operation of NNAPI", operation, operand="OPERATION"))
+            rule = f"an operation of NNAPI{near(name, OperationCode.__members__)}"
+            raise InputError(Reason(rule, operation, operand="OPERATION"))
         rules = {name: rules.get(name, rules.get(OTHERS, ()))}
     return {
         "name": profile.name,

@@ -52,19 +52,21 @@ class Summary:
     @property
     def sentence(self) -> str:
         """All of it in one sentence."""
-        rest = [f"{count} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
+        rest = [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
         if self.mapping == BEFORE_NNAPI:
-            share = f"{self.accepted} of {counted(self.operators, self.unit)}"
+            share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
             text = f"On {', '.join(self.devices)}, before NNAPI: {share} are taken"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENTS[self.mapping]
         groups = f" in {counted(self.partitions, 'partition')}" if self.handed_over else ""
         text = f"On {', '.join(self.devices) or _NNAPI_CPU}, {self.android}: "
-        text += f"{client} hands over {self.handed_over} of {counted(self.operators, self.unit)}{groups}"
+        text += f"{client} hands over {self.handed_over:,} of {counted(self.operators, self.unit)}{groups}"
         if self.devices:
-            text += f", the device accepts {self.accepted}" if len(self.devices) == 1 else f", the devices accept {self.accepted}"
-            text += f", {self.limited} of them beyond the limit on partitions" if self.limited else ""
+            text += (
+                f", the device accepts {self.accepted:,}" if len(self.devices) == 1 else f", the devices accept {self.accepted:,}"
+            )
+            text += f", {self.limited:,} of them beyond the limit on partitions" if self.limited else ""
         if self.fallback:
             return f"{text}; the whole model falls back to {_NNAPI_CPU}"
         return f"{text}; {', '.join(rest)}" if rest else text
@@ -126,6 +128,17 @@ def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dic
         own = _HOST if host else _outcome(compilation, placement, key, drivers)
         found[key] = max(found.get(key, ""), own, key=_ORDER.index)
     return found
+
+
+def refusal_kinds(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], frozenset[Why]]:
+    """Why operators of the file are not on the drivers: the importer's refusals of those of the host, the drivers' of others."""
+    drivers = {share.device for share in compilation.shares()}
+    found = {(m.subgraph, m.index): {r.kind for r in m.reasons} for m in mapped if m.mapping == "host"}
+    for key, (_, placement), host in _operations(compilation):
+        if not host:
+            reasons = [a.reason for a in placement.answers if a.device in drivers and a.reason is not None]
+            found.setdefault(key, set()).update(reason.kind for reason in reasons)
+    return {key: frozenset(kind for kind in kinds if kind is not None) for key, kinds in found.items()}
 
 
 def handed_groups(compilation: Compilation) -> int:

@@ -19,7 +19,7 @@ from nnbridge.runtime.plan_runner import RunReport, Span
 from nnbridge.storage.atomic import atomic_write
 
 Event = dict[str, Any]
-_PROCESS, _RUNS, _COPIES = 1, 1, 2
+_PROCESS, _RUNS, _COPIES = 1, 2, 3  # a thread of the process's number would be its main thread
 _MOST_NAMES = 50
 """Operations that are listed of a step."""
 
@@ -38,9 +38,10 @@ def slice_event(
 
 
 def write_trace(path: Path, events: Sequence[Event]) -> None:
-    """Write a file of events."""
+    """Write a file of events, in UTF-8 as it is: Perfetto shows a name's ``\\u00d7`` as these six signs."""
     with atomic_write(path) as file:
-        file.write(json.dumps({"traceEvents": list(events), "displayTimeUnit": "ms"}).encode())
+        text = json.dumps({"traceEvents": list(events), "displayTimeUnit": "ms"}, ensure_ascii=False)
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def run_events(title: str, runs: Sequence[tuple[str, RunReport]]) -> list[Event]:

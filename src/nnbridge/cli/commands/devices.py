@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnbridge.cli import completion
 from nnbridge.cli.options import option
 from nnbridge.cli.output import drivers_apart, echo, json_option, print_blocks, print_json
 from nnbridge.report.terminal import counted
@@ -84,7 +85,7 @@ def devices_check(file: Path, as_json: bool) -> None:
 
 
 @devices.command("ask", short_help="Ask a device which operations of models it supports.")
-@click.argument("device")
+@click.argument("device", shell_complete=completion.devices)
 @click.argument("models", type=click.Path(path_type=Path, dir_okay=False))
 @json_option
 def devices_ask(device: str, models: Path, as_json: bool) -> None:
@@ -116,7 +117,7 @@ def devices_ask(device: str, models: Path, as_json: bool) -> None:
 
 
 @devices.command("explain", short_help="Print the rules of a device's profile as sentences.")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.devices)
 @click.argument("operation", required=False, default="")
 @json_option
 def devices_explain(name: str, operation: str, as_json: bool) -> None:
@@ -201,7 +202,7 @@ def _device(name: str) -> Device:
 
 
 @devices.command(short_help="Serve a device to other processes, until stopped.")
-@click.argument("device")
+@click.argument("device", shell_complete=completion.devices)
 @option("--socket", "path", required=True, metavar="PATH", help="The socket's file; @NAME for an abstract address without one.")
 @json_option
 def serve(device: str, path: str, as_json: bool) -> None:

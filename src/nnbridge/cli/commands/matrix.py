@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnbridge.cli import completion
 from nnbridge.cli.arguments import check_outputs, parse_seeds, refuse_options
 from nnbridge.cli.options import option
 from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 
 _PATH = click.Path(path_type=Path)
 _STORE = Path("matrix.db")
+_OF_RUNS = (
+    *("--devices", "--android", "--feature-level", "--mapping", "--preference", "--reference", "--seeds", "--time", "--store"),
+    *("--fresh", "--html", "--csv", "--markdown", "--junit", "--github", "--budget", "--jobs", "--timeout", "--scheduler"),
+)
+"""Options of a run, which ``--diff`` has no use for."""
 
 
 @click.command(short_help="Plan, run and compare many models on many devices.")
-@click.argument("models", nargs=-1)
+@click.argument("models", nargs=-1, shell_complete=completion.files)
 @option(
     "--devices", multiple=True, metavar="NAME[,NAME…]", help="profiles, samples, patterns (vsi-*), names, FILE.toml; A+B: both."
 )
@@ -96,6 +102,7 @@ def matrix(
     if diff is not None:
         if models:
             raise click.UsageError("--diff compares two stores; models belong to a run.")
+        refuse_options(*_OF_RUNS, why="--diff compares two stores and prints the changes, --json as data")
         _show_changes(*diff, as_json)
         return
     if not models or not devices:

@@ -81,7 +81,7 @@ def plan(
     from nnbridge.cost import cost_of
     from nnbridge.errors import ConversionError
     from nnbridge.loading import mapping_of
-    from nnbridge.report.advice import advice_table
+    from nnbridge.report.advice import advice_tables
     from nnbridge.report.cost import cost_tables
     from nnbridge.report.estimate import estimate_as_dict, estimate_tables
     from nnbridge.report.inspection import host_reasons
@@ -125,17 +125,18 @@ def plan(
     mapping = mapping_of(model, conversion_of(options))
     summary = summary_of(compilation, mapped, model, options)
     cost = cost_of(compilation.plan) if as_json or with_cost else None
-    advice = advice_on(model, options) if with_advice else []
+    advised = advice_on(model, options) if with_advice else None
     if as_json:
         data = {**plan_as_dict(compilation), "model": str(model), "summary": summary.as_dict(), "cost": cost and cost.as_dict()}
-        if with_advice:
-            data["advice"] = [one.as_dict() for one in advice]
+        if advised is not None:
+            data["advice"] = [one.as_dict() for one in advised.advice]
+            data["unmoved"] = [one.as_dict() for one in advised.unmoved]
         print_json({**data, "conversion": {mapping: mapped_as_dict(mapped)}, **estimates})
     else:
         costs = cost_tables(cost) if cost else ()
-        advised = [advice_table(advice)] if with_advice else []
+        changes = advice_tables(advised) if advised is not None else []
         print_blocks(
-            [summary.sentence, *plan_tables(compilation, full), *tables, *host_reasons(mapping, mapped), *costs, *advised]
+            [summary.sentence, *plan_tables(compilation, full), *tables, *host_reasons(mapping, mapped), *costs, *changes]
         )
 
 

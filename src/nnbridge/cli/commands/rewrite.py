@@ -21,36 +21,49 @@ if TYPE_CHECKING:
 @click.command(short_help="Rewrite a file as plan --advice says.")
 @MODEL
 @option("--advice", "number", type=click.IntRange(min=1), required=True, metavar="N", help="The number in plan --advice.")
-@option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .tflite or .nnapi file to write.")
+@option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write: in the model's format, or .nnapi."
+)
 @option("--inputs", type=click.IntRange(min=1), default=10, metavar="N", help="Random inputs whose answers must stay bit-equal.")
+@option("--inexact", is_flag=True, help="Write an edit that changes answers, such as another stride, or rounds them elsewhere.")
 @device_options
 @model_options
 @json_option
-def rewrite(model: Path, number: int, output: Path, inputs: int, as_json: bool, **options: Any) -> None:
+def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, as_json: bool, **options: Any) -> None:
     """Write a file as plan --advice advises under the same options.
 
-    Both files run on random inputs first; nothing is written unless all answers are equal in every bit.
+    Both files run on random inputs first; nothing is written unless all answers are equal in every bit. An edit that changes
+    answers needs --inexact, and is not run.
 
     \b
     Examples:
       nnbridge plan model.tflite --device arm-nn-21.11 --advice
       nnbridge rewrite model.tflite --device arm-nn-21.11 --advice 1 -o better.tflite
+      nnbridge rewrite model.onnx --device arm-nn-21.11 --advice 1 -o better.onnx --inputs 1000
     """
     from nnbridge import storage
     from nnbridge.advice import different_outputs
     from nnbridge.cli.advising import advice_on
+    from nnbridge.converters.edits import Answers
     from nnbridge.loading import load
     from nnbridge.storage.atomic import atomic_write
 
     check_outputs({"--output": output}, {"the model": [model]})
     if output.suffix.lower() not in (model.suffix.lower(), storage.SUFFIX):
         raise InputError(Reason(f"a {model.suffix} or {storage.SUFFIX} file", str(output), operand="--output"))
-    found = advice_on(model, options)
+    found = advice_on(model, options).advice
     if number > len(found):
         raise InputError(Reason(f"one of {len(found)} numbers of plan --advice", str(number), operand="--advice"))
-    edit = found[number - 1].edit
+    advice = found[number - 1]
+    edit = advice.edit
     if edit is None:
-        raise InputError(Reason("the number of a rewrite", f"a setting: {found[number - 1].text}", operand="--advice"))
+        raise InputError(Reason("the number of a rewrite", f"a setting: {advice.text}", operand="--advice"))
+    if edit.answers is Answers.CALIBRATE:
+        raise InputError(Reason("an edit that needs no data", f"scales to be calibrated: {advice.text}", operand="--advice"))
+    if edit.answers is not Answers.SAME and not inexact:
+        raise InputError(Reason("an edit that leaves the answers, or --inexact", f"one that does not: {advice.text}"))
+    exact = edit.answers is Answers.SAME
+    inputs = inputs if exact else 0
     with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
         edited = Path(folder) / model.name
         content = edit.content()
@@ -64,15 +77,16 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, as_json: bool, 
         different = different_outputs(counted, model, edited, range(inputs))
         if different:
             raise InputError(Reason("answers that stay bit-equal", f"a difference in {different}", operand="--advice"))
-        if output.suffix.lower() == storage.SUFFIX:
+        if output.suffix.lower() == storage.SUFFIX != model.suffix.lower():
             storage.save(load(edited, conversion_of(options)), output)
         else:
             with atomic_write(output) as file:
                 file.write(content)
+    proven = f"answers equal in every bit on {inputs} random inputs" if exact else "answers change"
     if as_json:
-        print_json({"model": str(model), "output": str(output), "inputs": inputs, **found[number - 1].as_dict()})
+        print_json({"model": str(model), "output": str(output), "inputs": inputs, **advice.as_dict()})
     else:
-        echo(f"{output}: {found[number - 1].text}; answers equal in every bit on {inputs} random inputs")
+        echo(f"{output}: {advice.text}; {proven}")
 
 
 class _Runs:

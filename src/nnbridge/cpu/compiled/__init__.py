@@ -8,7 +8,7 @@ tier can be used at all. Importing this package imports no compiler. See docs/co
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.util
 import logging
 from dataclasses import dataclass
 
@@ -19,10 +19,11 @@ _log = logging.getLogger(__name__)
 def unavailable() -> str | None:
     """Why there are no compiled kernels, reported once at INFO level; None if there are."""
     try:
-        llvm = importlib.import_module("llvmlite.binding")
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        llvm.Target.from_triple(llvm.get_process_triple())
+        if importlib.util.find_spec("llvmlite.binding") is None:
+            raise ImportError("No module named 'llvmlite.binding'")
+        from nnbridge.cpu.compiled.machine import machine
+
+        machine()
     except (ImportError, OSError, RuntimeError) as error:
         reason = f"compiled kernels need llvmlite (pip install 'nnbridge[fast]'): {error}"
         _log.info("%s", reason)
@@ -56,7 +57,7 @@ def status() -> Status:
     if reason is not None:
         return Status(False, reason)
     from nnbridge.cpu.compiled.instructions import chosen, host_forms
-    from nnbridge.cpu.compiled.objects import cache_directory, cache_fault
+    from nnbridge.cpu.compiled.machine import cache_directory, cache_fault
 
     folder = cache_directory()
     sizes = [path.stat().st_size for path in folder.glob("*.o")] if folder is not None and folder.is_dir() else []

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
@@ -373,11 +372,15 @@ class Emitter:
 
     def offer_processor(self) -> None:
         """Let other threads run, where the system has a function for it."""
+        import llvmlite.binding as llvm  # loads the compiler
+
         if llvm.address_of_symbol("sched_yield") is not None:
             self.call("sched_yield", I32)
 
     def current_core(self) -> Value:
         """The core that runs this, -1 where the system has no function that says it."""
+        import llvmlite.binding as llvm  # loads the compiler
+
         if llvm.address_of_symbol("sched_getcpu") is None:
             return self.number(-1)
         return self.call("sched_getcpu", I32).signed(I64)

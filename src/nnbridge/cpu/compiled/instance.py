@@ -9,13 +9,12 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from nnbridge.cpu.arena import allocate
+from nnbridge.cpu.compiled.constants import SLACK
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.kernels.loops import COUNTER_BYTES
 from nnbridge.cpu.compiled.threads import pool
 from nnbridge.model import Array
 
-SLACK = 256
-"""Bytes behind the arena and behind constants that kernels may read."""
 FAULT_WORDS = 2
 """Of a kernel's report: whether there is one, and the value."""
 

@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nnbridge.cpu.compiled.machine import machine
+
 ENVIRONMENT = "NNBRIDGE_INSTRUCTIONS"
 
 
@@ -61,15 +63,8 @@ def supported(features: Mapping[str, bool]) -> list[InstructionSet]:
 
 @functools.cache
 def host_forms() -> tuple[InstructionSet, ...]:
-    """The forms that this processor runs, best first; imports llvmlite."""
-    import llvmlite.binding as llvm
-
-    try:
-        features: Mapping[str, bool] = llvm.get_host_cpu_features()
-    except RuntimeError:
-        # LLVM does not know the features of every processor.
-        features = {}
-    return tuple(supported(features))
+    """The forms that this processor runs, best first."""
+    return tuple(supported(dict.fromkeys(machine().features, True)))
 
 
 def chosen() -> InstructionSet:

@@ -12,8 +12,6 @@ import ctypes
 import functools
 import hashlib
 import logging
-import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,16 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import llvmlite
-import llvmlite.binding as llvm
 from llvmlite import ir
 
 from nnbridge.cpu.compiled.emitter import I64, VOID, Emitter, Value
+from nnbridge.cpu.compiled.image import place
 from nnbridge.cpu.compiled.instructions import InstructionSet
+from nnbridge.cpu.compiled.machine import cache_directory, machine, store
 
 _log = logging.getLogger(__name__)
-
-CACHE = "NNBRIDGE_CACHE"
 
 
 class Fields:
@@ -107,11 +103,16 @@ class Library:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._addresses: dict[Variant, int] = {}
-        triple = llvm.get_process_triple()
+        self._stamp = f"{sources()} {machine().compiler} {machine().triple} {self.instructions}"
+
+    @functools.cached_property
+    def _compiler(self) -> tuple[Any, Any]:
+        """LLVM's target machine and its loader of objects, imported when they are first used."""
+        import llvmlite.binding as llvm
+
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        target = llvm.Target.from_triple(triple)
-        self._machine = target.create_target_machine(
+        target = llvm.Target.from_triple(machine().triple).create_target_machine(
             cpu=self.instructions.cpu,
             features=self.instructions.features,
             opt=2,
@@ -119,8 +120,7 @@ class Library:
             codemodel="jitdefault",
             jit=True,
         )
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine)
-        self._stamp = f"{sources()} {llvmlite.__version__} {llvm.llvm_version_info} {triple} {self.instructions}"
+        return target, llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
 
     def address(self, variant: Variant) -> int:
         """The address of a variant's function."""
@@ -141,9 +141,15 @@ class Library:
             self._write(key, code)
         else:
             self.statistics.loaded += 1
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-        return int(self._engine.get_function_address(variant.symbol))
+        address = place(code, variant.symbol)
+        if address is not None:
+            return address
+        import llvmlite.binding as llvm
+
+        _, engine = self._compiler
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        return int(engine.get_function_address(variant.symbol))
 
     def module(self, variant: Variant, triple: str = "") -> Any:
         """The IR of a variant, for this process or another target."""
@@ -151,7 +157,7 @@ class Library:
 
         declared = KERNELS[variant.kernel]
         module = ir.Module(variant.symbol)
-        module.triple = triple or llvm.get_process_triple()
+        module.triple = triple or machine().triple
         function = ir.Function(module, ir.FunctionType(VOID, [I64, I64, I64]), variant.symbol)
         function.attributes.add("nounwind")
         builder = ir.IRBuilder(function.append_basic_block())
@@ -164,13 +170,15 @@ class Library:
 
     def compile(self, variant: Variant) -> bytes:
         """The object file of a variant."""
-        return bytes(self._machine.emit_object(self._parsed(variant)))
+        return bytes(self._compiler[0].emit_object(self._parsed(variant)))
 
     def assembly(self, variant: Variant) -> str:
         """The assembly of a variant, for looking at."""
-        return str(self._machine.emit_assembly(self._parsed(variant)))
+        return str(self._compiler[0].emit_assembly(self._parsed(variant)))
 
     def _parsed(self, variant: Variant) -> Any:
+        import llvmlite.binding as llvm
+
         parsed = llvm.parse_assembly(str(self.module(variant)))
         parsed.verify()
         return parsed
@@ -190,11 +198,7 @@ class Library:
         if self.directory is None:
             return
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.directory)
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(code).digest() + code)
-            os.replace(temporary, self.directory / f"{key}.o")
+            store(self.directory, f"{key}.o", hashlib.sha256(code).digest() + code)
         except OSError as error:
             _log.info("compiled kernels are not cached: %s", error)
             self.directory = None
@@ -209,34 +213,17 @@ def sources() -> str:
     return digest.hexdigest()
 
 
-def cache_directory() -> Path | None:
-    """Where objects are cached; None where no home is known."""
-    named = os.environ.get(CACHE)
-    if named is not None:
-        return Path(named) if named else None
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nnbridge" / "kernels"
-    except RuntimeError:
-        return None
+LIBRARIES: dict[InstructionSet, Library] = {}
+"""The process's libraries, which :func:`library` makes."""
 
 
-def cache_fault() -> str:
-    """Why no object can be stored in the cache's folder; empty if it can."""
-    folder = cache_directory()
-    if folder is None:
-        return f"no folder is known ({CACHE} names one)"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return ""
-    except OSError as error:
-        return str(error)
-
-
-@functools.cache
 def library(instructions: InstructionSet) -> Library:
-    """The process's library of one form."""
-    return Library(instructions, cache_directory())
+    """The process's library of one form.
+
+    Of two that threads create at once, one is for all: kernels of the other would end with it, while programs call them.
+    """
+    found = LIBRARIES.get(instructions)
+    return found if found is not None else LIBRARIES.setdefault(instructions, Library(instructions, cache_directory()))
 
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

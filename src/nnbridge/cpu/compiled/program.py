@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nnbridge.cpu.arena import ALIGNMENT, Lease, allocate, plan_arena
-from nnbridge.cpu.compiled.instance import FAULT_WORDS, SLACK, Fault, Instance
+from nnbridge.cpu.arena import ALIGNMENT, Lease, plan_arena
+from nnbridge.cpu.compiled.constants import POOLED, Constant, Pool, address_of
+from nnbridge.cpu.compiled.instance import FAULT_WORDS, Fault, Instance
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
 from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
@@ -57,8 +58,9 @@ class Slot:
     number: int
 
 
-Argument: TypeAlias = "int | float | Place | Slot | Fault | Array"
-"""What an argument block's field holds: a number (real ones as float32), an address in the arena or that of a constant."""
+Argument: TypeAlias = "int | float | Place | Slot | Fault | Constant | Array"
+"""What an argument block's field holds: a number (real ones as float32), an address in the arena or that of a constant, which an
+array is copied for."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,8 @@ def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int],
         args.update(zip(candidate.outputs, candidate.call.outs, strict=True))
         produced += candidate.outputs
     outputs = tuple(i for i in produced if i in read_outside)
-    bound = [step for _, steps in group for step in steps]
-    buffers = _buffers(bound, args, set(produced), outputs)
+    bound, made_here = [step for _, steps in group for step in steps], set(produced)
+    buffers = _buffers(bound, args, made_here, outputs)
     steps: list[Step] = []
     for item in bound:
         if isinstance(item, Step):
@@ -197,7 +199,7 @@ def _program(group: list[tuple[Candidate, list[Bound]]], read_outside: set[int],
     steps = _needed(steps, buffers, outputs)
     read = {buffers.root(i)[0] for step in steps for i in step.reads} | {buffers.root(i)[0] for i in outputs}
     first_read = dict.fromkeys(i for c, _ in group for i in c.inputs)
-    inputs = tuple(i for i in first_read if i not in produced and not args[i].constant and i in read)
+    inputs = tuple(i for i in first_read if i not in made_here and not args[i].constant and i in read)
     direct = _read_directly(inputs, args, steps, buffers, outputs)
     steps = [_from_slot(step, inputs, direct, buffers) for step in steps]
     return Program(form, tuple(c.index for c, _ in group), inputs, outputs, args, steps, buffers, direct)
@@ -337,8 +339,7 @@ class Program:
         self.arena_size = size
         self.memory_size = first_byte + size
         self.slots = slots
-        self._constants: dict[bytes | int, Array] = {}
-        blocks: list[int] = []
+        pool, blocks = Pool(), list[int]()
         relocated: list[int] = []
         entries = []
         code = library(form)
@@ -356,10 +357,17 @@ class Program:
                 elif isinstance(value, Slot):
                     relocated.append(len(blocks))
                     blocks.append(8 * value.number)
+                elif isinstance(value, np.ndarray) and value.nbytes <= POOLED:
+                    pool.positions.append(len(blocks))
+                    blocks.append(pool.place(value))
+                elif isinstance(value, Constant | np.ndarray):
+                    blocks.append(address_of(pool.held(value).data))
                 else:
-                    blocks.append(self._number(value))
+                    blocks.append(int(np.float32(value).view(np.int32)) if isinstance(value, float) else int(value))
             entries.append((code.address(step.variant), 8 * block, step.chunks))
         self.blocks = np.array(blocks, np.int64)
+        self.blocks[pool.positions] += address_of(pool.constant().data)
+        self._constants = tuple(pool.large.values())
         """Argument blocks, with offsets in an instance's memory at the positions ``relocated``."""
         self.relocated = np.array(relocated, np.int64)
         self.table = np.array(entries, np.int64).reshape(-1, ENTRY_FIELDS)
@@ -393,24 +401,6 @@ class Program:
             Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
             for root, at in spans.items()
         ]
-
-    def _number(self, value: int | float | Array) -> int:
-        if isinstance(value, np.ndarray):
-            return self._constant(value)
-        if isinstance(value, float):
-            return int(np.float32(value).view(np.int32))
-        return int(value)
-
-    def _constant(self, value: Array) -> int:
-        """The address of a constant; equal small ones are held once."""
-        key = value.tobytes() if value.nbytes <= 1 << 16 else id(value)
-        held = self._constants.get(key)
-        if held is None:
-            held = allocate(value.nbytes + SLACK)
-            held[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            held[value.nbytes :] = 0
-            self._constants[key] = held
-        return int(held.ctypes.data)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], threads: int = 1) -> None:
         """Compute: contiguous arrays of the operands' shapes and types in, others written. Releases the interpreter lock."""

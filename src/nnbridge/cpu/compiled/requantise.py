@@ -46,9 +46,11 @@ class Rescaling:
     def twice(cls, multiplier: Array, exponent: Array, zero_point: int, *, negative_clamped: bool = False) -> Rescaling:
         """Android's two roundings of ``x * M / 2**31 * 2**exponent`` (``mbqm``). Multipliers are 0 or 2**30 to 2**31 - 1."""
         m, e = (np.atleast_1d(np.asarray(values, np.int64)) for values in (multiplier, exponent))
-        right, left = np.where(m == 0, 1, np.maximum(-e, 0)), np.where(m == 0, 0, np.maximum(e, 0))
-        constant = (np.int64(1) << 30) + np.where(right > 0, np.int64(1) << (30 + right), 0)
-        correction = np.where(right > 0, np.int64(1) << 31, 0)
+        right, left = np.maximum(-e, 0), np.maximum(e, 0)
+        if not m.all():
+            right[m == 0], left[m == 0] = 1, 0
+        to_right = (right > 0).astype(np.int64)
+        constant, correction = (1 << 30) + (to_right << (30 + right)), to_right << 31
         return cls._of(m, left, constant, correction, 31 + right, zero_point, negative_clamped)
 
     @classmethod
@@ -88,25 +90,25 @@ class Rescaling:
 
     def packed(self, bias: Array, order: Array, lanes: int) -> Array:
         """Parameter blocks of vectors of ``lanes``; ``order`` names the channel of each lane, -1 for none."""
-        inside = order >= 0
-        channel = np.where(inside, order, 0).reshape(-1, lanes)
-        valid = inside.reshape(-1, lanes)
-        blocks = np.zeros((len(channel), rows_of(self.form), lanes), np.int32)
-        blocks[:, 0] = np.where(valid, bias[channel], 0)
+        general = self.form == "general"
+        # What lanes without a channel read stands last.
+        table = np.zeros((6, len(bias) + 1), np.int64)
+        odd_shift = self.shift if general else self.shift - 32
+        listed = (bias, self.multiplier, self.constant, self.shift, odd_shift, -self.correction)
+        for entries, values in zip(table, listed, strict=True):
+            entries[:-1] = values
+        picked = table[:, order].reshape(6, -1, lanes)
+        blocks = np.zeros((picked.shape[1], rows_of(self.form), lanes), np.int32)
         wide = blocks.view(np.int64)
-
-        def put(row: int, values: Array, phase: int, idle: int) -> None:
-            wide[:, row] = np.where(valid, values[channel], idle)[:, phase::2]
-
-        odd_shift = self.shift if self.form == "general" else self.shift - 32
+        blocks[:, 0] = picked[0]
         for phase in (0, 1):
-            put(1 + phase, self.multiplier, phase, 0)
-            put(3 + phase, self.constant, phase, 0)
-            put(5 + phase, odd_shift if phase else self.shift, phase, 0)
-            if self.form == "general":
-                put(8 + phase, -self.correction, phase, 0)
-        if self.form == "general":
-            blocks[:, 7] = np.where(valid, self.left[channel], 0)
+            rows = (picked[1], picked[2], picked[3 + phase], *([picked[5]] if general else []))
+            for row, values in zip((1, 3, 5, 8), rows, strict=False):
+                wide[:, row + phase] = values[:, phase::2]
+        if general:
+            left = np.zeros(len(bias) + 1, np.int64)
+            left[:-1] = self.left
+            blocks[:, 7] = left[order].reshape(-1, lanes)
         return blocks
 
 

@@ -14,7 +14,7 @@ from nnbridge.compare import Comparison
 from nnbridge.compare.layers import LayerComparison
 from nnbridge.converters.inspection import Mapped
 from nnbridge.cost import PlanCost, cost_of, tensor_bytes
-from nnbridge.extensions import TYPES, is_options, readable_operation
+from nnbridge.extensions import TYPES, body_roles, is_options, readable_operation
 from nnbridge.model import Model, Operand, Operation, Subgraph
 from nnbridge.operations.matching import input_places
 from nnbridge.report.page.measures import compared_as_dict, layers_as_dict, times_as_dict
@@ -24,7 +24,7 @@ from nnbridge.report.page.schema import SCHEMA, Json, OperandData, OperationData
 from nnbridge.report.summary import Summary
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.plan_runner import RunReport
-from nnbridge.types import CONTROL_FLOW, Lifetime, OperationCode, is_extension
+from nnbridge.types import Lifetime, is_extension
 
 _LIFETIMES = {
     Lifetime.TEMPORARY_VARIABLE: "t",
@@ -214,10 +214,7 @@ def _bodies(model: Model, operation: Operation) -> list[tuple[str, list[tuple[st
     """The bodies of an operation: what they hold."""
     operands = [model.main.operands[i] for i in operation.inputs]
     bodies = [model.referenced[operand.location.offset] for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
-    roles = (
-        ("condition", "body") if operation.type in CONTROL_FLOW and operation.type == OperationCode.WHILE else ("then", "else")
-    )
-    return [(role, _types_of(model, body)) for role, body in zip(roles, bodies, strict=False)]
+    return [(role, _types_of(model, body)) for role, body in zip(body_roles(model, operation), bodies, strict=False)]
 
 
 def _types_of(model: Model, body: Subgraph) -> list[tuple[str, int]]:

@@ -9,6 +9,7 @@ from nnbridge.converters.inspection import Mapped
 from nnbridge.cost import PlanCost, bytes_alive, cost_of, run_order, tensor_bytes
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.errors import Why
+from nnbridge.extensions import readable_operation
 from nnbridge.model import Operation, Subgraph
 from nnbridge.report import PLACES
 from nnbridge.report.page.numbering import Numbering
@@ -16,7 +17,7 @@ from nnbridge.report.page.schema import Json, PlanData, RunnerData, StepData
 from nnbridge.report.plan import devices_as_dict, reasons
 from nnbridge.report.summary import CLIENTS, Summary
 from nnbridge.runtime.compilation import Compilation
-from nnbridge.runtime.partitioner import ExecutionStep
+from nnbridge.runtime.partitioner import ExecutionStep, Partition
 from nnbridge.runtime.plan import Plan
 
 _SHARED = (Why.OPERATOR.value, Why.PARTITIONS.value)
@@ -58,13 +59,41 @@ def plan_data(
 
 
 def against_data(other: Compilation, first: Compilation, mapped: Sequence[Mapped], mapping: str, summary: Summary) -> Json:
-    """Another plan of the same model, of which the operations of the main subgraph stand beside the first plan's."""
-    data = plan_data(other, Numbering.of(other.plan.partition), cost_of(other.plan), mapped, mapping, summary)
-    count = len(first.model.main.operations)
-    cut: Json = {key: data[key] for key in ("asked", "runners", "reasons", "crossing", "fallback", "sentence")}
-    cut |= {key: data[key][:count] for key in ("r", "k", "why")}
-    inner = [{**step, "ops": [i for i in step["ops"] if i < count]} for step in data["steps"]]
-    return {**cut, "steps": inner, "order": [i for i in data["order"] if i < count]}
+    """Another plan of the same model: where the first plan's operations are there, and bodies that it alone cuts."""
+    mine, theirs = first.plan.partition, other.plan.partition
+    numbering, cost = Numbering.of(theirs), cost_of(other.plan)
+    data = plan_data(other, numbering, cost, mapped, mapping, summary)
+    there = _counterparts(mine, theirs)
+    here = _counterparts(theirs, mine)
+    names = {mine.within(k) for k in range(len(mine.sources))}
+    inner = [
+        {
+            "t": readable_operation(source.model, operation),
+            "of": here[number],
+            "within": theirs.within(k),
+            "r": data["r"][number],
+            "why": data["why"][number],
+            "mac": cost.operations[number].multiply_adds,
+        }
+        for k, source in enumerate(theirs.sources)
+        if theirs.within(k) not in names
+        for number, operation in enumerate(source.model.main.operations, numbering.operations[k])
+    ]
+    cut: Json = {key: data[key] for key in ("asked", "runners", "reasons", "steps", "crossing", "fallback", "sentence")}
+    return {**cut, "r": [data["r"][i] for i in there], "why": [data["why"][i] for i in there], "inner": inner}
+
+
+def _counterparts(of: Partition, among: Partition) -> list[int]:
+    """For each operation of a partition its number in another one, or that of the IF or WHILE that a device runs whole there."""
+    numbering = Numbering.of(among)
+    known = {among.within(k): k for k in range(len(among.sources))}
+    places = [known.get(of.within(k)) for k in range(len(of.sources))]
+
+    def number(source: int, index: int) -> int:
+        place, parent = places[source], of.sources[source].parent
+        return numbering.operation(place, index) if place is not None else number(*parent or (0, 0))
+
+    return [number(k, i) for k, source in enumerate(of.sources) for i in range(len(source.model.main.operations))]
 
 
 def _runners(plan: Plan) -> list[RunnerData]:

@@ -21,6 +21,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.moves import add_border, border_of, move_pieces
+from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
 from nnbridge.cpu.compiled.kernels.products import pack_strips
 from nnbridge.cpu.compiled.program import (
@@ -172,7 +173,7 @@ def _multiply(b: Binding, left: _Left, weights: Array, bias: Array, target: Plac
     """A matrix product [rows, channels] of float32; ``weights`` [channels, segments, length]."""
     low, high = BOUNDS[fused_activation(b.call)]
     strips = pack_strips(b.instructions, weights.astype(np.float32, copy=False), bias, None)
-    arguments = _product_arguments(b, left, strips.block(4), len(strips.width), left.length, target, out_row)
+    arguments = _product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
     arguments.update(low=low, high=high)
     us = len(left.rows) * weights.size / _PRODUCTS_PER_US["real"]
     b.step("product", us, arguments, form="real", row_sums="", single=_single(b, left))
@@ -183,7 +184,7 @@ def _single(b: Binding, left: _Left) -> bool:
 
 
 def _product_arguments(
-    b: Binding, left: _Left, block: Array, strips: int, steps: int, target: Place, out_row: int
+    b: Binding, left: _Left, block: Constant, strips: int, steps: int, target: Place, out_row: int
 ) -> dict[str, Argument]:
     return {
         "left": left.source,
@@ -226,7 +227,7 @@ def _multiply_quantised(b: Binding, left: _Left, weights: _Weights, rescaling: R
         }
         b.step("row_sums", len(left.rows) * left.length / 30_000, arguments)
     strips = pack_strips(b.instructions, weights.stored, weights.bias, rescaling, ones=row_sums == "inner")
-    arguments = _product_arguments(b, left, strips.block(1), len(strips.width), steps, target, out_row)
+    arguments = _product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
     us = len(left.rows) * weights.stored.size / _PRODUCTS_PER_US["bytes"]
     b.step("product", us, arguments, form=rescaling.form, row_sums=row_sums, single=_single(b, left))
@@ -263,7 +264,9 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
         if real:
             _multiply(b, left, shaped, part_bias, target, out.dims[3] * 4)
             continue
-        rescaling = _filter_rescaling(b).for_channels(len(weights)).part(g * each, (g + 1) * each)
+        rescaling = _filter_rescaling(b)
+        if groups > 1:
+            rescaling = rescaling.for_channels(len(weights)).part(g * each, (g + 1) * each)
         stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, part_bias)
         _multiply_quantised(b, left, stored, rescaling, target, out.dims[3])
 
@@ -375,7 +378,7 @@ def depthwise_conv_2d(b: Binding) -> None:
         "left": columns.before,
         "outside": np.full(width * channels * element + 512, fill, np.uint8),
         "strips": strips.block(element),
-        "strip_count": len(strips.width),
+        "strip_count": strips.count,
         "zero_point": 0 if real else zero_of(out),
         "low": low,
         "high": high,

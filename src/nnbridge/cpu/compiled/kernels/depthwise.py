@@ -14,7 +14,7 @@ import numpy as np
 
 from nnbridge.cpu.compiled.emitter import F32, I8, I16, I32, I64, Emitter, Value, vector
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, Strips
+from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, Group, Strips
 from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.requantise import Narrowing, Rescaling, column_order, load_parameters, rescale, rows_of
 from nnbridge.model import Array
@@ -219,7 +219,6 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
     """Weights [h, w, channels] less their zero point in strips, and into how many sets of bytes they were split."""
     height, width, channels = weights.shape
     form = "real" if rescaling is None else rescaling.form
-    made = Strips([], [], [], [], [])
     if rescaling is None:
         sets = [weights.astype(np.float32)]
     elif not instructions.quads:
@@ -231,14 +230,14 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
             sets.append(np.clip(rest, -128, 127).astype(np.int8))
             rest = rest - sets[-1]
     together = 1 if rescaling is None else instructions.step_elements
-    groups = -(-height // together)
+    row_groups = -(-height // together)
     # One array of all taps: [sets, groups, rows together, width, channels and what a strip may have beyond].
     shapes = strip_shapes(instructions, form)
-    taps = np.zeros((len(sets), groups * together, width, channels + math.prod(shapes[0])), sets[0].dtype)
+    taps = np.zeros((len(sets), row_groups * together, width, channels + math.prod(shapes[0])), sets[0].dtype)
     for part, target in zip(sets, taps, strict=True):
         target[:height, :, :channels] = part
-    taps = taps.reshape(len(sets), groups, together, width, -1)
-    first = 0
+    taps = taps.reshape(len(sets), row_groups, together, width, -1)
+    groups, first = [], 0
     while first < channels:
         # Strips of one shape at a time: the widest as long as they are full, then the narrowest that takes what is left.
         left = channels - first
@@ -247,17 +246,13 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
         strips = max(left // size, 1)
         single = np.arange(size) if rescaling is None else column_order(4, lanes)
         order = (single + (np.arange(strips) * size)[:, None]).reshape(-1) + first
-        block = taps[..., order].reshape(len(sets), groups, together, width, strips, size)
-        made.weights.extend(np.ascontiguousarray(block.transpose(4, 0, 3, 1, 5, 2)))
+        block = taps[..., order].reshape(len(sets), row_groups, together, width, strips, size)
+        ordered = block.transpose(4, 0, 3, 1, 5, 2)
         order = np.where(order < channels, order, -1)
         if rescaling is None:
             parameters = np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32)
         else:
-            parameters = rescaling.for_channels(channels).packed(bias, order, lanes)
-        made.parameters.extend(parameters.reshape(strips, -1))
-        starts = range(first, first + strips * size, size)
-        made.width.extend([size] * strips)
-        made.first.extend(starts)
-        made.columns.extend(min(size, channels - at) for at in starts)
+            parameters = rescaling.packed(bias, order, lanes)
+        groups.append(Group(size, first, ordered, parameters.reshape(strips, -1)))
         first += strips * size
-    return made, len(sets)
+    return Strips(groups, channels), len(sets)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.emitter import F32, I8, I32, I64, Emitter, Value, vector
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.objects import Fields, kernel
@@ -215,28 +216,53 @@ def row_sums(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Strips of one shape, one behind the other."""
+
+    width: int
+    first: int
+    """The first column of the first strip."""
+    weights: Array
+    """[strips, ...], in any order in memory."""
+    parameters: Array
+    """[strips, ...]."""
+
+
+@dataclass(frozen=True)
 class Strips:
-    """Packed weights and parameters of every strip, and what the table says of them."""
+    """Packed weights and parameters of every strip."""
 
-    weights: list[Array]
-    parameters: list[Array]
-    width: list[int]
-    first: list[int]
-    columns: list[int]
+    groups: list[Group]
+    columns: int
 
-    def block(self, element: int) -> Array:
+    @property
+    def count(self) -> int:
+        """How many strips there are."""
+        return sum(len(group.weights) for group in self.groups)
+
+    def block(self, element: int) -> Constant:
         """One constant: the table, then weights and parameters at multiples of 64 bytes. ``element``: bytes of an output."""
-        table = np.zeros((len(self.width), STRIP_FIELDS), np.int64)
-        pieces: list[Array] = [table]
-        at = table.nbytes
-        for k, arrays in enumerate(zip(self.weights, self.parameters, strict=True)):
-            table[k] = self.width[k], 0, 0, self.first[k] * element, self.columns[k]
-            for field_, array in enumerate(arrays, 1):
-                gap = -at % 64
-                table[k, field_] = at + gap
-                pieces += [np.zeros(gap, np.uint8), array]
-                at += gap + array.nbytes
-        return np.concatenate([piece.reshape(-1).view(np.uint8) for piece in pieces])
+        sizes = [[a[0].nbytes + -a[0].nbytes % 64 for a in (group.weights, group.parameters)] for group in self.groups]
+        at = self.count * 8 * STRIP_FIELDS
+        at += -at % 64
+        made = Constant.of(at + sum(len(group.weights) * sum(pair) for group, pair in zip(self.groups, sizes, strict=True)))
+        table = made.data[: self.count * 8 * STRIP_FIELDS].view(np.int64).reshape(-1, STRIP_FIELDS)
+        for group, pair in zip(self.groups, sizes, strict=True):
+            strips, (size, _) = len(group.weights), pair
+            area = made.data[at : at + strips * sum(pair)].reshape(strips, -1)
+            for array, start in ((group.weights, 0), (group.parameters, size)):
+                place = area[:, start : start + array[0].nbytes].view(array.dtype).reshape(array.shape)
+                place[...] = array
+            number = np.arange(strips)
+            rows, table = table[:strips], table[strips:]
+            columns = group.first + number * group.width
+            rows[:, 0] = group.width
+            rows[:, 1] = at + number * sum(pair)
+            rows[:, 2] = rows[:, 1] + size
+            rows[:, 3] = columns * element
+            rows[:, 4] = np.minimum(self.columns - columns, group.width)
+            at += strips * sum(pair)
+        return made
 
 
 def pack_strips(
@@ -252,32 +278,35 @@ def pack_strips(
     steps = -(-length // elements)
     # Columns up to whole tiles, elements up to whole steps.
     columns = -(-count // shapes[-1].width) * shapes[-1].width
-    padded = np.zeros((columns, segments, steps * elements), weights.dtype)
-    padded[:count, :, :length] = weights
+    padded = weights
+    if (columns, steps * elements) != (count, length):
+        padded = np.zeros((columns, segments, steps * elements), weights.dtype)
+        padded[:count, :, :length] = weights
+    # The elements of a step lie side by side: they move as one word of 32 bits.
+    words = np.ascontiguousarray(padded).view(np.uint32).reshape(columns, segments * steps)
     extra = np.zeros((segments, steps * elements), weights.dtype)
     extra[:, :length] = 1
-    extra = extra.reshape(segments, steps, 1, elements)
-    made = Strips([], [], [], [], [])
-    first = 0
+    groups, first = [], 0
     while first < count:
         # Strips of one width at a time, the widest first.
         shape = next(shape for shape in shapes if shape.width <= columns - first)
         width, lanes = shape.width, shape.lanes
         strips = (columns - first) // width
-        single = np.arange(width) if rescaling is None else column_order(shape.vectors, lanes)
-        order = (single + (np.arange(strips) * width)[:, None]).reshape(-1) + first
-        block = padded[order].reshape(strips, width, segments, steps, elements).transpose(0, 2, 3, 1, 4)
-        if ones:
-            block = np.concatenate([block, np.broadcast_to(extra, (strips, segments, steps, lanes, elements))], axis=3)
-        made.weights.extend(np.ascontiguousarray(block))
-        order = np.where(order < count, order, -1)
+        part = words[first : first + strips * width]
+        order = np.arange(first, first + strips * width)
         if rescaling is None:
-            parameters = np.where(order >= 0, bias[np.maximum(order, 0)], 0).astype(np.float32)
+            part = part.reshape(strips, width, -1).transpose(0, 2, 1)
+            parameters = np.zeros(strips * width, np.float32)
+            parameters[: count - first] = bias[first : first + strips * width]
         else:
-            parameters = rescaling.for_channels(count).packed(bias, order, lanes)
-        made.parameters.extend(parameters.reshape(strips, -1))
-        made.width.extend([width] * strips)
-        made.first.extend(range(first, first + strips * width, width))
-        made.columns.extend(min(width, count - at) for at in range(first, first + strips * width, width))
+            # In the order of :func:`column_order`: vectors, then blocks of four lanes.
+            part = part.reshape(strips, lanes // 4, shape.vectors, 4, -1).transpose(0, 4, 2, 1, 3)
+            order = (column_order(shape.vectors, lanes) + order[::width, None]).reshape(-1)
+            parameters = rescaling.packed(bias, np.where(order < count, order, -1), lanes)
+        if ones:
+            part = part.reshape(strips, segments * steps, width)
+            sums = np.broadcast_to(extra.view(np.uint32).reshape(-1, 1), (strips, segments * steps, lanes))
+            part = np.concatenate([part, sums], axis=2)
+        groups.append(Group(width, first, part, parameters.reshape(strips, -1)))
         first += strips * width
-    return made
+    return Strips(groups, count)

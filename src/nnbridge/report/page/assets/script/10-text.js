@@ -62,7 +62,7 @@ const share = (a, b) => {
 const plural = (n, one, many) => int(n) + NB + (n === 1 ? one : many || one + "s");
 const ms = (x) => (x >= 100 ? x.toFixed(0) : x >= 10 ? x.toFixed(1) : x >= 1 ? x.toFixed(2) : x.toFixed(3));
 const list = (a) => (a.length < 2 ? a.join("") : a.slice(0, -1).join(", ") + " and " + a[a.length - 1]);
-const shape = (o) => (o.d.length ? o.d.map((d) => d || "?").join("×") : TY(o).startsWith("TENSOR") ? "?" : "scalar");
+const shape = (o) => (o.d.length ? o.d.map((d) => d || "?").join("×") : TY(o).startsWith("TENSOR") ? "?" : o.l === "s" ? "" : "scalar");
 const TY = (o) => D.types[o.t];
 const shortType = (o) =>
   o.f ||

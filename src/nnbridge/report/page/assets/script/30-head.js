@@ -93,7 +93,9 @@ function hero() {
         el(
           "span",
           { class: "wherenow" },
-          shown.map((r) => el("span", null, badge(r), int(P.steps.filter((s) => R[s.r] === r).length))),
+          R.map((r) => [r, P.steps.filter((s) => R[s.r] === r).length])
+            .filter(([, n]) => n)
+            .map(([r, n]) => el("span", null, badge(r), int(n))),
         ),
       ),
       tile(

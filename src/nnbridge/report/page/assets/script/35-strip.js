@@ -50,6 +50,7 @@ function strip() {
             "Stems below the band stand at partition borders; their length is what the next partition reads from others. The frame is what the graph shows. ",
             el("b", null, `${bytes(P.crossing)} cross ${plural(P.steps.length - 1, "border")}`),
             big ? `, at most ${bytes(big[0])} at once, into partition ${big[1]}.` : ".",
+            D.sources.length > 1 ? " What enters or leaves a body is in the stems, not in the sum: it shares its memory with the tensor outside." : "",
           ]
         : "One partition: nothing is handed over.",
     ),
@@ -71,10 +72,19 @@ function strip() {
     ),
   );
   const cv = el("canvas", {
-    role: "img",
+    role: "slider",
     tabindex: "0",
-    "aria-label": `Band of ${N} operations in run order, coloured by where they run. Left and right arrows move through operations; the table of operations has the same.`,
+    "aria-label": `Band of ${plural(N, "operation")} in run order`,
+    "aria-valuemin": 1,
+    "aria-valuemax": Math.max(1, N),
   });
+  const speak = () => {
+    const o = ops[S.sel];
+    cv.setAttribute("aria-valuenow", o ? pos[o.id] + 1 : 1);
+    cv.setAttribute("aria-valuetext", o ? `operation ${o.id}, ${o.short}, on ${where(runner(o))}` : "none selected");
+  };
+  S.listeners.push(speak);
+  speak();
   const box = el("div", { class: "strip" }, cv);
   s.append(box);
   const X = new Float64Array(N + 1);
@@ -248,10 +258,10 @@ function strip() {
   cv.addEventListener("pointerleave", hideTip);
   cv.addEventListener("click", (e) => select(at(e), "strip"));
   cv.addEventListener("keydown", (e) => {
-    const d = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+    const d = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, Home: -N, End: N }[e.key];
     if (d) {
       e.preventDefault();
-      const p = S.sel < 0 ? 0 : Math.max(0, Math.min(N - 1, pos[S.sel] + d));
+      const p = S.sel < 0 && Math.abs(d) === 1 ? 0 : Math.max(0, Math.min(N - 1, (pos[S.sel] ?? 0) + d));
       select(order[p], "strip");
     }
   });

@@ -7,34 +7,44 @@ if (A) {
   for (const r of A.reasons) r.sort = r.host ? "host" : SORTS[r.kind] || "refused";
 }
 const otherRunner = (i) => A.runners.at(A.r[i]);
-const otherWhy = (i) => A.why[i].map((w) => A.reasons[w]).filter((r) => r.sort !== "slower");
+const stated = (why) => why.map((w) => A.reasons[w]).filter((r) => r.sort !== "slower");
 function againstText(i) {
-  const why = otherWhy(i).map((r) => `${saidBy(r)}: ${ruleText(r)}`);
+  const why = stated(A.why[i]).map((r) => `${saidBy(r)}: ${ruleText(r)}`);
   return `on ${where(otherRunner(i))}` + (why.length ? ` (${why.join("; ")})` : "");
 }
 const rank = (r) => (r.place === "device" ? 1 : 0);
 
+/** Operations in both plans. Of a body that one plan alone cuts, the other runs all on its IF's or WHILE's device. */
+function pairs() {
+  const own = order.map((i) => {
+    const o = ops[i];
+    return { id: i, type: o.type, mac: o.mac, a: runner(o), b: otherRunner(i), whyA: refusedBy(o), whyB: stated(A.why[i]) };
+  });
+  const inner = A.inner.map((o) => {
+    const outer = ops[o.of];
+    const b = A.runners.at(o.r);
+    return { id: o.of, inner: true, type: clean(o.t), mac: o.mac, a: runner(outer), b, whyA: refusedBy(outer), whyB: stated(o.why) };
+  });
+  // A body stands behind its IF or WHILE.
+  const behind = new Map(inner.map((p) => [p.id, []]));
+  for (const p of inner) behind.get(p.id).push(p);
+  return own.flatMap((p) => [p, ...(behind.get(p.id) || [])]);
+}
+
 function againstSection() {
   if (!A) return null;
-  const total = A.r.length;
-  for (let i = 0; i < total; i++) {
-    const r = otherRunner(i);
-    r.n++;
-    r.mac += ops[i].mac || 0;
+  const both = pairs();
+  const total = both.length;
+  const macs = sum(both, (p) => p.mac);
+  for (const { b, mac } of both) {
+    b.n++;
+    b.mac += mac || 0;
   }
   const places = A.runners.filter((r) => r.n);
-  const here = ops.slice(0, total);
-  const mine = sum(
-    here.filter((o) => rank(runner(o))),
-    () => 1,
-  );
-  const theirs = sum(
-    here.filter((o) => rank(otherRunner(o.id))),
-    () => 1,
-  );
+  const mine = both.filter((p) => rank(p.a));
+  const theirs = both.filter((p) => rank(p.b));
   const { s } = section("against", "Beside another plan", "Other plan");
-  const head = headline(A, A.runners, theirs, total, places);
-  const steps = A.steps.filter((k) => k.ops.length).length;
+  const head = headline(A, A.runners, theirs.length, total, places);
   const change = (t, a, b, f) => `${t} ${f(a)} → ${f(b)}`;
   s.append(
     el("p", { class: "finding" }, el("b", null, head)),
@@ -42,15 +52,15 @@ function againstSection() {
       "p",
       { class: "lead" },
       [
-        change("Operations on devices", mine, theirs, int),
-        totalMac &&
+        change("Operations on devices", mine.length, theirs.length, int),
+        macs &&
           change(
             "multiply-adds",
-            devMac,
-            sum(places.filter(rank), (r) => r.mac),
-            (v) => share(v, totalMac),
+            sum(mine, (p) => p.mac),
+            sum(theirs, (p) => p.mac),
+            (v) => share(v, macs),
           ),
-        change("partitions", P.steps.length, steps, int),
+        change("partitions", P.steps.length, A.steps.length, int),
         change("bytes that cross borders", P.crossing, A.crossing, bytes),
       ]
         .filter(Boolean)
@@ -70,20 +80,20 @@ function againstSection() {
     ),
     box,
   );
-  s.append(movedTable(here));
-  return () => drawBands(cv, box, here);
+  s.append(movedTable(both, macs));
+  return () => drawBands(cv, box, both);
 }
 
 /** Operations whose kind of place differs, those that only one plan runs on a device first. */
-function movedTable(here) {
+function movedTable(both, macs) {
   const moved = new Map();
-  for (const o of here) {
-    const [a, b] = [runner(o), otherRunner(o.id)];
+  for (const p of both) {
+    const { a, b, type, inner } = p;
     if (a.name === b.name && a.place === b.place) continue;
-    const why = rank(a) && !rank(b) ? otherWhy(o.id) : !rank(a) && rank(b) ? refusedBy(o) : [];
-    const key = [a.name, b.name, o.type, why.map((r) => r.device + ruleText(r))].join("|");
-    if (!moved.has(key)) moved.set(key, { a, b, type: o.type, why, ops: [] });
-    moved.get(key).ops.push(o);
+    const why = rank(a) && !rank(b) ? p.whyB : !rank(a) && rank(b) ? p.whyA : [];
+    const key = [a.name, b.name, type, !!inner, why.map((r) => r.device + ruleText(r))].join("|");
+    if (!moved.has(key)) moved.set(key, { a, b, type, inner, why, ops: [] });
+    moved.get(key).ops.push(p);
   }
   if (!moved.size) return el("p", { class: "note" }, "Every operation runs on the same device in both plans.");
   const weight = (m) => [rank(m.a) !== rank(m.b) ? 1 : 0, sum(m.ops, (o) => o.mac), m.ops.length];
@@ -94,6 +104,7 @@ function movedTable(here) {
   });
   const nowrap = { style: "white-space:nowrap" };
   const cell = (r) => el("span", nowrap, badge(r), " ", where(r));
+  const at = (m) => [...new Set(m.ops.map((p) => p.id))];
   const row = (m) =>
     el(
       "tr",
@@ -103,16 +114,16 @@ function movedTable(here) {
       el(
         "td",
         { class: "wide" },
-        `${m.type}${m.ops.length > 1 ? NB + "×" + NB + int(m.ops.length) : ""}, at `,
-        m.ops.slice(0, 3).map((o, i) => [i ? ", " : "", opLink(o.id)]),
-        m.ops.length > 3 ? " …" : "",
+        `${m.type}${m.ops.length > 1 ? NB + "×" + NB + int(m.ops.length) : ""}, ${m.inner ? "in bodies of" : "at"} `,
+        at(m).slice(0, 3).map((id, i) => [i ? ", " : "", opLink(id)]),
+        at(m).length > 3 ? " …" : "",
       ),
       el(
         "td",
         { "data-l": "Multiply-adds", class: "num" },
         share(
           sum(m.ops, (o) => o.mac),
-          totalMac,
+          macs,
         ),
       ),
       el("td", { class: "wide" }, m.why.length ? m.why.map((r) => el("div", null, clean(r.device), ": ", ruleNode(r))) : ""),
@@ -169,19 +180,18 @@ function movedTable(here) {
   );
 }
 
-function drawBands(cv, box, here) {
+function drawBands(cv, box, both) {
   const W = box.clientWidth || 1000;
   const H = 62;
   cv.style.height = H + "px";
   const c = fit(cv, W, H);
-  const listed = order.filter((i) => i < here.length);
-  const x = (i) => (i / listed.length) * W;
-  [(i) => runner(ops[i]), otherRunner].forEach((of, band) => {
+  const x = (i) => (i / both.length) * W;
+  [(p) => p.a, (p) => p.b].forEach((of, band) => {
     const runs = [];
-    for (let i = 0; i < listed.length;) {
+    for (let i = 0; i < both.length;) {
       let j = i + 1;
-      const r = of(listed[i]);
-      while (j < listed.length && of(listed[j]) === r) j++;
+      const r = of(both[i]);
+      while (j < both.length && of(both[j]) === r) j++;
       runs.push([i, j, r]);
       i = j;
     }

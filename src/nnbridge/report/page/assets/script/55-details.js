@@ -27,6 +27,7 @@ function tensorRow(x, role, inward) {
     const to = readers(x);
     from = [
       o.l === "o" ? "model output" + (to.length ? "; " : "") : "",
+      !to.length && o.l !== "o" ? "unread" : "",
       to.length
         ? ["to ", to.slice(0, 6).map((t, i) => [i ? ", " : "", opLink(t)]), to.length > 6 ? ` and ${to.length - 6} more` : ""]
         : "",
@@ -145,7 +146,7 @@ function inspect(box) {
         fact(`Its ${role}`, kinds.map(([t, n]) => t + (n > 1 ? ` × ${n}` : "")).join(", ") || "empty"),
       ),
       ...fact("Mapping", MAPPINGS[o.m]),
-      ...(D.against && S.sel < D.against.r.length ? fact("In the other plan", againstText(S.sel)) : []),
+      ...(D.against ? fact("In the other plan", againstText(S.sel)) : []),
     ),
     el(
       "div",

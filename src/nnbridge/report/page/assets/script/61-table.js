@@ -47,7 +47,7 @@ function table() {
   const reasonChip = el("span", null);
   s.append(el("div", { class: "chips", style: "margin-top:8px;align-items:center" }, placeChips(), reasonChip, total));
 
-  const grid = el("div", { class: "vt", role: "grid", "aria-label": "Operations", "aria-rowcount": N + 1, tabindex: "-1" });
+  const grid = el("div", { class: "vt", role: "grid", "aria-label": "Operations", "aria-readonly": "true", "aria-rowcount": N + 1, tabindex: "-1" });
   const heads = el(
     "div",
     { class: "hd", role: "row" },

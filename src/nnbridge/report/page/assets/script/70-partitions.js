@@ -98,6 +98,7 @@ function partitions() {
       el(
         "table",
         { class: "rows" },
+        el("caption", { class: "vh" }, "Partitions in run order"),
         el(
           "thead",
           null,

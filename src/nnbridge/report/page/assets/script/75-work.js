@@ -35,6 +35,7 @@ function workSection() {
         el(
           "table",
           { class: "rows", style: "margin-top:4px" },
+          el("caption", { class: "vh" }, "Multiply-adds and parameters by type of operation"),
           el(
             "thead",
             null,

@@ -29,6 +29,7 @@ function io() {
       el(
         "table",
         { class: "rows" },
+        el("caption", { class: "vh" }, "Inputs"),
         th(["Name", "Type", "Shape", "Quantisation"]),
         el(
           "tbody",
@@ -54,6 +55,7 @@ function io() {
       el(
         "table",
         { class: "rows" },
+        el("caption", { class: "vh" }, "Outputs"),
         th([
           "Name",
           "Type",

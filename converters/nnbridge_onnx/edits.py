@@ -1,0 +1,236 @@
+"""Rewrites of an ONNX file: single nodes as others with the same answers; initialisers as constants, uint8, a newer opset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge.converters.edits import WHOLE, Answers, Edit
+from nnbridge.errors import ConversionError, Reason
+from nnbridge_onnx.messages import Graph, copied, loaded
+
+_MAX_PIECES = 64
+_OPSET = 13
+"""The opset that older files are brought to: from here on, axes and bounds are inputs."""
+_EXACT = ("Abs", "Neg", "Sqrt", "Floor", "Relu", "LeakyRelu", "Add", "Sub", "Mul", "Div", "Min", "Max")
+_ROUNDED = ("Exp", "Log", "Sin", "Sigmoid", "Tanh", "Elu", "Pow")
+"""Functions that the host and NNAPI's kernels round differently in the last bit: a rewrite moves them from one to the other."""
+_ROWS = ("Softmax", "LogSoftmax")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Nodes of some types become others."""
+
+    operators: tuple[str, ...]
+    text: str
+    replace: Callable[[Graph], bool]
+    """Places what stands instead; False if the rewrite does not apply."""
+    answers: Answers = Answers.SAME
+
+
+def _as_reshape(graph: Graph) -> bool:
+    shape = graph.shape(graph.out)
+    if shape is None:
+        return False
+    graph.place("Reshape", [graph.node.input[0], graph.constant(np.asarray(shape, np.int64))], [graph.out])
+    return True
+
+
+def _in_rank(rank: int, graph: Graph) -> bool:
+    """An operator on single elements or on rows, between Reshapes: axes before the last ones become one, or 1s are added."""
+    shape, inputs = graph.shape(graph.out), list(graph.node.input)
+    whole = [name for name in inputs if graph.shape(name) == shape]
+    alone = all(graph.shape(name) in ((), (1,)) for name in inputs if name not in whole)
+    if not shape or len(shape) == rank or not whole or not alone:
+        return False
+    if graph.node.op_type in _ROWS and graph.attribute("axis", -1 if graph.opset >= 13 else 1) % len(shape) != len(shape) - 1:
+        return False
+    kept = shape[-rank + 1 :]
+    flat = (int(np.prod(shape[: -rank + 1])), *kept) if len(shape) > rank else (*[1] * (rank - len(shape)), *shape)
+    target = graph.constant(np.asarray(flat, np.int64))
+    within = {name: graph.name(f"{name}_rank{rank}") for name in dict.fromkeys((*whole, graph.out))}
+    for name in dict.fromkeys(whole):
+        graph.place("Reshape", [name, target], [within[name]])
+    same = graph.same([within.get(name, name) for name in inputs], [within[graph.out]])
+    if graph.node.op_type in _ROWS:
+        graph.set_attribute(same, "axis", rank - 1)
+    graph.place("Reshape", [within[graph.out], graph.constant(np.asarray(shape, np.int64))], [graph.out])
+    return True
+
+
+def _split_as_slices(graph: Graph) -> bool:
+    outputs, shapes = list(graph.node.output), [graph.shape(name) for name in graph.node.output]
+    if graph.opset < 10 or None in shapes or len(outputs) > _MAX_PIECES:
+        return False
+    axis, begin = graph.attribute("axis", 0), 0
+    for name, shape in zip(outputs, shapes, strict=True):
+        assert shape is not None
+        numbers = [graph.constant(np.asarray([k], np.int64)) for k in (begin, begin + shape[axis], axis)]
+        graph.place("Slice", [graph.node.input[0], *numbers], [name])
+        begin += shape[axis]
+    return True
+
+
+def _clip_as_extremes(graph: Graph) -> bool:
+    computed = any(name and graph.value(name) is None for name in graph.node.input[1:])
+    if graph.type(graph.out) != "FLOAT" or graph.opset < 8 or computed:
+        return False
+    bounds = [
+        (operator, bound)
+        for i, (operator, attribute) in enumerate((("Max", "min"), ("Min", "max")), 1)
+        if (bound := graph.bound(i, attribute)) is not None
+    ]
+    data = graph.node.input[0]
+    for k, (operator, bound) in enumerate(bounds):
+        out = graph.out if k == len(bounds) - 1 else graph.name(f"{graph.out}_bounded")
+        graph.place(operator, [data, graph.constant(np.float32(bound))], [out])
+        data = out
+    return bool(bounds)
+
+
+def _square_as_product(graph: Graph) -> bool:
+    exponent = graph.value(graph.node.input[1])
+    if exponent is None or exponent.size != 1 or exponent.item() != 2 or graph.type(graph.out) != "FLOAT":
+        return False
+    graph.place("Mul", [graph.node.input[0]] * 2, [graph.out])
+    return True
+
+
+def _leaky_as_prelu(graph: Graph) -> bool:
+    if graph.type(graph.out) != "FLOAT":
+        return False
+    slope = graph.constant(np.asarray([graph.attribute("alpha", 0.01)], np.float32))
+    graph.place("PRelu", [graph.node.input[0], slope], [graph.out])
+    return True
+
+
+def _sum_as_additions(graph: Graph) -> bool:
+    inputs = list(graph.node.input)
+    if len(inputs) < 2 or len(inputs) > _MAX_PIECES:
+        return False
+    data = inputs[0]
+    for k, name in enumerate(inputs[1:], 2):
+        out = graph.out if k == len(inputs) else graph.name(f"{graph.out}_{k}")
+        graph.place("Add", [data, name], [out])
+        data = out
+    return True
+
+
+REWRITES = (
+    Rewrite(("Squeeze", "Unsqueeze", "Flatten"), "Reshape to the dimensions that come out", _as_reshape),
+    Rewrite(_EXACT, "the same in four dimensions, between Reshapes", partial(_in_rank, 4)),
+    Rewrite((*_ROUNDED, *_ROWS), "the same in four dimensions, between Reshapes", partial(_in_rank, 4), Answers.ROUND),
+    Rewrite(("Split",), "a Slice for each part", _split_as_slices),
+    Rewrite(("Clip",), "Max, then Min", _clip_as_extremes),
+    Rewrite(("Pow",), "Mul of the tensor with itself", _square_as_product),
+    Rewrite(("LeakyRelu",), "PRelu with its alpha as a constant", _leaky_as_prelu),
+    Rewrite(("Sum",), "Adds, one after the other", _sum_as_additions),
+)
+
+
+def _constants_only(model: Any) -> Any | None:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    rest = [value for value in model.graph.input if value.name not in constants]
+    if len(rest) == len(model.graph.input):
+        return None
+    changed = copied(model)
+    del changed.graph.input[:]
+    changed.graph.input.extend(rest)
+    # Only from version 4 of the format on, initialisers need not be inputs.
+    changed.ir_version = max(changed.ir_version, 4)
+    return changed
+
+
+def _newer_opset(model: Any) -> Any | None:
+    import onnx
+
+    if any(not entry.domain and entry.version >= _OPSET for entry in model.opset_import):
+        return None
+    # The version converter requires constants that are inputs or a recent format; it reads no metadata.
+    prepared = _constants_only(model) or model
+    try:
+        return onnx.version_converter.convert_version(prepared, _OPSET)
+    except Exception as error:
+        # The converter's errors have no common class.
+        raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", str(error).splitlines()[0])) from error
+
+
+def _unsigned(model: Any) -> Any | None:
+    """8-bit values between QuantizeLinear and DequantizeLinear as uint8: the same steps, 128 higher."""
+    from onnx import numpy_helper
+
+    changed = copied(model)
+    constants = {tensor.name: tensor for tensor in changed.graph.initializer}
+    ends = {value.name for value in changed.graph.output}
+    readers: dict[str, list[Any]] = {}
+    for node in changed.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    moved = False
+    for node in list(changed.graph.node):
+        point = constants.get(node.input[2]) if node.op_type == "QuantizeLinear" and len(node.input) > 2 else None
+        behind = readers.get(node.output[0], [])
+        pure = all(reader.op_type == "DequantizeLinear" and list(reader.input)[1:] == list(node.input)[1:] for reader in behind)
+        if point is None or not behind or not pure or node.output[0] in ends:
+            continue
+        steps = numpy_helper.to_array(point)
+        if steps.dtype != np.int8:
+            continue
+        name = f"{point.name}_uint8"
+        if name not in constants:
+            constants[name] = numpy_helper.from_array((steps.astype(np.int16) + 128).astype(np.uint8), name)
+            changed.graph.initializer.append(constants[name])
+        for user in (node, *behind):
+            user.input[2] = name
+        moved = True
+    # Types that the file states for these values are inferred again.
+    del changed.graph.value_info[:]
+    return changed if moved else None
+
+
+WHOLE_FILE: tuple[tuple[str, Callable[[Any], Any | None]], ...] = (
+    ("initialisers are constants, no inputs", _constants_only),
+    ("uint8 in place of int8 between QuantizeLinear and DequantizeLinear", _unsigned),
+    (f"opset {_OPSET}, by onnx's version converter", _newer_opset),
+)
+"""Changes of the whole file, which return None where they do not apply.
+
+What is constant can be folded, and what is quantised as a device requires runs in its arithmetic: roundings differ then.
+"""
+
+
+def edits(path: Path) -> Iterator[Edit]:
+    """Every rewrite that applies to a node of a file, then those of the whole file."""
+    model, whole = loaded(path)
+    for index, node in enumerate(model.graph.node):
+        for rewrite in REWRITES:
+            if node.op_type in rewrite.operators and not node.domain and _replaced(whole, index, rewrite) is not None:
+                yield Edit(0, index, node.op_type, rewrite.text, partial(_content, path, index, rewrite), rewrite.answers)
+    for text, change in WHOLE_FILE:
+        if change is _newer_opset or change(model) is not None:
+            yield Edit(0, WHOLE, "", text, partial(_changed, path, text, change), Answers.ROUND)
+
+
+def _replaced(graphs: Callable[[int], Graph], index: int, rewrite: Rewrite) -> Graph | None:
+    graph = graphs(index)
+    return graph if rewrite.replace(graph) else None
+
+
+def _content(path: Path, index: int, rewrite: Rewrite) -> bytes:
+    graph = _replaced(loaded(path)[1], index, rewrite)
+    assert graph is not None, "an edit that applied"
+    return graph.finished(alone=False)
+
+
+def _changed(path: Path, text: str, change: Callable[[Any], Any | None]) -> bytes:
+    changed = change(loaded(path)[0])
+    if changed is None:
+        raise ConversionError(Reason(f"a file to which this applies: {text}", "one that is so already", str(path)))
+    content: bytes = changed.SerializeToString()
+    return content

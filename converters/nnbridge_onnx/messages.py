@@ -1,0 +1,205 @@
+"""An ONNX file's messages while the file is edited: one node is replaced, or changed and left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge.errors import ConversionError, Reason
+from nnbridge.model import Array
+
+_GROUPED = {"DequantizeLinear": "QuantizeLinear"}
+"""What stands before a node of a quantised group, and what behind it."""
+
+
+def copied(message: Any) -> Any:
+    """A message that may be changed while the original stays."""
+    made = type(message)()
+    made.CopyFrom(message)
+    return made
+
+
+def loaded(path: Path) -> tuple[Any, Callable[[int], Graph]]:
+    """A file's model with inferred shapes, not to be changed, and its graph seen from a node. ConversionError for other files."""
+    facts = _facts(path, path.stat().st_mtime_ns)
+    return facts.model, partial(Graph, facts)
+
+
+@lru_cache(maxsize=1)
+def _facts(path: Path, changed: int) -> Facts:
+    import onnx
+
+    try:
+        model = onnx.load(str(path))
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+    except Exception as error:
+        # protobuf's, the checker's and the operating system's errors have no common class.
+        raise ConversionError(Reason("an ONNX model", (str(error).splitlines() or [""])[0], str(path))) from error
+    return Facts(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A model and what is known of its values."""
+
+    model: Any
+    types: dict[str, Any]
+
+    @cached_property
+    def constants(self) -> dict[str, Any]:
+        """Initialisers by name, those that are inputs too left out."""
+        inputs = {value.name for value in self.model.graph.input}
+        return {tensor.name: tensor for tensor in self.model.graph.initializer if tensor.name not in inputs}
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Every name of a value."""
+        found = {name for node in self.model.graph.node for name in (*node.input, *node.output)}
+        return found | {tensor.name for tensor in self.model.graph.initializer} | {v.name for v in self.model.graph.input}
+
+
+class Graph:
+    """The main graph of a file while one of its nodes is edited."""
+
+    def __init__(self, facts: Facts, index: int) -> None:
+        self._facts = facts
+        self._index = index
+        self.node = copied(facts.model.graph.node[index])
+        self._placed: list[Any] = []
+        self._constants: list[Any] = []
+
+    @property
+    def out(self) -> str:
+        """The first output's name."""
+        return str(self.node.output[0])
+
+    @property
+    def opset(self) -> int:
+        """The opset of ONNX's own domain."""
+        return next((int(entry.version) for entry in self._facts.model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """An attribute's value."""
+        from onnx import helper
+
+        found = next((a for a in self.node.attribute if a.name == name), None)
+        return default if found is None else helper.get_attribute_value(found)
+
+    def set_attribute(self, node: Any, name: str, value: Any) -> None:
+        """Give a node an attribute's value."""
+        from onnx import helper
+
+        rest = [a for a in node.attribute if a.name != name]
+        del node.attribute[:]
+        node.attribute.extend([*rest, helper.make_attribute(name, value)])
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """All dimensions of a value; None unless they are known and none is 0."""
+        if name in self._facts.constants:
+            return tuple(int(d) for d in self._facts.constants[name].dims)
+        value = self._facts.types.get(name)
+        if value is None or not value.type.tensor_type.HasField("shape"):
+            return None
+        dims = tuple(int(d.dim_value) for d in value.type.tensor_type.shape.dim)
+        return dims if all(dims) else None
+
+    def type(self, name: str) -> str:
+        """A value's element type; empty if it is not known."""
+        from onnx import TensorProto
+
+        if name in self._facts.constants:
+            return str(TensorProto.DataType.Name(self._facts.constants[name].data_type))
+        value = self._facts.types.get(name)
+        return str(TensorProto.DataType.Name(value.type.tensor_type.elem_type)) if value is not None else ""
+
+    def value(self, name: str) -> Array | None:
+        """A constant's value; None for what is computed."""
+        from onnx import numpy_helper
+
+        found = self._facts.constants.get(name)
+        return None if found is None else np.asarray(numpy_helper.to_array(found))
+
+    def bound(self, i: int, attribute: str) -> float | None:
+        """A bound of Clip; None where there is none, or a computed one."""
+        stated = self.attribute(attribute, None)
+        array = self.value(self.node.input[i]) if i < len(self.node.input) and self.node.input[i] else None
+        found = stated if stated is not None else None if array is None else array.item()
+        return None if found is None else float(found)
+
+    def name(self, near: str) -> str:
+        """A name that no value has."""
+        used = self._facts.names | {tensor.name for tensor in self._constants}
+        return next(name for k in range(len(used) + 1) if (name := f"{near}_{k}" if k else near) not in used)
+
+    def constant(self, array: Array | np.generic) -> str:
+        """A new constant."""
+        from onnx import numpy_helper
+
+        name = self.name("edited")
+        self._constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def place(self, operator: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """A node in the place of the one that is replaced."""
+        from onnx import helper
+
+        self._placed.append(helper.make_node(operator, inputs, outputs))
+
+    def same(self, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+        """The node itself with other values, in its place."""
+        made = copied(self.node)
+        del made.input[:], made.output[:]
+        made.input.extend(inputs)
+        made.output.extend(outputs)
+        self._placed.append(made)
+        return made
+
+    def finished(self, *, alone: bool) -> bytes:
+        """The edited file; ``alone``: only the node and its quantised group."""
+        made = copied(self._facts.model) if not alone else type(self._facts.model)()
+        source, placed = self._facts.model.graph, self._placed or [self.node]
+        nodes = self._group(placed) if alone else [*source.node[: self._index], *placed, *source.node[self._index + 1 :]]
+        del made.graph.node[:]
+        made.graph.node.extend(nodes)
+        if alone:
+            self._surround(made, nodes)
+        # What the file states of values behind the edit is inferred again.
+        del made.graph.value_info[:]
+        made.graph.initializer.extend(self._constants)
+        content: bytes = made.SerializeToString()
+        return content
+
+    def _group(self, placed: Sequence[Any]) -> list[Any]:
+        nodes = self._facts.model.graph.node
+        before = [n for n in nodes if n.op_type in _GROUPED and n.output[0] in self.node.input]
+        behind = [n for n in nodes if n.op_type in _GROUPED.values() and n.input[0] in self.node.output] if before else []
+        return [*before, *placed, *behind]
+
+    def _surround(self, made: Any, nodes: Sequence[Any]) -> None:
+        """Inputs, outputs and constants of nodes alone."""
+        model = self._facts.model
+        made.ir_version = max(model.ir_version, 4)
+        made.opset_import.extend(model.opset_import)
+        made.graph.name = "alone"
+        written = [name for node in nodes for name in node.output if name]
+        read = [name for node in nodes for name in node.input if name]
+        fresh = {tensor.name for tensor in self._constants}
+        made.graph.initializer.extend(
+            self._facts.constants[name] for name in dict.fromkeys(read) if name in self._facts.constants
+        )
+        starts = [n for n in dict.fromkeys(read) if n not in written and n not in self._facts.constants and n not in fresh]
+        unknown = next((name for name in starts if name not in self._facts.types), None)
+        if unknown is not None:
+            raise ConversionError(Reason("values of known types", unknown, self.node.op_type))
+        made.graph.input.extend(self._facts.types[name] for name in starts)
+        for name in written:
+            if name not in read:
+                value = copied(self._facts.types[name]) if name in self._facts.types else made.graph.output.add(name=name)
+                if name in self._facts.types:
+                    value.type.tensor_type.ClearField("shape")
+                    made.graph.output.append(value)

@@ -1,0 +1,192 @@
+"""A TFLite file's tables while the file is edited: one operator is replaced, or changed and left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnbridge.errors import ConversionError, Reason
+from nnbridge_tflite.read.flatbuffer import Decoder, Span
+from nnbridge_tflite.read.reader import read
+from nnbridge_tflite.read.schema import builtin_codes, builtin_names, enum_names
+from nnbridge_tflite.write import options_table
+
+Table = dict[str, Any]
+LETTERS = {"FLOAT32": "<f4", "INT32": "<i4", "INT8": "<i1", "UINT8": "u1", "INT64": "<i8", "INT16": "<i2", "BOOL": "?"}
+"""NumPy's names of element types."""
+SIDES = ("inputs", "outputs", "intermediates")
+
+
+def decoded(path: Path) -> Table:
+    """A file's tables, which may be changed. ConversionError for files whose weights stand outside the tables."""
+    file = read(path)
+    model: Table = _plain(memoryview(file.pool.data), Decoder(file.pool.data).root("Model"))
+    outside = next((k for k, buffer in enumerate(model["buffers"]) if buffer.get("offset", 0) > 1), None)
+    if outside is not None:
+        raise ConversionError(Reason("a file whose weights stand in its tables", f"buffer {outside} behind them", str(path)))
+    return model
+
+
+def _plain(data: memoryview, value: Any) -> Any:
+    if isinstance(value, Span):
+        return np.frombuffer(data, np.uint8, value.length, value.offset)
+    if isinstance(value, dict):
+        return {key: _plain(data, item) for key, item in value.items()}
+    return [_plain(data, item) for item in value] if isinstance(value, tuple) else value
+
+
+class Graph:
+    """One subgraph of a file while one of its operators is replaced."""
+
+    def __init__(self, model: Table, subgraph: int, index: int) -> None:
+        self.model = model
+        self.subgraph = model["subgraphs"][subgraph]
+        self.operator: Table = self.subgraph["operators"][index]
+        self.placed: list[Table] = []
+        self.before: list[Table] = []
+        self.after: list[Table] = []
+
+    @property
+    def name(self) -> str:
+        """The operator's name."""
+        return operator_name(self.model, self.operator)
+
+    def option(self, name: str, default: Any = 0) -> Any:
+        found = (self.operator.get("builtin_options") or {}).get(name)
+        return default if found is None else found
+
+    def input(self, i: int) -> int:
+        return int(self.operator["inputs"][i])
+
+    @property
+    def out(self) -> int:
+        return int(self.operator["outputs"][0])
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        found = self.subgraph["tensors"][tensor].get("shape")
+        return () if found is None else tuple(int(d) for d in found)
+
+    def type(self, tensor: int) -> str:
+        return enum_names("TensorType")[self.subgraph["tensors"][tensor]["type"]]
+
+    def fixed(self, *tensors: int) -> bool:
+        """True if all dimensions are stated, none 0, and none may change."""
+        signatures = (self.subgraph["tensors"][t].get("shape_signature") for t in tensors)
+        return all(min(self.shape(t), default=0) > 0 for t in tensors) and not any(
+            signature is not None and len(signature) and min(signature) < 0 for signature in signatures
+        )
+
+    def constant(self, tensor: int) -> Any | None:
+        """The int32 numbers of a constant; None if it is computed or of another type."""
+        data = self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
+        return None if data is None or not len(data) or self.type(tensor) != "INT32" else data.view("<i4")
+
+    def scales(self, tensor: int) -> Any:
+        """The scales of a quantised tensor; empty for others."""
+        quantisation = self.subgraph["tensors"][tensor].get("quantization") or {}
+        found = quantisation.get("scale")
+        return np.zeros(0, "<f4") if found is None else np.asarray(found, "<f4")
+
+    def zero_point(self, tensor: int) -> int:
+        """The first zero point of a tensor."""
+        found = (self.subgraph["tensors"][tensor].get("quantization") or {}).get("zero_point")
+        return 0 if found is None or not len(found) else int(found[0])
+
+    def quantise(self, tensor: int, scales: Any, zero_points: Any, dimension: int = 0) -> None:
+        """Give a tensor scales and zero points, one for all or one for each index of a dimension."""
+        found = {"scale": np.asarray(scales, "<f4"), "zero_point": np.asarray(zero_points, "<i8")}
+        self.subgraph["tensors"][tensor]["quantization"] = {**found, "quantized_dimension": dimension}
+
+    def values(self, tensor: int) -> Any | None:
+        """A constant as an array; None if it is computed, or of a type that NumPy does not have."""
+        data = self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
+        letter = LETTERS.get(self.type(tensor))
+        return None if data is None or not len(data) or letter is None else data.view(letter).reshape(self.shape(tensor))
+
+    def tensor(self, like: int, shape: Sequence[int], name: str) -> int:
+        """A new computed tensor of another one's type and quantisation."""
+        source = self.subgraph["tensors"][like]
+        made = {**source, "shape": np.asarray(shape, "<i4"), "name": name, "buffer": 0, "shape_signature": None}
+        self.subgraph["tensors"].append(made)
+        return len(self.subgraph["tensors"]) - 1
+
+    def data(self, array: Any, type: str, name: str) -> int:
+        """A new constant."""
+        array = np.asarray(array)
+        self.model["buffers"].append({"data": np.frombuffer(array.tobytes(), np.uint8)})
+        code = next(code for code, known in enum_names("TensorType").items() if known == type)
+        made = {"shape": np.asarray(array.shape, "<i4"), "type": code, "name": name, "buffer": len(self.model["buffers"]) - 1}
+        self.subgraph["tensors"].append(made)
+        return len(self.subgraph["tensors"]) - 1
+
+    def place(self, name: str, inputs: Sequence[int], outputs: Sequence[int], version: int = 1, **options: Any) -> None:
+        """An operator in the place of the one that is replaced."""
+        self.placed.append(self.made(name, inputs, outputs, version, **options))
+
+    def made(self, name: str, inputs: Sequence[int], outputs: Sequence[int], version: int = 1, **options: Any) -> Table:
+        """A new operator, not placed yet."""
+        code = builtin_codes()[name]
+        known = {"builtin_code": code, "deprecated_builtin_code": min(code, 127), "version": version}
+        self.model["operator_codes"].append(known)
+        made: Table = {"opcode_index": len(self.model["operator_codes"]) - 1}
+        made |= {"inputs": np.asarray(inputs, "<i4"), "outputs": np.asarray(outputs, "<i4")}
+        table = options_table(name)
+        if table is not None:
+            codes = {member: number for number, member in enum_names("BuiltinOptions").items()}
+            made |= {"builtin_options_type": codes[table], "builtin_options": options}
+        return made
+
+    def finish(self, index: int) -> None:
+        """Put what was placed, or the changed operator between those added, where the operator stood."""
+        self.subgraph["operators"][index : index + 1] = self.placed or [*self.before, self.operator, *self.after]
+
+
+def operator_name(model: Table, operator: Mapping[str, Any]) -> str:
+    """The name of a builtin operator; empty for others."""
+    code = model["operator_codes"][operator["opcode_index"]]
+    number = max(code.get("builtin_code") or 0, code.get("deprecated_builtin_code") or 0)
+    return builtin_names().get(number, "")
+
+
+def copied(value: Any) -> Any:
+    """Tables that may be changed while the originals stay; arrays are shared, and replaced as a whole."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
+def listed(indexes: Any) -> list[int]:
+    """A list of tensors, empty where the table has none."""
+    return [] if indexes is None else [int(i) for i in indexes]
+
+
+def is_constant(model: Table, tensor: Mapping[str, Any]) -> bool:
+    """True if the file has the tensor's value, or stores it between runs."""
+    data = model["buffers"][tensor["buffer"]].get("data")
+    return bool(tensor.get("is_variable")) or (data is not None and len(data) > 0)
+
+
+def drop_unused(model: dict[str, Any]) -> None:
+    """Tensors of the first subgraph that nothing refers to, data that no tensor has, and what describes the whole file."""
+    main = model["subgraphs"][0]
+    lists = [
+        main["inputs"],
+        main["outputs"],
+        *(operator.get(side) for operator in main["operators"] for side in SIDES),
+    ]
+    used = sorted({t for indexes in lists for t in listed(indexes) if t >= 0})
+    moved = {old: new for new, old in enumerate(used)} | {-1: -1}
+
+    def renumbered(indexes: Any) -> Any:
+        return None if indexes is None else np.asarray([moved[t] for t in listed(indexes)], "<i4")
+
+    for operator in main["operators"]:
+        operator.update({side: renumbered(operator.get(side)) for side in SIDES})
+    main.update(inputs=renumbered(main["inputs"]), outputs=renumbered(main["outputs"]))
+    main["tensors"] = [main["tensors"][t] for t in used]
+    kept = {tensor["buffer"] for subgraph in model["subgraphs"] for tensor in subgraph["tensors"]}
+    model["buffers"] = [buffer if k in kept else {} for k, buffer in enumerate(model["buffers"])]
+    model.update(signature_defs=None, metadata=None, metadata_buffer=None)

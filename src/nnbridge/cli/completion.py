@@ -1,0 +1,41 @@
+"""What a shell completes of free text: names of devices, files, the words of a metavar such as ``litert|FILE.npz``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+from click.shell_completion import CompletionItem
+
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def files(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Files, by the shell itself."""
+    return [CompletionItem(typed, type="file")]
+
+
+def devices(_: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Devices and profiles, the last one of a list with commas; files where none begins so, as profiles and modules are files."""
+    from nnbridge.devices import known_names
+
+    listed, comma, last = typed.rpartition(",")
+    groups = ("profiles", "samples") if parameter.name == "devices" and parameter.opts == ["--devices"] else ()
+    found = [name for name in (*known_names(), *groups) if name.startswith(last)]
+    return [CompletionItem(listed + comma + name) for name in found] or files(_, parameter, typed)
+
+
+def by_metavar(metavar: str) -> Completion | None:
+    """The completion of an option, by what its help says of the value; None where nothing is known."""
+    if metavar in ("NAME[,NAME…]", "DEVICE"):
+        return devices
+    words = metavar.split("|")
+    if not any("FILE" in word for word in words):
+        return None
+    known = [word for word in words if word.islower()]
+
+    def complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+        found = [CompletionItem(word) for word in known if word.startswith(typed)]
+        return found or files(context, parameter, typed.rpartition("=")[2] if "=" in metavar else typed)
+
+    return complete

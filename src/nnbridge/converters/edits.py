@@ -1,0 +1,72 @@
+"""Edits of a file: what an importer can change of one of its operators, or of all of it, and how many answers that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from nnbridge.errors import Why
+
+Value: TypeAlias = "int | float | str"
+WHOLE = -1
+"""In place of an operator's index: the edit concerns the whole file."""
+
+
+class Answers(str, Enum):
+    """What an edit does to the answers. Values are stable: JSON has them."""
+
+    SAME = "same"
+    """They stay, bit for bit."""
+    ROUND = "round"
+    """The network stays; sums may be rounded elsewhere, as where constants are folded into others."""
+    CHANGE = "change"
+    CALIBRATE = "calibrate"
+    """The edited file shows a form of the model whose numbers must come from data, such as scales. It is planned, not written."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of one operator of a file, or of all of it."""
+
+    subgraph: int
+    index: int
+    """:data:`WHOLE` for the whole file."""
+    operator: str
+    text: str
+    """What stands in the operator's place."""
+    content: Callable[[], bytes]
+    """The bytes of the edited file."""
+    answers: Answers = Answers.SAME
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One property of an operator that can have another value."""
+
+    name: str
+    value: Value
+    choices: tuple[Value, ...] = ()
+    """Other values, the smallest change first; numbers have none: those around ``value`` are tried."""
+    low: int = 1
+    """The lowest number."""
+    high: int = 1 << 16
+    parts: int = 1
+    """How many numbers have the value, such as both sides of a window."""
+    answers: Answers = Answers.CHANGE
+    kinds: frozenset[Why] = frozenset()
+    """Refusals of which this may be the cause; empty for any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustable:
+    """An operator with all that can be changed of it."""
+
+    operator: str
+    parameters: tuple[Parameter, ...]
+    content: Callable[[Mapping[str, Value], bool], bytes]
+    """``content(changes, alone)``: the edited file, or a file of the operator alone; values by the names of parameters."""

@@ -1,0 +1,112 @@
+"""What LLVM says of this machine, and the folder where that and kernels are remembered.
+
+Importing LLVM takes longer than all else that a process with a filled cache does before its first answer. So what LLVM said is
+stored beside the kernels, under a hash of what it depends on: a later process imports LLVM only to compile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+CACHE = "NNBRIDGE_CACHE"
+_IDENTITY = (b"vendor_id", b"cpu family", b"model", b"stepping", b"flags", b"CPU ", b"Features")
+"""How lines of /proc/cpuinfo begin that tell kinds of processors apart."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """This machine, and the compiler."""
+
+    triple: str
+    compiler: str
+    """Versions of llvmlite and LLVM."""
+    features: tuple[str, ...]
+    """LLVM's names of what the processor has."""
+
+
+@functools.cache
+def machine() -> Machine:
+    """This machine, from the cache or from LLVM; raises ImportError, OSError or RuntimeError where LLVM cannot be used."""
+    import llvmlite
+
+    folder, processor = cache_directory(), _processor()
+    if folder is None or not processor:
+        return _asked()
+    parts = (llvmlite.__version__, llvmlite.__file__, platform.platform(), processor)
+    name = f"machine-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}.json"
+    try:
+        stored = json.loads((folder / name).read_text(encoding="utf-8"))
+        return Machine(stored["triple"], stored["compiler"], tuple(stored["features"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        made = _asked()
+    # Why nothing can be written is said when objects are.
+    with contextlib.suppress(OSError):
+        store(folder, name, json.dumps(asdict(made)).encode())
+    return made
+
+
+def _asked() -> Machine:
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    triple = llvm.get_process_triple()
+    llvm.Target.from_triple(triple)
+    try:
+        features = tuple(name for name, has in llvm.get_host_cpu_features().items() if has)
+    except RuntimeError:
+        # LLVM does not know the features of every processor.
+        features = ()
+    return Machine(triple, f"{llvmlite.__version__} {llvm.llvm_version_info}", features)
+
+
+def _processor() -> bytes:
+    """What tells this processor from others; empty where the system does not state it."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            first = file.read(1 << 14).split(b"\n\n")[0]
+    except OSError:
+        return b""
+    return b"\n".join(line for line in first.splitlines() if line.startswith(_IDENTITY))
+
+
+def cache_directory() -> Path | None:
+    """Where objects are cached; None where no home is known."""
+    named = os.environ.get(CACHE)
+    if named is not None:
+        return Path(named) if named else None
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nnbridge" / "kernels"
+    except RuntimeError:
+        return None
+
+
+def cache_fault() -> str:
+    """Why no object can be stored in the cache's folder; empty if it can."""
+    folder = cache_directory()
+    if folder is None:
+        return f"no folder is known ({CACHE} names one)"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return str(error)
+
+
+def store(folder: Path, name: str, content: bytes) -> None:
+    """Write a file of the cache whole or not at all; OSError if it cannot be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=folder)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    os.replace(temporary, folder / name)

@@ -1,0 +1,137 @@
+"""Report pages in headless Chromium: axe-core's rules, what assistive technology gets, pages that are hard to draw."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import MODELS
+from tests.report.networks import looping, unkind
+from tests.report.test_page import DRIVER, written
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+AGAINST = (*DRIVER, "--against-device", "nnapi-sample_quant")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium as it is installed, driven by Playwright."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install 'nnbridge[dev]'")
+    path = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("needs Chromium, which is not installed")
+    with api.sync_playwright() as playwright:
+        try:
+            started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        except api.Error as error:
+            pytest.skip(f"Chromium does not start here: {error.message[:200]}")
+        yield started
+        started.close()
+
+
+def opened(browser: Any, page: Path, width: int = 1440, scheme: str = "light") -> tuple[Any, list[str]]:
+    """A page that has been drawn, and what went wrong meanwhile: console messages, errors, requests."""
+    tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+    problems: list[str] = []
+    tab.on("console", lambda message: problems.append(message.text))
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.on(
+        "request", lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else problems.append(request.url)
+    )
+    tab.goto(page.as_uri())
+    tab.wait_for_function("window.__ready || document.querySelector('main:empty')")
+    return tab, problems
+
+
+def accessible(tab: Any) -> list[dict[str, Any]]:
+    """The nodes of the accessibility tree in their order: role, name, properties."""
+    nodes = tab.context.new_cdp_session(tab).send("Accessibility.getFullAXTree")["nodes"]
+    by_id = {node["nodeId"]: node for node in nodes}
+    found: list[dict[str, Any]] = []
+
+    def visit(node: dict[str, Any]) -> None:
+        if not node.get("ignored"):
+            properties = {p["name"]: p["value"].get("value") for p in node.get("properties", ())}
+            found.append({**properties, "role": node["role"]["value"], "name": node.get("name", {}).get("value", "")})
+        for child in node.get("childIds", ()):
+            visit(by_id[child])
+
+    visit(nodes[0])
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a model with control flow, beside another plan."""
+    folder = tmp_path_factory.mktemp("browser")
+    written(folder, looping(), *AGAINST)
+    return folder / "page.html"
+
+
+def violations(tab: Any) -> list[tuple[str, Any]]:
+    """What axe-core finds."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-core: pip install 'nnbridge[dev]'")
+    result = axe.Axe().run(tab, options={"runOnly": RULES})
+    return [(violation["id"], violation["nodes"][0]["target"]) for violation in result.response["violations"]]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+def test_axe_finds_no_violation(browser: Any, page: Path, width: int, scheme: str) -> None:
+    tab, problems = opened(browser, page, width, scheme)
+    assert violations(tab) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert problems == []
+
+
+def test_axe_finds_no_violation_with_a_comparison(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    written(tmp_path, MODELS / "digits_int8.tflite", *DRIVER, "--reference", "litert", "--seeds", "0", "--repeat", "1")
+    assert violations(opened(browser, tmp_path / "page.html", 1440, "dark")[0]) == []
+
+
+def test_landmarks_and_headings_are_in_order(browser: Any, page: Path) -> None:
+    nodes = accessible(opened(browser, page)[0])
+    roles = [node["role"] for node in nodes]
+    assert [roles.count(role) for role in ("banner", "navigation", "main")] == [1, 1, 1]
+    levels = [node["level"] for node in nodes if node["role"] == "heading"]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(below <= above + 1 for above, below in itertools.pairwise(levels))
+
+
+def test_everything_to_read_or_operate_has_a_name(browser: Any, page: Path) -> None:
+    named = {"table", "grid", "image", "button", "link", "searchbox", "combobox", "slider", "application", "region", "checkbox"}
+    assert [node for node in accessible(opened(browser, page)[0]) if node["role"] in named and not node["name"]] == []
+
+
+def test_the_drawn_parts_have_an_alternative_in_words(browser: Any, page: Path) -> None:
+    tab, _ = opened(browser, page)
+    tab.focus("#strip canvas")
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowRight")
+    nodes = accessible(tab)
+    assert any(n["role"] == "slider" and n["name"] == "Band of 10\u00a0operations in run order" for n in nodes)
+    assert tab.get_attribute("#strip canvas", "aria-valuetext") == "operation 2, LESS, on NNAPI’s CPU"
+    assert tab.text_content("#live") == "Operation 2, LESS, on nnapi-reference, refused elsewhere"
+    assert next(n for n in nodes if n["role"] == "application")["name"].startswith("Graph of 10 operations.")
+    assert sum(n["role"] == "row" for n in nodes) > 10
+
+
+def test_bodies_of_control_flow_stand_beside_the_other_plan(browser: Any, page: Path) -> None:
+    tab, _ = opened(browser, page)
+    assert "1 of 10 operations" in tab.inner_text("h1").replace("\xa0", " ")
+    assert "4 ADD" in tab.inner_text("#against table")
+
+
+def test_unkind_names_reach_assistive_technology_as_visible_signs(browser: Any, tmp_path: Path) -> None:
+    written(tmp_path, unkind(), *DRIVER)
+    tab, problems = opened(browser, tmp_path / "page.html", 390)
+    names = " ".join(node["name"] for node in accessible(tab))
+    assert "⟨202E⟩gnp.evil" in names
+    assert "\u202e" not in names
+    assert problems == []

@@ -1,0 +1,156 @@
+"""Advice on operators that a device refuses: the smallest change of each, planned; of TFLite, ONNX and saved models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnbridge import load
+from nnbridge.compare import seeded_inputs
+from nnbridge.compare.references import reference
+from nnbridge.loading import adjustable, edits
+from tests.conftest import MODELS
+from tests.tflite.files import TfliteBuilder
+from tests.tflite.test_edits import call
+
+FLOAT32, INT8 = str(MODELS / "digits_float32.tflite"), str(MODELS / "digits_int8.tflite")
+PROFILE = """
+[[device]]
+name = "npu"
+feature_level = 8
+[device.performance]
+other = [0.1, 0.1]
+[device.operations]
+CONV_2D = {{ {conv} }}
+DEPTHWISE_CONV_2D = {{ {depthwise} }}
+AVERAGE_POOL_2D = {{ {pool} }}
+ADD = {{}}
+CONCATENATION = {{}}
+FULLY_CONNECTED = {{}}
+MAX_POOL_2D = {{}}
+PAD = {{}}
+RELU = {{}}
+RELU6 = {{}}
+RESHAPE = {{}}
+SOFTMAX = {{}}
+STRIDED_SLICE = {{}}
+"""
+
+
+def npu(folder: Path, conv: str = "", depthwise: str = "", pool: str = "") -> str:
+    path = folder / "npu.toml"
+    path.write_text(PROFILE.format(conv=conv, depthwise=depthwise, pool=pool), encoding="utf-8")
+    return str(path)
+
+
+def advised(model: str, device: str) -> Any:
+    planned = call("plan", model, "--device", device, "--advice")
+    return [(one["kind"], one["text"]) for one in planned["advice"]], planned["unmoved"]
+
+
+def test_a_condition_on_a_product_is_met_by_the_next_smaller_kernel(tmp_path: Path) -> None:
+    found, unmoved = advised(FLOAT32, npu(tmp_path, conv='rules = [{ require = "filter.h * filter.w <= 4" }]'))
+    assert (found, unmoved) == ([("change", "0 CONV_2D: kernel 3 → 2")], [])
+
+
+def test_a_change_that_the_rest_does_not_fit_is_named_for_the_operator_alone(tmp_path: Path) -> None:
+    found, unmoved = advised(FLOAT32, npu(tmp_path, pool="at_most = { stride_w = 1 }"))
+    assert found == []
+    assert [(one["operator"]["operator"], one["alone"]) for one in unmoved] == [("AVERAGE_POOL_2D", "stride_w 2 → 1")]
+
+
+def test_more_channels_that_are_cut_off_leave_every_bit_of_the_answers(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    device, target = npu(tmp_path, depthwise='rules = [{ require = "input.c % 16 == 0" }]'), tmp_path / "after.tflite"
+    done = call("rewrite", INT8, "--device", device, "--advice", "1", "-o", str(target))
+    assert done["text"] == "1 DEPTHWISE_CONV_2D: channels, cut off behind 8 → 16"
+    values = seeded_inputs(load(INT8), 0)
+    before, after = reference("litert", Path(INT8)).run(values), reference("litert", target).run(values)
+    assert [answer.tobytes() for answer in before] == [answer.tobytes() for answer in after]
+
+
+def test_an_edit_that_changes_answers_is_written_only_on_request(tmp_path: Path) -> None:
+    device, target = npu(tmp_path, conv="at_most = { filter_h = 2 }"), tmp_path / "after.tflite"
+    request = ("rewrite", FLOAT32, "--device", device, "--advice", "1", "-o", str(target))
+    assert "expected an edit that leaves the answers, or --inexact" in call(*request, status=2)
+    assert not target.exists()
+    assert call(*request, "--inexact")["exact"] is False
+    assert call("plan", str(target), "--device", device)["summary"]["elsewhere"] == {}
+
+
+def test_a_file_in_8_bits_is_planned_and_not_written(tmp_path: Path) -> None:
+    device = npu(tmp_path, conv='types = ["QUANT8_ASYMM"]')
+    found, _ = advised(FLOAT32, device)
+    (number,) = (k for k, one in enumerate(found, 1) if one == ("calibrate", "whole file: quantised to uint8"))
+    request = ("rewrite", FLOAT32, "--device", device, "--advice", str(number), "-o", str(tmp_path / "o.tflite"), "--inexact")
+    assert "expected an edit that needs no data" in call(*request, status=2)
+
+
+def test_int8_is_advised_as_uint8_for_devices_of_older_androids() -> None:
+    assert ("change", "whole file: uint8 in place of int8, one scale for each filter") in advised(INT8, "arm-nn-19.02")[0]
+
+
+def test_initialisers_that_are_inputs_become_constants(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    path, target = tmp_path / "weights.onnx", tmp_path / "after.onnx"
+    model = onnx.load(str(MODELS / "digits_float32.onnx"))
+    made = [onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in model.graph.initializer]
+    model.graph.input.extend(made)
+    onnx.save(model, str(path))
+    found, _ = advised(str(path), "arm-nn-21.11")
+    (number,) = (k for k, one in enumerate(found, 1) if one[1] == "whole file: initialisers are constants, no inputs")
+    call("rewrite", str(path), "--device", "arm-nn-21.11", "--advice", str(number), "--inexact", "-o", str(target))
+    assert load(target).main.inputs
+    assert len(onnx.load(str(target)).graph.input) == 1
+
+
+def test_a_clip_becomes_max_and_min_with_the_same_bits_in_onnx_runtime(tmp_path: Path) -> None:
+    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    path, target = tmp_path / "clip.onnx", tmp_path / "after.onnx"
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [2, 3]) for name in "xy")
+    bounds = [onnx.numpy_helper.from_array(np.float32(v), name) for name, v in (("low", -0.5), ("high", 0.25))]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Clip", ["x", "low", "high"], ["y"])], "g", [x], [y], bounds)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
+    (edit,) = (edit for edit in edits(path) if edit.text == "Max, then Min")
+    target.write_bytes(edit.content())
+    for seed in range(20):
+        values = seeded_inputs(load(path), seed)
+        (before,), (after,) = (reference("onnxruntime", file).run(values) for file in (path, target))
+        assert before.tobytes() == after.tobytes()
+
+
+def test_a_clip_with_a_computed_bound_stays(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    x, low, y = (onnx.helper.make_tensor_value_info(name, 1, dims) for name, dims in (("x", [2]), ("low", []), ("y", [2])))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Clip", ["x", "low"], ["y"])], "g", [x, low], [y])
+    path = tmp_path / "clip.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
+    assert "Max, then Min" not in {edit.text for edit in edits(path)}
+
+
+def test_a_saved_model_has_rewrites_too(tmp_path: Path) -> None:
+    saved, target = str(tmp_path / "digits.nnapi"), tmp_path / "after.nnapi"
+    call("convert", FLOAT32, "-o", saved)
+    device = npu(tmp_path, depthwise="values = { activation = [0] }")
+    assert advised(saved, device)[0] == [("rewrite", "1 DEPTHWISE_CONV_2D: its fused activation as an operation of its own")]
+    call("rewrite", saved, "--device", device, "--advice", "1", "-o", str(target))
+    assert call("plan", str(target), "--device", device)["summary"]["elsewhere"] == {}
+
+
+def test_an_index_beyond_the_file_has_nothing_to_change() -> None:
+    assert adjustable(FLOAT32, 0, 99) is None
+    assert adjustable(FLOAT32, 7, 0) is None
+
+
+def test_an_operator_with_a_restricted_scale_is_advised_another_scale(tmp_path: Path) -> None:
+    file = TfliteBuilder()
+    data = file.tensor((1, 4), "uint8", scale=0.5, zero_point=0)
+    weights = file.constant(np.ones((2, 4), np.uint8), "uint8", scale=0.5, zero_point=0)
+    bias, out = file.constant([0, 0], "int32", scale=0.25), file.tensor((1, 2), "uint8", scale=0.25, zero_point=0)
+    file.operator("FULLY_CONNECTED", [data, weights, bias], [out], {})
+    path = file.write(tmp_path / "fc.tflite", [data], [out])
+    planned = call("plan", str(path), "--device", "arm-nn-19.02", "--android", "8.1", "--advice")
+    assert any(one["text"].startswith("0 FULLY_CONNECTED: output 0 scale 0.25 → 0.25") for one in planned["advice"])
