@@ -19,8 +19,9 @@ from nnbridge.devices.remote.session import driver_command
 from nnbridge.devices.remote.system import local_socket, require_descriptors, socket_address
 from nnbridge.errors import InputError, Reason
 
-SHORT_LIFE = 1.0
-"""Seconds below which a driver counts as one that died at its start."""
+SHORT_LIFE = 10.0
+"""Seconds below which a driver that ends by itself counts as one that died at its start, on a busy machine as well."""
+_FROM_OUTSIDE = (-signal.SIGTERM, -getattr(signal, "SIGKILL", signal.SIGTERM))
 MAX_SHORT_LIVES = 5
 _BACKLOG = 64
 
@@ -49,8 +50,8 @@ def supervise(name: str, path: str, started: Callable[[int], None]) -> None:
             driver = _start(name, listener, watched, file)
             began = time.monotonic()
             started(driver.pid)
-            driver.wait()
-            short = short + 1 if time.monotonic() - began < SHORT_LIFE else 0
+            by_itself = driver.wait() not in _FROM_OUTSIDE
+            short = short + 1 if by_itself and time.monotonic() - began < SHORT_LIFE else 0
         raise InputError(Reason("a driver that stays alive", f"{name} died {short} times at its start", operand="DEVICE"))
     finally:
         if driver is not None:
