@@ -20,13 +20,18 @@ _ARRAY: Mapping[str, tuple[int, bool]] = {
     "kernel_step": (2, True),
     "weight_floor": (1, False),
     "latency": (1, False),
-    "block": (1, True),
+    "weight_latency": (1, False),
+    "burst": (1, True),
+    "banks": (1, True),
+    "bank_granules": (4, True),
+    "stalls": (2, True),
+    "pool_step_cycles": (1, False),
     "channel_multiple": (1, True),
     "cores": (1, True),
     "scale_bytes": (1, True),
     "on_chip": (1, True),
 }
-_OPTIONAL = {"channel_multiple": 1, "cores": 1, "scale_bytes": 0, "on_chip": 0}
+_OPTIONAL = {"pool_step_cycles": 0, "channel_multiple": 1, "cores": 1, "scale_bytes": 0, "on_chip": 0}
 _TABLES = {"elementwise": _ELEMENTWISE, "bandwidth": ("maps", "weights"), "passes": ("softmax", "lstm")}
 _KEYS = (*_ARRAY, *_TABLES, "weights", "macs_per_second", "bytes_per_second", "call_us", "copy_gbps", "band", "source")
 

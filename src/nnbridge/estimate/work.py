@@ -50,6 +50,8 @@ class Work:
     """For each input, then the output: stored as it is, as what the CPU reads or writes."""
     parts: tuple[Sides, ...] = ()
     """Of a copy: sides of the parts that are copied."""
+    dilation: int = 1
+    """Between elements of the kernel."""
     steps: int = 1
     """Repetitions: time steps of a recurrent operator."""
 
@@ -83,6 +85,10 @@ def _stride(operator: SourceOperator) -> int:
     return max(1, int(operator.options.get("stride_h") or 1))
 
 
+def _dilation(operator: SourceOperator) -> int:
+    return max(1, int(operator.options.get("dilation_h_factor") or 1))
+
+
 def _weights(*tensors: SourceTensor | None) -> tuple[int, float]:
     """Bytes and entropy of constants."""
     found = [t for t in tensors if t is not None and t.constant]
@@ -105,7 +111,8 @@ def _conv(operator: SourceOperator, data: int = 0) -> Work | None:
     kernel = filter.shape[1], filter.shape[2]
     bits = max(1, source.bits // 8)
     macs = math.prod(out) * channels * math.prod(kernel)
-    return Work("conv", out, channels, kernel, bits, _maps(operator), _stride(operator), *_weights(filter), macs)
+    maps, stride = _maps(operator), _stride(operator)
+    return Work("conv", out, channels, kernel, bits, maps, stride, *_weights(filter), macs, dilation=_dilation(operator))
 
 
 def _transpose_conv(operator: SourceOperator) -> Work | None:
@@ -120,7 +127,8 @@ def _depthwise(operator: SourceOperator) -> Work | None:
     out, kernel = sides(operator.outputs[0].shape), (filter.shape[1], filter.shape[2])
     kind = "conv" if source.shape and source.shape[-1] == 1 else "depthwise"
     bits, macs = max(1, source.bits // 8), math.prod(out) * math.prod(kernel)
-    return Work(kind, out, 1, kernel, bits, _maps(operator), _stride(operator), *_weights(filter), macs)
+    maps, stride = _maps(operator), _stride(operator)
+    return Work(kind, out, 1, kernel, bits, maps, stride, *_weights(filter), macs, dilation=_dilation(operator))
 
 
 def _fully_connected(operator: SourceOperator) -> Work | None:
