@@ -1,6 +1,7 @@
-"""Run by the Python of Vela's environment: one fork of a process that has Vela loaded for each file, so that a crash ends only its fork.
+"""Run by the Python of Vela's environment: a fork of a process that has Vela loaded for each file; a crash ends only its fork.
 
-Each line of standard input is a JSON array: where the output goes, then Vela's arguments. Each line of standard output is an exit status.
+Each line of standard input is a JSON array: where the output goes, then Vela's arguments. Each line of standard output is an exit
+status.
 """
 
 import contextlib

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nnbridge.estimate.blocks import SPLIT, Pass, PassCost, pass_cost
 from nnbridge.estimate.numbers import ArrayNumbers
-from nnbridge.estimate.work import ENCODED_PER_ENTROPY, FLAT, Work
+from nnbridge.estimate.work import FLAT, Work
 
 ARG_MAX_STEPS = 43
 """Steps for each granule of the input: read off four networks."""
 HALF_PIXEL_BYTES = 21
 """Bytes moved for each element that is interpolated with half pixel centres: four passes that write every second pixel."""
-SOFTMAX_CYCLES = 15.6
-"""Cycles for each element of a softmax, in seven passes."""
 LSTM_PRODUCTS = 8
 """Products of one time step: of the input and of the state, for four gates."""
 ONE_PIXEL_CYCLES = 8
@@ -27,15 +25,20 @@ PRODUCTS = ("conv", "depthwise", "fully_connected")
 _FORMS = {"fully_connected": "vector"}
 
 
-def operation_cycles(work: Work, numbers: ArrayNumbers, *, table: bool = False, before: float = 0.0) -> float:
-    """Cycles of one operator.
+@dataclass(frozen=True)
+class Timing:
+    """Cycles of an operator, and those while which weights of the next one can be loaded."""
 
-    ``table``: a table is looked up for each output, as a fused activation's is. ``before``: cycles of the operator before, while which
-    weights are loaded.
-    """
+    cycles: float
+    slack: float
+
+
+def operation_cycles(work: Work, numbers: ArrayNumbers, *, table: bool = False, slack: float = 0.0) -> Timing:
+    """Cycles of one operator; ``table``: a table is looked up for each output; ``slack``: that of the operator before."""
     if work.kind in PRODUCTS:
-        return _product(work, numbers, table, before)
-    return _FORMULAS[work.kind](work, numbers)
+        return _product(work, numbers, table, slack)
+    cycles = _FORMULAS[work.kind](work, numbers)
+    return Timing(cycles, cycles)
 
 
 def _ceil(a: float, b: float) -> int:
@@ -67,26 +70,26 @@ def _pass(work: Work, numbers: ArrayNumbers, form: str, output: str, table: bool
     return PassCost(found.cycles * work.out[0], found.moved * work.out[0], found.rereads)
 
 
-def _product(work: Work, numbers: ArrayNumbers, table: bool, before: float) -> float:
-    """Weights that are read once come straight from their memory. Those read again are loaded while the operator before runs, and what is
-    left in slices while this one does."""
+def _product(work: Work, numbers: ArrayNumbers, table: bool, slack: float) -> Timing:
+    """Weights that are read once come straight from their memory. Those read again are loaded before: all of them if the slack is
+    enough, else as many channels as it is enough for, and the others while these are computed."""
     found = _pass(work, numbers, _FORMS.get(work.kind, work.kind), "mul" if work.element_bytes == 2 else "other", table)
-    stored = weight_bytes(work, numbers)
+    stored, cycles = weight_bytes(work, numbers), found.cycles
     load = stored / numbers.bandwidth["weights"]
     if found.rereads == 1:
-        return max(_held(found, numbers), load)
+        return Timing(max(_held(found, numbers), load), cycles)
     load += numbers.weight_latency
     read = (found.moved + stored * found.rereads) / numbers.bandwidth["maps"]
-    if load <= before:
-        return max(found.cycles, read)
-    channels = max(SPLIT, int(before / load * work.out[3]) // SPLIT * SPLIT)
-    first = load * min(1.0, channels / work.out[3])
-    return max(found.cycles + max(0.0, first - before), read, load - first, load - before)
+    depth = work.out[3]
+    first = min(depth, max(SPLIT, int(slack / load * depth) // SPLIT * SPLIT)) / depth
+    tail = cycles * (1 - first) if first < 1 else cycles
+    waited = max(load - slack + tail, cycles + max(0.0, load * first - slack))
+    return Timing(max(waited, read, load * (1 - first)), tail)
 
 
 def weight_bytes(work: Work, numbers: ArrayNumbers) -> float:
     """Bytes of weights, biases and scales as the device stores them."""
-    stored = work.entropy_bytes * ENCODED_PER_ENTROPY if numbers.compressed_weights else float(work.weight_bytes)
+    stored = float(work.encoded_bytes) if numbers.compressed_weights else float(work.weight_bytes)
     return stored + numbers.scale_bytes * work.out[3] * (LSTM_PRODUCTS if work.kind == "lstm" else 1)
 
 
@@ -107,15 +110,14 @@ def _rows(work: Work, numbers: ArrayNumbers) -> Work:
     return replace(work, out=shape, inputs=(shape,))
 
 
-def _walked(work: Work, numbers: ArrayNumbers, elements: int = 1) -> float:
-    """A pooling pass that takes each element as it is."""
-    kernel = (1, elements)
+def _walked(work: Work, numbers: ArrayNumbers, kernel: tuple[int, int] = (1, 1)) -> float:
+    """A pooling pass over each element, or a window of them."""
     return _held(_pass(replace(work, kernel=kernel, stride=1), numbers, "pool", "other"), numbers)
 
 
 def _walk(work: Work, numbers: ArrayNumbers) -> float:
     if work.form == "arg_max":
-        return _walked(work, numbers, ARG_MAX_STEPS)
+        return _walked(work, numbers, (1, ARG_MAX_STEPS))
     return _walked(_rows(work, numbers), numbers)
 
 
@@ -136,18 +138,29 @@ def _resize(work: Work, numbers: ArrayNumbers) -> float:
         return _walked(_rows(work, numbers), numbers)
     if work.form == "half pixel":
         return _elements(work) * work.element_bytes * HALF_PIXEL_BYTES / numbers.bandwidth["maps"]
+    once = _walked(work, numbers)
+    doublings = factor.bit_length() - 1
     if work.form == "nearest":
-        # Doubled again and again.
-        return sum(_walked(work, numbers) / 4**k for k in range(factor.bit_length() - 1))
-    return _walked(work, numbers, max(numbers.kernel_step[0], factor * factor) + 1)
+        return sum(once / 4**k for k in range(doublings))
+    # The last doubling is an average over a window.
+    return sum(once / 4**k for k in range(1, doublings)) + _walked(work, numbers, work.kernel)
 
 
 def _elementwise(work: Work, numbers: ArrayNumbers) -> float:
-    return _held(_pass(work, numbers, "elementwise", work.form), numbers)
+    """Constants come from the weights' memory, short bursts as long as whole ones. If no input has the output's sides, one is
+    added to a constant of zeros before."""
+    one = work.out[3] * work.out[2] if work.out[3] in (FLAT, SPLIT) else min(SPLIT, _ceil(work.out[3], FLAT) * FLAT)
+    burst = numbers.weight_burst / min(numbers.weight_burst, one)
+    each = _elements(work) * work.element_bytes * burst / numbers.bandwidth["weights"]
+    cycles = max(_held(_pass(work, numbers, "elementwise", work.form), numbers), each * work.constants)
+    if not work.broadcast:
+        return cycles
+    spread = _held(_pass(work, numbers, "elementwise", "add"), numbers)
+    return spread + max(cycles, each * (1 + work.constants))
 
 
 def _softmax(work: Work, numbers: ArrayNumbers) -> float:
-    return _elements(work) * SOFTMAX_CYCLES + numbers.passes.get("softmax", 0) * numbers.latency
+    return _elements(work) * numbers.elementwise["softmax"] + numbers.passes.get("softmax", 0) * numbers.latency
 
 
 def _lstm(work: Work, numbers: ArrayNumbers) -> float:

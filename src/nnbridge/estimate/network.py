@@ -12,6 +12,7 @@ from nnbridge.estimate.partitions import Group
 from nnbridge.estimate.work import CLAMPS, JOINS, PARTS, TABLES, Work, work_of
 from nnbridge.source import SourceGraph, SourceOperator
 
+
 @dataclass(frozen=True)
 class OperatorEstimate:
     """One operator on the device."""
@@ -56,12 +57,11 @@ def partition_estimate(graph: SourceGraph, group: Group, cost: Cost) -> Partitio
     """A group's operators one by one."""
     members = frozenset(group.operators)
     estimates, weights = [], 0.0
-    before = 0.0
+    slack = 0.0
     for index in group.operators:
-        found, stored = _operator(graph, graph.operators[index], group, members, cost, before)
+        found, stored, slack = _operator(graph, graph.operators[index], group, members, cost, slack)
         estimates.append(found)
         weights += stored
-        before = found.cycles or before
     copy = group.boundary_bytes / (cost.partition.copy_gbps * 1e3) if cost.partition.copy_gbps else 0.0
     multiple = cost.array.channel_multiple if cost.array else 1
     return PartitionEstimate(
@@ -70,27 +70,31 @@ def partition_estimate(graph: SourceGraph, group: Group, cost: Cost) -> Partitio
 
 
 def _operator(
-    graph: SourceGraph, operator: SourceOperator, group: Group, members: Collection[int], cost: Cost, before: float
-) -> tuple[OperatorEstimate, float]:
-    """The estimate and the bytes of weights; ``before``: cycles of the operator before."""
+    graph: SourceGraph, operator: SourceOperator, group: Group, members: Collection[int], cost: Cost, slack: float
+) -> tuple[OperatorEstimate, float, float]:
+    """The estimate, the bytes of weights, and the cycles while which the next operator's weights can be loaded."""
     work = work_of(operator)
     if work is None:
-        return OperatorEstimate(operator.index, operator.name, "", 0.0, Band.UNKNOWN, note="no formula is known"), 0.0
+        return OperatorEstimate(operator.index, operator.name, "", 0.0, Band.UNKNOWN, note="no formula is known"), 0.0, slack
     band = cost.band.of(work.kind) if cost.band else Band.UNKNOWN
     if cost.array is None:
         assert cost.rates is not None  # a cost model has one of the two
         read = work.weight_bytes + sum(t.bytes for t in (*operator.computed, *operator.outputs))
         us = 0.0 if work.kind == "view" else 1e6 * max(work.macs / cost.rates.macs_per_second, read / cost.rates.bytes_per_second)
-        return OperatorEstimate(operator.index, operator.name, work.kind, us, band, 0.0, work.macs), work.weight_bytes
+        return OperatorEstimate(operator.index, operator.name, work.kind, us, band, 0.0, work.macs), work.weight_bytes, slack
     fused = fused_into(graph, operator, members)
     if fused is not None:
         note = f"fused into operator {fused.index}"
-        return OperatorEstimate(operator.index, operator.name, work.kind, 0.0, (1.0, 1.0), note=note), 0.0
+        return OperatorEstimate(operator.index, operator.name, work.kind, 0.0, (1.0, 1.0), note=note), 0.0, slack
     work = _in_place(graph, operator, work, group, members)
-    cycles = operation_cycles(work, cost.array, table=_looks_up(graph, operator, members), before=before)
-    us = cycles / cost.array.clock_mhz
+    timing = operation_cycles(work, cost.array, table=_looks_up(graph, operator, members), slack=slack)
+    us = timing.cycles / cost.array.clock_mhz
     stored = weight_bytes(work, cost.array) if work.weight_bytes else 0.0
-    return OperatorEstimate(operator.index, operator.name, work.kind, us, band, cycles, work.macs), stored
+    return (
+        OperatorEstimate(operator.index, operator.name, work.kind, us, band, timing.cycles, work.macs),
+        stored,
+        timing.slack or slack,
+    )
 
 
 def fused_into(graph: SourceGraph, operator: SourceOperator, members: Collection[int]) -> SourceOperator | None:

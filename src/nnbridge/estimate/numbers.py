@@ -70,7 +70,7 @@ class ArrayNumbers:
     weight_floor: float
     """Least cycles of a column of granules and a step: what the weight decoder needs."""
     elementwise: Mapping[str, float] = field(hash=False)
-    """Cycles per element: ``add``, ``mul``, ``other``, ``pool``, ``table``."""
+    """Cycles per element: ``add``, ``mul``, ``other``, ``pool``, ``table``, and all passes of ``softmax``."""
     bandwidth: Mapping[str, float] = field(hash=False)
     """Bytes per cycle: ``maps`` and ``weights``."""
     latency: float
@@ -78,7 +78,9 @@ class ArrayNumbers:
     weight_latency: float
     """Cycles before the first byte of weights arrives."""
     burst: int
-    """Bytes of a transfer; shorter ones take as long."""
+    """Bytes of a transfer of maps; shorter ones take as long."""
+    weight_burst: int
+    """Bytes of a transfer from the weights' memory."""
     banks: int
     """Of the array's own memory, 1,024 bytes each."""
     bank_granules: tuple[int, int, int, int]
@@ -91,7 +93,7 @@ class ArrayNumbers:
     """Maps between operators of one partition are stored with channels in multiples of this."""
     cores: int = 1
     compressed_weights: bool = False
-    """Weights are stored encoded: 1.08 times their entropy."""
+    """Weights are stored in a Rice code."""
     scale_bytes: int = 0
     """Bytes of bias and scale for each output channel, stored with the weights."""
     passes: Mapping[str, float] = field(default_factory=dict, hash=False)
