@@ -3,10 +3,11 @@
     python scripts/fuzz.py models --cases 20000
     python scripts/fuzz.py folder --format onnx --cases 20000 --seed 1 --keep found
 
-Half of the cases have bytes changed, the other half fields of the structure: indexes, dimensions, types, options, constants,
-whole tables. Sources are the files of the folder and single operators: those of the tests for TFLite, of ONNX's own suite for
-ONNX. Each case has its own feature level and mapping; it is converted and planned. ``--run`` also runs what converts, if it is
-small. Exit status 1 if a case ends in another error, takes a second of processor time or 200 MB, or hangs.
+By turns, the cases have bytes changed, fields of the structure (indexes, dimensions, types, options, constants, whole tables),
+and, in TFLite files, offsets that lead to what others lead to. Sources are the files of the folder and single operators: those of
+the tests for TFLite, of ONNX's own suite for ONNX. Each case has its own feature level and mapping; it is inspected, converted
+and planned; what converts is saved, and run if it is small. Exit status 1 if a case ends in another error, hangs, or takes
+a second of processor time or 200 MB; the kernel's limits end what goes far beyond.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -26,7 +29,7 @@ from script_support import argument_parser, one_line_errors
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.loading import load
-from tests.hostile import MAPPINGS, Verdict, check_conversion, check_run, limit_address_space
+from tests.hostile import MAPPINGS, Source, Verdict, check_all, limit_process
 
 BATCH = 250
 
@@ -62,29 +65,27 @@ def _converts(path: Path) -> bool:
     return True
 
 
-def batch(
-    format: str, files: list[Path], first: int, count: int, seed: int, run: bool, keep: Path | None
-) -> list[tuple[int, str, Verdict]]:
-    """Convert some damaged files; their numbers, sources and verdicts."""
-    limit_address_space()
-    if format == "tflite":
-        from tests.tflite.mutations import Source
-    else:
-        from tests.onnx.mutations import Source
-    opened = {path: Source(path) for path in files}
+@cache
+def _source(path: Path) -> Source:
+    """An intact file, opened once in each process."""
+    opened: Source = import_module(f"tests.{path.suffix[1:]}.mutations").Source(path)
+    return opened
+
+
+def batch(format: str, files: list[Path], first: int, count: int, seed: int, keep: Path | None) -> list[tuple[int, str, Verdict]]:
+    """Check some damaged files; their numbers, sources and verdicts."""
     done = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"case.{format}"
         for n in range(first, first + count):
             rng = np.random.default_rng([seed, n])
             origin = files[int(rng.integers(len(files)))]
-            content = (opened[origin].altered if n % 2 else opened[origin].damaged)(rng)
+            ways = _source(origin).ways
+            content = ways[n % len(ways)](rng)
             path.write_bytes(content)
-            options = ConversionOptions(mapping=MAPPINGS[format][n // 2 % 2], feature_level=int(rng.integers(1, 9)))
-            verdict = check_conversion(path, options)
-            if run and verdict.outcome == "model" and verdict.good:
-                after = check_run(path, options)
-                verdict = verdict if after.good else after
+            options = ConversionOptions(mapping=MAPPINGS[format][int(rng.integers(2))], feature_level=int(rng.integers(1, 9)))
+            limit_process()
+            verdict = check_all(path, options)
             if not verdict.good and keep is not None:
                 (keep / f"{seed}-{n}-{origin.stem}.{format}").write_bytes(content)
             done.append((n, origin.name, verdict))
@@ -99,7 +100,6 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--run", action="store_true", help="run what converts")
     parser.add_argument("--keep", type=Path, help="a folder for the files that fail")
     options = parser.parse_args()
     if options.keep is not None:
@@ -109,7 +109,7 @@ def main() -> None:
         files = sources(options.format, options.folder, Path(scratch))
         firsts = range(0, options.cases, BATCH)
         work = [
-            pool.submit(batch, options.format, files, n, min(BATCH, options.cases - n), options.seed, options.run, options.keep)
+            pool.submit(batch, options.format, files, n, min(BATCH, options.cases - n), options.seed, options.keep)
             for n in firsts
         ]
         for future in work:

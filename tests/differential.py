@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import logging
+import shutil
 import tempfile
 import warnings
 from collections import Counter
@@ -27,7 +28,7 @@ from nnbridge.errors import NnbridgeError
 from nnbridge.loading import load_with_report
 
 OUTCOMES = ("equal", "explained", "refused", "differs", "fails")
-BATCH = 100
+BATCH = 250
 SECONDS = 60
 FORK = get_context("fork")
 D = TypeVar("D", bound=Callable[..., object])
@@ -121,10 +122,10 @@ def computed(path: Path, mapping: str, feeds: Sequence[Any]) -> tuple[list[Any],
         raise Failure(f"not an error of nnbridge's: {error.__class__.__name__}: {error}") from error
 
 
-def judged(number: int, name: str, outcome: str, message: str, path: Path, keep: Path | None, type: str = "") -> Verdict:
+def verdict_on(number: int, name: str, outcome: str, message: str, path: Path, keep: Path | None, type: str = "") -> Verdict:
     """A verdict; files that differ or fail are moved to ``keep``."""
     if keep is not None and outcome in ("differs", "fails"):
-        path.rename(keep / f"{number}-{name}{path.suffix}")
+        shutil.move(path, keep / f"{number}-{name}{path.suffix}")
     return Verdict(number, name, outcome, message, type)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import resource
 import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ import numpy as np
 from nnbridge.compare import seeded_inputs
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
-from nnbridge.loading import load
+from nnbridge.loading import inspect, load
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
+from nnbridge.storage import save
 
 SECONDS, BYTES = 1.0, 200 * 2**20
 """The most processor time and memory for one file."""
@@ -28,8 +31,8 @@ MAPPINGS = {"tflite": ("wide", "delegate"), "onnx": ("wide", "provider")}
 """File name ending → the mappings under which damaged files are converted."""
 HANGS = 10
 """Seconds of processor time after which a case is ended."""
-ADDRESS_SPACE = 8 * 2**30
-"""Bytes of address space of a process that checks files: a wild allocation becomes an error there."""
+ADDRESS_SPACE = 2**30
+"""Bytes of address space that a process that checks files may add: a wild allocation becomes an error there."""
 
 EXTREMES = (
     0, 1, -1, 2, 3, 7, 127, 128, -128, 255, 256, 1000, 65535, 65536, 2**24,
@@ -59,34 +62,57 @@ class Verdict:
 
 def check_conversion(path: Path, options: ConversionOptions) -> Verdict:
     """Convert and plan a file; time and memory are those of both."""
-    before = _start()
-    started = time.process_time()
-    outcome, message = "model", ""
-    try:
-        with _alarm():
-            Compilation.create(load(path, options), []).finish()
-    except NnbridgeError as error:
-        outcome, message = "refused", str(error)
-    except BaseException as error:  # Any other error is a finding.
-        outcome, message = type(error).__name__, str(error)
-    return Verdict(outcome, message, time.process_time() - started, _peak() - before)
+    return _verdict(lambda: _planned(path, options))
 
 
 def check_run(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
-    """Run a file that converts, unless a tensor has more than ``elements`` elements."""
+    """Run a file that converts, unless a tensor has more than ``elements`` elements; time and memory are not measured."""
+    return replace(_verdict(lambda: _run(_planned(path, options), elements)), seconds=0.0, bytes=0)
+
+
+def check_all(path: Path, options: ConversionOptions, elements: int = 1 << 16) -> Verdict:
+    """Inspect, convert and plan a file; run and save what converts. The first bad verdict, or that of the conversion."""
+    found: list[Compilation] = []
+    converted = _verdict(lambda: found.append(_planned(path, options)))
+    acts: list[Callable[[], object]] = [lambda: inspect(path, options)]
+    if found:
+        acts += [lambda: save(found[0].model, path.with_suffix(".nnapi")), lambda: _run(found[0], elements)]
+    verdicts = [converted, *(_verdict(act) for act in acts)]
+    if found:  # A run is bounded by the alarm alone.
+        verdicts[-1] = replace(verdicts[-1], seconds=0.0, bytes=0)
+    return next((verdict for verdict in verdicts if not verdict.good), converted)
+
+
+class _UntriedError(Exception):
+    """Too large to run here."""
+
+
+def _planned(path: Path, options: ConversionOptions) -> Compilation:
+    compilation = Compilation.create(load(path, options), [])
+    compilation.finish()
+    return compilation
+
+
+def _run(compilation: Compilation, elements: int) -> None:
+    model = compilation.model
+    if any(np.prod(np.maximum(o.dims, 1), dtype=np.float64) > elements for g in model.subgraphs() for o in g.operands):
+        raise _UntriedError
+    Execution(compilation).run(seeded_inputs(model, 0))
+
+
+def _verdict(act: Callable[[], object]) -> Verdict:
+    before, started = _start(), time.process_time()
+    outcome, message = "model", ""
     try:
         with _alarm():
-            model = load(path, options)
-            if any(np.prod(np.maximum(o.dims, 1), dtype=np.float64) > elements for g in model.subgraphs() for o in g.operands):
-                return Verdict("untried", "too large to run here")
-            compilation = Compilation.create(model, [])
-            compilation.finish()
-            Execution(compilation).run(seeded_inputs(model, 0))
+            act()
     except NnbridgeError as error:
-        return Verdict("refused", str(error))
-    except BaseException as error:  # As above.
-        return Verdict(type(error).__name__, str(error))
-    return Verdict("model")
+        outcome, message = "refused", str(error)
+    except _UntriedError:
+        outcome = "untried"
+    except BaseException as error:  # Any other error is a finding.
+        outcome, message = type(error).__name__, str(error)
+    return Verdict(outcome, message, time.process_time() - started, _peak() - before)
 
 
 @dataclass(frozen=True)
@@ -113,18 +139,20 @@ class Source(ABC):
         """The file with a few bytes changed."""
         return damaged(self.content, self.places, rng)
 
+    @property
+    def ways(self) -> tuple[Callable[[np.random.Generator], bytes], ...]:
+        """The kinds of damage."""
+        return self.damaged, self.altered
+
 
 def require_good(sources: Sequence[Source], rng: np.random.Generator, path: Path, count: int) -> None:
-    """Damage files by bytes and by structure in turn, write them to ``path``, and fail unless each verdict is good."""
+    """Damage files in every way in turn, write them to ``path``, and fail unless each verdict is good."""
     for n in range(count):
         source = sources[n // 2 % len(sources)]
-        path.write_bytes(source.altered(rng) if n % 2 else source.damaged(rng))
+        path.write_bytes(source.ways[n % len(source.ways)](rng))
         options = ConversionOptions(mapping=MAPPINGS[path.suffix[1:]][n // 2 % 2], feature_level=1 + n % 8)
-        verdict = check_conversion(path, options)
+        verdict = (check_conversion if n % 10 else check_all)(path, options)
         assert verdict.good, (n, source.path.name, verdict)
-        if n % 10 == 0:
-            ran = check_run(path, options)
-            assert ran.good, (n, source.path.name, ran)
 
 
 class Hanging(BaseException):
@@ -145,26 +173,35 @@ def _alarm() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def limit_address_space() -> None:
-    """Bound this process's address space."""
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
+def limit_process() -> None:
+    """Bound what this process may still take of address space and processor time: the kernel ends what no alarm reaches."""
+    now = _status(b"VmSize") if _PROC.exists() else ADDRESS_SPACE
+    resource.setrlimit(resource.RLIMIT_AS, (now + ADDRESS_SPACE, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    seconds = math.ceil(time.process_time()) + 3 * HANGS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 def _start() -> int:
     """Reset the process's peak of memory; return the present size in bytes."""
     if not _PROC.exists():
         return 0
-    _PROC.write_text("5")
-    return _status("VmRSS")
+    os.pwrite(_opened(str(_PROC), os.O_WRONLY, os.getpid()), b"5", 0)
+    return _status(b"VmRSS")
 
 
 def _peak() -> int:
-    return _status("VmHWM") if _PROC.exists() else 0
+    return _status(b"VmHWM") if _PROC.exists() else 0
 
 
-def _status(key: str) -> int:
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith(key)) * 1024
+def _status(key: bytes) -> int:
+    text = os.pread(_opened("/proc/self/status", os.O_RDONLY, os.getpid()), 8192, 0)
+    return int(text[text.index(key + b":") + len(key) + 1 :].split(None, 1)[0]) * 1024
+
+
+@cache
+def _opened(path: str, flags: int, process: int) -> int:
+    """A descriptor of this process's own file, opened once: thousands of cases look into it."""
+    return os.open(path, flags)
 
 
 def damaged(content: bytes, places: np.ndarray, rng: np.random.Generator) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,16 +28,15 @@ def doctor(*arguments: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache; skips the test where there is no compiler."""
     if (reason := compiled.unavailable()) is not None:
         pytest.skip(reason)
-    from nnbridge.cpu.compiled.objects import library
+    from nnbridge.cpu.compiled import objects
 
     monkeypatch.setenv("NNBRIDGE_CACHE", str(tmp_path / "kernels"))
-    library.cache_clear()
-    yield tmp_path / "kernels"
-    library.cache_clear()
+    monkeypatch.setattr(objects, "LIBRARIES", {})
+    return tmp_path / "kernels"
 
 
 def test_doctor_states_the_tier_and_the_instruction_set(cache: Path) -> None:
@@ -64,9 +62,9 @@ def test_doctor_states_why_nothing_is_cached(cache: Path) -> None:
 def test_warmup_fills_the_cache_and_finds_it_filled(cache: Path) -> None:
     first = json.loads(invoked("warmup", "--json"))
     assert first["compiled"] == len(list(cache.glob("*.o"))) > 20
-    from nnbridge.cpu.compiled.objects import library
+    from nnbridge.cpu.compiled import objects
 
-    library.cache_clear()
+    objects.LIBRARIES.clear()
     again = json.loads(invoked("warmup", "--json"))
     assert (again["compiled"], again["loaded"]) == (0, first["compiled"])
 

@@ -78,7 +78,7 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     )
 
 
-def graphs(path: Path) -> tuple[FileGraph, ...]:
+def graphs(path: Path, options: ConversionOptions) -> tuple[FileGraph, ...]:
     """The file's subgraphs; those without a name have the ones that Model Explorer gives them."""
     return tuple(
         FileGraph(
@@ -109,8 +109,11 @@ def _interface(graph: Graph, subgraph: Subgraph, stated: Mapping[str, Any]) -> S
 
 def _signatures(graph: Graph, stated: Mapping[str, Any]) -> Iterable[SignatureInfo]:
     for signature in graph.signatures:
-        infos = _infos(graph, graph.subgraphs[signature.subgraph], stated)
+        subgraph = graph.subgraphs[signature.subgraph]
         sides = (signature.inputs, signature.outputs)
+        # A signature may name tensors that are neither inputs nor outputs of its subgraph.
+        named = {i: _info(subgraph.tensors[i]) for side in sides for i in side.values()}
+        infos = named | _infos(graph, subgraph, stated)
         yield SignatureInfo(signature.key, *(tuple(replace(infos[i], name=name) for name, i in side.items()) for side in sides))
 
 

@@ -340,6 +340,17 @@ def test_pad(form: InstructionSet, kind: OperandCode) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("before", "after"), [(1, 0), (3, 2), (5, 5)])
+def test_padding_before_the_first_element_is_no_part_of_the_data(
+    before: int, after: int, form: InstructionSet, kind: OperandCode
+) -> None:
+    x = quantised(np.random.default_rng(0), kind, (5,), 0.1)
+    y = Tensor(kind, (5 + before + after,), x.scale, x.zero_point)
+    pads = Tensor(I32, (1, 2), value=[[before, after]])
+    check(model_of(OperationCode.PAD, [x, pads], [y]), form, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("perm", [(0, 2, 1, 3), (0, 3, 1, 2), (3, 2, 1, 0)], ids=str)
 def test_transpose(form: InstructionSet, kind: OperandCode, perm: tuple[int, ...]) -> None:
     rng = np.random.default_rng(11)

@@ -117,7 +117,7 @@ def convolutions(case: Case) -> None:
 def pools(case: Case) -> None:
     name, lines, type = case.operator, case.pick(1, 2, 2, 2, 3), case.type(0, (F, F, F, H, D, U8, I8))
     kernel = [case.whole(1, 3) for _ in range(lines)]
-    shape = (case.whole(1, 2), case.whole(1, 4), *(k + case.whole(1, 6) for k in kernel))
+    shape = (case.whole(1, 2), case.whole(1, 4), *(2 * k - 1 + case.whole(0, 5) for k in kernel))  # windows with dilations fit
     x = case.data(shape, type)
     if name == "LRN":
         options = {"alpha": 0.1, "beta": case.maybe(0.5), "bias": case.maybe(2.0)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 import flatbuffers
 import numpy as np
 
-from nnbridge_tflite.read.flatbuffer import Decoder, Span
+from nnbridge_tflite.read.flatbuffer import Decoder, Malformed, Span
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.read.schema import Field, Kind, enum_names, fields
 from nnbridge_tflite.write import pack
@@ -57,12 +57,59 @@ class Source(hostile.Source):
         builder.Finish(pack(builder, "Model", tree), b"TFL3")
         return bytes(builder.Output())
 
+    def shared(self, rng: np.random.Generator) -> bytes:
+        """The file, or one with a few fields changed, where offsets lead to what others lead to: tables in many places."""
+        content = self.altered(rng) if rng.integers(2) else self.content
+        try:
+            return redirected(content, rng)
+        except Malformed:  # what was altered is no file any more
+            return redirected(self.content, rng)
+
+    @property
+    def ways(self) -> tuple[Callable[[np.random.Generator], bytes], ...]:
+        """The kinds of damage."""
+        return *super().ways, self.shared
+
     def _copy(self, value: Any) -> Any:
         if isinstance(value, dict):
             return {name: self._copy(item) for name, item in value.items()}
         if isinstance(value, Span):
             return np.frombuffer(self.content, np.uint8, value.length, value.offset)
         return [self._copy(item) for item in value] if isinstance(value, tuple) else value
+
+
+class _Targets(Decoder):
+    """Remembers what offsets lead to: position -> the kind of table, vector or string."""
+
+    def table(self, name: str, at: int) -> Tree:
+        self.__dict__.setdefault("found", {})[at] = name
+        return super().table(name, at)
+
+    def _elsewhere(self, field: Field, target: int, values: Tree) -> Any:
+        self.__dict__.setdefault("found", {})[target] = field.target or field.format or field.kind.value
+        return super()._elsewhere(field, target, values)
+
+
+def redirected(content: bytes, rng: np.random.Generator) -> bytes:
+    """A copy in which one to three offsets, or all of a run of neighbours, lead to the target of another."""
+    decoder = _Targets(memoryview(content))
+    decoder.root("Model")
+    kinds: dict[int, str] = decoder.__dict__["found"]
+    words = np.frombuffer(content, "<u4", len(content) // 4).astype(np.int64)
+    offsets = np.flatnonzero(np.isin(np.arange(words.size) * 4 + words, list(kinds)) & (words > 0))
+    changed = words.astype("<u4")
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.choice(offsets))
+        # FlatBuffers point forward only; three of four times to something of the same kind.
+        kind = kinds[int(at * 4 + words[at])]
+        ahead = [t for t, found in kinds.items() if t > at * 4 and (found == kind or rng.integers(4) == 0)]
+        run = (offsets[offsets >= at] if rng.integers(2) else offsets[offsets == at]).tolist()
+        target = int(rng.choice(ahead))
+        for i, index in enumerate(run):
+            if index != at + i or index * 4 >= target:
+                break
+            changed[index] = target - index * 4
+    return changed.tobytes() + content[changed.nbytes :]
 
 
 def _places(table: str, values: Tree) -> Iterator[tuple[str, Place]]:

@@ -116,3 +116,14 @@ def test_16_bit_sums_beyond_32_bits_wrap(tmp_path: Path) -> None:
 def test_a_cast_of_32_bits_to_8_wraps_where_android_does_not_map_it(tmp_path: Path) -> None:
     data = np.array([-1, 255, 256, 513], np.int32)
     assert computed(tmp_path, "CAST", data, ((4,), "uint8"), {}).tolist() == [255, 255, 0, 1]  # LiteRT's answers
+
+
+@pytest.mark.parametrize(("padding", "litert"), [(0, [-5, -2, -2]), (1, [-5, -2])])
+def test_the_maximum_of_16_bit_windows_leaves_padding_out(padding: int, litert: list[int], tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = (builder.tensor((1, 1, n, 1), "int16", scale=0.5) for n in (3, len(litert)))
+    options = {"padding": padding, "stride_h": 1, "stride_w": 1, "filter_height": 1, "filter_width": 2}
+    builder.operator("MAX_POOL_2D", [x], [y], options, 3)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]), mapping="delegate")
+    data = np.array([-9, -5, -2], np.int16).reshape(1, 1, 3, 1)
+    assert run(model, {"t0": data})[0].reshape(-1).tolist() == litert  # LiteRT's answers

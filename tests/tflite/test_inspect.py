@@ -203,3 +203,15 @@ def test_every_builtin_has_a_place() -> None:
     for operation in HOST.operations.values():
         assert operation.prepare is not None or operation.control or operation.reason
     assert {operation.name for operation in HOST.operations.values()} == set(builtin_names().values())
+
+
+def test_a_signature_may_name_a_tensor_inside_its_graph(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, inner, y = (builder.tensor((2,), "float32") for _ in range(3))
+    builder.operator("NEG", [x], [inner])
+    builder.operator("ABS", [inner], [y])
+    outputs = [{"name": "inner", "tensor_index": inner}]
+    signature = {"inputs": [{"name": "x", "tensor_index": x}], "outputs": outputs, "signature_key": "s", "subgraph_index": 0}
+    path = builder.write(tmp_path / "m.tflite", [x], [y], signature_defs=[signature])
+    [found] = inspect(path).signatures
+    assert [(output.name, output.shape) for output in found.outputs] == [("inner", (2,))]

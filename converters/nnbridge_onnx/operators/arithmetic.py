@@ -11,7 +11,7 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.errors import Why
 from nnbridge.model import Array
-from nnbridge.types import OperationCode
+from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.declaration import BROADCAST, MOVED, Affine, AffineOf, Channels, OnnxOperator, Quantised, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
@@ -172,7 +172,13 @@ composed(evaluated("Reciprocal", 134, "1 / x.", "X -> Y"))(lambda to, x: to.comp
 composed(evaluated("Ceil", 27, "Smallest whole number that is not smaller.", "X -> Y"))(
     lambda to, x: to.compute(C.MUL, to.compute(C.FLOOR, to.compute(C.MUL, x, -1.0)), -1.0)
 )
-composed(evaluated("Cos", 40, "Cosine."))(lambda to, x: to.compute(C.SIN, to.compute(C.ADD, x, math.pi / 2)))
+
+
+@composed(evaluated("Cos", 40, "Cosine."))
+def cosine(to: Lowerer, x: Value) -> Value:
+    """The sine of x + π/2, a sum that float16 would round."""
+    to.require(x.type != OperandCode.TENSOR_FLOAT16, "float32", "float16")
+    return to.compute(C.SIN, to.compute(C.ADD, x, math.pi / 2))
 
 
 def _hyperbolic(to: Lowerer, x: Value, code: OperationCode) -> Value:

@@ -75,6 +75,22 @@ L2_POOL_2D = TfliteOperator(
 MAX_POOL_2D = TfliteOperator(
     "MAX_POOL_2D", "The maximum of each window.", options=_OPTIONS, delegate=mapped(2, 1, FLOAT_QUANT8), check=_check
 )
+
+
+@MAX_POOL_2D.kernel_16_bit
+def max_pool_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """The largest number of what lies within the image."""
+    data = inputs[0]
+    height, width = (int(options[f"filter_{side}"]) for side in ("height", "width"))
+    window = windows(data.dims[1:3], (height, width), options)
+    size = window[0].positions(data.dims[1]), window[1].positions(data.dims[2])
+    lowest = -(2**15)
+    # Counted from the lowest number, so that the zeros of the padding are never above one of the image.
+    wide = padded(centred(replace(data, zero_point=0)) - lowest, window)
+    largest = np.maximum.reduce([seen(wide, window, y, x, size) for y, x in np.ndindex(height, width)])
+    return [clamped(largest + lowest, outputs[0], options)]
+
+
 DILATE = TfliteOperator(
     "DILATE",
     "Elements moved apart, a value in between.",

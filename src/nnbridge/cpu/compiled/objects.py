@@ -213,10 +213,17 @@ def sources() -> str:
     return digest.hexdigest()
 
 
-@functools.cache
+LIBRARIES: dict[InstructionSet, Library] = {}
+"""The process's libraries, which :func:`library` makes."""
+
+
 def library(instructions: InstructionSet) -> Library:
-    """The process's library of one form."""
-    return Library(instructions, cache_directory())
+    """The process's library of one form.
+
+    Of two that threads create at once, one is for all: kernels of the other would end with it, while programs call them.
+    """
+    found = LIBRARIES.get(instructions)
+    return found if found is not None else LIBRARIES.setdefault(instructions, Library(instructions, cache_directory()))
 
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

@@ -138,6 +138,9 @@ def limits_of(out: Arg, activation: int) -> tuple[int, int]:
     return low + offset_of(out), high + offset_of(out)
 
 
+MOST_PIECES = 1 << 20
+"""Pieces or rows of an operand up to which a table lists where each one lies."""
+
 BOUNDS: dict[int, tuple[float, float]] = {
     FuseCode.NONE: (-math.inf, math.inf),
     FuseCode.RELU: (0.0, math.inf),

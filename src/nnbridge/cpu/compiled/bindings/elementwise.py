@@ -8,6 +8,7 @@ import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import (
     BOUNDS,
+    MOST_PIECES,
     Binding,
     as_inside,
     binds,
@@ -59,19 +60,13 @@ class Rows:
         self.repeats = (modes[0] == 2, modes[1] == 2)
         self.length = math.prod(out.dims[split:])
         self.rows = math.prod(out.dims[:split])
-        self._steps = []
-        for d, repeat in zip(dims, self.repeats, strict=True):
-            tail = 1 if repeat else math.prod(d[split:])
-            offsets = np.zeros((), np.int64)
-            for axis in range(split):
-                stride = 0 if d[axis] == 1 else math.prod(d[axis + 1 : split]) * tail
-                offsets = offsets[..., None] + np.arange(out.dims[axis]) * stride
-            self._steps.append(offsets.reshape(-1))
+        self._outer = out.dims[:split]
+        self._dims = dims
         if self.rows == 1:
             # One long row in pieces, for threads to share.
             pieces = next((n for n in (16, 8, 4, 2) if self.length % n == 0 and self.length // n >= 4096), 1)
             self.rows, self.length = pieces, self.length // pieces
-            self._steps = [np.arange(pieces) * (0 if repeat else self.length) for repeat in self.repeats]
+            self._outer, self._dims = (pieces,), [(1 if repeat else pieces, self.length) for repeat in self.repeats]
 
     @classmethod
     def of(cls, first: Arg, second: Arg, out: Arg) -> Rows:
@@ -82,10 +77,22 @@ class Rows:
             rows = cls(first, second, out)
         return rows
 
+    def _table(self, operand: int, element: int) -> Array:
+        """Where each row of an operand begins, in bytes."""
+        dims, split, repeat = self._dims[operand], len(self._outer), self.repeats[operand]
+        tail = 1 if repeat else math.prod(dims[split:])
+        offsets = np.zeros((), np.int64)
+        for axis in range(split):
+            stride = 0 if dims[axis] == 1 else math.prod(dims[axis + 1 : split]) * tail
+            offsets = offsets[..., None] + np.arange(self._outer[axis]) * stride
+        return (offsets.reshape(-1) * element).astype(np.int32)
+
     def arguments(self, b: Binding, element: int) -> dict[str, Argument]:
         """What kernels of two operands take."""
         first, second = self.operands
-        tables = [(steps * element).astype(np.int32) for steps in self._steps]
+        require(self.rows <= MOST_PIECES, f"at most {MOST_PIECES} rows")
+        require(self.rows * self.length * element < 2**31, "operands below 2 GB")
+        tables = [self._table(operand, element) for operand in range(2)]
         return {
             "first": b.source(first),
             "second": b.source(second),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import (
+    MOST_PIECES,
     Binding,
     as_inside,
     binds,
@@ -32,7 +33,8 @@ from nnbridge.operations.arithmetic import (
 from nnbridge.operations.call import Arg, Call
 from nnbridge.types import OperandCode, OperationCode
 
-_MOST_PIECES = 1 << 20
+MOST_ELEMENTS = 1 << 23
+"""Elements of an operand up to which indexes show where each one goes: some 20 bytes for each, while a program is planned."""
 
 
 @binds(OperationCode.RESHAPE, OperationCode.SQUEEZE, OperationCode.EXPAND_DIMS)
@@ -47,11 +49,12 @@ def reshape(b: Binding) -> None:
 def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, element: int, fill: int = 0) -> None:
     """Elements by their index in the source, -1 for ``fill``, in pieces as long as neighbours stay together."""
     index = index.reshape(-1).astype(np.int64)
-    same = (np.diff(index) == 1) | ((index[1:] < 0) & (index[:-1] < 0))
+    # -1 and 0 are no neighbours.
+    same = np.where(index[:-1] < 0, index[1:] < 0, np.diff(index) == 1)
     breaks = np.flatnonzero(~same) + 1
     size = int(np.gcd.reduce(np.append(breaks, len(index))))
     starts = index[::size]
-    require(len(starts) <= _MOST_PIECES, f"at most {_MOST_PIECES} pieces")
+    require(len(starts) <= MOST_PIECES, f"at most {MOST_PIECES} pieces")
     arguments: dict[str, Argument] = {
         "source": source,
         "target": target,
@@ -96,6 +99,7 @@ def move(b: Binding) -> None:
     require(all(arg.constant for arg in call.args[1:]), "parameters that are constant")
     element = x.dtype.itemsize
     count = math.prod(x.dims)
+    require(max(count, *(math.prod(out.dims) for out in call.outs)) <= MOST_ELEMENTS, f"at most {MOST_ELEMENTS} elements")
     # Counted from 1: what the operation adds of its own is 0.
     indexes = np.arange(1, count + 1, dtype=np.int32).reshape(x.dims)
     for k, index in enumerate(reference_results(call, indexes, OperandCode.TENSOR_INT32)):
@@ -125,6 +129,7 @@ def pad(b: Binding) -> None:
     if border is not None:
         add_border(b, x, x.dims, b.source(x), (*border[0], *border[1]), b.target(), widen=False)
         return
+    require(math.prod(b.out.dims) <= MOST_ELEMENTS, f"at most {MOST_ELEMENTS} elements")
     index = np.arange(math.prod(x.dims), dtype=np.int64).reshape(x.dims)
     pairs = [(int(before), int(after)) for before, after in constant_data(call["paddings"])]
     padded = np.pad(index, pairs, constant_values=-1)

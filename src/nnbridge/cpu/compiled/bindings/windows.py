@@ -9,6 +9,7 @@ import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import (
     BOUNDS,
+    MOST_PIECES,
     Binding,
     binds,
     constant_data,
@@ -181,6 +182,7 @@ def resize_bilinear(b: Binding) -> None:
     call, x, out = b.call, b.call["input"], b.out
     require_nhwc(call)
     require(all(arg.constant for arg in call.args[1:]), "constant sizes")
+    require(max(out.dims[1:3]) <= MOST_PIECES, f"at most {MOST_PIECES} rows and columns")
     real = require_types(x, out)
     element = 4 if real else 1
     batch, height, width, depth = x.dims

@@ -1,0 +1,115 @@
+"""Coverage-guided fuzzing (atheris) of the readers of TFLite, ONNX and saved models, and of the messages of drivers' processes.
+
+    pip install atheris
+    python scripts/fuzz_coverage.py tflite corpus -max_total_time=3600
+    python scripts/fuzz_coverage.py wire corpus -runs=100000
+
+A corpus that is empty is filled with small intact files. What is not one of nnbridge's errors ends the run, and its input is
+written to the current folder. What follows the corpus are libFuzzer's options: ``-merge=1 SMALL`` minimises a corpus.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pkgutil
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from script_support import MODELS, argument_parser, one_line_errors
+
+with one_line_errors():
+    import atheris
+
+with atheris.instrument_imports(include=["nnbridge", "nnbridge_tflite", "nnbridge_onnx"]):
+    for package in ("nnbridge_tflite", "nnbridge_onnx"):  # modules that are imported later would not be instrumented
+        for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(found.name)
+    from nnbridge import storage
+    from nnbridge.converters import ConversionOptions
+    from nnbridge.devices.remote import wire
+    from nnbridge.errors import NnbridgeError
+    from nnbridge.loading import inspect, load
+
+FORMATS = ("tflite", "onnx", "nnapi")
+SMALL = 20_000
+"""Bytes of the largest file that a corpus begins with."""
+
+
+def reading(format: str, folder: Path) -> Callable[[bytes], None]:
+    """Inspects and converts a file of these bytes."""
+    path = folder / f"case.{format}"
+
+    def check(content: bytes) -> None:
+        path.write_bytes(content)
+        for act in (inspect, load):
+            with suppress(NnbridgeError):
+                act(path, ConversionOptions())
+
+    return check
+
+
+def receiving(content: bytes) -> None:
+    """Receives a message of these bytes and reads a driver's description from it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, suppress(wire.ProtocolError, EOFError, OSError):
+        theirs.sendall(struct.pack("<II", len(content), 0) + content)
+        message, _ = wire.Channel(ours).receive()
+        for read in (wire.to_capabilities, wire.to_extension, wire.to_reason):
+            with suppress(wire.ProtocolError, *wire_errors):
+                read(message)
+
+
+wire_errors = (NnbridgeError, KeyError, TypeError, ValueError, OverflowError)
+"""What the client and the server make an error of nnbridge's of, for all that they read from a message."""
+
+
+def fill(corpus: Path, target: str, scratch: Path) -> None:
+    """Small intact inputs."""
+    if target == "wire":
+        (corpus / "description").write_bytes(
+            b'{"name":"x","feature_level":8,"default":[0.5,0.5],"operands":[],"cache_files":[0,0]}'
+        )
+        return
+    files = [path for path in sorted(MODELS.rglob("*.tflite")) + sorted(MODELS.rglob("*.onnx")) if path.stat().st_size < SMALL]
+    if target == "tflite":
+        from tests.tflite.cases import cases
+
+        files += [
+            case.write(scratch, case.types[0]).rename(scratch / f"{n}.tflite") for n, case in enumerate(cases()) if case.types
+        ]
+    for n, path in enumerate(path for path in files if target == "nnapi" or path.suffix == f".{target}"):
+        if target == "nnapi":
+            storage.save(load(path), corpus / f"{n}")
+        else:
+            (corpus / f"{n}").write_bytes(path.read_bytes())
+    if target == "onnx":
+        from tests.onnx.mutations import operators
+
+        for n, content in enumerate(operators()[::8]):
+            (corpus / f"operator{n}").write_bytes(content)
+
+
+def main() -> None:
+    """Fuzz until libFuzzer's options end it."""
+    parser = argument_parser()
+    parser.add_argument("target", choices=(*FORMATS, "wire"))
+    parser.add_argument("corpus", type=Path)
+    options, more = parser.parse_known_args()
+    options.corpus.mkdir(parents=True, exist_ok=True)
+    logging.disable(logging.WARNING)
+    with tempfile.TemporaryDirectory() as folder:
+        if not any(options.corpus.iterdir()):
+            fill(options.corpus, options.target, Path(folder))
+        check = receiving if options.target == "wire" else reading(options.target, Path(folder))
+        atheris.Setup([sys.argv[0], *more, str(options.corpus)], check)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""What would take much memory while a program is planned is left to the reference kernels."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from nnbridge.cpu.compiled.models import compile_model
+from nnbridge.types import OperationCode
+from tests.compiled.models import F32, I32, Tensor, model_of
+
+
+@pytest.mark.parametrize(
+    ("code", "inputs", "out", "why"),
+    [
+        (OperationCode.MUL, [Tensor(F32, (1 << 26, 3)), Tensor(F32, (3,), value=np.float32([1, 2, 3])), 0], (1 << 26, 3), "rows"),
+        (OperationCode.TRANSPOSE, [Tensor(F32, (1 << 24, 3)), Tensor(I32, (2,), value=[1, 0])], (3, 1 << 24), "elements"),
+        (OperationCode.PAD, [Tensor(F32, (1 << 24,)), Tensor(I32, (1, 2), value=[[1, 0]])], ((1 << 24) + 1,), "elements"),
+    ],
+)
+def test_a_table_for_each_of_millions_of_pieces_is_not_made(
+    code: OperationCode, inputs: list[Tensor | int], out: tuple[int, ...], why: str
+) -> None:
+    started = time.process_time()
+    plan = compile_model(model_of(code, inputs, [Tensor(F32, out)]))
+    assert why in next(iter(plan.left.values()))
+    assert time.process_time() - started < 2

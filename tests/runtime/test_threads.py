@@ -1,0 +1,32 @@
+"""What several threads may use at once, under forced switching: what scripts/stress_threads.py runs, in short."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.runtime.stress import SUBJECTS, stressed
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_threads_that_switch_all_the_time_get_right_answers(subject: str) -> None:
+    done, errors = stressed(subject, 0.3, 4)
+    assert done > 0
+    assert not errors
+
+
+def test_threads_that_ask_for_kernels_at_once_share_one_library() -> None:
+    objects = pytest.importorskip("nnbridge.cpu.compiled.objects", reason="llvmlite is not installed")
+    from nnbridge.cpu.compiled.instructions import host_forms
+
+    form, gate = host_forms()[0], threading.Barrier(4)
+    before = objects._libraries.pop(form, None)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: (gate.wait(), objects.library(form))[1], range(4)))
+    finally:
+        if before is not None:  # programs hold its kernels
+            objects._libraries[form] = before
+    assert len(set(map(id, found))) == 1
