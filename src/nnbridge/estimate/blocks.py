@@ -135,9 +135,8 @@ def block(work: Pass, numbers: ArrayNumbers) -> Block:
 def _fits(work: Pass, numbers: ArrayNumbers, out: tuple[Array, ...], source: tuple[Array, ...]) -> Array:
     """True where both halves of input (two inputs) and accumulators find banks."""
     maps, wide_maps, accumulators, wide_accumulators = numbers.bank_granules
-    shared = numbers.cores if work.equal_depth else 1
     per_bank = wide_maps if work.element_bytes == 4 else maps
-    depth = (source[2] + shared - 1) // shared * work.element_bytes
+    depth = source[2] * work.element_bytes
     inputs = source[0] * source[1] * (-(-depth // 8) * 8)
     banks = _banks(inputs, per_bank)
     end = numbers.banks - max(_ceil(work.table_bytes, BANK), 2 if numbers.banks > 16 else 0)
@@ -145,8 +144,7 @@ def _fits(work: Pass, numbers: ArrayNumbers, out: tuple[Array, ...], source: tup
         scalar = work.second is None or 1 in (math.prod(work.second), math.prod(work.source))
         return np.asarray(OUTPUT_BANKS + banks * (1 if scalar and work.element_bytes <= 2 else 2) <= end)
     bits, granule = (40, wide_accumulators) if work.wide else (32, accumulators)
-    columns = (out[2] + numbers.cores - 1) // numbers.cores
-    sums = out[0] * out[1] * (-(-columns // 8) * 8) * bits // 8
+    sums = out[0] * out[1] * (-(-out[2] // 8) * 8) * bits // 8
     return np.asarray(OUTPUT_BANKS + banks <= end - _banks(sums, granule))
 
 

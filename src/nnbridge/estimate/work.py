@@ -103,8 +103,10 @@ def _weights(*tensors: SourceTensor | None, padded: int = 0) -> tuple[int, int]:
 
 
 def _in_steps(elements: int, channels: int, units: int, by_part: bool = True) -> int:
-    """Weights with what fills the steps: 8 channels, 4 elements of the kernel where several are taken at once."""
-    return (-(-elements // 4) * 4 if by_part else elements) * -(-channels // 8) * 8 * units
+    """Weights with the zeros that fill the steps: 4 elements of the kernel where several are taken at once, and 8 channels.
+    Longer runs of zeros, as of a single channel, need next to nothing."""
+    filled = channels if channels < FLAT else -(-channels // FLAT) * FLAT
+    return (-(-elements // 4) * 4 if by_part else elements) * filled * units
 
 
 def _first(operator: SourceOperator) -> SourceTensor:
@@ -141,7 +143,7 @@ def _depthwise(operator: SourceOperator) -> Work | None:
     kind = "conv" if source.shape and source.shape[-1] == 1 else "depthwise"
     bits, macs = max(1, source.bits // 8), math.prod(out) * math.prod(kernel)
     maps, stride = _maps(operator), _stride(operator)
-    weights = _weights(filter, padded=_in_steps(math.prod(kernel), 8, out[3]) // 8)
+    weights = _weights(filter, padded=_in_steps(math.prod(kernel), 1, out[3]))
     return Work(kind, out, 1, kernel, bits, maps, stride, *weights, macs, dilation=_dilation(operator))
 
 
