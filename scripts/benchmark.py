@@ -25,7 +25,8 @@ from script_support import argument_parser, milliseconds, one_line_errors
 
 from nnbridge import Compilation, InputError, Reason, load
 from nnbridge.bench.contenders import LITERT, ONNXRUNTIME
-from nnbridge.bench.measure import Bench, OperationTime, first_answers, measure, profile
+from nnbridge.bench.measure import Bench, first_answers, measure
+from nnbridge.bench.profiling import OperationTime, profile
 from nnbridge.compare import seeded_inputs
 from nnbridge.converters import ConversionOptions
 from nnbridge.cpu import compiled
@@ -162,7 +163,9 @@ def _measured(path: Path, options: argparse.Namespace) -> Measured:
         loading = typical([milliseconds(lambda: Interpreter(str(path)).allocate_tensors()) for _ in range(5)])
     found = measure(path, model, inputs, sorted({1, options.threads}), options.rounds, options.seconds)
     first = first_answers(path) if options.first else {}
-    found = Bench(found.latencies, found.missing, profile(model, inputs), first)
+    alone = Compilation.create(model, [], threads=1)
+    alone.finish()
+    found = Bench(found.latencies, found.missing, profile(alone, inputs), first)
     return Measured(path.name, _quantised(model), found, preparing, loading, options.least)
 
 

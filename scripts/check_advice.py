@@ -2,10 +2,13 @@
 
 python scripts/check_advice.py models
 python scripts/check_advice.py models --inputs 1000 --devices arm-nn-21.11 intel-nn-hal-gpu --android 10 13
+python scripts/check_advice.py models --inputs 0 --minutes 30
+python scripts/check_advice.py .venv/lib/python3.11/site-packages/onnx/backend/test/data/node --every-rewrite --inputs 1000
 
-For each TFLite and ONNX file of a folder, each shipped profile and each Android version. An advice passes if ``nnbridge plan`` of
-the written file, or under the setting, shows what was predicted. A rewrite must also leave every bit of the answers, in nnbridge
-and in LiteRT or ONNX Runtime; edits that change answers need not. Exit status 0 only if all pass.
+For each TFLite and ONNX file of a folder, each shipped profile and each Android version, in an order that is the same at every
+run; after ``--minutes``, the rest is left out. An advice passes if ``nnbridge plan`` of the written file, or under the setting,
+shows what was predicted. A rewrite must also leave every bit of the answers, in nnbridge and in LiteRT or ONNX Runtime; edits
+that change answers need not. Exit status 0 only if all pass.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
+from itertools import product, takewhile
 from pathlib import Path
+from random import Random
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -31,6 +37,10 @@ from nnbridge.cli.commands.plan import plan as plan_command
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
 from nnbridge.converters import ConversionOptions
+from nnbridge.converters.edits import Answers
+from nnbridge.loading import edits
+
+NOT_RUN = "not run by nnbridge or the format's own runtime"
 
 
 def command(*arguments: str) -> Any:
@@ -45,25 +55,55 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--devices", nargs="*", help="default: every shipped profile")
     parser.add_argument("--android", nargs="*", default=["10", "13"])
-    parser.add_argument("--inputs", type=int, default=20, help="random inputs for each rewrite")
+    parser.add_argument("--inputs", type=int, default=20, help="random inputs for each rewrite; 0: rewrites are planned only")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no plan after this time")
+    parser.add_argument("--every-rewrite", action="store_true", help="prove all exact rewrites of the files, advised or not")
     options = parser.parse_args()
+    if options.every_rewrite:
+        prove_all(options.folder, options.inputs)
     devices = options.devices or [device["name"] for device in command("devices", "--profiles")]
+    paths = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES)
+    cells = list(product(paths, devices, options.android))
+    Random(0).shuffle(cells)
     counts: Counter[str] = Counter()
     proven: dict[tuple[Path, str], str] = {}
-    for path in sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES):
-        counts["files"] += 1
-        for device in devices:
-            for android in options.android:
-                setting = ("--device", device, "--android", android)
-                found = advised(path, setting)
-                counts["plans"] += found is not None
-                for advice in found or ():
-                    counts[advice.kind] += 1
-                    wrong = check(path, setting, advice, options.inputs, proven)
-                    counts["failed"] += bool(wrong)
-                    if wrong:
-                        print(f"{path.name} {' '.join(setting)}: {advice.text}: {wrong}", flush=True)
-        print(f"{path.name}: {total(counts)}; {len(proven)} different rewrites on {options.inputs} inputs each", flush=True)
+    end = monotonic() + 60 * options.minutes
+    for path, device, android in takewhile(lambda _: monotonic() < end, cells):
+        setting = ("--device", device, "--android", android)
+        found = advised(path, setting)
+        counts["plans" if found is not None else "refused"] += 1
+        for advice in found or ():
+            counts[advice.kind] += 1
+            wrong = check(path, setting, advice, options.inputs, proven)
+            counts["failed"] += bool(wrong)
+            if wrong:
+                print(f"{path.name} {' '.join(setting)}: {advice.text}: {wrong}", flush=True)
+        print(f"{path.name} {device}: {total(counts)}; {len(proven)} rewrites on {options.inputs} inputs each", flush=True)
+    print(f"{counts['plans'] + counts['refused']} of {len(cells)} combinations of {len(paths)} files, profiles and Androids")
+    sys.exit(1 if counts["failed"] else 0)
+
+
+def prove_all(folder: Path, inputs: int) -> None:
+    """Run every exact rewrite of single operators beside the original; exits."""
+    counts: Counter[str] = Counter()
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in RUNTIMES):
+        try:
+            found = [edit for edit in edits(path) if edit.answers is Answers.SAME]
+            load(path)
+            counts["files"] += bool(found)
+        except NnbridgeError:
+            continue
+        for edit in found:
+            with tempfile.TemporaryDirectory() as scratch:
+                target = Path(scratch) / path.name
+                target.write_bytes(edit.content())
+                wrong = different(path, target, inputs)
+            outcome = NOT_RUN if wrong == NOT_RUN else "failed" if wrong else "equal"
+            counts[outcome] += 1
+            counts[f"{edit.operator}: {edit.text}"] += outcome == "equal"
+            if outcome == "failed":
+                print(f"{path.parent.name}/{path.name}: {edit.index} {edit.operator}: {edit.text}: {wrong}", flush=True)
+    print(f"{total(counts)}; {inputs} inputs each")
     sys.exit(1 if counts["failed"] else 0)
 
 
@@ -98,10 +138,10 @@ def check(path: Path, setting: tuple[str, ...], advice: Advice, inputs: int, pro
             target.write_bytes(advice.edit.content())
             planned = command("plan", str(target), *setting)
             key = (path, advice.text)
-            if advice.kind == "rewrite" and key not in proven:
+            if inputs and advice.kind == "rewrite" and key not in proven:
                 proven[key] = different(path, target, inputs)
             if proven.get(key):
-                return f"answers differ: {proven[key]}"
+                return f"answers: {proven[key]}"
     if planned is None:
         return "cannot be planned"
     found = {"elsewhere": sum(planned["summary"]["elsewhere"].values()), "steps": len(planned["steps"])}
@@ -111,7 +151,7 @@ def check(path: Path, setting: tuple[str, ...], advice: Advice, inputs: int, pro
 
 
 def different(path: Path, edited: Path, inputs: int) -> str:
-    """The first output that differs, in nnbridge or in the format's own runtime."""
+    """The first output that differs, in nnbridge or in the format's own runtime; NOT_RUN if the original does not run there."""
 
     @cache
     def compilation(file: Path) -> Any:
@@ -126,10 +166,18 @@ def different(path: Path, edited: Path, inputs: int) -> str:
         answers = runtime(file).run(seeded_inputs(compilation(path).model, seed))
         return {str(k): np.ascontiguousarray(answer) for k, answer in enumerate(answers)}
 
+    def compared(other: Path) -> str:
+        return different_outputs(here, path, other, range(inputs)) or different_outputs(there, path, other, range(inputs))
+
     try:
-        return different_outputs(here, path, edited, range(inputs)) or different_outputs(there, path, edited, range(inputs))
+        return compared(edited)
     except NnbridgeError as error:
-        return str(error)
+        failure = str(error)
+    try:
+        compared(path)
+    except NnbridgeError:
+        return NOT_RUN
+    return failure
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,16 @@ import pytest
 from nnbridge import load
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
+from nnbridge.converters.edits import Answers
 from nnbridge.loading import adjustable, edits
+from nnbridge_onnx.edits import REWRITES
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
-from tests.tflite.test_edits import call
+from tests.tflite.test_edits import call, unpack
 
 FLOAT32, INT8 = str(MODELS / "digits_float32.tflite"), str(MODELS / "digits_int8.tflite")
+FLOAT = 1
+"""ONNX's number of float32."""
 PROFILE = """
 [[device]]
 name = "npu"
@@ -116,19 +122,45 @@ def test_a_clip_becomes_max_and_min_with_the_same_bits_in_onnx_runtime(tmp_path:
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
     (edit,) = (edit for edit in edits(path) if edit.text == "Max, then Min")
     target.write_bytes(edit.content())
-    for seed in range(20):
+    for seed in range(5):
         values = seeded_inputs(load(path), seed)
         (before,), (after,) = (reference("onnxruntime", file).run(values) for file in (path, target))
         assert before.tobytes() == after.tobytes()
 
 
-def test_a_clip_with_a_computed_bound_stays(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    x, low, y = (onnx.helper.make_tensor_value_info(name, 1, dims) for name, dims in (("x", [2]), ("low", []), ("y", [2])))
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Clip", ["x", "low"], ["y"])], "g", [x, low], [y])
-    path = tmp_path / "clip.onnx"
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), str(path))
-    assert "Max, then Min" not in {edit.text for edit in edits(path)}
+@cache
+def _nodes() -> Any:
+    """One model for each operator that has exact rewrites, of ONNX's own node tests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = pytest.importorskip("onnx.backend.test.case.node").collect_testcases(None)
+    exact = {operator for rewrite in REWRITES if rewrite.answers is Answers.SAME for operator in rewrite.operators}
+    return {case.name: case.model for case in cases if case.model is not None and case.model.graph.node[0].op_type in exact}
+
+
+def test_exact_rewrites_of_onnxs_own_node_tests_have_the_same_bits_in_onnx_runtime(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path, target, proven = tmp_path / "node.onnx", tmp_path / "after.onnx", set()
+    for model in (model for model in _nodes().values() if model.graph.input[0].type.tensor_type.elem_type == FLOAT):
+        path.write_bytes(model.SerializeToString())
+        for edit in [edit for edit in edits(path) if edit.answers is Answers.SAME]:
+            if (edit.operator, edit.text) in proven:
+                continue
+            target.write_bytes(edit.content())
+            before, after = (reference("onnxruntime", file) for file in (path, target))
+            for seed in range(5):
+                values = seeded_inputs(load(path), seed)
+                bits = [[array.tobytes() for array in file.run(values)] for file in (before, after)]
+                assert bits[0] == bits[1], (edit.operator, edit.text)
+            proven.add((edit.operator, edit.text))
+    assert len(proven) >= 20
+
+
+@pytest.mark.parametrize("name", ["test_clip", "test_squeeze", "test_unsqueeze_two_axes", "test_split_variable_parts_2d_opset18"])
+def test_numbers_that_are_computed_are_not_rewritten(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "node.onnx"
+    path.write_bytes(_nodes()[name].SerializeToString())
+    assert [edit.text for edit in edits(path) if edit.index == 0] == []
 
 
 def test_a_saved_model_has_rewrites_too(tmp_path: Path) -> None:
@@ -143,6 +175,13 @@ def test_a_saved_model_has_rewrites_too(tmp_path: Path) -> None:
 def test_an_index_beyond_the_file_has_nothing_to_change() -> None:
     assert adjustable(FLOAT32, 0, 99) is None
     assert adjustable(FLOAT32, 7, 0) is None
+
+
+def test_what_a_device_takes_before_nnapi_counts_as_taken_where_nnapi_has_no_operation(tmp_path: Path) -> None:
+    file, inputs, outputs = unpack()
+    planned = call("plan", str(file.write(tmp_path / "unpack.tflite", inputs, outputs)), "--device", "ethos-u85-256", "--advice")
+    found = {one["text"]: one["after"]["elsewhere"] for one in planned["advice"]}
+    assert found["whole file: quantised to int8"] == 0
 
 
 def test_an_operator_with_a_restricted_scale_is_advised_another_scale(tmp_path: Path) -> None:

@@ -13,18 +13,24 @@ from click.testing import CliRunner
 from nnbridge import load
 from nnbridge.bench.contenders import Run
 from nnbridge.bench.first import answered, peak_memory
-from nnbridge.bench.measure import Bench, Latency, OperationTime, alternating, measure, profile
+from nnbridge.bench.measure import Bench, Latency, alternating, measure
+from nnbridge.bench.profiling import OperationTime, profile
 from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs
 from nnbridge.cpu import compiled
+from nnbridge.devices import device
 from nnbridge.report.bench import bench_events, bench_tables, by_operation
+from nnbridge.runtime.compilation import Compilation
 from tests.conftest import MODELS
 
 FIRST = {"nnbridge": {"total": 100.0, "import": 40.0, "load": 20.0, "prepare": 20.0, "run": 10.0}}
 FOUND = Bench(
     [Latency("nnbridge compiled", 1, 0.5, 1.0, 2.0, 9), Latency("LiteRT XNNPACK", 1, 1.0, 2.0, 3.0, 9)],
     {"LiteRT plain": "no such operator"},
-    [OperationTime(0, "CONV_2D", "compiled", 30.0), OperationTime(1, "ADD", "reference", 10.0)],
+    [
+        OperationTime.of(0, "CONV_2D", "compiled", [30.0, 40.0, 50.0], 0),
+        OperationTime.of(1, "ADD", "reference", [10.0], 0),
+    ],
     FIRST,
 )
 
@@ -79,14 +85,48 @@ def test_a_saved_model_is_measured_alone(tmp_path: Path) -> None:
     assert [entry["contender"] for entry in ran(str(path), "--kernels", "reference")["latencies"]] == ["nnbridge reference"]
 
 
-def test_the_profile_has_every_operation() -> None:
-    model = load(MODELS / "digits_int8.tflite")
-    found = profile(model, seeded_inputs(model, 0), rounds=2)
-    indexes = {entry.index for entry in found} - {-1}
-    # A view is no step of its own, nor is what is part of another step.
-    assert indexes <= set(range(len(model.main.operations)))
+def compiled_for(*devices: str) -> Compilation:
+    """digits_int8, finished."""
+    compilation = Compilation.create(load(MODELS / "digits_int8.tflite"), [device(name) for name in devices])
+    compilation.finish()
+    return compilation
+
+
+@pytest.mark.parametrize("devices", [(), ("nnapi-sample_minimal",)])
+def test_the_profile_has_every_operation_on_every_step(devices: tuple[str, ...]) -> None:
+    compilation = compiled_for(*devices)
+    model, plan = compilation.model, compilation.plan
+    found = profile(compilation, seeded_inputs(model, 0), runs=3)
+    assert {entry.step for entry in found} == set(range(len(plan.steps)))
+    for entry in found:
+        # A view is no step of its own, nor is what is part of another step.
+        assert entry.index == -1 or entry.index in plan.steps[entry.step].operations
+        assert 0 < entry.microseconds <= entry.median <= entry.p90
+        assert entry.runs == 3
     assert "CONV_2D" in {entry.name for entry in found}
-    assert all(entry.microseconds > 0 for entry in found)
+
+
+def test_a_driver_of_functions_has_one_time_for_each_of_its_steps() -> None:
+    compilation = compiled_for("tests.reduction.drivers:STEP")
+    found = profile(compilation, seeded_inputs(compilation.model, 0), runs=2)
+    steps = [step.number for step in compilation.plan.steps if compilation.plan.devices[step.device].kind == "device"]
+    assert [entry.step for entry in found if entry.index == -1 and entry.name.startswith("step ")] == steps
+
+
+def test_an_operations_time_is_the_least_the_median_and_the_slowest_tenths_begin() -> None:
+    entry = OperationTime.of(0, "ADD", "compiled", [float(us) for us in range(10, -1, -1)], 0)
+    assert (entry.microseconds, entry.median, entry.p90, entry.runs) == (0.0, 5.0, 9.0, 11)
+
+
+def test_run_profiles_operations_into_json_and_trace(tmp_path: Path) -> None:
+    arguments = [str(MODELS / "digits_int8.tflite"), "--seed", "0", "--repeat", "3", "--profile"]
+    result = CliRunner().invoke(cli, ["run", *arguments, "--trace", str(tmp_path / "trace.json"), "--json"])
+    assert result.exit_code == 0, result.output
+    times = json.loads(result.stdout)["profile"]
+    assert {entry["runs"] for entry in times} == {3}
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    alone = [event["args"]["median µs"] for event in events if event["pid"] == 2 and event["ph"] == "X"]
+    assert alone == [round(entry["median"], 3) for entry in times]
 
 
 def test_without_a_compiler_the_compiled_tier_is_missing_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +147,8 @@ def test_tables_state_ratios_and_what_is_missing() -> None:
 
 
 def test_operations_of_one_name_are_added_up() -> None:
-    times = [OperationTime(k, "ADD", "compiled", 2.0) for k in range(3)] + [OperationTime(3, "CONV_2D", "compiled", 7.0)]
+    times = [OperationTime.of(k, "ADD", "compiled", [2.0], 0) for k in range(3)]
+    times.append(OperationTime.of(3, "CONV_2D", "compiled", [7.0], 0))
     assert by_operation(times) == [("CONV_2D", "compiled", 1, 7.0), ("ADD", "compiled", 3, 6.0)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import Why
-from nnbridge.smallest import Search, shown
+from nnbridge.smallest import Search
 
 
 def operator(*parameters: Parameter) -> Adjustable:
@@ -20,7 +20,7 @@ def operator(*parameters: Parameter) -> Adjustable:
 def found(accepted: Callable[[Mapping[str, Value]], bool], *parameters: Parameter) -> list[str]:
     adjustable = operator(*parameters)
     changes, _ = Search(lambda content: accepted(json.loads(content))).changes(adjustable, ())
-    return [shown(adjustable, change.values) for change in changes]
+    return [str(change) for change in changes]
 
 
 @pytest.mark.parametrize(

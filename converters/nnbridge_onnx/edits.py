@@ -17,8 +17,9 @@ from nnbridge_onnx.messages import Graph, copied, loaded
 _MAX_PIECES = 64
 _OPSET = 13
 """The opset that older files are brought to: from here on, axes and bounds are inputs."""
-_EXACT = ("Abs", "Neg", "Sqrt", "Floor", "Relu", "LeakyRelu", "Add", "Sub", "Mul", "Div", "Min", "Max")
-_ROUNDED = ("Exp", "Log", "Sin", "Sigmoid", "Tanh", "Elu", "Pow")
+_EXACT: tuple[str, ...] = ("Abs", "Neg", "Sqrt", "Floor", "Relu", "LeakyRelu", "Add", "Sub", "Mul", "Div", "Min", "Max")
+_EXACT += ("Exp", "Log", "Sin", "Elu", "LogSoftmax")
+_ROUNDED = ("Sigmoid", "Tanh", "Pow", "Softmax")
 """Functions that the host and NNAPI's kernels round differently in the last bit: a rewrite moves them from one to the other."""
 _ROWS = ("Softmax", "LogSoftmax")
 
@@ -36,7 +37,7 @@ class Rewrite:
 
 def _as_reshape(graph: Graph) -> bool:
     shape = graph.shape(graph.out)
-    if shape is None:
+    if shape is None or graph.reads_numbers:
         return False
     graph.place("Reshape", [graph.node.input[0], graph.constant(np.asarray(shape, np.int64))], [graph.out])
     return True
@@ -66,7 +67,7 @@ def _in_rank(rank: int, graph: Graph) -> bool:
 
 def _split_as_slices(graph: Graph) -> bool:
     outputs, shapes = list(graph.node.output), [graph.shape(name) for name in graph.node.output]
-    if graph.opset < 10 or None in shapes or len(outputs) > _MAX_PIECES:
+    if graph.opset < 10 or None in shapes or len(outputs) > _MAX_PIECES or graph.reads_numbers:
         return False
     axis, begin = graph.attribute("axis", 0), 0
     for name, shape in zip(outputs, shapes, strict=True):
@@ -78,8 +79,7 @@ def _split_as_slices(graph: Graph) -> bool:
 
 
 def _clip_as_extremes(graph: Graph) -> bool:
-    computed = any(name and graph.value(name) is None for name in graph.node.input[1:])
-    if graph.type(graph.out) != "FLOAT" or graph.opset < 8 or computed:
+    if graph.type(graph.out) != "FLOAT" or graph.opset < 8 or graph.reads_numbers:
         return False
     bounds = [
         (operator, bound)
@@ -125,7 +125,7 @@ def _sum_as_additions(graph: Graph) -> bool:
 REWRITES = (
     Rewrite(("Squeeze", "Unsqueeze", "Flatten"), "Reshape to the dimensions that come out", _as_reshape),
     Rewrite(_EXACT, "the same in four dimensions, between Reshapes", partial(_in_rank, 4)),
-    Rewrite((*_ROUNDED, *_ROWS), "the same in four dimensions, between Reshapes", partial(_in_rank, 4), Answers.ROUND),
+    Rewrite(_ROUNDED, "the same in four dimensions, between Reshapes", partial(_in_rank, 4), Answers.ROUND),
     Rewrite(("Split",), "a Slice for each part", _split_as_slices),
     Rewrite(("Clip",), "Max, then Min", _clip_as_extremes),
     Rewrite(("Pow",), "Mul of the tensor with itself", _square_as_product),

@@ -113,14 +113,7 @@ class Lowerer(LowererBase):
         """An input in ONNX's order of axes."""
         name = self.name(i)
         self.require(name, "a value", "none", f"input {i}", Why.MISSING_OPERAND)
-        value = self.operands.narrow(name) if self.operands.is_narrow(name) else self.operands.value(name)
-        self.require(
-            not value.extension,
-            "an element type of NNAPI",
-            type_name(self.operands.tensor(name).type),
-            name,
-            Why.INPUT_TYPE,
-        )
+        value = self._in_nnapi(name, self.operands.is_narrow(name))
         empty = value.omitted or 0 in (self.operands.tensor(name).shape or ())
         self.require(not empty, "a value with elements", "none", name)
         return value
@@ -136,14 +129,12 @@ class Lowerer(LowererBase):
 
     def named(self, name: str) -> Value:
         """A value by its name, INT64 as INT32."""
-        value = self.operands.narrow(name) if self.operands.tensor(name).type == INT64 else self.operands.value(name)
-        self.require(
-            not value.extension,
-            "an element type of NNAPI",
-            type_name(self.operands.tensor(name).type),
-            name,
-            Why.INPUT_TYPE,
-        )
+        return self._in_nnapi(name, self.operands.tensor(name).type == INT64)
+
+    def _in_nnapi(self, name: str, narrow: bool) -> Value:
+        """A value that NNAPI has a type for, INT64 as INT32 if it is to be ``narrow``."""
+        value, found = self.operands.narrow(name) if narrow else self.operands.value(name), self.operands.tensor(name).type
+        self.require(not value.extension, "an element type of NNAPI", type_name(found), name, Why.INPUT_TYPE)
         return value
 
     def operand(self, i: int, like: Value, dims: Dims | None = None) -> Value:

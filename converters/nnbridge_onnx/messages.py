@@ -124,6 +124,11 @@ class Graph:
         found = self._facts.constants.get(name)
         return None if found is None else np.asarray(numpy_helper.to_array(found))
 
+    @property
+    def reads_numbers(self) -> bool:
+        """True if sizes, axes or bounds behind the first input are computed, so that the file does not state them."""
+        return any(name and self.value(name) is None for name in self.node.input[1:])
+
     def bound(self, i: int, attribute: str) -> float | None:
         """A bound of Clip; None where there is none, or a computed one."""
         stated = self.attribute(attribute, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -51,35 +51,32 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
     model = _decoded(path, path.stat().st_mtime_ns)
     if subgraph >= len(model["subgraphs"]) or index >= len(model["subgraphs"][subgraph]["operators"]):
         return None
-    graph = Graph(copied(model), subgraph, index)
-    found = {parameter.name: (parameter, apply) for make in _PARAMETERS for parameter, apply in make(graph)}
+    graph = Graph(model, subgraph, index)
     if not graph.name:
         return None
-    applied = {name: apply for name, (_, apply) in found.items()}
-    content = partial(_content, path, model, subgraph, index, applied)
+    found = {parameter.name: (parameter, apply) for make in _PARAMETERS for parameter, apply in make(graph)}
+    single = cache(partial(_alone, model, subgraph, index))
+
+    def content(changes: Mapping[str, Value], alone: bool) -> bytes:
+        edited = Graph.fork(single(), 0, 0) if alone else Graph.fork(model, subgraph, index)
+        for name, value in changes.items():
+            found[name][1](edited, value)
+        edited.finish(0 if alone else index)
+        if not alone:
+            return with_archive(encode(edited.model), path)
+        # What became a constant is no input any more.
+        main, tensors = edited.subgraph, edited.subgraph["tensors"]
+        read = {t for o in main["operators"] for t in listed(o["inputs"])}
+        rest = [t for t in listed(main["inputs"]) if t in read and not is_constant(edited.model, tensors[t])]
+        main["inputs"] = np.asarray(rest, "<i4")
+        return encode(edited.model)
+
     return Adjustable(graph.name, tuple(parameter for parameter, _ in found.values()), content)
 
 
 @lru_cache(maxsize=1)
 def _decoded(path: Path, changed: int) -> Table:
     return decoded(path)
-
-
-def _content(
-    path: Path, model: Table, subgraph: int, index: int, applied: Mapping[str, Apply], changes: Mapping[str, Value], alone: bool
-) -> bytes:
-    made = _alone(model, subgraph, index) if alone else copied(model)
-    graph = Graph(made, 0 if alone else subgraph, 0 if alone else index)
-    for name, value in changes.items():
-        applied[name](graph, value)
-    graph.finish(0 if alone else index)
-    if alone:
-        # What became a constant is no input any more.
-        main, tensors = made["subgraphs"][0], made["subgraphs"][0]["tensors"]
-        read = {t for o in main["operators"] for t in listed(o["inputs"])}
-        main["inputs"] = np.asarray([t for t in listed(main["inputs"]) if t in read and not is_constant(made, tensors[t])], "<i4")
-        return encode(made)
-    return with_archive(encode(made), path)
 
 
 def _alone(model: Table, subgraph: int, index: int) -> Table:
@@ -93,15 +90,9 @@ def _alone(model: Table, subgraph: int, index: int) -> Table:
     for k, buffer in enumerate(made["buffers"]):
         if buffer.get("data") is not None and len(buffer["data"]) > _SMALL:
             made["buffers"][k] = {"data": np.zeros(len(buffer["data"]), np.uint8)}
-    for k, tensor in enumerate(main_of(made)["tensors"]):
+    for k, tensor in enumerate(made["subgraphs"][0]["tensors"]):
         tensor["name"] = f"t{k}"
     return made
-
-
-def main_of(model: Table) -> Table:
-    """The first subgraph."""
-    found: Table = model["subgraphs"][0]
-    return found
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------
@@ -199,9 +190,7 @@ def _cut(graph: Graph, count: int) -> None:
     out, shape = graph.out, graph.shape(graph.out)
     wide = graph.tensor(out, (*shape[:-1], count), "padded")
     graph.operator["outputs"] = np.asarray([wide], "<i4")
-    numbers = [graph.data(np.asarray(v, "<i4"), "INT32", "slice") for v in ([0] * len(shape), shape, [1] * len(shape))]
-    version = 2 if graph.type(out) == "INT8" else 1
-    graph.after.append(graph.made("STRIDED_SLICE", [wide, *numbers], [out], version))
+    graph.after.append(graph.slice(wide, [0] * len(shape), out))
 
 
 def _more_outputs(graph: Graph, value: Value) -> None:

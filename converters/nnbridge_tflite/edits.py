@@ -15,8 +15,8 @@ import numpy as np
 
 from nnbridge.converters.edits import WHOLE, Edit
 from nnbridge_tflite.read.metadata import with_archive
-from nnbridge_tflite.retyping import RETYPINGS
-from nnbridge_tflite.tables import Graph, Table, copied, decoded, operator_name
+from nnbridge_tflite.retyping import RETYPINGS, Retyping
+from nnbridge_tflite.tables import Graph, Table, decoded, operator_name
 from nnbridge_tflite.write import encode
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
@@ -63,13 +63,9 @@ def _split_as_slices(graph: Graph) -> bool:
     return True
 
 
-def _slice(graph: Graph, data: int, axis: int, begin: int, output: int, size: int = 0) -> None:
-    shape = graph.shape(data)
-    first = [begin if k == axis else 0 for k in range(len(shape))]
-    last = [begin + (size or graph.shape(output)[axis]) if k == axis else d for k, d in enumerate(shape)]
-    numbers = [graph.data(np.asarray(v, "<i4"), "INT32", "slice") for v in (first, last, [1] * len(shape))]
-    version = 2 if graph.type(data) == "INT8" else 1
-    graph.place("STRIDED_SLICE", [data, *numbers], [output], version, begin_mask=0, end_mask=0, ellipsis_mask=0)
+def _slice(graph: Graph, data: int, axis: int, begin: int, output: int) -> None:
+    first = [begin if k == axis else 0 for k in range(len(graph.shape(data)))]
+    graph.placed.append(graph.slice(data, first, output))
 
 
 def _unpack_as_slices(graph: Graph) -> bool:
@@ -114,9 +110,7 @@ def _slice_as_strided(graph: Graph) -> bool:
     begin, size, data = graph.constant(graph.input(1)), graph.constant(graph.input(2)), graph.input(0)
     if begin is None or size is None or not graph.fixed(data, graph.out):
         return False
-    last = [int(b) + d for b, d in zip(begin, graph.shape(graph.out), strict=True)]
-    numbers = [graph.data(np.asarray(v, "<i4"), "INT32", "slice") for v in (begin, last, [1] * len(last))]
-    graph.place("STRIDED_SLICE", [data, *numbers], [graph.out], 2 if graph.type(data) == "INT8" else 1)
+    graph.placed.append(graph.slice(data, begin, graph.out))
     return True
 
 
@@ -189,24 +183,9 @@ def _bias_of_zeros(graph: Graph) -> bool:
 
 
 _FUSING = ("ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "MAX_POOL_2D")
-_ELEMENTWISE: tuple[str, ...] = (
-    "ADD",
-    "SUB",
-    "MUL",
-    "DIV",
-    "MAXIMUM",
-    "MINIMUM",
-    "ABS",
-    "NEG",
-    "EXP",
-    "LOG",
-    "SQRT",
-    "RSQRT",
-    "SIN",
-    "FLOOR",
-)
-_ELEMENTWISE += ("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH", "QUANTIZE", "DEQUANTIZE", "CAST")
-_ELEMENTWISE += ("SOFTMAX", "LOG_SOFTMAX")
+_ELEMENTWISE: tuple[str, ...] = ("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT")
+_ELEMENTWISE += ("SIN", "FLOOR", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "ELU", "HARD_SWISH")
+_ELEMENTWISE += ("QUANTIZE", "DEQUANTIZE", "CAST", "SOFTMAX", "LOG_SOFTMAX")
 _BIASED = ("DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 REWRITES = (
     Rewrite((*_FUSING, "CONCATENATION", "L2_NORMALIZATION"), "its fused activation as an operator of its own", _activation_apart),
@@ -231,28 +210,27 @@ def edits(path: Path) -> Iterator[Edit]:
         for index, operator in enumerate(subgraph["operators"]):
             name = operator_name(model, operator)
             for rewrite in REWRITES:
-                if (name in rewrite.operators or not rewrite.operators) and _replaced(model, number, index, rewrite):
-                    yield Edit(number, index, name, rewrite.text, partial(_content, path, model, number, index, rewrite))
+                if name not in rewrite.operators and rewrite.operators:
+                    continue
+                changed = _replaced(model, number, index, rewrite)
+                if changed is not None:
+                    yield Edit(number, index, name, rewrite.text, partial(_encoded, changed, path))
     for retyping in RETYPINGS:
         if retyping.applies(model):
-            changed = partial(retyping.applied, model)
-            yield Edit(0, WHOLE, "", retyping.text, partial(_encoded, path, changed), retyping.answers)
+            yield Edit(0, WHOLE, "", retyping.text, partial(_retyped, retyping, model, path), retyping.answers)
 
 
 def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Table | None:
-    changed = copied(model)
-    graph = Graph(changed, subgraph, index)
+    graph = Graph.fork(model, subgraph, index)
     if not rewrite.replace(graph):
         return None
     graph.finish(index)
-    return changed
+    return graph.model
 
 
-def _content(path: Path, model: Table, subgraph: int, index: int, rewrite: Rewrite) -> bytes:
-    changed = _replaced(model, subgraph, index, rewrite)
-    assert changed is not None, "an edit that applied"
+def _retyped(retyping: Retyping, model: Table, path: Path) -> bytes:
+    return _encoded(retyping.applied(model), path)
+
+
+def _encoded(changed: Table, path: Path) -> bytes:
     return with_archive(encode(changed), path)
-
-
-def _encoded(path: Path, changed: Callable[[], Table]) -> bytes:
-    return with_archive(encode(changed()), path)

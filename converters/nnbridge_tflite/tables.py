@@ -49,6 +49,16 @@ class Graph:
         self.before: list[Table] = []
         self.after: list[Table] = []
 
+    @classmethod
+    def fork(cls, model: Table, subgraph: int, index: int) -> Graph:
+        """The same of a copy, whose lists and whose operator may be changed; the other tables are the original's."""
+        graphs = list(model["subgraphs"])
+        old = graphs[subgraph]
+        graphs[subgraph] = {**old, "tensors": list(old["tensors"]), "operators": list(old["operators"])}
+        graphs[subgraph]["operators"][index] = dict(old["operators"][index])
+        lists = {name: list(model[name]) for name in ("buffers", "operator_codes")}
+        return cls({**model, **lists, "subgraphs": graphs}, subgraph, index)
+
     @property
     def name(self) -> str:
         """The operator's name."""
@@ -98,7 +108,8 @@ class Graph:
     def quantise(self, tensor: int, scales: Any, zero_points: Any, dimension: int = 0) -> None:
         """Give a tensor scales and zero points, one for all or one for each index of a dimension."""
         found = {"scale": np.asarray(scales, "<f4"), "zero_point": np.asarray(zero_points, "<i8")}
-        self.subgraph["tensors"][tensor]["quantization"] = {**found, "quantized_dimension": dimension}
+        quantisation = {**found, "quantized_dimension": dimension}
+        self.subgraph["tensors"][tensor] = {**self.subgraph["tensors"][tensor], "quantization": quantisation}
 
     def values(self, tensor: int) -> Any | None:
         """A constant as an array; None if it is computed, or of a type that NumPy does not have."""
@@ -139,6 +150,12 @@ class Graph:
             made |= {"builtin_options_type": codes[table], "builtin_options": options}
         return made
 
+    def slice(self, data: int, begin: Sequence[int], output: int) -> Table:
+        """The STRIDED_SLICE of an output's size from a place on, not placed yet."""
+        last = [int(b) + d for b, d in zip(begin, self.shape(output), strict=True)]
+        numbers = [self.data(np.asarray(v, "<i4"), "INT32", "slice") for v in (begin, last, [1] * len(last))]
+        return self.made("STRIDED_SLICE", [data, *numbers], [output], 2 if self.type(data) == "INT8" else 1)
+
     def finish(self, index: int) -> None:
         """Put what was placed, or the changed operator between those added, where the operator stood."""
         self.subgraph["operators"][index : index + 1] = self.placed or [*self.before, self.operator, *self.after]
@@ -170,7 +187,8 @@ def is_constant(model: Table, tensor: Mapping[str, Any]) -> bool:
 
 
 def drop_unused(model: dict[str, Any]) -> None:
-    """Tensors of the first subgraph that nothing refers to, data that no tensor has, and what describes the whole file."""
+    """Tensors of the first subgraph that nothing refers to, data that no tensor has, codes of no operator, and what describes
+    the whole file."""
     main = model["subgraphs"][0]
     lists = [
         main["inputs"],
@@ -187,6 +205,15 @@ def drop_unused(model: dict[str, Any]) -> None:
         operator.update({side: renumbered(operator.get(side)) for side in SIDES})
     main.update(inputs=renumbered(main["inputs"]), outputs=renumbered(main["outputs"]))
     main["tensors"] = [main["tensors"][t] for t in used]
-    kept = {tensor["buffer"] for subgraph in model["subgraphs"] for tensor in subgraph["tensors"]}
-    model["buffers"] = [buffer if k in kept else {} for k, buffer in enumerate(model["buffers"])]
+    # Buffer 0 is the one without data.
+    _renumber(model, "buffers", [t for graph in model["subgraphs"] for t in graph["tensors"]], "buffer", (0,))
+    _renumber(model, "operator_codes", [o for graph in model["subgraphs"] for o in graph["operators"]], "opcode_index")
     model.update(signature_defs=None, metadata=None, metadata_buffer=None)
+
+
+def _renumber(model: Table, rows: str, users: Sequence[Table], name: str, kept: Sequence[int] = ()) -> None:
+    """Drop rows of a list that no user names."""
+    moved = {old: new for new, old in enumerate(sorted({*kept, *(user[name] for user in users)}))}
+    model[rows] = [model[rows][k] for k in moved]
+    for user in users:
+        user[name] = moved[user[name]]

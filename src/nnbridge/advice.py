@@ -1,8 +1,7 @@
 """What to change so that more of a model runs on its devices: every edit is planned before it is advised.
 
 Edits are rewrites of the file that leave the answers as they are, the smallest changes of single operators that a device would
-accept, and settings: a later Android, a higher limit on partitions. How a file is planned is the caller's: a function from a
-path and changed options to an :class:`Outcome`.
+accept, and settings: a later Android, a higher limit on partitions. How a file is planned is the caller's: :class:`Planner`.
 """
 
 from __future__ import annotations
@@ -19,15 +18,12 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit
 from nnbridge.errors import NnbridgeError, Why
 from nnbridge.model import Array
-from nnbridge.smallest import Change, Search, shown
+from nnbridge.smallest import Change, Search
 from nnbridge.types import RUNTIME_FEATURE_LEVEL, android_name
 
 Key: TypeAlias = "tuple[int, int]"
 """An operator's subgraph and index in the file."""
-Measure: TypeAlias = "Callable[[Path, Mapping[str, Any]], Outcome]"
 Adjust: TypeAlias = "Callable[[Path, int, int], Adjustable | None]"
-_ALONE: Mapping[str, Any] = {"shapes": (), "signature": ""}
-"""Options that name parts of a file mean nothing to an operator alone."""
 _MAX_VERIFIED = 3
 """Changes of an operator that are planned in the whole file."""
 _NOT_EDITED = frozenset({Why.PERFORMANCE, Why.PARTITIONS, Why.FALLBACK})
@@ -64,6 +60,16 @@ class Outcome:
         """True if more runs on drivers: fewer operators elsewhere with no less work there, or more work with no more of them."""
         fewer, less = len(self.elsewhere) - len(other.elsewhere), other.multiply_adds - self.multiply_adds
         return (fewer < 0 and less <= 0) or (fewer <= 0 and less < 0)
+
+
+@dataclass(frozen=True)
+class Planner:
+    """How files are planned."""
+
+    measure: Callable[[Path, Mapping[str, Any]], Outcome]
+    """From a path and changed options of the command."""
+    accepts: Callable[[Path], bool]
+    """True if the devices accept every operator of a file; nothing is prepared."""
 
 
 @dataclass(frozen=True)
@@ -128,18 +134,17 @@ class Advised:
 
 
 def advise(
-    path: Path, edits: Iterable[Edit], measure: Measure, level: int, shapes: Sequence[str] = (), adjust: Adjust | None = None
+    path: Path, edits: Iterable[Edit], planner: Planner, level: int, shapes: Sequence[str] = (), adjust: Adjust | None = None
 ) -> Advised:
     """Changes that bring more of a file to its devices, the most effective first; of one operator the first that helps.
 
     ``shapes``: values of ``--shape`` that state open dimensions of the inputs. ``adjust``: what can be changed of an operator.
     """
-    before = measure(path, {})
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / path.name
-        rewrites = list(_rewrites(target, edits, before, measure))
-        operators = list(_smallest(path, target, rewrites, before, measure, adjust)) if adjust else []
-    found = [*_settings(path, before, measure, level, shapes), *rewrites, *(one for one in operators if isinstance(one, Advice))]
+        advising = _Advising(path, Path(folder) / path.name, planner, planner.measure(path, {}))
+        rewrites = list(advising.rewrites(edits))
+        operators = list(advising.smallest(rewrites, adjust)) if adjust else []
+        found = [*advising.settings(level, shapes), *rewrites, *(one for one in operators if isinstance(one, Advice))]
     return Advised(tuple(sorted(found, key=_rank)), tuple(one for one in operators if isinstance(one, Unmoved)))
 
 
@@ -151,87 +156,87 @@ def _rank(advice: Advice) -> tuple[int, ...]:
     return len(after.elsewhere), after.partitions, after.steps, -after.multiply_adds, _ORDER.index(advice.kind)
 
 
-def _settings(path: Path, before: Outcome, measure: Measure, level: int, shapes: Sequence[str]) -> Iterator[Advice]:
-    if shapes:
-        options = {"shapes": tuple(shapes)}
+@dataclass(frozen=True)
+class _Advising:
+    path: Path
+    target: Path
+    """Where edited files are written."""
+    planner: Planner
+    before: Outcome
+
+    def settings(self, level: int, shapes: Sequence[str]) -> Iterator[Advice]:
+        """Options of the command that help, and the first feature level that does."""
+        if shapes:
+            yield from self._setting(f"inputs of stated dimensions ({', '.join(shapes)})", {"shapes": tuple(shapes)})
+        for higher in range(level + 1, RUNTIME_FEATURE_LEVEL + 1):
+            found = list(self._setting(f"feature level {higher} ({android_name(higher)})", {"feature_level": higher}))
+            yield from found
+            if found:
+                break
+        if self.before.limited:
+            yield from self._setting("no limit on partitions (the delegate's option)", {"max_partitions": 0})
+
+    def _setting(self, text: str, options: Mapping[str, Any]) -> Iterator[Advice]:
         try:
-            after = measure(path, options)
+            after = self.planner.measure(self.path, options)
         except NnbridgeError:
-            after = before  # Dimensions that do not fit each other are no advice.
-        if after.better_than(before):
-            yield Advice(f"inputs of stated dimensions ({', '.join(shapes)})", before, after, options)
-    for higher in range(level + 1, RUNTIME_FEATURE_LEVEL + 1):
-        after = measure(path, {"feature_level": higher, "android": None})
-        if after.better_than(before):
-            yield Advice(f"feature level {higher} ({android_name(higher)})", before, after, {"feature_level": higher})
-            break
-    if before.limited:
-        after = measure(path, {"max_partitions": 0})
-        if after.better_than(before):
-            yield Advice("no limit on partitions (the delegate's option)", before, after, {"max_partitions": 0})
+            return  # Dimensions that do not fit each other are no advice.
+        if after.better_than(self.before):
+            yield Advice(text, self.before, after, options)
 
+    def rewrites(self, edits: Iterable[Edit]) -> Iterator[Advice]:
+        """Edits that help: the first one of each operator elsewhere, and those of the whole file."""
+        helped: set[Key] = set()
+        for edit in edits if self.before.elsewhere else ():
+            key = edit.subgraph, edit.index
+            if edit.index == WHOLE or (key in self.before.elsewhere and key not in helped):
+                for advice in self._edited(edit):
+                    helped.add(key)
+                    yield advice
 
-def _planned(target: Path, content: Callable[[], bytes], measure: Measure, changed: Mapping[str, Any]) -> Outcome | None:
-    """What an edited file comes to; None for an edit that cannot be made of it, or planned."""
-    try:
-        target.write_bytes(content())
-        return measure(target, changed)
-    except NnbridgeError:
-        return None
-
-
-def _rewrites(target: Path, edits: Iterable[Edit], before: Outcome, measure: Measure) -> Iterator[Advice]:
-    helped: set[Key] = set()
-    for edit in edits:
-        key = edit.subgraph, edit.index
-        if (key not in before.elsewhere and edit.index != WHOLE) or key in helped or not before.elsewhere:
-            continue
-        after = _planned(target, edit.content, measure, {})
-        if after is not None and after.better_than(before):
-            if edit.index != WHOLE:
-                helped.add(key)
+    def _edited(self, edit: Edit) -> Iterator[Advice]:
+        """The edit as advice, if it can be made of the file, can be planned and helps."""
+        try:
+            self.target.write_bytes(edit.content())
+            after = self.planner.measure(self.target, {})
+        except NnbridgeError:
+            return
+        if after.better_than(self.before):
             place = f"{edit.index} {edit.operator}" if edit.index != WHOLE else "whole file"
-            yield Advice(f"{place}: {edit.text}", before, after, edit=edit)
+            yield Advice(f"{place}: {edit.text}", self.before, after, edit=edit)
 
+    def smallest(self, rewrites: Sequence[Advice], adjust: Adjust) -> Iterator[Advice | Unmoved]:
+        """The smallest change of each operator elsewhere that no rewrite moves; first of those that no edit of the file moves."""
+        own = {(a.edit.subgraph, a.edit.index) for a in rewrites if a.edit}
+        moved: set[Key] = set()
+        for whole in (a for a in rewrites if a.edit and a.edit.index == WHOLE):
+            gone = self.before.elsewhere - whole.after.elsewhere
+            moved |= gone
+            own |= gone if whole.kind in ("rewrite", Answers.ROUND) else set()
+        search = Search(self._accepted)
+        for key in sorted(self.before.elsewhere - own, key=lambda key: (key in moved, key)):
+            kinds = self.before.kinds.get(key, frozenset())
+            adjustable = None if kinds & _NOT_EDITED else adjust(self.path, *key)
+            if adjustable is None:
+                continue  # Nothing to edit, no operator of the file, or a format of which nothing can be changed.
+            changes, tried = search.changes(adjustable, kinds, key not in moved)
+            advice = next(self._verified(key, adjustable, changes[:_MAX_VERIFIED]), None)
+            if advice:
+                yield advice
+            elif key not in moved:
+                yield Unmoved(*key, adjustable.operator, tried, str(changes[0]) if changes else "")
 
-def _smallest(
-    path: Path, target: Path, rewrites: Sequence[Advice], before: Outcome, measure: Measure, adjust: Adjust
-) -> Iterator[Advice | Unmoved]:
-    """The smallest change of each operator elsewhere that no rewrite moves; those that no edit of the file moves come first."""
-    whole = [a for a in rewrites if a.edit and a.edit.index == WHOLE]
-    own = {(a.edit.subgraph, a.edit.index) for a in rewrites if a.edit}
-    own |= {key for a in whole if a.kind in ("rewrite", Answers.ROUND) for key in before.elsewhere - a.after.elsewhere}
+    def _accepted(self, content: bytes) -> bool:
+        try:
+            self.target.write_bytes(content)
+            return self.planner.accepts(self.target)
+        except NnbridgeError:
+            return False
 
-    def accepted(content: bytes) -> bool:
-        after = _planned(target, lambda: content, measure, _ALONE)
-        return after is not None and not after.elsewhere
-
-    search, moved = Search(accepted), {key for key in before.elsewhere if any(key not in a.after.elsewhere for a in whole)}
-    for key in sorted(before.elsewhere - own, key=lambda key: (key in moved, key)):
-        kinds = before.kinds.get(key, frozenset())
-        if kinds & _NOT_EDITED:
-            continue
-        adjustable = adjust(path, *key)
-        if adjustable is None:
-            continue  # No operator of the file, or of a format of which nothing can be changed.
-        found, tried = search.changes(adjustable, kinds, key not in moved)
-        advice = next(_verified(target, key, adjustable, found[:_MAX_VERIFIED], before, measure), None)
-        if advice:
-            yield advice
-        elif key not in moved:
-            yield Unmoved(*key, adjustable.operator, tried, shown(adjustable, found[0].values) if found else "")
-
-
-def _verified(
-    target: Path, key: Key, adjustable: Adjustable, changes: Sequence[Change], before: Outcome, measure: Measure
-) -> Iterator[Advice]:
-    for change in changes:
-        content = partial(adjustable.content, change.values, False)
-        after = _planned(target, content, measure, {})
-        if after is not None and after.better_than(before):
-            text = shown(adjustable, change.values)
-            edit = Edit(*key, adjustable.operator, text, content, change.answers)
-            yield Advice(f"{key[1]} {adjustable.operator}: {text}", before, after, edit=edit)
+    def _verified(self, key: Key, adjustable: Adjustable, changes: Sequence[Change]) -> Iterator[Advice]:
+        for change in changes:
+            content = partial(adjustable.content, change.by_name, False)
+            yield from self._edited(Edit(*key, adjustable.operator, str(change), content, change.answers))
 
 
 def different_outputs(run: Callable[[Path, int], Mapping[str, Array]], path: Path, edited: Path, seeds: Iterable[int]) -> str:

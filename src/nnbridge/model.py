@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from mmap import mmap
 from types import MappingProxyType
@@ -275,6 +275,14 @@ class Model:
         view = pool.array.view()
         view.flags.writeable = False
         return view if view.shape == operand.dims and view.nbytes == operand.location.length else None
+
+    def with_main(self, operands: Sequence[Operand], values: Mapping[int, Array]) -> Model:
+        """A copy with these operands, some of which have other values; one pool more for each of them."""
+        changed = list(operands)
+        for number, (i, value) in enumerate(values.items(), len(self.pools)):
+            changed[i] = changed[i].at(Lifetime.CONSTANT_REFERENCE, Location(number, 0, value.nbytes))
+        pools = (*self.pools, *map(ArrayPool, values.values()))
+        return replace(self, main=replace(self.main, operands=tuple(changed)), pools=pools)
 
     def bytes_of(self, operand: Operand) -> memoryview:
         """The bytes of a constant."""

@@ -6,10 +6,11 @@ Nothing of a device is known but its answers, so that profiles, drivers in Pytho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from itertools import combinations, islice, product
+from typing import TypeAlias
 
 from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import NnbridgeError, Why
@@ -28,18 +29,30 @@ _MAX_PLANS = 600
 
 @dataclass(frozen=True)
 class Change:
-    """New values by the names of parameters, and what they do."""
+    """New values of parameters."""
 
-    values: Mapping[str, Value]
-    size: float
-    """What changes are ordered by: octaves of numbers, places in lists of choices."""
-    answers: Answers
+    values: tuple[tuple[Parameter, Value], ...]
+
+    @property
+    def by_name(self) -> dict[str, Value]:
+        """The new values by the names of their parameters."""
+        return {parameter.name: value for parameter, value in self.values}
+
+    @property
+    def answers(self) -> Answers:
+        """What the change does to the answers."""
+        return Answers.SAME if all(p.answers is Answers.SAME for p, _ in self.values) else Answers.CHANGE
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Changes that leave the answers first, then by octaves of numbers and places in lists of choices."""
+        return self.answers is not Answers.SAME, sum(_size(parameter, value) for parameter, value in self.values)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{p.name} {_text(p.value)} → {_text(value)}" for p, value in self.values)
 
 
-def shown(adjustable: Adjustable, values: Mapping[str, Value]) -> str:
-    """A change in words."""
-    before = {parameter.name: parameter.value for parameter in adjustable.parameters}
-    return ", ".join(f"{name} {_text(before[name])} → {_text(value)}" for name, value in values.items())
+Accepts: TypeAlias = "Callable[[Change], bool]"
 
 
 def _text(value: Value) -> str:
@@ -51,85 +64,67 @@ class Search:
 
     def __init__(self, accepted: Callable[[bytes], bool]) -> None:
         self._accepted = accepted
-        self._plans = 0
-        self._known: dict[bytes, bool] = {}
+        self._known: dict[tuple[bytes, str], bool] = {}
 
     def changes(self, adjustable: Adjustable, kinds: Collection[Why], pairs: bool = True) -> tuple[list[Change], tuple[str, ...]]:
         """Changes that devices accept of the operator alone, the smallest first, and what was tried, in words."""
         concerned = [p for p in adjustable.parameters if not p.kinds or not kinds or p.kinds.intersection(kinds)]
-        operator = _Operator(adjustable, self._try)
-        if not concerned or operator.accepts({}):
-            return [], ()
-        found = [change for parameter in concerned if (change := operator.single(parameter)) is not None]
-        if not found and pairs:
-            found = list(operator.pairs(concerned))
-        ordered = sorted(found, key=lambda change: (change.answers is not Answers.SAME, change.size))
-        return ordered, tuple(_tried(parameter) for parameter in concerned) if self._plans < _MAX_PLANS else ()
-
-    def _try(self, content: bytes) -> bool:
-        if content not in self._known:
-            if self._plans >= _MAX_PLANS:
-                return False
-            self._plans += 1
-            self._known[content] = self._accepted(content)
-        return self._known[content]
-
-
-@dataclass(frozen=True)
-class _Operator:
-    adjustable: Adjustable
-    accepted: Callable[[bytes], bool]
-
-    def accepts(self, values: Mapping[str, Value]) -> bool:
-        """True if devices accept the changed operator; False for changes that cannot be made."""
         try:
-            content = self.adjustable.content(values, True)
+            accepts = partial(self._accepts, adjustable, adjustable.content({}, True))
         except NnbridgeError:
-            return False
-        return self.accepted(content)
+            return [], ()
+        if not concerned or accepts(Change(())):
+            return [], ()
+        found = [change for parameter in concerned if (change := _single(parameter, accepts)) is not None]
+        if not found and pairs:
+            found = list(_pairs(concerned, accepts))
+        tried = tuple(_tried(parameter) for parameter in concerned) if len(self._known) < _MAX_PLANS else ()
+        return sorted(found, key=lambda change: change.order), tried
 
-    def single(self, parameter: Parameter) -> Change | None:
-        """The smallest change of one parameter."""
-        refused: list[Value] = []
-        for value in _candidates(parameter):
-            if self.accepts({parameter.name: value}):
-                return self._change({parameter.name: self._nearest(parameter, value, refused)})
-            refused.append(value)
-        return None
+    def _accepts(self, adjustable: Adjustable, unchanged: bytes, change: Change) -> bool:
+        """True if devices accept the changed operator alone; False for changes that cannot be made."""
+        key = unchanged, str(change)
+        if key not in self._known:
+            if len(self._known) >= _MAX_PLANS:
+                return False
+            try:
+                content = adjustable.content(change.by_name, True)
+            except NnbridgeError:
+                return False
+            self._known[key] = self._accepted(content)
+        return self._known[key]
 
-    def _nearest(self, parameter: Parameter, value: Value, refused: Sequence[Value]) -> Value:
-        """The number next to the old one that is accepted, between an accepted and the last refused one on its side."""
-        old = parameter.value
-        if parameter.choices or not isinstance(value, int) or not isinstance(old, int):
-            return value
-        inner = [n for n in refused if isinstance(n, int) and (n > old) == (value > old)]
-        bad: int = inner[-1] if inner else int(old)
-        good: int = int(value)
-        while abs(good - bad) > 1:
-            middle = (good + bad) // 2
-            if self.accepts({parameter.name: middle}):
-                good = middle
-            else:
-                bad = middle
-        return good
 
-    def pairs(self, parameters: Sequence[Parameter]) -> Iterator[Change]:
-        """Changes of two parameters; the first pair that works."""
-        values = (
-            {one.name: a, other.name: b}
-            for one, other in combinations(parameters, 2)
-            for a, b in product(_candidates(one)[:_IN_PAIRS], _candidates(other)[:_IN_PAIRS])
-        )
-        yield from islice((self._change(pair) for pair in islice(values, _MAX_PAIRS) if self.accepts(pair)), 1)
+def _single(parameter: Parameter, accepts: Accepts) -> Change | None:
+    """The smallest change of one parameter."""
+    refused: list[Value] = []
+    for value in _candidates(parameter):
+        if accepts(Change(((parameter, value),))):
+            return Change(((parameter, _nearest(parameter, value, refused, accepts)),))
+        refused.append(value)
+    return None
 
-    def _change(self, values: Mapping[str, Value]) -> Change:
-        changed = [(self._parameters[name], value) for name, value in values.items()]
-        answers = Answers.SAME if all(p.answers is Answers.SAME for p, _ in changed) else Answers.CHANGE
-        return Change(values, sum(_size(parameter, value) for parameter, value in changed), answers)
 
-    @cached_property
-    def _parameters(self) -> Mapping[str, Parameter]:
-        return {parameter.name: parameter for parameter in self.adjustable.parameters}
+def _nearest(parameter: Parameter, value: Value, refused: Sequence[Value], accepts: Accepts) -> Value:
+    """The number next to the old one that is accepted, between an accepted and the last refused one on its side."""
+    old = parameter.value
+    if parameter.choices or not isinstance(value, int) or not isinstance(old, int):
+        return value
+    good, bad = value, next((n for n in reversed(refused) if isinstance(n, int) and (n > old) == (value > old)), old)
+    while abs(good - bad) > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if accepts(Change(((parameter, middle),))) else (good, middle)
+    return good
+
+
+def _pairs(parameters: Sequence[Parameter], accepts: Accepts) -> Iterator[Change]:
+    """Changes of two parameters; the first pair that works."""
+    changes = (
+        Change(((one, a), (other, b)))
+        for one, other in combinations(parameters, 2)
+        for a, b in product(_candidates(one)[:_IN_PAIRS], _candidates(other)[:_IN_PAIRS])
+    )
+    yield from islice(filter(accepts, islice(changes, _MAX_PAIRS)), 1)
 
 
 def _candidates(parameter: Parameter) -> list[Value]:
@@ -141,8 +136,7 @@ def _candidates(parameter: Parameter) -> list[Value]:
     multiples = {m for step in _STEPS for m in (old // step * step, -(-old // step) * step)}
     octaves = {n for k in range(1, _OCTAVES) for n in (old >> k, old << k)}
     allowed = {n for n in near | multiples | octaves if parameter.low <= n <= parameter.high and n != old}
-    found: list[int] = sorted(allowed, key=lambda n: (abs(n - old), n))
-    return list(found)
+    return [*sorted(allowed, key=lambda n: (abs(n - old), n))]
 
 
 def _size(parameter: Parameter, value: Value) -> float:

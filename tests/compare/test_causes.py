@@ -74,6 +74,13 @@ def compared(name: str, reference: str, *options: str) -> dict[str, object]:
     return data
 
 
+def test_an_average_of_int8_that_android_10_computes_on_uint8_is_explained() -> None:
+    pytest.importorskip("ai_edge_litert")
+    causes = compared("digits_int8.tflite", "litert", "--feature-level", "3")["causes"]
+    assert isinstance(causes, list)
+    assert [(cause["kind"], cause["operator"]) for cause in causes] == [("sign_flipped", "4 AVERAGE_POOL_2D")]
+
+
 @pytest.mark.parametrize("layers", [(), ("--layers",)])
 @pytest.mark.parametrize(
     ("name", "reference", "kind"),

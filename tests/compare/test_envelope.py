@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from nnbridge.loading import load
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.operations.numerics import NUMERICS, PRODUCTS, STORED, interpolated, using
 from tests.conftest import MODELS
+from tests.tflite.files import TfliteBuilder
 
 SMALL = np.float32([[1, 2**-24, 2**-24]]), np.ones((3, 1), np.float32)
 
@@ -62,6 +64,24 @@ def test_two_roundings_differ_from_one() -> None:
     assert mbqm_once(value, 1 << 30, -2).item() == 0
     with using(NUMERICS["double_rounding"]):
         assert mbqm_once(value, 1 << 30, -2).item() == 1
+
+
+def test_plain_depthwise_convolutions_round_ties_up(tmp_path: Path) -> None:
+    builder, rng = TfliteBuilder(), np.random.default_rng(0)
+    x, y = (builder.tensor((1, 24, 24, 32), "int8", scale=scale) for scale in (0.05, 1.0))
+    weights = builder.constant(rng.integers(-127, 128, (1, 3, 3, 32)), "int8", scale=0.02)
+    bias = builder.constant(np.zeros(32, np.int32), "int32", scale=0.001)
+    strides = {"stride_w": 1, "stride_h": 1, "depth_multiplier": 1}
+    builder.operator("DEPTHWISE_CONV_2D", [x, weights, bias], [y], strides, 3)
+    path = builder.write(tmp_path / "m.tflite", [x], [y])
+    model = load(path)
+    (sample,) = seeded_samples(model, LiteRT(path, kernels="optimised"), [0])
+    (expected,) = sample.outputs
+    unequal = {
+        name: int((next(iter(Runner(model, NUMERICS[name]).run(sample.inputs).values())) != expected).sum())
+        for name in ("exact", "matrix_rounding")
+    }
+    assert unequal["matrix_rounding"] == 0 < unequal["exact"]
 
 
 def test_tables_are_near_their_function() -> None:

@@ -21,7 +21,7 @@ from nnbridge.model import Model
 from nnbridge.reduction import Candidate, Reduction, Search, Whole, part, reduce
 from nnbridge.reduction.saving import Saved, Saver
 from nnbridge.reduction.source_part import inputs_of_part, source_part
-from nnbridge.reduction.symptoms import Predicate, by_command, on_devices
+from nnbridge.reduction.symptoms import Predicate, Symptom, by_command, on_devices
 from nnbridge.types import OperationCode
 from tests.compare.faults import FaultyDriver, fingerprint
 from tests.conftest import MODELS
@@ -92,6 +92,24 @@ def test_a_part_reads_and_writes_what_others_compute_and_read(whole: Whole) -> N
 def test_a_model_that_shows_nothing_is_not_reduced(whole: Whole) -> None:
     reduction = reduce(whole, lambda candidate: None)
     assert (reduction.symptom, reduction.runs) == (None, 1)
+
+
+def test_shapes_and_values_get_as_simple_as_the_predicate_allows(whole: Whole) -> None:
+    def varies(candidate: Candidate) -> Symptom | None:
+        """An ADD whose sum is not the same everywhere."""
+        main = candidate.model.main
+        output = next(iter(DeviceReference(candidate.model, CPU_NAME).run(candidate.inputs).values()))
+        holds = OperationCode.ADD in {operation.type for operation in main.operations} and len(np.unique(output)) > 1
+        return Symptom("holds") if holds else None
+
+    reduction = reduce(whole, varies, simplify=True)
+    main, inputs = reduction.candidate.model.main, reduction.candidate.inputs
+    assert [operation.type for operation in main.operations] == [OperationCode.ADD]
+    # One term is enough to vary, in the smallest of its dimensions that the predicate leaves.
+    assert sorted(len(np.unique(array)) > 1 for array in inputs.values()) == [False, True]
+    assert max(array.size for array in inputs.values()) < 16
+    assert varies(reduction.candidate)
+    assert reduction.simplified[0].startswith("size ")
 
 
 @pytest.mark.parametrize(("path", "index", "fault"), [(INT8, 2, "filter"), (INT8, 10, "rounding"), (ONNX, 4, "filter")])

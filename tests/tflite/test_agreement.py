@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.tflite.agreement import differences
+from nnbridge.compare import named_inputs, named_outputs, seeded_inputs, sign_flipped
+from tests.tflite.agreement import converted, differences, litert, run
 from tests.tflite.cases import Case, cases
 
 CASES = [
@@ -20,6 +22,21 @@ def test_streams_of_random_numbers_go_on(name: str, calls: int, tmp_path: Path) 
     case = next(case for case in cases() if case.operator == name)
     found, _ = differences(case.write(tmp_path, case.types[0]), calls=calls)
     assert max(found) < 1e-6
+
+
+SIGNED_ON_THE_HOST = ("FLOOR_DIV", "FLOOR_MOD", "RESIZE_BILINEAR", "CAST", "BITWISE_XOR")
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.operator in SIGNED_ON_THE_HOST and "int8" in case.types])
+def test_the_host_computes_int8_that_android_10_has_as_uint8(case: Case, tmp_path: Path) -> None:
+    path = case.write(tmp_path, "int8")
+    model, (outcome,) = converted(path, mapping="delegate", feature_level=3)
+    inputs = seeded_inputs(model, 0)
+    if outcome.mapping != "host":
+        pytest.skip("NNAPI computes it")
+    flipped = [sign_flipped(operand, inputs[name]) for name, operand in named_inputs(model).items()]
+    (operand,), (expected,) = named_outputs(model).values(), litert(path, flipped, case.kernels)
+    assert np.array_equal(sign_flipped(operand, run(model, inputs)[0]), expected)
 
 
 @pytest.mark.parametrize(("case", "type"), CASES)

@@ -14,21 +14,19 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import FLOAT_QUANT8, constant, mapped
 
-_BLOCK = (Option("block_size", 0, "pixels along each side of a block"),)
-SPACE_TO_DEPTH = TfliteOperator(
-    "SPACE_TO_DEPTH",
-    "Blocks of pixels as channels.",
-    options=_BLOCK,
-    delegate=mapped(2, 1, FLOAT_QUANT8),
-    lowerings=[Lowering(lambda to: to.finish(OperationCode.SPACE_TO_DEPTH, to.input(0), to.scalar(to.option("block_size"))))],
-)
-DEPTH_TO_SPACE = TfliteOperator(
-    "DEPTH_TO_SPACE",
-    "Channels as blocks of pixels.",
-    options=_BLOCK,
-    delegate=mapped(99, 1, FLOAT_QUANT8),
-    lowerings=[Lowering(lambda to: to.finish(OperationCode.DEPTH_TO_SPACE, to.input(0), to.scalar(to.option("block_size"))))],
-)
+
+def _of_blocks(code: OperationCode, summary: str, version: int) -> TfliteOperator:
+    return TfliteOperator(
+        code.name,
+        summary,
+        options=(Option("block_size", 0, "pixels along each side of a block"),),
+        delegate=mapped(version, 1, FLOAT_QUANT8),
+        lowerings=[Lowering(lambda to: to.finish(code, to.input(0), to.scalar(to.option("block_size"))))],
+    )
+
+
+SPACE_TO_DEPTH = _of_blocks(OperationCode.SPACE_TO_DEPTH, "Blocks of pixels as channels.", 2)
+DEPTH_TO_SPACE = _of_blocks(OperationCode.DEPTH_TO_SPACE, "Channels as blocks of pixels.", 99)
 SPACE_TO_BATCH_ND = TfliteOperator(
     "SPACE_TO_BATCH_ND",
     "Blocks of a padded array as batches.",

@@ -101,13 +101,16 @@ def _key(c: Conversion, operator: Operator) -> Key | None:
     return c.handles.get(operator.inputs[0])
 
 
-def _refused(c: Conversion, operator: Operator, reason: Reason) -> Mapped:
+_NO_TABLE = ("a table of numbers", "strings, or a table without contents")
+
+
+def _refused(c: Conversion, operator: Operator, rule: str, found: str) -> Mapped:
     """An operation that the host refuses when it runs; handles are none of its operands."""
     data_of = tuple(c.values.value(i) for i in operator.inputs if not c.is_handle(i))
     out = c.values.fresh_output(operator.outputs[0])
     c.emit_host(operator, data_of, [out])
     c.values.commit(operator.outputs[0], out)
-    return Mapped(operator.index, operator.name, MappingKind.HOST, (reason,))
+    return Mapped(operator.index, operator.name, MappingKind.HOST, (Reason(rule, found, operator.label, kind=Why.OPERAND_VALUE),))
 
 
 def _named(c: Conversion, operator: Operator) -> Key:
@@ -123,11 +126,7 @@ def read_variable(c: Conversion, operator: Operator) -> Mapped:
     """The variable's present value."""
     key = _key(c, operator)
     if key is None or c.variables.held(key) is None:
-        return _refused(
-            c,
-            operator,
-            Reason("a variable that was assigned before it is read", "none yet", operator.label, kind=Why.OPERAND_VALUE),
-        )
+        return _refused(c, operator, "a variable that was assigned before it is read", "none yet")
     c.values.commit(operator.outputs[0], c.variables.read(key))
     return Mapped(operator.index, operator.name, MappingKind.STATE)
 
@@ -159,11 +158,7 @@ def hashtable_find(c: Conversion, operator: Operator) -> Mapped:
     """A look-up on the host, which gets the table in the handle's place."""
     table = c.context.tables.get(_key(c, operator))
     if table is None:
-        return _refused(
-            c,
-            operator,
-            Reason("a table of numbers", "strings, or a table without contents", operator.label, kind=Why.OPERAND_VALUE),
-        )
+        return _refused(c, operator, *_NO_TABLE)
     query, default = (c.values.value(i) for i in operator.inputs[1:])
     out = c.values.fresh_output(operator.outputs[0])
     out.dims = query.dims
@@ -177,11 +172,7 @@ def hashtable_size(c: Conversion, operator: Operator) -> Mapped:
     """The number of a table's keys."""
     table = c.context.tables.get(_key(c, operator))
     if table is None:
-        return _refused(
-            c,
-            operator,
-            Reason("a table of numbers", "strings, or a table without contents", operator.label, kind=Why.OPERAND_VALUE),
-        )
+        return _refused(c, operator, *_NO_TABLE)
     c.values.fold(operator.outputs[0], np.array([table[0].dims[0]], np.int64))
     return Mapped(operator.index, operator.name, MappingKind.FOLDED)
 

@@ -47,7 +47,7 @@ def contenders(path: Path, model: Model, inputs: Mapping[str, Array], threads: i
     for tier in tiers:
         reason = compiled.unavailable() if tier == "compiled" else None
         if reason is None:
-            runs[f"nnbridge {tier}"] = bound(model, inputs, tier, threads)[0]
+            runs[f"nnbridge {tier}"] = bound(model, inputs, tier, threads)
         else:
             missing[f"nnbridge {tier}"] = reason
     for name, bind in _peers(path).items():
@@ -59,7 +59,7 @@ def contenders(path: Path, model: Model, inputs: Mapping[str, Array], threads: i
     return Contenders(runs, missing)
 
 
-def bound(model: Model, inputs: Mapping[str, Array], kernels: str, threads: int) -> tuple[Run, Execution]:
+def bound(model: Model, inputs: Mapping[str, Array], kernels: str, threads: int) -> Run:
     """A reusable execution on arrays of its own, after a first run."""
     compilation = Compilation.create(model, [], kernels=kernels, threads=threads)
     compilation.finish()
@@ -77,7 +77,7 @@ def bound(model: Model, inputs: Mapping[str, Array], kernels: str, threads: int)
         dims = first.output_dims(i) if operand.is_tensor else ()
         execution.set_output(i, np.zeros(max(1, int(np.prod(dims))), operand_dtype(operand)))
     execution.compute()
-    return execution.compute, execution
+    return execution.compute
 
 
 def _peers(path: Path) -> dict[str, Callable[[Path, Mapping[str, Array], str, int], Run]]:

@@ -1,4 +1,4 @@
-"""Latencies of contenders that take turns, first answers of fresh processes, and the time of each operation."""
+"""Latencies of contenders that take turns, and first answers of fresh processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.bench.contenders import LITERT, OURS, Contenders, Run, bound, contenders
+from nnbridge.bench.contenders import LITERT, OURS, Contenders, Run, contenders
+from nnbridge.bench.profiling import OperationTime
 from nnbridge.compare.arrays import Array
 from nnbridge.cpu import compiled
-from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.model import Model
-from nnbridge.runtime.execution import Execution
 
 FIRST_ANSWER_TIMEOUT = 120.0
 """Seconds for a fresh process."""
@@ -38,16 +36,6 @@ class Latency:
     median: float
     p95: float
     runs: int
-
-
-@dataclass(frozen=True)
-class OperationTime:
-    """The least time of one operation in microseconds; index -1 is moving inputs and outputs."""
-
-    index: int
-    name: str
-    tier: str
-    microseconds: float
 
 
 @dataclass(frozen=True)
@@ -116,35 +104,6 @@ def measure(
             least, median, p95 = (float(np.percentile(times, q)) for q in (0, 50, 95))
             latencies.append(Latency(name, count, least, median, p95, len(times)))
     return Bench(latencies, missing)
-
-
-def profile(model: Model, inputs: Mapping[str, Array], rounds: int = 20) -> list[OperationTime]:
-    """The time of each operation of a model that the CPU runs whole, on one thread; of another plan that of each step."""
-    _, execution = bound(model, inputs, "auto", 1)
-    plan = execution.compilation.plan
-    prepared = plan.prepared[0]
-    operations = model.main.operations
-    found = prepared.profile(execution.request(), rounds) if plan.simple and isinstance(prepared, CpuPreparedModel) else []
-    if not found:
-        return _profiled_steps(execution, rounds)
-    return [
-        OperationTime(k, model.operation_name(operations[k]) if k >= 0 else "inputs and outputs", tier, us)
-        for k, tier, us in found
-    ]
-
-
-def _profiled_steps(execution: Execution, rounds: int) -> list[OperationTime]:
-    """The time of each step of a plan, in the order of their first runs."""
-    plan, best = execution.compilation.plan, dict[int, OperationTime]()
-    for _ in range(rounds):
-        execution.compute()
-        for step in execution.report.steps:
-            model = plan.steps[step.step].model
-            names = Counter(map(model.operation_name, model.main.operations)).most_common(3)
-            name = f"step {step.step} on {step.device} ({', '.join(name for name, _ in names)})"
-            time_now = OperationTime(step.step, name, step.device, step.nanoseconds / 1e3)
-            best[step.step] = min(best.get(step.step, time_now), time_now, key=lambda entry: entry.microseconds)
-    return list(best.values())
 
 
 def first_answers(path: Path) -> dict[str, dict[str, float | None]]:

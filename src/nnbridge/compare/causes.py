@@ -8,14 +8,15 @@ falls to a tenth), or if the difference is no larger than what that arithmetic c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from nnbridge.compare.arithmetics import arithmetic_device
 from nnbridge.compare.arrays import Array
-from nnbridge.devices.cpu import CpuDevice
+from nnbridge.compare.samples import sign_flipped
+from nnbridge.devices.cpu import CPU_NAME, CpuDevice
 from nnbridge.devices.device import Device
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model
@@ -23,7 +24,7 @@ from nnbridge.operations.kernels import Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.types import OperationCode
+from nnbridge.types import OperandCode, OperationCode
 
 _SUMS = ("double_sums", "reversed_sums", "lane_sums", "sequential_sums")
 _SUM_MARGIN = 4.0
@@ -43,8 +44,7 @@ class Cause:
     """Why one operation's result is not the reference's."""
 
     kind: str
-    """``device_arithmetic``, ``mean_truncates``, ``qdq_in_float``, ``rescaling``, ``dynamic_range``, ``sum_order`` or
-    ``function_rounding``."""
+    """A key of :data:`_CAUSES`."""
     operation: str
     """NNAPI's operation."""
     operator: str
@@ -70,15 +70,17 @@ class Case:
     reference: str
     device: str
 
-    def under(self, device: Device, inputs: Sequence[Array] | None = None) -> Array | None:
-        """The result on another device; None if it cannot be computed there."""
+    def under(self, device: Device, inputs: Sequence[Array] | None = None, model: Model | None = None) -> Array | None:
+        """The result on another device, of other inputs or by another model; None if it cannot be computed there."""
         try:
-            compilation = Compilation.create(self.model, [device])
+            compilation = Compilation.create(self.model if model is None else model, [device])
             compilation.finish()
             outputs = Execution(compilation).run(list(self.inputs if inputs is None else inputs))
         except NnapiError:
             return None
         result = next(iter(outputs.values()))
+        if result.dtype == np.int8 and self.expected.dtype == np.uint8:
+            result = _flipped(result)
         return result.astype(self.expected.dtype) if result.shape == self.expected.shape else None
 
     def off(self, result: Array) -> float:
@@ -109,6 +111,8 @@ def explain(case: Case) -> Cause | None:
 
 
 def _device(case: Case) -> str:
+    if case.device == CPU_NAME:
+        return ""
     plain = case.under(CpuDevice(Tier.REFERENCE))
     if plain is None or case.off(plain) == case.off(case.actual) or not case.explained_by(plain):
         return ""
@@ -139,6 +143,35 @@ def _rescaled_mean(case: Case) -> Array | None:
     limits = np.iinfo(case.expected.dtype)
     exact = (mean * first.scale / last.scale + last.zero_point).reshape(case.expected.shape).clip(limits.min, limits.max)
     return np.where(np.abs(exact - case.expected) <= _TWICE_ROUNDED, case.expected, np.rint(exact))
+
+
+def _sign_flipped(case: Case) -> str:
+    """Kernels of uint8 and of int8 round halves otherwise, as averages of Android's and of LiteRT's do."""
+    main = case.model.main
+    flipped = {i for i, operand in enumerate(main.operands) if sign_flipped(operand, _A_BYTE).dtype == np.int8}
+    if not flipped:
+        return ""
+    signed = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
+    operands = [
+        replace(o, type=signed, zero_point=o.zero_point - 128, source_type="") if i in flipped else o
+        for i, o in enumerate(main.operands)
+    ]
+    constants = {i: _flipped(value) for i in flipped if (value := case.model.value(main.operands[i])) is not None}
+    inputs = [_flipped(x) if i in flipped else x for i, x in zip(main.inputs, case.inputs, strict=True)]
+    result = case.under(CpuDevice(Tier.REFERENCE), inputs, case.model.with_main(operands, constants))
+    return (
+        f"NNAPI has int8 as uint8 below feature level 4 and rounds it as such; {case.reference} rounds int8"
+        if case.explained_by(result)
+        else ""
+    )
+
+
+_A_BYTE = np.zeros(1, np.uint8)
+
+
+def _flipped(array: Array) -> Array:
+    """uint8 as int8 that is offset by 128, and back."""
+    return (array.view(np.uint8) ^ np.uint8(0x80)).view(np.int8 if array.dtype == np.uint8 else np.uint8)
 
 
 def _qdq(case: Case) -> str:
@@ -223,6 +256,7 @@ def _largest(a: Array, b: Array) -> float:
 _CAUSES: Mapping[str, Callable[[Case], str]] = {
     "device_arithmetic": _device,
     "mean_truncates": _mean,
+    "sign_flipped": _sign_flipped,
     "qdq_in_float": _qdq,
     "rescaling": _rescaling,
     "sum_order": _sum_order,

@@ -85,8 +85,8 @@ class Executor:
         """A run on these arrays, for one thread at a time; None if shapes depend on values or an array is of no use in place."""
         return self._subgraphs[0].bound(_shapes(inputs)).bind(inputs, outputs) if self.numerics is EXACT else None
 
-    def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, float]]:
-        """Operation, tier and least microseconds of each step, in run order; empty where a run cannot be bound.
+    def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, list[float]]]:
+        """Operation, tier and the microseconds of each round of each step, in run order; empty where a run cannot be bound.
 
         Operation -1 is what a program spends on its inputs and outputs.
         """
@@ -312,8 +312,8 @@ class _Program:
 
         return run_bound
 
-    def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, float]]:
-        """Operation, tier and least microseconds of each step."""
+    def profile(self, inputs: Arrays, outputs: Arrays, rounds: int) -> list[tuple[int, str, list[float]]]:
+        """Operation, tier and microseconds of each step, after one round that is not measured."""
         values = self._bound_values(inputs, outputs)
         if values is None:
             return []
@@ -324,9 +324,10 @@ class _Program:
                 if program is not None:
                     read = [np.ascontiguousarray(values[i]) for i in program.inputs]
                     parts = program.profile(read, [values[i] for i in program.outputs], rounds)
-                    found += [(part.operation, "compiled", us) for part, us in parts]
+                    found += [(part.operation, "compiled", times) for part, times in parts]
                 elif step is not _nothing:
-                    found.append((k, "reference", 1e6 * min(timeit.repeat(partial(step, run), number=1, repeat=rounds))))
+                    seconds = timeit.repeat(partial(step, run), number=1, repeat=rounds + 1)[1:]
+                    found.append((k, "reference", [1e6 * each for each in seconds]))
         return found
 
     def _result(self, run: _Run, i: int) -> Arg:
@@ -404,7 +405,7 @@ class _Program:
             outs = tuple(as_declared(operation, operands[i], spec) for i, spec in resolved)
         except (NeedsValue, NnapiError):
             return None
-        return None if any(d <= 0 for out in outs for d in out.dims) else replace(call, outs=outs)
+        return None if any(d <= 0 for out in outs for d in out.dims) else Call(call.definition, call.signature, call.args, outs)
 
     def _static_step(self, position: int, operation: Operation, call: Call) -> Step:
         outputs, inputs, store = operation.outputs, operation.inputs, self._executor.store

@@ -106,8 +106,8 @@ class CpuPreparedModel(PreparedModel):
             return None
         return self._executor.bind(request.inputs, places)
 
-    def profile(self, request: Request, rounds: int) -> list[tuple[int, str, float]]:
-        """For a request that can be bound: operation, tier and least microseconds of each step; see :meth:`Executor.profile`."""
+    def profile(self, request: Request, rounds: int) -> list[tuple[int, str, list[float]]]:
+        """For a request that can be bound: operation, tier and microseconds of each step; see :meth:`Executor.profile`."""
         places = [_typed(buffer, operand.type) for buffer, operand in zip(request.outputs, self._outputs, strict=True)]
         return [] if self._executor is None else self._executor.profile(request.inputs, places, rounds)
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
 
 from nnbridge.cpu.executor import Executor
 from nnbridge.cpu.settings import Settings, current
@@ -45,9 +48,10 @@ from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.operations.kernels import Tier
-from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
+from nnbridge.types import DeviceTypeCode, Lifetime, OperandCode, OperationCode, is_extension, operation_name
 
 HOST_NAME = "host"
+_Item = TypeVar("_Item")
 Body: TypeAlias = "Callable[[Sequence[Array | None]], Sequence[Array]]"
 """Runs a subgraph of control flow."""
 _CONTROL: Mapping[int, str] = {OperationCode.IF: "if", OperationCode.WHILE: "while"}
@@ -78,8 +82,35 @@ class HostPreparedModel(FunctionPreparedModel):
         return super().execute(request)
 
 
+_FLIP = 128
+
+
+def _as_signed(operand: Operand) -> bool:
+    """True for int8 of the source file that the model has as uint8: on phones the delegate converts it back for the host."""
+    return operand.source_type == "int8" and operand.type == OperandCode.TENSOR_QUANT8_ASYMM
+
+
+def _flipped(array: Array) -> Array:
+    """int8 as uint8 that is offset by 128, and back."""
+    return (array.view(np.uint8) ^ np.uint8(_FLIP)).view(np.int8 if array.dtype == np.uint8 else np.uint8)
+
+
+def _signed(tensor: Tensor) -> Tensor:
+    """The int8 tensor that a uint8 tensor stands for."""
+    data = None if tensor.data is None else _flipped(tensor.data)
+    return replace(tensor, data=data, dtype=np.dtype(np.int8), zero_point=tensor.zero_point - _FLIP)
+
+
+def _in_place(items: Sequence[_Item], chosen: Sequence[bool], change: Callable[[_Item], _Item]) -> Sequence[_Item]:
+    """Items of which the chosen ones are changed."""
+    return [change(item) if here else item for item, here in zip(items, chosen, strict=True)] if any(chosen) else items
+
+
 class _HostKernel:
-    """The function of one host operation: its kernel with the options bound, prepared once for each combination of shapes."""
+    """The function of one host operation: its kernel with the options bound, prepared once for each combination of shapes.
+
+    It computes in the source file's types, as a phone's host does.
+    """
 
     def __init__(self, model: Model, subgraph: Subgraph, operation: Operation, hosted: HostOperation, bodies: _Bodies) -> None:
         self.name = hosted.name
@@ -87,6 +118,8 @@ class _HostKernel:
         self._options = host_options(model, subgraph, operation)
         self._places = [k for k, i in enumerate(operation.inputs) if not is_options(subgraph.operands[i])]
         self._operands = [subgraph.operands[operation.inputs[k]] for k in self._places]
+        self._signed = [_as_signed(operand) for operand in self._operands]
+        self._signed_outputs = [_as_signed(subgraph.operands[i]) for i in operation.outputs]
         self._outputs = len(operation.outputs)
         self._bodies = bodies
         self._label = f"{hosted.name} ({operation.name})" if operation.name else hosted.name
@@ -103,7 +136,12 @@ class _HostKernel:
             return run([tensor.data for tensor in given])
         if self._hosted.kernel is None:
             raise OpFailedError(Reason(self._hosted.reason or "an operation that the host can run", "", self._label))
-        return self._hosted.kernel(given, outputs, self._options)
+        ends = _in_place(given, self._signed, _signed), _in_place(outputs, self._signed_outputs, _signed)
+        return self._as_declared(self._hosted.kernel(*ends, self._options))
+
+    def _as_declared(self, results: Sequence[Array]) -> Sequence[Array]:
+        """Results in the model's types; kernels may return fewer than there are."""
+        return _in_place(results, self._signed_outputs[: len(results)], _flipped)
 
     def bind(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> PreparedHostKernel | None:
         """A function of all inputs' arrays, prepared for their dimensions; None where each run has to look at them."""
@@ -138,13 +176,27 @@ class _HostKernel:
             )
             for tensor, operand in zip(inputs, self._operands, strict=True)
         ]
-        prepared = self._hosted.prepare(seen, outputs, self._options)
-        prepared = _faster(prepared, self._settings)
+        ends = _in_place(seen, self._signed, _signed), _in_place(outputs, self._signed_outputs, _signed)
+        prepared = self._in_models_types(_faster(self._hosted.prepare(*ends, self._options), self._settings))
         with self._lock:
             self._prepared[key] = prepared
             if len(self._prepared) > _MOST_PREPARED:
                 del self._prepared[next(iter(self._prepared))]
         return prepared
+
+    def _in_models_types(self, prepared: PreparedHostKernel | None) -> PreparedHostKernel | None:
+        """A function of the source file's types as one of the model's."""
+        if prepared is None or not any((*self._signed, *self._signed_outputs)):
+            return prepared
+
+        def run(arrays: Sequence[Array | None]) -> Sequence[Array]:
+            return self._as_declared(prepared(_in_place(arrays, self._signed, _flipped_or_none)))
+
+        return run
+
+
+def _flipped_or_none(array: Array | None) -> Array | None:
+    return None if array is None else _flipped(array)
 
 
 def _faster(prepared: PreparedHostKernel | None, settings: Settings) -> PreparedHostKernel | None:

@@ -34,7 +34,6 @@ from nnbridge.operations.kernels import InPlace
 from nnbridge.operations.numerics import current, real_product
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import OperandCode as T
-from nnbridge.types import OperationCode
 
 
 def exact_dtype(terms: int) -> type[np.float32] | type[np.float64]:
@@ -104,7 +103,7 @@ def epilogue(call: Call, w: Array, *, centred: bool = False) -> Epilogue:
     largest = max(abs(bound - x.zero_point) for bound in integer_range(x))
     furthest = largest * np.abs(w.astype(np.float64)).sum(axis=1) + np.abs(bias.astype(np.float64))
     rounding = current().rounding
-    rescale = mbqm_once if rounding == "matrix" and call.definition.code != OperationCode.DEPTHWISE_CONV_2D else mbqm
+    rescale = mbqm_once if rounding == "matrix" else mbqm
     twice = rounding in ("nnapi", "matrix", "double") and rescale is mbqm
     if twice and np.ldexp(furthest, np.maximum(shift, 0)).max(initial=0) < 2**31:
         return _by_blocks(_rescaled_in_doubles(out, offset, multiplier, shift, limits))

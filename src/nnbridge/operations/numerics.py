@@ -29,7 +29,7 @@ class Numerics:
     """What it does, in a few words."""
     rounding: str = "nnapi"
     """Of integers that are rescaled: ``nnapi`` rounds twice, sums of FULLY_CONNECTED once, as LiteRT's reference kernels;
-    ``matrix`` those of both twice with ties up, as its plain kernels; ``double`` and ``single`` round all of them so often;
+    ``matrix`` sums of products twice with ties up, as its plain kernels; ``double`` and ``single`` round all of them so often;
     ``float`` multiplies in float32 and rounds ties to even."""
     real_functions: bool = False
     """True where 8-bit SOFTMAX, LOGISTIC and TANH are tables of real numbers, not computed in fixed point."""
@@ -56,7 +56,7 @@ class Numerics:
 EXACT = Numerics("exact", "NNAPI's CPU")
 _ALL = (
     EXACT,
-    Numerics("matrix_rounding", "sums of matrix products rescaled with ties up", rounding="matrix", real_functions=True),
+    Numerics("matrix_rounding", "sums of products rescaled with ties up", rounding="matrix", real_functions=True),
     Numerics("double_rounding", "integer sums rescaled with two roundings everywhere", rounding="double"),
     Numerics("single_rounding", "integer sums rescaled with one rounding everywhere", rounding="single", means="nearest"),
     Numerics("float_rescaled", "integer sums rescaled in float32, ties to even", "float", True, "nearest"),

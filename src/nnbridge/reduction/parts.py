@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
 from nnbridge.compare.tensors import DeviceReference
+from nnbridge.devices import CPU_NAME
 from nnbridge.errors import InputError, Reason
 from nnbridge.extensions import is_tensor
 from nnbridge.model import Model
@@ -73,6 +74,8 @@ class Whole:
     candidate: Candidate
     values: Mapping[int, Array]
     """Operand of the main subgraph → value."""
+    reference: str = CPU_NAME
+    """The device that computed them."""
 
     @classmethod
     def of(cls, model: Model, inputs: Mapping[str, Array], reference: str) -> Whole:
@@ -83,7 +86,7 @@ class Whole:
         given = {i: inputs[name] for i, name in zip(model.own_inputs, named_inputs(model), strict=True)}
         values = given | {i: found.value for (body, i), found in seen.items() if not body}
         alone = replace(model, states=())
-        return cls(Candidate(alone, _named(alone, [values[i] for i in alone.main.inputs])), values)
+        return cls(Candidate(alone, _named(alone, [values[i] for i in alone.main.inputs])), values, reference)
 
     def part(self, operations: Iterable[int]) -> Candidate | None:
         """The part with the values that reach it; None where the run shows one of them not."""

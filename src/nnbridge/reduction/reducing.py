@@ -11,6 +11,7 @@ from nnbridge.compare.results import Result
 from nnbridge.model import Model
 from nnbridge.reduction.parts import Candidate, Whole
 from nnbridge.reduction.search import minimised
+from nnbridge.reduction.simplifying import simplified
 from nnbridge.reduction.symptoms import Predicate, Symptom
 
 
@@ -29,6 +30,8 @@ class Reduction(Result):
     candidate: Candidate
     whole: Model
     interrupted: bool = False
+    simplified: tuple[str, ...] = ()
+    """Sizes, inputs and constants of the candidate that are not the whole model's."""
 
     @property
     def sentence(self) -> str:
@@ -55,11 +58,16 @@ class Reduction(Result):
         """JSON-ready."""
         symptom = None if self.symptom is None else {"symptom": self.symptom.kind, "detail": self.symptom.detail}
         head = {"model": self.model, "of": self.of, "runs": self.runs, "sentence": self.sentence, "shows": symptom}
-        return {**head, "operations": list(self.records()), "interrupted": self.interrupted}
+        changes = {"operations": list(self.records()), "simplified": list(self.simplified)}
+        return {**head, **changes, "interrupted": self.interrupted}
 
 
-def reduce(whole: Whole, predicate: Predicate, progress: Callable[[int], None] = lambda done: None) -> Reduction:
+def reduce(
+    whole: Whole, predicate: Predicate, progress: Callable[[int], None] = lambda done: None, *, simplify: bool = False
+) -> Reduction:
     """The smallest part for which a predicate holds, if it holds for the whole; ``progress`` is called after each run.
+
+    ``simplify``: its shapes and values are made smaller and plainer too.
 
     The part is minimal: it loses the symptom without any one of its operations. After KeyboardInterrupt the smallest part so
     far is the result.
@@ -70,21 +78,29 @@ def reduce(whole: Whole, predicate: Predicate, progress: Callable[[int], None] =
     left: tuple[int, ...] = tuple(range(count))
     symptom: Symptom | None = None
 
-    def holds(chosen: tuple[int, ...]) -> bool:
-        nonlocal best, left, symptom, runs
-        candidate = whole.candidate if len(chosen) == count else whole.part(chosen)
-        if candidate is None:
-            return False
+    def shows(candidate: Candidate) -> bool:
+        nonlocal best, symptom, runs
         runs += 1
         found = predicate(candidate)
         progress(1)
         if found is not None:
-            best, left, symptom = candidate, chosen, found
+            best, symptom = candidate, found
         return found is not None
 
+    def holds(chosen: tuple[int, ...]) -> bool:
+        nonlocal left
+        candidate = whole.candidate if len(chosen) == count else whole.part(chosen)
+        if candidate is None or not shows(candidate):
+            return False
+        left = chosen
+        return True
+
+    changes: list[str] = []
     try:
         if holds(left):
             minimised(left, holds)
+            for change in simplified(best, whole.reference, shows) if simplify else ():
+                changes.append(change)
     except KeyboardInterrupt:
         interrupted = True
-    return Reduction(model.name, count, left, symptom, runs, best, model, interrupted)
+    return Reduction(model.name, count, left, symptom, runs, best, model, interrupted, tuple(changes))

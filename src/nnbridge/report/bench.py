@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from nnbridge.bench.measure import Bench, OperationTime
-from nnbridge.report.terminal import Table
+from nnbridge.bench.measure import Bench
+from nnbridge.bench.profiling import OperationTime
+from nnbridge.report.terminal import Table, counted
 from nnbridge.report.trace import Event, named, slice_event
 
 BASES = ("LiteRT XNNPACK", "ONNX Runtime")
@@ -71,14 +72,43 @@ def _operations_tables(operations: Sequence[OperationTime]) -> list[Table | str]
     return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "µs", "share"), rows)]
 
 
+def profile_tables(operations: Sequence[OperationTime], top: int = 20) -> list[Table | str]:
+    """The operations of a model's profile that take longest, one row each."""
+    total = sum(entry.median for entry in operations) or 1.0
+    longest = sorted(operations, key=lambda entry: -entry.median)
+    rows = [
+        (
+            str(entry.index) if entry.index >= 0 else "-",
+            entry.name,
+            str(entry.step),
+            entry.tier,
+            *(f"{us:.1f}" for us in (entry.microseconds, entry.median, entry.p90)),
+            f"{entry.median / total:.1%}",
+        )
+        for entry in longest[:top]
+    ]
+    runs = max((entry.runs for entry in operations), default=0)
+    more = f"{counted(len(longest) - top, 'shorter one')}: see --json or --trace" if len(longest) > top else ""
+    title = f"Operations alone on one thread, {counted(runs, 'run')}; medians sum up to {total / 1e3:.3g} ms"
+    columns = ("operation", "name", "step", "tier", "min µs", "median µs", "p90 µs", "share")
+    return [Table(title, columns, rows), *([more] if more else [])]
+
+
+def operation_events(title: str, operations: Sequence[OperationTime], process: int) -> list[Event]:
+    """Trace events: the operations one behind another with their least times."""
+    events: list[Event] = [named("process_name", process, 0, title), named("thread_name", process, 1, "operations")]
+    at = 0.0
+    for entry in operations:
+        arguments = {"operation": entry.index, "step": entry.step, "tier": entry.tier}
+        arguments |= {"median µs": round(entry.median, 3), "p90 µs": round(entry.p90, 3), "runs": entry.runs}
+        events.append(slice_event(entry.name, entry.tier, at, entry.microseconds, process, 1, arguments))
+        at += entry.microseconds
+    return events
+
+
 def bench_events(title: str, bench: Bench) -> list[Event]:
     """Trace events: the operations of one run, one behind another, and the parts of each first answer."""
-    events: list[Event] = [named("process_name", 1, 0, f"{title}: one run"), named("thread_name", 1, 1, "operations")]
-    at = 0.0
-    for entry in bench.operations:
-        arguments = {"operation": entry.index, "tier": entry.tier}
-        events.append(slice_event(entry.name, entry.tier, at, entry.microseconds, 1, 1, arguments))
-        at += entry.microseconds
+    events = operation_events(f"{title}: one run", bench.operations, 1)
     if bench.first:
         events.append(named("process_name", 2, 0, "first answers"))
     for row, (name, parts) in enumerate(bench.first.items(), 1):

@@ -50,11 +50,13 @@ def bench(
     """
     from dataclasses import replace
 
-    from nnbridge.bench.measure import first_answers, measure, profile
+    from nnbridge.bench.measure import first_answers, measure
+    from nnbridge.bench.profiling import profile
     from nnbridge.compare import seeded_inputs
     from nnbridge.loading import load
     from nnbridge.report.bench import bench_as_dict, bench_events, bench_tables
     from nnbridge.report.trace import write_trace
+    from nnbridge.runtime.compilation import Compilation
 
     check_outputs({"--trace": trace}, {"the model": [model]}, ".json")
     with working(f"Reading {model.name}"):
@@ -62,7 +64,9 @@ def bench(
     inputs = seeded_inputs(nnapi, seed)
     with working("Measuring"):
         found = measure(model, nnapi, inputs, sorted({1, threads}), rounds, seconds, TIERS[kernels])
-        found = replace(found, operations=profile(nnapi, inputs), first=first_answers(model) if first else {})
+        alone = Compilation.create(nnapi, [], threads=1)
+        alone.finish()
+        found = replace(found, operations=profile(alone, inputs), first=first_answers(model) if first else {})
     if trace is not None:
         write_trace(trace, bench_events(model.name, found))
     if as_json:

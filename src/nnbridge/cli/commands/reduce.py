@@ -25,6 +25,7 @@ _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 @MODEL
 @option("--predicate", metavar="WORD|FILE.py|COMMAND", default=WHAT, help=_PREDICATE)
 @option("-o", "--output", type=click.Path(path_type=Path), metavar="STEM", help=_OUTPUT)
+@option("--simplify/--no-simplify", default=True, help="Smaller shapes and plainer values as well, where it still holds.")
 @option("--against", metavar="DEVICE", help="The device whose answers are right. Default: NNAPI's CPU.")
 @input_options
 @search_options
@@ -38,6 +39,7 @@ def reduce(
     inputs: tuple[str, ...],
     labels: Path | None,
     seeds: str,
+    simplify: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -81,7 +83,7 @@ def reduce(
         for sample in samples_of(loaded, model, runtime, inputs, labels, how, seeds, options):
             whole = Whole.of(loaded, sample.inputs, search.reference)
             with progress("Runs", 4 * len(loaded.main.operations).bit_length(), as_json) as advance:
-                found = reduced(whole, holds, advance)
+                found = reduced(whole, holds, advance, simplify=simplify)
             if found.symptom is not None or found.interrupted:
                 break
         if found.symptom is not None:
@@ -93,6 +95,8 @@ def reduce(
         print_json({**found.as_dict(), "model": str(model), "files": files, "predicate": predicate if own else ""})
     else:
         print_blocks(search_tables(found, "What is left"))
+        if found.simplified:
+            echo(f"made simpler: {', '.join(found.simplified)}")
         for file in saved:
             echo(str(file))
     sys.exit(INTERRUPTED if found.interrupted else 0 if any(file.shows for file in saved) else 1)

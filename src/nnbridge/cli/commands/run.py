@@ -19,12 +19,15 @@ from nnbridge.cli.options import (
     model_options,
     option,
 )
-from nnbridge.cli.output import echo, json_option, print_json, progress
+from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
+    from nnbridge.bench.profiling import OperationTime
     from nnbridge.inputs import Item
     from nnbridge.report.answers import Answer
+
+_PROFILE_RUNS = 20
 
 
 @click.command(short_help="Run a model and write or describe its outputs.")
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 @option(
     "--save-image", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw boxes, mask or points over the input image."
 )
+@option("--profile", is_flag=True, help="Time each operation alone: as many runs as --repeat states, 20 by default.")
 @compute_options
 @option("--trace", type=click.Path(path_type=Path), metavar="FILE.json", help="Write a timeline that Perfetto opens.")
 @device_options
@@ -57,6 +61,7 @@ def run(
     repeat: int,
     samples: Path | None,
     save_image: Path | None,
+    profile: bool,
     trace: Path | None,
     as_json: bool,
     **options: Any,
@@ -76,11 +81,16 @@ def run(
       nnbridge run model.tflite --input photos/ --batch 16 --samples answers.npz
       nnbridge run model.nnapi --seed 0 --samples cpu.npz
       nnbridge run model.tflite --seed 0 --kernels reference
+      nnbridge run model.tflite --seed 0 --repeat 50 --profile
       nnbridge run model.tflite --seed 0 --repeat 3 --device nnapi-sample_minimal --trace trace.json
     """
+    from dataclasses import asdict
+
+    from nnbridge.bench.profiling import profile as profiled
     from nnbridge.compare import as_samples, named_inputs, save_arrays, stating_open_dimensions
     from nnbridge.inputs import Dataset, read_ahead, read_labels
     from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
+    from nnbridge.report.bench import operation_events, profile_tables
     from nnbridge.report.outputs import run_as_dict, run_lines
     from nnbridge.report.trace import run_events, write_trace
     from nnbridge.runtime.batches import Batches
@@ -106,8 +116,13 @@ def run(
     dataset = Dataset.of(nnapi, inputs, seed=seed, how=how, stated=stated.inputs)
     several = len(dataset) > 1
     batches = None if batch is None else Batches(compilation)
-    for name, typed in (("--output", output), ("--save-image", save_image), ("--repeat", repeat if repeat > 1 else None)):
-        if several and typed is not None:
+    for name, typed in (
+        ("--output", output is not None),
+        ("--save-image", save_image is not None),
+        ("--repeat", repeat > 1),
+        ("--profile", profile),
+    ):
+        if several and typed:
             raise InputError(Reason(f"one sample with {name}", f"{len(dataset)} files (--samples writes all)", operand="--input"))
     accuracy, found_by_item, stacks, traced = Accuracy(), [], [], []
     with progress("Running", len(dataset) * repeat, as_json) as advance:
@@ -131,8 +146,13 @@ def run(
             found_by_item.append((item, found, real_numbers(nnapi, outputs, values=True) if as_json and several else []))
             if samples is not None:
                 stacks.append(as_samples(item.inputs, outputs))
+    times: list[OperationTime] = []
+    if profile:
+        with working("Timing each operation"):
+            times = profiled(compilation, item.inputs, repeat if repeat > 1 else _PROFILE_RUNS)
     if trace is not None:
-        write_trace(trace, run_events(model.name, traced))
+        single = operation_events(f"{model.name}: operations alone", times, 2) if profile else []
+        write_trace(trace, run_events(model.name, traced) + single)
     if output is not None:
         save_arrays(output, outputs)
     if samples is not None:
@@ -149,6 +169,8 @@ def run(
                 {"name": i.name, "label": i.label, "outputs": real, "answers": [answer_as_dict(a) for a in f]}
                 for i, f, real in found_by_item
             ]
+        if profile:
+            data["profile"] = [asdict(entry) for entry in times]
         print_json({**data, "accuracy": accuracy.as_dict(), "notes": list(dataset.notes)})
         return
     lines, notes = run_lines(compilation, result)
@@ -158,6 +180,8 @@ def run(
         lines += [line for answer in found for line in answer.lines()]
     for line in lines:
         echo(line)
+    if profile:
+        print_blocks(profile_tables(times))
     for line in (*dataset.notes, *notes):
         echo(line, err=True)
 

@@ -141,6 +141,7 @@ class Plan:
         return tuple(i for program in self.programs for i in program.operations)
 
 
+@np.errstate(all="ignore")
 def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
     from nnbridge.cpu.compiled.bindings import bind
@@ -151,8 +152,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     left: dict[int, str] = {}
     for candidate in operations:
         try:
-            with np.errstate(all="ignore"):
-                groups[-1].append((candidate, bind(candidate, producers, form)))
+            groups[-1].append((candidate, bind(candidate, producers, form)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.
@@ -425,18 +425,18 @@ class Program:
         run = instance.run_checked if self.faults else instance.run
         return functools.partial(run, threads if self.shared else 1)
 
-    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20) -> list[tuple[Step, float]]:
-        """The least time of each step in microseconds, for looking at; each is run alone."""
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array], rounds: int = 20) -> list[tuple[Step, list[float]]]:
+        """Microseconds of each step in each round, after one that is not measured; each is run alone."""
         instance = Instance(self)
         instance.held = (*inputs, *outputs)
         for k, array in enumerate(instance.held):
             instance.slots[k] = array.ctypes.data
         instance.run()
-        best = [math.inf] * len(self.steps)
+        times: list[list[float]] = [[] for _ in self.steps]
         for _ in range(rounds):
             for i in range(len(self.steps)):
                 block = np.array([instance.table.ctypes.data + 24 * i, 1, 0, 0], np.int64)
                 start = time.perf_counter()
                 self.run_alone(block.ctypes.data, 0, 1)
-                best[i] = min(best[i], (time.perf_counter() - start) * 1e6)
-        return list(zip(self.steps, best, strict=True))
+                times[i].append((time.perf_counter() - start) * 1e6)
+        return list(zip(self.steps, times, strict=True))
