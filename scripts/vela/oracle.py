@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE
 
 from nnbridge.loading import source_graph
 
@@ -31,17 +34,23 @@ class Oracle:
 
 
 def run(vela: Path, files: Sequence[Path], accelerator: str, folder: Path, memory_mode: str = "Shared_Sram") -> Iterator[Oracle]:
-    """Vela's answers, one file after the other."""
+    """Vela's answers, one file after the other. Vela is loaded once, by the Python beside its command."""
+    if not files:
+        return
     series = accelerator.split("-")[1]
-    for file in files:
-        command = [str(vela), str(file), "--accelerator-config", accelerator, "--config", "Arm/vela.ini"]
-        command += ["--system-config", SYSTEMS[series], "--memory-mode", memory_mode, "--output-dir", str(folder)]
-        done = subprocess.run([*command, "--enable-debug-db"], capture_output=True, text=True, check=False, cwd=folder)
-        yield (
-            _read(folder, file, done.stdout + done.stderr)
-            if done.returncode == 0
-            else Oracle(f"{done.stderr.strip()[-300:]} ({done.returncode})")
-        )
+    options = ["--accelerator-config", accelerator, "--config", "Arm/vela.ini", "--system-config", SYSTEMS[series]]
+    options += ["--memory-mode", memory_mode, "--output-dir", str(folder), "--enable-debug-db"]
+    log = folder / "vela.log"
+    command = [str(vela.parent / "python"), str(Path(__file__).with_name("forked.py"))]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=folder, env=environment) as forked:
+        assert forked.stdin is not None
+        assert forked.stdout is not None
+        for file in files:
+            print(json.dumps([str(log), str(file.resolve()), *options]), file=forked.stdin, flush=True)
+            status = forked.stdout.readline().strip()
+            said = log.read_text(errors="replace") if log.exists() else ""
+            yield _read(folder, file, said) if status == "0" else Oracle(f"{said.strip()[-300:]} ({status})")
 
 
 def _read(folder: Path, file: Path, log: str) -> Oracle:

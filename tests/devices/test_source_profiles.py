@@ -13,10 +13,12 @@ from click.testing import CliRunner
 
 from nnbridge import devices
 from nnbridge.cli.commands import cli
+from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.profile_levels import load_any, shipped_at_source
 from nnbridge.devices.source_profiles import Claim, SourceProfile
 from nnbridge.errors import InputError
 from nnbridge.loading import source_graph
+from nnbridge.model import Model
 from tests.tflite.files import TfliteBuilder
 
 
@@ -99,6 +101,36 @@ def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_
             outputs.append({name: arrays[name] for name in arrays.files})
     for name, array in outputs[0].items():
         assert np.array_equal(array, outputs[1][name])
+
+
+@pytest.mark.parametrize(
+    ("device", "numerics"), [("ethos-u65-256", "exact"), ("gpu-delegate", "float_requantised"), ("edgetpu", "")]
+)
+def test_explain_names_the_arithmetic_and_its_source_or_says_open(device: str, numerics: str) -> None:
+    result = CliRunner().invoke(cli, ["devices", "explain", device, "CONV_2D", "--json"])
+    found = json.loads(result.stdout)
+    assert found["numerics"] == numerics
+    assert found["numerics_source"].startswith("open") is not bool(numerics)
+
+
+def test_a_device_computes_with_the_arithmetic_of_its_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str] = []
+
+    def spy(model: Model, numerics: str) -> CpuPreparedModel:
+        used.append(numerics)
+        return CpuPreparedModel(model, numerics)
+
+    monkeypatch.setattr("nnbridge.devices.source_profiles.prepared_with", spy)
+    result = CliRunner().invoke(cli, ["run", str(chain(tmp_path, "RELU")), "--seed", "0", "--device", "gpu-delegate"])
+    assert result.exit_code == 0, result.output
+    assert used == ["float_requantised"]
+
+
+def test_an_arithmetic_needs_a_source(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('[[device]]\nname = "own"\nlevel = "tflite"\nnumerics = "double_rounding"\noperations = { RELU = [] }\n')
+    with pytest.raises(InputError, match="numerics_source, where the arithmetic is stated"):
+        load_any(path)
 
 
 def test_a_device_of_tflites_level_refuses_other_files(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from nnbridge import devices
 from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.errors import InputError
+from nnbridge.estimate.blocks import Pass, Plane, block, pass_cost
 from nnbridge.estimate.calibration import Measured, calibrate
 from nnbridge.estimate.cut import Option, best_cut, exhaustive, largest, memory
 from nnbridge.estimate.cycles import operation_cycles
@@ -22,8 +24,9 @@ from nnbridge.estimate.network import partition_estimate
 from nnbridge.estimate.numbers import ArrayNumbers
 from nnbridge.estimate.partitions import groups
 from nnbridge.estimate.plans import estimate
-from nnbridge.estimate.work import Work
+from nnbridge.estimate.work import Work, encoded_bytes
 from nnbridge.loading import source_graph
+from nnbridge.source import SourceTensor
 from tests.devices.test_source_profiles import chain, profile
 
 
@@ -41,14 +44,45 @@ def accepted(device: SourceProfile, path: Path) -> frozenset[int]:
 def test_a_pointwise_convolution_takes_the_cycles_of_its_granules() -> None:
     # 64 channels from 64 at 25x5: 25 x 3 granules of 1x2x8, 8 groups, 2 steps of 32 channels, 4 cycles each = 4,800 of the array.
     work = Work("conv", (1, 25, 5, 64), 64, (1, 1), 1, ((1, 25, 5, 64),))
-    assert 4800 < operation_cycles(work, numbers()) < 6000
-    # Vela 5.2.0: 5,944, of kws_ref_model's operator 2.
-    assert operation_cycles(work, numbers()) == pytest.approx(5944, rel=0.02)
+    # With the output of one block and the memory's waits Vela 5.2.0 has 5,944 for operator 2 of kws_ref_model.
+    assert operation_cycles(work, numbers(), slack=1e6).cycles == 5944
 
 
 def test_an_addition_takes_cycles_per_stored_element() -> None:
     work = Work("elementwise", (1, 80, 60, 24), 1, (1, 1), 1, form="add")
-    assert operation_cycles(work, numbers()) == 80 * 60 * 32 * 1.5  # Vela 5.2.0: 230,400
+    assert operation_cycles(work, numbers()).cycles == 80 * 60 * 32 * 1.5  # Vela 5.2.0: 230,400
+
+
+@pytest.mark.parametrize(
+    ("work", "out", "source"),
+    [
+        # What Vela 5.2.0 chose for operators 0, 5, 8 and 12 of person_detect (perf_debug_main of its debug database).
+        (Pass("conv", (48, 48, 8), (96, 96, 1), (3, 3), 2), (8, 16, 8), (17, 34, 8)),
+        (Pass("depthwise", (24, 24, 32), (24, 24, 32), (3, 3)), (7, 12, 16), (9, 14, 16)),
+        (Pass("conv", (12, 12, 64), (12, 12, 32)), (4, 12, 32), (4, 12, 32)),
+        (Pass("conv", (6, 6, 128), (6, 6, 64)), (6, 6, 48), (6, 6, 32)),
+    ],
+)
+def test_the_block_is_the_one_that_fetches_least(work: Pass, out: Plane, source: Plane) -> None:
+    assert (block(work, numbers()).out, block(work, numbers()).source) == (out, source)
+
+
+def test_edges_count_as_parts_of_a_block() -> None:
+    # Operator 5 of person_detect: 24 x 24 x 32 in blocks of 7 x 12 x 16; Vela 5.2.0: 14,980 cycles.
+    assert round(pass_cost(Pass("depthwise", (24, 24, 32), (24, 24, 32), (3, 3), per_output=0.5), numbers()).cycles) == 14980
+
+
+def test_weights_that_are_read_again_are_loaded_while_the_operator_before_runs() -> None:
+    work = Work("conv", (1, 48, 48, 16), 96, (3, 3), 1, ((1, 48, 48, 96),), weight_bytes=1536, encoded_bytes=1536)
+    waited, hidden = (operation_cycles(work, numbers(), slack=slack).cycles for slack in (0.0, 1e6))
+    # 1,536 bytes of weights and 160 of biases and scales at a byte per cycle, 64 cycles until the first.
+    assert waited - hidden == 1536 + 160 + 64
+
+
+def test_a_rice_code_takes_the_parameter_that_needs_least() -> None:
+    # Symbols 1 0 2 6: 2 + 1 + 3 + 7 bits with a parameter of 0, 2 + 2 + 3 + 5 with 1, 3 + 3 + 3 + 4 with 2.
+    tensor = SourceTensor(0, "w", "INT8", 8, (4,), read=lambda: np.array([-1, 0, 1, 3], np.int8))
+    assert encoded_bytes(tensor) == 2
 
 
 @pytest.mark.parametrize("configuration", ["ethos-u55-128", "ethos-u65-256"])
@@ -64,8 +98,8 @@ def test_published_networks_are_near_velas_cycles_and_memory(shared: Path, confi
         parts = [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted(device, shared / file))]
         cycles.append(abs(sum(o.cycles for p in parts for o in p.operators) / summary["total_cycles"] - 1))
         peaks.append(abs(max(p.peak_bytes for p in parts) / summary["memory_peak"]["Sram"] - 1))
-    assert median(cycles) <= 0.035
-    assert sorted(cycles)[-2] <= 0.13
+    assert median(cycles) <= 0.02
+    assert sorted(cycles)[-3] <= 0.12
     assert median(peaks) <= 0.02
 
 

@@ -17,10 +17,11 @@ from nnbridge.devices.source_profiles import SourceProfile, SourceRules
 from nnbridge.devices.table_values import TableValues
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.estimate.reading import cost_of
+from nnbridge.operations.numerics import EXACT, NUMERICS
 
 LEVELS = ("tflite",)
 """The formats whose operators devices look at."""
-_TEXTS = ("name", "like", "level", "version", "source", "verified")
+_TEXTS = ("name", "like", "level", "version", "source", "verified", "numerics", "numerics_source")
 _TABLES = ("hardware", "sets", "conditions", "operations")
 _KEYS = (*_TEXTS, *_TABLES, "rules", "partitions", "max_partitions", "cost", "notes", "aliases")
 _RULE_KEYS = ("require", "when", "says", "uncertain", "except", "only", "fails_model")
@@ -79,7 +80,18 @@ class _Reader(TableValues):
             self._limit(table),
             cost_of(self._table(table, "cost"), self.note) if "cost" in table else None,
             aliases=tuple(self._list(table, "aliases", str)),
+            numerics=self._numerics(table),
+            numerics_source=self._text_of(table, "numerics_source"),
         )
+
+    def _numerics(self, table: Mapping[str, Any]) -> str:
+        """The arithmetic, which needs a source."""
+        name = self._text_of(table, "numerics") or EXACT.name
+        if name not in NUMERICS:
+            self.note("numerics", f"one of {', '.join(NUMERICS)}{near(name, tuple(NUMERICS))}", name)
+        elif "numerics" in table and not self._text_of(table, "numerics_source"):
+            self.note("numerics", "numerics_source, where the arithmetic is stated", table.get("numerics_source"))
+        return name
 
     # -- rules -------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Devices that look at a file's operators before NNAPI: ahead-of-time compilers and TFLite's delegates (``level = "tflite"``).
 
 Such a device is asked once about a file (:meth:`SourceProfile.bound`). What it claims is planned and computed by it, operation by
-operation as the importer mapped it, with the CPU's arithmetic; everything else goes to the CPU.
+operation as the importer mapped it, with the arithmetic that is known of it; everything else goes to the CPU.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nnbridge.devices.cpu import CpuPreparedModel, check_deadline
+from nnbridge.devices.cpu import check_deadline
 from nnbridge.devices.device import (
     Capabilities,
     Device,
@@ -20,6 +20,7 @@ from nnbridge.devices.device import (
     uniform_capabilities,
 )
 from nnbridge.devices.host import HostPreparedModel
+from nnbridge.devices.requantise import prepared_with
 from nnbridge.devices.rules import Condition
 from nnbridge.devices.source_facts import OperatorFacts
 from nnbridge.errors import InputError, Reason
@@ -79,6 +80,10 @@ class SourceProfile(Device):
     cost: Cost | None = None
     type: DeviceTypeCode = DeviceTypeCode.ACCELERATOR
     aliases: tuple[str, ...] = ()
+    numerics: str = "exact"
+    """How it computes: a name of :data:`~nnbridge.operations.numerics.NUMERICS`."""
+    numerics_source: str = ""
+    """Where that is stated; empty: nothing is public, and the CPU's arithmetic stands in."""
 
     @property
     def format(self) -> str:
@@ -147,7 +152,7 @@ def _first_run(graph: SourceGraph, claims: Sequence[Claim], name: str) -> list[C
 
 
 class BoundDevice(Device):
-    """A device with its answers for one file. It computes with the CPU's arithmetic.
+    """A device with its answers for one file. It computes with its profile's arithmetic.
 
     ``left``: operators that it accepts and that are left to the CPU all the same, for speed or memory.
     """
@@ -193,8 +198,8 @@ class BoundDevice(Device):
         return self.answer(index) or True
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        """The CPU's executor, or the host's where NNAPI has no operation for a claimed operator."""
+        """The profile's arithmetic on the CPU's executor; the host where NNAPI has no operation for a claimed operator."""
         check_deadline(config.deadline)
         if any(is_extension(operation.type) for operation in model.main.operations):
             return HostPreparedModel(model, mixed=True)
-        return CpuPreparedModel(model)
+        return prepared_with(model, self.profile.numerics)

@@ -4,210 +4,181 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from nnbridge.estimate.blocks import SPLIT, Pass, PassCost, pass_cost
 from nnbridge.estimate.numbers import ArrayNumbers
-from nnbridge.estimate.work import ENCODED_PER_ENTROPY, FLAT, Sides, Work
+from nnbridge.estimate.work import FLAT, Work
 
-SUB_KERNEL = 8
-"""Larger kernels are computed in parts of this side."""
 ARG_MAX_STEPS = 43
 """Steps for each granule of the input: read off four networks."""
 HALF_PIXEL_BYTES = 21
 """Bytes moved for each element that is interpolated with half pixel centres: four passes that write every second pixel."""
-SOFTMAX_CYCLES = 15.6
-"""Cycles for each element of a softmax, in seven passes."""
 LSTM_PRODUCTS = 8
 """Products of one time step: of the input and of the state, for four gates."""
 ONE_PIXEL_CYCLES = 8
 """Cycles per element of an image that is blown up from one pixel."""
 
 
-def operation_cycles(work: Work, numbers: ArrayNumbers, *, table: bool = False) -> float:
-    """Cycles of one operator; ``table``: a table is looked up for each output, as a fused activation's is."""
-    return _FORMULAS[work.kind](work, numbers, table)
+PRODUCTS = ("conv", "depthwise", "fully_connected")
+"""Kinds with weights."""
+_FORMS = {"fully_connected": "vector"}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Cycles of an operator, and those while which weights of the next one can be loaded."""
+
+    cycles: float
+    slack: float
+
+
+def operation_cycles(work: Work, numbers: ArrayNumbers, *, table: bool = False, slack: float = 0.0) -> Timing:
+    """Cycles of one operator; ``table``: a table is looked up for each output; ``slack``: that of the operator before."""
+    if work.kind in PRODUCTS:
+        return _product(work, numbers, table, slack)
+    cycles = _FORMULAS[work.kind](work, numbers)
+    return Timing(cycles, cycles)
 
 
 def _ceil(a: float, b: float) -> int:
     return math.ceil(a / b)
 
 
-def _positions(work: Work, numbers: ArrayNumbers) -> int:
-    """Granules of one plane of the output. A single row is covered by wide granules where these are two rows high."""
-    batch, height, width, _ = work.out
-    rows, columns, _ = numbers.granule
-    flat = height == 1 and work.kernel[0] == 1 and width % 2 == 0 and rows == 2
-    if flat and work.kind in ("conv", "depthwise", "fully_connected"):
-        rows, columns = 1, columns * rows
-    return batch * _ceil(height, rows) * _ceil(width, columns)
+def _pass(work: Work, numbers: ArrayNumbers, form: str, output: str, table: bool = False) -> PassCost:
+    """A pass over one image of the output, for all images."""
+    source = work.inputs[0] if work.inputs else work.out
+    depth = work.out[3] if form in ("depthwise", "pool", "elementwise") else work.channels
+    each = numbers.elementwise[output]
+    found = pass_cost(
+        Pass(
+            form,
+            work.out[1:],
+            (*source[1:3], depth if form != "elementwise" else source[3]),
+            work.kernel,
+            work.stride,
+            work.dilation,
+            work.element_bytes,
+            work.inputs[1][1:] if form == "elementwise" and len(work.inputs) > 1 else None,
+            (any(work.plain[:-1]), any(work.plain[-1:])),
+            max(each, numbers.elementwise["table"]) if table else each,
+            256 * work.element_bytes**3 if table else 0,
+            work.weight_bytes > 0,
+        ),
+        numbers,
+    )
+    return PassCost(found.cycles * work.out[0], found.moved * work.out[0], found.rereads)
 
 
-def _depths(work: Work, numbers: ArrayNumbers) -> int:
-    return _ceil(work.out[3], numbers.granule[2])
-
-
-def _column(work: Work, numbers: ArrayNumbers) -> float:
-    """Cycles of all granules of one channel group, for one step."""
-    return max(numbers.step_cycles * _positions(work, numbers), numbers.weight_floor) * _depths(work, numbers)
-
-
-def _kernel_parts(work: Work) -> list[int]:
-    """Elements of the parts in which a kernel is computed."""
-    parts = ([min(SUB_KERNEL, side - k) for k in range(0, side, SUB_KERNEL)] for side in work.kernel)
-    rows, columns = parts
-    return [row * column for row in rows for column in columns]
-
-
-def _conv_steps(work: Work, numbers: ArrayNumbers, elements: int) -> int:
-    """Steps of one part of the kernel, in the better utilised of the two orders."""
-    size, (kernel_step, channel_step) = work.element_bytes, numbers.kernel_step
-    depth_first = elements * _ceil(work.channels, numbers.depth / size)
-    brick = 2 * channel_step
-    groups = 2 * _ceil(work.channels, brick) if work.channels > channel_step else 1
-    part_kernel = _ceil(elements, kernel_step / size) * groups
-    aligned = _ceil(work.channels, channel_step) * channel_step * _ceil(elements, kernel_step) * kernel_step
-    better = aligned <= elements * _ceil(work.channels, numbers.depth) * numbers.depth
-    return part_kernel if work.channels <= channel_step or better else depth_first
-
-
-def _array(work: Work, numbers: ArrayNumbers) -> float:
-    if work.kind == "fully_connected":
-        steps = _ceil(work.channels, numbers.depth / work.element_bytes)
-    elif work.kind == "conv":
-        steps = sum(_conv_steps(work, numbers, elements) for elements in _kernel_parts(work))
-    else:
-        steps = sum(_ceil(elements, numbers.kernel_step[0]) for elements in _kernel_parts(work)) * work.element_bytes
-    return _column(work, numbers) * steps / numbers.cores
+def _product(work: Work, numbers: ArrayNumbers, table: bool, slack: float) -> Timing:
+    """Weights that are read once come straight from their memory. Those read again are loaded before: all of them if the slack is
+    enough, else as many channels as it is enough for, and the others while these are computed."""
+    found = _pass(work, numbers, _FORMS.get(work.kind, work.kind), "mul" if work.element_bytes == 2 else "other", table)
+    stored, cycles = weight_bytes(work, numbers), found.cycles
+    load = stored / numbers.bandwidth["weights"]
+    if found.rereads == 1:
+        return Timing(max(_held(found, numbers), load), cycles)
+    load += numbers.weight_latency
+    read = (found.moved + stored * found.rereads) / numbers.bandwidth["maps"]
+    depth = work.out[3]
+    first = min(depth, max(SPLIT, int(slack / load * depth) // SPLIT * SPLIT)) / depth
+    tail = cycles * (1 - first) if first < 1 else cycles
+    waited = max(load - slack + tail, cycles + max(0.0, load * first - slack))
+    return Timing(max(waited, read, load * (1 - first)), tail)
 
 
 def weight_bytes(work: Work, numbers: ArrayNumbers) -> float:
     """Bytes of weights, biases and scales as the device stores them."""
-    stored = work.entropy_bytes * ENCODED_PER_ENTROPY if numbers.compressed_weights else float(work.weight_bytes)
+    stored = float(work.encoded_bytes) if numbers.compressed_weights else float(work.weight_bytes)
     return stored + numbers.scale_bytes * work.out[3] * (LSTM_PRODUCTS if work.kind == "lstm" else 1)
-
-
-def weight_cycles(work: Work, numbers: ArrayNumbers) -> float:
-    """Cycles that loading the weights needs."""
-    return weight_bytes(work, numbers) / numbers.bandwidth["weights"]
-
-
-def stored_bytes(sides: Sides, element_bytes: int, multiple: int) -> int:
-    """Bytes of a map whose channels are stored in multiples."""
-    return math.prod(sides[:3]) * _ceil(sides[3], multiple) * multiple * element_bytes
 
 
 def _elements(work: Work) -> int:
     return math.prod(work.out)
 
 
-def _blocks(work: Work, numbers: ArrayNumbers) -> int:
-    return max(1, _ceil(_elements(work), numbers.block))
+def _held(found: PassCost, numbers: ArrayNumbers) -> float:
+    """Cycles of a pass, no less than its maps need."""
+    return max(found.cycles, found.moved / numbers.bandwidth["maps"])
 
 
-def _fill(work: Work, numbers: ArrayNumbers, blocks: int) -> float:
-    """Cycles to load the first block and to store the last one."""
-    moved = sum(math.prod(each) for each in (*work.inputs, work.out)) * work.element_bytes
-    return numbers.latency + moved / blocks / numbers.bandwidth["maps"]
-
-
-def _map_cycles(work: Work, numbers: ArrayNumbers) -> float:
-    """Cycles that loading inputs and storing outputs needs; windows overlap at the edges of blocks."""
-    side = math.sqrt(numbers.block / numbers.channel_multiple) * work.stride
-    overlap = math.prod((side + max(0, k - work.stride)) / side for k in work.kernel) if work.kind != "mean" else 1.0
-    plain = work.plain or (False,) * (len(work.inputs) + 1)
-    multiples = [1 if each else numbers.channel_multiple for each in plain]
-    read = sum(stored_bytes(m, work.element_bytes, k) for m, k in zip(work.inputs, multiples, strict=False))
-    written = stored_bytes(work.out, work.element_bytes, multiples[-1])
-    return (read * overlap + written) / numbers.bandwidth["maps"]
-
-
-def _pipelined(work: Work, numbers: ArrayNumbers, array: float, per_output: float) -> float:
-    """Array and output stage work on neighbouring blocks at once; the first and last block pass one stage alone."""
-    output, blocks = _elements(work) * per_output, _blocks(work, numbers)
-    return max(array, output) + min(array, output) / blocks + _fill(work, numbers, blocks)
-
-
-def _convolution(work: Work, numbers: ArrayNumbers, table: bool) -> float:
-    computed = _pipelined(work, numbers, _array(work, numbers), numbers.elementwise["table" if table else "other"])
-    return max(computed, _map_cycles(work, numbers), weight_cycles(work, numbers))
-
-
-def _walked(work: Work, numbers: ArrayNumbers, steps: float, per_output: float) -> float:
-    array = numbers.step_cycles * _positions(work, numbers) * _depths(work, numbers) * steps / numbers.cores
-    return _pipelined(work, numbers, array, per_output)
-
-
-def _shaped_walk(work: Work, numbers: ArrayNumbers) -> float:
-    """A walk over each element once; with few channels the value is cut into whole granules."""
-    steps = numbers.kernel_step[0] * work.element_bytes
+def _rows(work: Work, numbers: ArrayNumbers) -> Work:
+    """A value with few channels, where the shape does not matter, as whole granules."""
     if work.out[3] >= FLAT:
-        return _walked(work, numbers, steps, numbers.elementwise["other"])
-    granules = _ceil(_elements(work), math.prod(numbers.granule))
-    return _pipelined(work, numbers, numbers.step_cycles * granules * steps / numbers.cores, numbers.elementwise["other"])
+        return work
+    shape = (1, 1, _ceil(_elements(work), FLAT), FLAT)
+    return replace(work, out=shape, inputs=(shape,))
 
 
-def _walk(work: Work, numbers: ArrayNumbers, table: bool) -> float:
+def _walked(work: Work, numbers: ArrayNumbers, kernel: tuple[int, int] = (1, 1)) -> float:
+    """A pooling pass over each element, or a window of them."""
+    return _held(_pass(replace(work, kernel=kernel, stride=1), numbers, "pool", "other"), numbers)
+
+
+def _walk(work: Work, numbers: ArrayNumbers) -> float:
     if work.form == "arg_max":
-        return _walked(work, numbers, ARG_MAX_STEPS, numbers.elementwise["other"])
-    return _shaped_walk(work, numbers)
+        return _walked(work, numbers, (1, ARG_MAX_STEPS))
+    return _walked(_rows(work, numbers), numbers)
 
 
-def _copy(work: Work, numbers: ArrayNumbers, table: bool) -> float:
+def _copy(work: Work, numbers: ArrayNumbers) -> float:
     """Each part is copied by itself."""
-    steps = numbers.kernel_step[0] * work.element_bytes
-    parts = [replace(work, out=part, inputs=(part,), kind="walk") for part in work.parts]
-    return sum(_walked(part, numbers, steps, numbers.elementwise["other"]) for part in parts)
+    return sum(_walked(replace(work, out=part, inputs=(part,), kind="walk", plain=()), numbers) for part in work.parts)
 
 
-def _pool(work: Work, numbers: ArrayNumbers, table: bool) -> float:
-    steps = max(numbers.kernel_step[0], math.prod(work.kernel)) * work.element_bytes
-    return max(_walked(work, numbers, steps, numbers.elementwise["pool"]), _map_cycles(work, numbers))
+def _pool(work: Work, numbers: ArrayNumbers) -> float:
+    return _held(_pass(work, numbers, "pool", "pool" if work.form == "MAX_POOL_2D" else "other"), numbers)
 
 
-def _resize(work: Work, numbers: ArrayNumbers, table: bool) -> float:
-    factor, steps = work.kernel[0], numbers.kernel_step[0] * work.element_bytes
+def _resize(work: Work, numbers: ArrayNumbers) -> float:
+    factor = work.kernel[0]
     if work.form == "one pixel":
         return float(_elements(work) * ONE_PIXEL_CYCLES)
     if factor == 1:
-        return _shaped_walk(work, numbers)
+        return _walked(_rows(work, numbers), numbers)
     if work.form == "half pixel":
         return _elements(work) * work.element_bytes * HALF_PIXEL_BYTES / numbers.bandwidth["maps"]
+    once = _walked(work, numbers)
+    doublings = factor.bit_length() - 1
     if work.form == "nearest":
-        # Doubled again and again.
-        return sum(_walked(work, numbers, steps, numbers.elementwise["other"]) / 4**k for k in range(factor.bit_length() - 1))
-    return _walked(work, numbers, max(numbers.kernel_step[0], factor * factor) + 1, numbers.elementwise["other"])
+        return sum(once / 4**k for k in range(doublings))
+    # The last doubling is an average over a window.
+    return sum(once / 4**k for k in range(1, doublings)) + _walked(work, numbers, work.kernel)
 
 
-def _elementwise(work: Work, numbers: ArrayNumbers, table: bool) -> float:
-    batch, height, width, channels = work.out
-    multiple = numbers.channel_multiple
-    return batch * height * width * _ceil(channels, multiple) * multiple * numbers.elementwise[work.form]
+def _elementwise(work: Work, numbers: ArrayNumbers) -> float:
+    """Constants come from the weights' memory, short bursts as long as whole ones. If no input has the output's sides, one is
+    added to a constant of zeros before."""
+    one = work.out[3] * work.out[2] if work.out[3] in (FLAT, SPLIT) else min(SPLIT, _ceil(work.out[3], FLAT) * FLAT)
+    burst = numbers.weight_burst / min(numbers.weight_burst, one)
+    each = _elements(work) * work.element_bytes * burst / numbers.bandwidth["weights"]
+    cycles = max(_held(_pass(work, numbers, "elementwise", work.form), numbers), each * work.constants)
+    if not work.broadcast:
+        return cycles
+    spread = _held(_pass(work, numbers, "elementwise", "add"), numbers)
+    return spread + max(cycles, each * (1 + work.constants))
 
 
-def _softmax(work: Work, numbers: ArrayNumbers, table: bool) -> float:
-    return _elements(work) * SOFTMAX_CYCLES + numbers.passes.get("softmax", 0) * numbers.latency
+def _softmax(work: Work, numbers: ArrayNumbers) -> float:
+    return _elements(work) * numbers.elementwise["softmax"] + numbers.passes.get("softmax", 0) * numbers.latency
 
 
-def _lstm(work: Work, numbers: ArrayNumbers, table: bool) -> float:
+def _lstm(work: Work, numbers: ArrayNumbers) -> float:
     steps = _ceil(work.channels, numbers.depth) + _ceil(work.out[3], numbers.depth)
-    gates = 4 * _column(work, numbers) * steps
-    each = max(weight_cycles(work, numbers), gates) + numbers.passes.get("lstm", 0) * numbers.latency
-    return work.steps * each
+    column = max(numbers.step_cycles * work.out[2], numbers.weight_floor) * _ceil(work.out[3], numbers.granule[2])
+    loaded = weight_bytes(work, numbers) / numbers.bandwidth["weights"]
+    return work.steps * (max(loaded, 4 * column * steps) + numbers.passes.get("lstm", 0) * numbers.latency)
 
 
-def _mean(work: Work, numbers: ArrayNumbers, table: bool) -> float:
-    array = _pipelined(work, numbers, _array(work, numbers), numbers.elementwise["other"])
-    return max(array, _map_cycles(work, numbers)) + _elements(work) * numbers.elementwise["mul"]
+def _mean(work: Work, numbers: ArrayNumbers) -> float:
+    return _held(_pass(work, numbers, "depthwise", "other"), numbers) + _elements(work) * numbers.elementwise["mul"]
 
 
-def _view(work: Work, numbers: ArrayNumbers, table: bool) -> float:
+def _view(work: Work, numbers: ArrayNumbers) -> float:
     return 0.0
 
 
-_FORMULAS: Mapping[str, Callable[[Work, ArrayNumbers, bool], float]] = {
-    "conv": _convolution,
-    "depthwise": _convolution,
-    "fully_connected": _convolution,
+_FORMULAS: Mapping[str, Callable[[Work, ArrayNumbers], float]] = {
     "pool": _pool,
     "walk": _walk,
     "resize": _resize,

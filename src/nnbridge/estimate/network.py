@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from nnbridge.estimate.cycles import operation_cycles, weight_bytes, weight_cycles
+from nnbridge.estimate.cycles import PRODUCTS, operation_cycles, weight_bytes
 from nnbridge.estimate.memory import peak_bytes
 from nnbridge.estimate.numbers import Band, Cost
 from nnbridge.estimate.partitions import Group
 from nnbridge.estimate.work import CLAMPS, JOINS, PARTS, TABLES, Work, work_of
 from nnbridge.source import SourceGraph, SourceOperator
-
-_PRODUCTS = ("conv", "depthwise", "fully_connected")
-FIRST_CHANNELS = 16
-"""Output channels whose weights the first product waits for."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +57,9 @@ def partition_estimate(graph: SourceGraph, group: Group, cost: Cost) -> Partitio
     """A group's operators one by one."""
     members = frozenset(group.operators)
     estimates, weights = [], 0.0
-    waits = True
+    slack = 0.0
     for index in group.operators:
-        operator = graph.operators[index]
-        found, stored, waits = _operator(graph, operator, group, members, cost, waits)
+        found, stored, slack = _operator(graph, graph.operators[index], group, members, cost, slack)
         estimates.append(found)
         weights += stored
     copy = group.boundary_bytes / (cost.partition.copy_gbps * 1e3) if cost.partition.copy_gbps else 0.0
@@ -75,30 +70,31 @@ def partition_estimate(graph: SourceGraph, group: Group, cost: Cost) -> Partitio
 
 
 def _operator(
-    graph: SourceGraph, operator: SourceOperator, group: Group, members: Collection[int], cost: Cost, waits: bool
-) -> tuple[OperatorEstimate, float, bool]:
-    """The estimate, the bytes of weights, and whether the next product still waits for its weights."""
+    graph: SourceGraph, operator: SourceOperator, group: Group, members: Collection[int], cost: Cost, slack: float
+) -> tuple[OperatorEstimate, float, float]:
+    """The estimate, the bytes of weights, and the cycles while which the next operator's weights can be loaded."""
     work = work_of(operator)
     if work is None:
-        return OperatorEstimate(operator.index, operator.name, "", 0.0, Band.UNKNOWN, note="no formula is known"), 0.0, waits
+        return OperatorEstimate(operator.index, operator.name, "", 0.0, Band.UNKNOWN, note="no formula is known"), 0.0, slack
     band = cost.band.of(work.kind) if cost.band else Band.UNKNOWN
     if cost.array is None:
         assert cost.rates is not None  # a cost model has one of the two
         read = work.weight_bytes + sum(t.bytes for t in (*operator.computed, *operator.outputs))
         us = 0.0 if work.kind == "view" else 1e6 * max(work.macs / cost.rates.macs_per_second, read / cost.rates.bytes_per_second)
-        return OperatorEstimate(operator.index, operator.name, work.kind, us, band, 0.0, work.macs), work.weight_bytes, waits
+        return OperatorEstimate(operator.index, operator.name, work.kind, us, band, 0.0, work.macs), work.weight_bytes, slack
     fused = fused_into(graph, operator, members)
     if fused is not None:
         note = f"fused into operator {fused.index}"
-        return OperatorEstimate(operator.index, operator.name, work.kind, 0.0, (1.0, 1.0), note=note), 0.0, waits
+        return OperatorEstimate(operator.index, operator.name, work.kind, 0.0, (1.0, 1.0), note=note), 0.0, slack
     work = _in_place(graph, operator, work, group, members)
-    cycles = operation_cycles(work, cost.array, table=_looks_up(graph, operator, members))
-    if waits and work.kind in _PRODUCTS:
-        share = min(1.0, FIRST_CHANNELS / max(work.out[3], 1))
-        cycles, waits = cycles + weight_cycles(work, cost.array) * share + cost.array.latency, False
-    us = cycles / cost.array.clock_mhz
+    timing = operation_cycles(work, cost.array, table=_looks_up(graph, operator, members), slack=slack)
+    us = timing.cycles / cost.array.clock_mhz
     stored = weight_bytes(work, cost.array) if work.weight_bytes else 0.0
-    return OperatorEstimate(operator.index, operator.name, work.kind, us, band, cycles, work.macs), stored, waits
+    return (
+        OperatorEstimate(operator.index, operator.name, work.kind, us, band, timing.cycles, work.macs),
+        stored,
+        timing.slack or slack,
+    )
 
 
 def fused_into(graph: SourceGraph, operator: SourceOperator, members: Collection[int]) -> SourceOperator | None:
@@ -114,7 +110,7 @@ def fused_into(graph: SourceGraph, operator: SourceOperator, members: Collection
     if producer.options.get("fused_activation_function"):
         return None
     work = work_of(producer)
-    return producer if work is not None and work.kind in (*_PRODUCTS, "elementwise", "pool") else None
+    return producer if work is not None and work.kind in (*PRODUCTS, "elementwise", "pool") else None
 
 
 def _looks_up(graph: SourceGraph, operator: SourceOperator, members: Collection[int]) -> bool:

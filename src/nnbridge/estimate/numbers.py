@@ -69,22 +69,34 @@ class ArrayNumbers:
     """Or: kernel elements and input channels in one step; kernel elements of a depthwise convolution."""
     weight_floor: float
     """Least cycles of a column of granules and a step: what the weight decoder needs."""
-    elementwise: Mapping[str, float]
-    """Cycles per element: ``add``, ``mul``, ``other``, ``pool``, ``table``."""
-    bandwidth: Mapping[str, float]
+    elementwise: Mapping[str, float] = field(hash=False)
+    """Cycles per element: ``add``, ``mul``, ``other``, ``pool``, ``table``, and all passes of ``softmax``."""
+    bandwidth: Mapping[str, float] = field(hash=False)
     """Bytes per cycle: ``maps`` and ``weights``."""
     latency: float
-    """Cycles before the first byte of an operator's input arrives and after its last one leaves."""
-    block: int
-    """Output elements that are computed between two loads of the input."""
+    """Cycles before the first byte of a block's input arrives and after its last one leaves, together."""
+    weight_latency: float
+    """Cycles before the first byte of weights arrives."""
+    burst: int
+    """Bytes of a transfer of maps; shorter ones take as long."""
+    weight_burst: int
+    """Bytes of a transfer from the weights' memory."""
+    banks: int
+    """Of the array's own memory, 1,024 bytes each."""
+    bank_granules: tuple[int, int, int, int]
+    """Banks are given out in these numbers: for inputs, 32-bit inputs, 32-bit and 40-bit accumulators."""
+    stalls: tuple[int, int]
+    """Cycles of a step of one granule that waits for the one before: 32-bit and 40-bit accumulators."""
+    pool_step_cycles: float = 0.0
+    """Cycles of one granule and element of a pool; 0: ``step_cycles`` for each byte."""
     channel_multiple: int = 1
     """Maps between operators of one partition are stored with channels in multiples of this."""
     cores: int = 1
     compressed_weights: bool = False
-    """Weights are stored encoded: 1.08 times their entropy."""
+    """Weights are stored in a Rice code."""
     scale_bytes: int = 0
     """Bytes of bias and scale for each output channel, stored with the weights."""
-    passes: Mapping[str, float] = field(default_factory=dict)
+    passes: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Steps of composed operators, each at the cost of one ``latency``: ``softmax``, ``lstm``."""
     on_chip: int = 0
     """Bytes of memory for maps; 0: not stated."""

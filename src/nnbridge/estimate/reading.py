@@ -10,7 +10,7 @@ from nnbridge.estimate.numbers import ArrayNumbers, Band, Cost, PartitionCost, R
 
 Note = Callable[[str, str, object], None]
 """``note(key, rule, found)`` records a mistake."""
-_ELEMENTWISE = ("add", "mul", "other", "pool", "table")
+_ELEMENTWISE = ("add", "mul", "other", "pool", "table", "softmax")
 _ARRAY: Mapping[str, tuple[int, bool]] = {
     # Key → how many numbers, and whether they are whole.
     "clock_mhz": (1, False),
@@ -20,13 +20,19 @@ _ARRAY: Mapping[str, tuple[int, bool]] = {
     "kernel_step": (2, True),
     "weight_floor": (1, False),
     "latency": (1, False),
-    "block": (1, True),
+    "weight_latency": (1, False),
+    "burst": (1, True),
+    "weight_burst": (1, True),
+    "banks": (1, True),
+    "bank_granules": (4, True),
+    "stalls": (2, True),
+    "pool_step_cycles": (1, False),
     "channel_multiple": (1, True),
     "cores": (1, True),
     "scale_bytes": (1, True),
     "on_chip": (1, True),
 }
-_OPTIONAL = {"channel_multiple": 1, "cores": 1, "scale_bytes": 0, "on_chip": 0}
+_OPTIONAL = {"pool_step_cycles": 0, "channel_multiple": 1, "cores": 1, "scale_bytes": 0, "on_chip": 0}
 _TABLES = {"elementwise": _ELEMENTWISE, "bandwidth": ("maps", "weights"), "passes": ("softmax", "lstm")}
 _KEYS = (*_ARRAY, *_TABLES, "weights", "macs_per_second", "bytes_per_second", "call_us", "copy_gbps", "band", "source")
 
@@ -72,9 +78,9 @@ def _array(table: Mapping[str, Any], note: Note) -> ArrayNumbers:
             given = dict.fromkeys(names, 1.0)
         values[key] = {name: _number(given, name, note) for name in given}
     weights = table.get("weights", "plain")
-    if weights not in ("plain", "entropy"):
-        note("weights", "plain or entropy", weights)
-    return ArrayNumbers(**values, compressed_weights=weights == "entropy")
+    if weights not in ("plain", "rice"):
+        note("weights", "plain or rice", weights)
+    return ArrayNumbers(**values, compressed_weights=weights == "rice")
 
 
 def _number(table: Mapping[str, Any], key: str, note: Note, default: float | None = None) -> float:

@@ -9,11 +9,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from nnbridge.estimate.blocks import part_kernel
 from nnbridge.source import SourceOperator, SourceTensor
 
 Sides: TypeAlias = "tuple[int, int, int, int]"
-ENCODED_PER_ENTROPY = 1.08
-"""Bytes of Vela's weight streams per byte of order-0 entropy: median over 42 files, 1.04 to 1.22."""
 FLAT = 8
 """Values with fewer channels are computed as if they had another shape, where the shape does not matter."""
 TABLES = frozenset(
@@ -41,7 +40,8 @@ class Work:
     """Sides of the inputs that are computed."""
     stride: int = 1
     weight_bytes: int = 0
-    entropy_bytes: float = 0.0
+    encoded_bytes: int = 0
+    """Of weights, as a Rice code with the best parameter stores them."""
     macs: int = 0
     form: str = ""
     """Within the kind: ``add``, ``mul``, ``other`` of elementwise operators; ``bilinear``, ``half pixel``, ``nearest``,
@@ -50,6 +50,12 @@ class Work:
     """For each input, then the output: stored as it is, as what the CPU reads or writes."""
     parts: tuple[Sides, ...] = ()
     """Of a copy: sides of the parts that are copied."""
+    dilation: int = 1
+    """Between elements of the kernel."""
+    constants: int = 0
+    """Of an elementwise operator: inputs that are constant and no scalars."""
+    broadcast: bool = False
+    """None of its inputs has the output's sides."""
     steps: int = 1
     """Repetitions: time steps of a recurrent operator."""
 
@@ -60,13 +66,16 @@ def sides(shape: tuple[int, ...]) -> Sides:
     return math.prod(padded[:-3]), padded[-3], padded[-2], padded[-1]
 
 
-def entropy_bytes(tensor: SourceTensor) -> float:
-    """Order-0 entropy of a constant's bytes, in bytes."""
+def encoded_bytes(tensor: SourceTensor, padding: int = 0) -> int:
+    """Bytes of a constant's integers in a Rice code, with zeros of padding: that of the parameter that needs least."""
     if tensor.value is None or not tensor.elements:
-        return 0.0
-    counts = np.bincount(np.ascontiguousarray(tensor.value).view(np.uint8).reshape(-1), minlength=256)
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log2(shares)).sum() * counts.sum() / 8)
+        return 0
+    zero = tensor.zero_points[0] if tensor.zero_points else 0
+    values = np.asarray(tensor.value).reshape(-1).astype(np.int64) - zero
+    counts = np.bincount(2 * np.abs(values) - (values < 0))
+    counts[0] += padding
+    symbols = np.arange(len(counts))
+    return int(min((counts * (1 + k + (symbols >> k))).sum() for k in range(16)) + 7) // 8
 
 
 def work_of(operator: SourceOperator) -> Work | None:
@@ -83,10 +92,21 @@ def _stride(operator: SourceOperator) -> int:
     return max(1, int(operator.options.get("stride_h") or 1))
 
 
-def _weights(*tensors: SourceTensor | None) -> tuple[int, float]:
-    """Bytes and entropy of constants."""
+def _dilation(operator: SourceOperator) -> int:
+    return max(1, int(operator.options.get("dilation_h_factor") or 1))
+
+
+def _weights(*tensors: SourceTensor | None, padded: int = 0) -> tuple[int, int]:
+    """Bytes of constants, plain and encoded; ``padded``: elements with the zeros between them that fill the array's steps."""
     found = [t for t in tensors if t is not None and t.constant]
-    return sum(t.bytes for t in found), sum(entropy_bytes(t) for t in found)
+    return sum(t.bytes for t in found), sum(encoded_bytes(t, max(0, padded - t.elements)) for t in found)
+
+
+def _in_steps(elements: int, channels: int, units: int, by_part: bool = True) -> int:
+    """Weights with the zeros that fill the steps: 4 elements of the kernel where several are taken at once, and 8 channels.
+    Longer runs of zeros, as of a single channel, need next to nothing."""
+    filled = channels if channels < FLAT else -(-channels // FLAT) * FLAT
+    return (-(-elements // 4) * 4 if by_part else elements) * filled * units
 
 
 def _first(operator: SourceOperator) -> SourceTensor:
@@ -105,7 +125,9 @@ def _conv(operator: SourceOperator, data: int = 0) -> Work | None:
     kernel = filter.shape[1], filter.shape[2]
     bits = max(1, source.bits // 8)
     macs = math.prod(out) * channels * math.prod(kernel)
-    return Work("conv", out, channels, kernel, bits, _maps(operator), _stride(operator), *_weights(filter), macs)
+    maps, stride = _maps(operator), _stride(operator)
+    weights = _weights(filter, padded=_in_steps(math.prod(kernel), channels, out[3], part_kernel(channels, kernel, bits)))
+    return Work("conv", out, channels, kernel, bits, maps, stride, *weights, macs, dilation=_dilation(operator))
 
 
 def _transpose_conv(operator: SourceOperator) -> Work | None:
@@ -120,7 +142,9 @@ def _depthwise(operator: SourceOperator) -> Work | None:
     out, kernel = sides(operator.outputs[0].shape), (filter.shape[1], filter.shape[2])
     kind = "conv" if source.shape and source.shape[-1] == 1 else "depthwise"
     bits, macs = max(1, source.bits // 8), math.prod(out) * math.prod(kernel)
-    return Work(kind, out, 1, kernel, bits, _maps(operator), _stride(operator), *_weights(filter), macs)
+    maps, stride = _maps(operator), _stride(operator)
+    weights = _weights(filter, padded=_in_steps(math.prod(kernel), 1, out[3]))
+    return Work(kind, out, 1, kernel, bits, maps, stride, *weights, macs, dilation=_dilation(operator))
 
 
 def _fully_connected(operator: SourceOperator) -> Work | None:
@@ -132,7 +156,17 @@ def _fully_connected(operator: SourceOperator) -> Work | None:
     out = (1, 1, rows, units)
     maps = ((1, 1, rows, channels),)
     macs = rows * units * channels
-    return Work("fully_connected", out, channels, (1, 1), _element(operator), maps, 1, *_weights(weights), macs)
+    return Work(
+        "fully_connected",
+        out,
+        channels,
+        (1, 1),
+        _element(operator),
+        maps,
+        1,
+        *_weights(weights, padded=_in_steps(1, channels, units, False)),
+        macs,
+    )
 
 
 def _pool(operator: SourceOperator) -> Work:
@@ -189,7 +223,12 @@ def _elementwise(form: str) -> Callable[[SourceOperator], Work]:
         if alike and (out[3] < FLAT or any(t is not None and t.elements == 1 for t in operator.inputs)):
             # Where the shape does not matter, few channels are no loss: the value is one long row.
             out = (1, 1, 1, math.prod(out))
-        return Work("elementwise", out, 1, (1, 1), _element(operator), _maps(operator), form=form)
+        full = [t for t in operator.inputs if t is not None and t.shape == operator.outputs[0].shape]
+        constants = sum(t is not None and t.constant and t.elements > 1 for t in operator.inputs)
+        maps, single = _maps(operator), any(t is not None and t.elements == 1 for t in operator.inputs)
+        broadcast = not full and not single and len(operator.inputs) > 1
+        bits = _element(operator)
+        return Work("elementwise", out, 1, (1, 1), bits, maps, form=form, constants=constants, broadcast=broadcast)
 
     return rule
 

@@ -43,6 +43,10 @@ def profile_as_dict(profile: ProfileDevice, operation: str = "") -> dict[str, An
     }
 
 
+OPEN_NUMERICS = "open: nothing is public, the CPU's arithmetic stands in"
+"""What is shown for a device whose arithmetic no source states."""
+
+
 def source_profile_as_dict(profile: SourceProfile, operator: str = "") -> dict[str, Any]:
     """The same of a device that looks at a file's operators."""
     rules = dict(sorted(profile.rules.operators.items()))
@@ -55,6 +59,8 @@ def source_profile_as_dict(profile: SourceProfile, operator: str = "") -> dict[s
         "version": profile.version,
         "source": profile.source,
         "verified": profile.verified,
+        "numerics": profile.numerics if profile.numerics_source else "",
+        "numerics_source": profile.numerics_source or OPEN_NUMERICS,
         "notes": list(profile.notes),
         "operands": [],
         "operations": {
@@ -70,7 +76,7 @@ def source_profile_as_dict(profile: SourceProfile, operator: str = "") -> dict[s
 
 def profile_tables(data: Mapping[str, Any]) -> list[Table | str]:
     """The same as a table, a row for each rule."""
-    lines = [f"{key}: {data[key]}" for key in ("source", "verified") if data[key]]
+    lines = [f"{key}: {data[key]}" for key in ("source", "verified", "numerics", "numerics_source") if data.get(key)]
     rows = []
     for name, operation in data["operations"].items():
         for number, alternative in enumerate(operation["alternatives"]):
