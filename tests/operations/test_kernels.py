@@ -339,3 +339,11 @@ def test_multipliers_of_an_array_are_those_of_its_numbers() -> None:
     assert list(zip(multipliers.reshape(-1).tolist(), shifts.reshape(-1).tolist(), strict=True)) == pairs
     with pytest.raises(OverflowError):
         quantize_multipliers([1.0, np.inf])
+
+
+def test_windows_of_implicit_padding_follow_height_and_width() -> None:
+    # Of 3 rows and 5 columns, windows of 2 by 2 with a stride of 2 give 2 by 3; the last row and column stand alone.
+    image = tensor(np.arange(30).reshape(1, 3, 5, 2))
+    same, stride, size, none = scalar(1), scalar(2), scalar(2), scalar(0)
+    [y] = run(Op.MAX_POOL_2D, [image, same, stride, stride, size, size, none])
+    assert y[0, :, :, 0].tolist() == [[12, 16, 18], [22, 26, 28]]
