@@ -77,7 +77,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Group:
-    """Files that are judged alike, and what is asked of them."""
+    """Files of one kind, and what is required of them."""
 
     name: str
     contains: Callable[[Measured], bool]

@@ -88,14 +88,14 @@ def _anonymous() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
 
 
-def row(path: Path, judged: bool) -> tuple[str, bool]:
+def row(path: Path, checked: bool) -> tuple[str, bool]:
     """A line of the table, and whether it holds."""
     child = subprocess.run([sys.executable, __file__, "--measure", str(path)], capture_output=True, text=True, check=True)
     found, size = json.loads(child.stdout), path.stat().st_size
     holds = found["convert"] - found["read"] < SECONDS and max(found["allocated"], found["resident"]) < SHARE * size
     times = f"{found['read'] * 1e3:>6.1f} ms {found['convert'] * 1e3:>6.1f} ms"
     memory = f"{found['allocated'] / 1e6:>7.2f} MB {found['resident'] / 1e6:>6.2f} MB {found['made'] / 1e6:>6.2f} MB"
-    return f"{path.name:<34} {size / 1e6:>7.1f} {times} {memory}  {('pass' if holds else 'FAIL') if judged else ''}", holds
+    return f"{path.name:<34} {size / 1e6:>7.1f} {times} {memory}  {('pass' if holds else 'FAIL') if checked else ''}", holds
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python scripts/benchmark_depthwise.py
 
 Each cell is the time by taps over the time by windows, below 1 where taps are faster; a star marks the way that
-``convolution.depthwise_sums`` chooses: ``*`` taps, none windows.
+``correlation.depthwise_sums`` chooses: ``*`` taps, none windows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from script_support import argument_parser
 
-from nnbridge.operations import convolution
+from nnbridge.operations import correlation
 from nnbridge.operations.shapes import Window
 
 DEPTHS = (1, 8, 32, 64, 96, 160, 192, 384)
@@ -36,9 +36,9 @@ def _cell(depth: int, side: int, stride: int) -> str:
     length = (side - 1) * stride + 3
     images = np.ones((1, length, length, depth), np.float32)
     weights, sums = np.ones((3, 3, depth), np.float32), np.empty((1, side, side, depth), np.float32)
-    ways = [way(weights, window, window, side, side) for way in (convolution.by_taps, convolution.by_windows)]
+    ways = [way(weights, window, window, side, side) for way in (correlation.by_taps, correlation.by_windows)]
     taps, windows = (_seconds(partial(add_up, images, sums)) for add_up in ways)
-    chosen = convolution.depthwise_sums(weights, window, window, 1, side, side)
+    chosen = correlation.depthwise_sums(weights, window, window, 1, side, side)
     return f"{taps / windows:.2f}" + ("*" if "by_taps" in chosen.__qualname__ else " ")
 
 

@@ -172,9 +172,9 @@ def _moves() -> list[Case]:
 
 
 def _others() -> list[Timed]:
-    turned, rows = {"adj_x": False, "adj_y": False}, {"axis": 0, "batch_dims": 0}
+    transposed, rows = {"adj_x": False, "adj_y": False}, {"axis": 0, "batch_dims": 0}
     return [
-        Case("BATCH_MATMUL", [(1, 8, 196, 64), (1, 8, 64, 196)], [(1, 8, 196, 196)], turned, _BOTH),
+        Case("BATCH_MATMUL", [(1, 8, 196, 64), (1, 8, 64, 196)], [(1, 8, 196, 196)], transposed, _BOTH),
         Case("SOFTMAX", [(1, 8, 196, 196)], [(1, 8, 196, 196)], {"beta": 1.0}, _BOTH, parameters=SIGMOID),
         _alike("L2_NORMALIZATION", 1, _NONE, _BOTH, (1, 49, 128), parameters=TANH),
         Case("ARG_MAX", [(1, 65, 65, 21), C(3)], [((1, 65, 65), I32)], {"output_type": 2}, _BOTH),

@@ -96,7 +96,7 @@ CASES = (
 
 
 def main() -> None:
-    """Measure, print a table, judge."""
+    """Measure, print a table, check the limits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="plannings of each model; the quickest counts (default 3)")
     rounds = parser.parse_args().rounds
@@ -110,7 +110,7 @@ def main() -> None:
             shown = f"{growth:8.1f}x" if before else f"{'':>9}"
             print(f"{case.name:32}{size:12,}{steps:8,}{planning * 1e3:9.1f} ms{finish * 1e3:9.1f} ms{shown}", flush=True)
             if finish > LIMITS.get(size, float("inf")):
-                complaints.append(f"{case.name}, {size:,} operations: {finish:.3f} s, at most {LIMITS[size]} s wanted")
+                complaints.append(f"{case.name}, {size:,} operations: {finish:.3f} s, at most {LIMITS[size]} s allowed")
             if growth > GROWTH:
                 complaints.append(f"{case.name}: 10 times the operations take {growth:.1f} times as long")
             before = planning

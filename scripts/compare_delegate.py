@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from script_support import Array, argument_parser, one_line_errors
+from script_support import Array, compare_each, difference, folder_parser, one_line_errors
 
 from nnbridge import Compilation, Execution, NnbridgeError, delegate
 from nnbridge.compare import seeded_samples
@@ -61,28 +63,21 @@ class Run:
     outputs: dict[int, bytes] = field(default_factory=dict)
 
 
-class Recorder:
-    """Watches the delegate's partitions in this process."""
+@contextmanager
+def recorded_runs() -> Iterator[list[Run]]:
+    """What the delegate's partitions compute in this process from now on."""
+    runs: list[Run] = []
+    invoke = Kernel.invoke
 
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self._invoke = Kernel.invoke
+    def recorded(kernel: Kernel, context: Context, places: Any) -> None:
+        part, nodes = kernel.part, {o.source.index for o in kernel.part.model.main.operations if o.source is not None}
+        run = Run(tuple(sorted(nodes)), part, {t: bytes(context.buffer(t)) for t in part.inputs})
+        invoke(kernel, context, places)
+        run.outputs = {t: bytes(context.buffer(t)) for t in part.outputs[: len(part.outputs) - part.variables]}
+        runs.append(run)
 
-    def __enter__(self) -> Recorder:
-        recorder, invoke = self, self._invoke
-
-        def recorded(kernel: Kernel, context: Context, places: Any) -> None:
-            part, nodes = kernel.part, {o.source.index for o in kernel.part.model.main.operations if o.source is not None}
-            run = Run(tuple(sorted(nodes)), part, {t: bytes(context.buffer(t)) for t in part.inputs})
-            invoke(kernel, context, places)
-            run.outputs = {t: bytes(context.buffer(t)) for t in part.outputs[: len(part.outputs) - part.variables]}
-            recorder.runs.append(run)
-
-        Kernel.invoke = recorded  # type: ignore[method-assign]  # watched from outside, nothing of the delegate changes
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        Kernel.invoke = self._invoke  # type: ignore[method-assign]
+    with patch.object(Kernel, "invoke", recorded):
+        yield runs
 
 
 @dataclass(frozen=True)
@@ -196,7 +191,7 @@ def row(file: File, target: Device, why: bool) -> tuple[str, bool]:
     try:
         interpreter = file.interpreter(experimental_delegates=[delegate.load(target.name, runtime=file.runtime, **options)])
         interpreter.allocate_tensors()
-        with Recorder() as recorder:
+        with recorded_runs() as runs:
             for d, array in zip(interpreter.get_input_details(), file.inputs, strict=True):
                 interpreter.set_tensor(d["index"], array)
             interpreter.invoke()
@@ -206,8 +201,8 @@ def row(file: File, target: Device, why: bool) -> tuple[str, bool]:
         return f"FAIL: {error}".splitlines()[0], False
     theirs = [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
     ours = list(Execution(compiled(file.model, target)).run(file.inputs).values())
-    expected, found = planned(file.model, target), sorted(run.nodes for run in recorder.runs)
-    bits = [same_bits(run, file.model, target) for run in recorder.runs]
+    expected, found = planned(file.model, target), sorted(run.nodes for run in runs)
+    bits = [same_bits(run, file.model, target) for run in runs]
     equal = all(a.tobytes() == b.tobytes() for a, b in zip(theirs, ours, strict=True))
     alone = sum(map(len, found)) == file.operators
     nodes = sum(map(len, found))
@@ -227,40 +222,21 @@ def signatures(file: File) -> list[tuple[int, ...]]:
     return [tuple(map(int, d["shape_signature"])) for d in interpreter.get_input_details()]
 
 
-def difference(a: Array, b: Array) -> float:
-    """The greatest difference of two outputs; infinite where shapes differ."""
-    if a.size != b.size:
-        return float("inf")
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    return float(np.abs(a.ravel().astype(wide) - b.ravel().astype(wide)).max(initial=0))
-
-
 def main() -> int:
-    parser = argument_parser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--devices", nargs="+", default=DEVICES, metavar="NAME")
-    parser.add_argument("--only", default="", help="files whose names contain this")
+    parser = folder_parser(DEVICES)
     parser.add_argument("--runtime", default="ai_edge_litert.interpreter", help="the module with TFLite's Interpreter")
     parser.add_argument("--why", action="store_true", help="causes of differences")
     options = parser.parse_args()
     runtime = import_module(options.runtime)
-    targets, passed = [device(name) for name in options.devices], True
+    files = sorted(p for p in options.folder.glob("*.tflite") if options.only in p.name)
     print(HEAD)
-    for path in sorted(options.folder.glob("*.tflite")):
-        if options.only not in path.name:
-            continue
-        file = opened(path, runtime)
-        if isinstance(file, str):
-            print(f"{path.name:<42} {file}")
-            continue
-        for target in targets:
-            try:
-                text, fine = row(file, target, options.why)
-            except NnbridgeError as error:
-                text, fine = f"FAIL: {error}", False
-            passed &= fine
-            print(f"{path.name:<42} {target.name:<24} {text}", flush=True)
-    return 0 if passed else 1
+    return compare_each(
+        files,
+        options.devices,
+        lambda path: opened(path, runtime),
+        lambda file, name: row(file, device(name), options.why),
+        NnbridgeError,
+    )
 
 
 if __name__ == "__main__":

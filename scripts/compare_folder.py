@@ -25,13 +25,13 @@ import numpy as np
 from script_support import (
     RUNTIMES,
     Array,
-    argument_parser,
     failures,
+    files_with_shapes,
     finished,
+    folder_and_shapes_parser,
     largest_difference,
     one_line_errors,
     operations_by_place,
-    shapes_by_stem,
     share_unequal,
     verdict,
     zero_inputs,
@@ -150,24 +150,16 @@ def _first_line(error: NnbridgeError) -> str:
 
 def main() -> None:
     """Print a row for each file and device; exit with 1 if one fails, 2 if there is no file."""
-    parser = argument_parser()
-    parser.add_argument("folder", type=Path, help="searched with everything below it")
+    parser = folder_and_shapes_parser()
     parser.add_argument("--devices", nargs="*", default=DRIVERS, help="default: AOSP's sample drivers")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument(
-        "--shape", action="append", default=[], metavar="STEM:INPUT=1,2", help="dimensions of an input; repeatable"
-    )
     parser.add_argument("--favoured", action="store_true", help="sample drivers faster than the CPU")
     options = parser.parse_args()
-    files = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES)
-    if not files:
-        parser.error(f"no .tflite or .onnx file in {options.folder}")
+    files = files_with_shapes(options)
     drivers = [_favoured(device(name)) if options.favoured else device(name) for name in options.devices]
-    shapes = shapes_by_stem(options.shape)
     started, failed, count = time.monotonic(), 0, 0
     print(HEAD)
-    for path in files:
-        dimensions = next((v for stem, v in shapes.items() if path.name.startswith(stem)), {})
+    for path, dimensions in files:
         for row in rows(path, drivers, options.seeds, dimensions):
             print(row, flush=True)
             count, failed = count + 1, failed + (not row.passed)

@@ -29,7 +29,7 @@ from ai_edge_litert.environment import Environment
 from ai_edge_litert.hardware_accelerator import HardwareAccelerator
 from ai_edge_litert.options import Options
 from ai_edge_litert.tensor_buffer import TensorBuffer
-from script_support import Array, argument_parser, one_line_errors
+from script_support import Array, compare_each, difference, folder_parser, one_line_errors
 
 from nnbridge import Compilation, Execution, NnbridgeError, neuron
 from nnbridge.compare.samples import seeded_inputs
@@ -44,7 +44,7 @@ SUMS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", "BA
 FLOAT64 = ("TFLite_Detection_PostProcess",)
 NEAR = 1e-5
 """Allowed where LiteRT itself sums floats, in another order, and where it computes in float64 what NNAPI does in float32."""
-HEAD = f"{'file':<42} {'device':<20} {'granted':>9} {'parts':>5}  {'as predicted':<12}  {'LiteRT':<14} {'plan':<14} verdict"
+HEAD = f"{'file':<42} {'device':<24} {'granted':>9} {'parts':>5}  {'as predicted':<12}  {'LiteRT':<14} {'plan':<14} verdict"
 
 
 def ours(model: Model, name: str, inputs: Sequence[Array], kernels: str | None = None) -> list[Array]:
@@ -71,11 +71,10 @@ def litert(path: Path, inputs: Sequence[Array], outputs: Sequence[Array], kernel
     return [b.read(a.size, a.dtype.type).reshape(a.shape) for b, a in zip(written, outputs, strict=True)]
 
 
-def difference(a: Sequence[Array], b: Sequence[Array]) -> float | None:
+def greatest(a: Sequence[Array], b: Sequence[Array]) -> float | None:
     """The greatest difference; None for equal bits."""
-    if all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True)):
-        return None
-    return max(float(np.abs(x.astype(float) - y.astype(float)).max(initial=0)) for x, y in zip(a, b, strict=True))
+    equal = all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+    return None if equal else max(map(difference, a, b))
 
 
 def shown(difference: float | None) -> str:
@@ -106,8 +105,8 @@ def row(path: Path, name: str, folder: Path, kernels: CpuKernelMode) -> tuple[st
     inputs = list(seeded_inputs(model := load(target), 0).values())
     computed = ours(model, name, inputs)
     # The host has no compiled kernels, which add floats in another order: what it computes is compared by the NumPy ones.
-    with_plan = difference(ours(model, name, inputs, "reference"), ours(load(path), name, inputs, "reference"))
-    with_litert = difference(computed, litert(target, inputs, computed, kernels))
+    with_plan = greatest(ours(model, name, inputs, "reference"), ours(load(path), name, inputs, "reference"))
+    with_litert = greatest(computed, litert(target, inputs, computed, kernels))
     left = left_floats(target)
     allowed = ((with_litert, SUMS), (with_plan, FLOAT64))
     near = [d is None or (d < NEAR and not left.isdisjoint(names)) for d, names in allowed]
@@ -126,25 +125,21 @@ def compiles(path: Path, target: Path, name: str) -> bool:
 
 
 def main() -> int:
-    parser = argument_parser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--devices", nargs="+", default=DEVICES, metavar="NAME")
-    parser.add_argument("--only", default="", help="files whose names contain this")
+    parser = folder_parser(DEVICES)
     parser.add_argument("--xnnpack", action="store_true", help="LiteRT's own part by XNNPACK's kernels, as by default")
     options = parser.parse_args()
     kernels = CpuKernelMode.XNNPACK if options.xnnpack else CpuKernelMode.BUILTIN
-    passed = True
+    files = sorted(p for p in options.folder.glob("*.tflite") if options.only in p.name)
     print(HEAD)
     with tempfile.TemporaryDirectory() as folder:
-        for path in sorted(options.folder.glob("*.tflite")):
-            for name in options.devices if options.only in path.name else ():
-                try:
-                    text, fine = row(path, name, Path(folder), kernels)
-                except NnbridgeError as error:
-                    text, fine = f"refused: {' '.join(str(error).split())[-90:]}", True
-                passed &= fine
-                print(f"{path.name:<42} {name:<20} {text}", flush=True)
-    return 0 if passed else 1
+
+        def row_or_refusal(path: Path, name: str) -> tuple[str, bool]:
+            try:
+                return row(path, name, Path(folder), kernels)
+            except NnbridgeError as error:
+                return f"refused: {' '.join(str(error).split())[-90:]}", True
+
+        return compare_each(files, options.devices, Path, row_or_refusal, NnbridgeError)
 
 
 if __name__ == "__main__":

@@ -15,17 +15,18 @@ Exit status 0 only if nodes and bits agree in every row, and outputs wherever th
 
 from __future__ import annotations
 
-import math
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from script_support import Array, argument_parser, one_line_errors
+from script_support import Array, compare_each, difference, folder_parser, one_line_errors
 
 from nnbridge import Compilation, Execution, NnbridgeError, provider
 from nnbridge.converters import ConversionOptions
@@ -39,7 +40,7 @@ from nnbridge.provider.source import NAMES
 from nnbridge_onnx.read.reader import read
 
 DEVICES = [CPU_NAME, *(driver.name for driver in SAMPLE_DRIVERS)]
-HEAD = f"{'file':<34} {'device':<24} {'nodes':>9} {'partitions':>10} {'bits':>7}  {'whole':<22} verdict"
+HEAD = f"{'file':<42} {'device':<24} {'nodes':>9} {'partitions':>10} {'bits':>7}  {'whole':<22} verdict"
 TYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64", "tensor(bool)": "bool"}
 INSERTED = "InsertedPrecisionFreeCast_"
 COMPUTED = ("folded", "dead")
@@ -58,27 +59,20 @@ class Run:
     outputs: dict[str, Array]
 
 
-class Recorder:
-    """Watches the provider's partitions in this process."""
+@contextmanager
+def recorded_runs() -> Iterator[list[Run]]:
+    """What the provider's partitions compute in this process from now on."""
+    runs: list[Run] = []
+    compute = Kernel.compute
 
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self._compute = Kernel.compute
+    def recorded(kernel: Kernel, read: Callable[[int], Array]) -> list[Array]:
+        inputs = {name: read(i).copy() for name, i in zip(kernel.part.inputs, kernel.inputs, strict=True)}
+        outputs = compute(kernel, read)
+        runs.append(Run(inputs, dict(zip(kernel.outputs, outputs, strict=True))))
+        return outputs
 
-    def __enter__(self) -> Recorder:
-        recorder, compute = self, self._compute
-
-        def recorded(kernel: Kernel, read: Callable[[int], Array]) -> list[Array]:
-            inputs = {name: read(i).copy() for name, i in zip(kernel.part.inputs, kernel.inputs, strict=True)}
-            outputs = compute(kernel, read)
-            recorder.runs.append(Run(inputs, dict(zip(kernel.outputs, outputs, strict=True))))
-            return outputs
-
-        Kernel.compute = recorded  # type: ignore[method-assign]  # watched from outside, nothing of the provider changes
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        Kernel.compute = self._compute  # type: ignore[method-assign]
+    with patch.object(Kernel, "compute", recorded):
+        yield runs
 
 
 @dataclass(frozen=True)
@@ -233,21 +227,16 @@ def bits(a: Array, b: Array) -> bool:
     return a.size == b.size and a.tobytes() == np.ascontiguousarray(b.astype(a.dtype, copy=False)).tobytes()
 
 
-def difference(a: Array, b: Array) -> float:
-    """The greatest difference of two outputs; infinite where sizes differ."""
-    return math.inf if a.size != b.size else float(np.abs(a.ravel().astype(float) - b.ravel().astype(float)).max(initial=0))
-
-
 def row(file: File, target: Device) -> tuple[str, bool]:
     """A file on a device: figures, and whether all agrees."""
     session = file.session(provider.session_options(target.name))
-    with Recorder() as recorder:
+    with recorded_runs() as runs:
         theirs = dict(zip((o.name for o in session.get_outputs()), session.run(None, file.feeds), strict=True))
     groups = [g for g in session.get_provider_graph_assignment_info() if g.ep_name == NAMES[0]]
     claimed = {node.name for group in groups for node in group.get_nodes()}
     ours = computed(file.seen, file.feeds, target)
     missing, more = file.planned - claimed, claimed - file.planned - file.computed
-    same = [same_bits(run, file, target) for run in recorder.runs]
+    same = [same_bits(run, file, target) for run in runs]
     equal = all(bits(array, ours[name]) for name, array in theirs.items())
     alone = len(claimed | file.computed) == file.nodes
     passed = not missing and not more and all(same) and (equal or not alone)
@@ -259,31 +248,20 @@ def row(file: File, target: Device) -> tuple[str, bool]:
 
 
 def main() -> int:
-    parser = argument_parser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--devices", nargs="+", default=DEVICES, metavar="NAME")
+    parser = folder_parser(DEVICES)
     parser.add_argument("--dimension", nargs="+", default=[], metavar="NAME=SIZE", help="sizes of open dimensions")
-    parser.add_argument("--only", default="", help="files whose names contain this")
     options = parser.parse_args()
     chosen = {name: int(size) for name, _, size in (text.partition("=") for text in options.dimension)}
-    targets, passed = [device(name) for name in options.devices], True
+    files = sorted(p for p in options.folder.glob("*.onnx") if options.only in p.name)
     print(HEAD)
     with tempfile.TemporaryDirectory() as folder:
-        for path in sorted(options.folder.glob("*.onnx")):
-            if options.only not in path.name:
-                continue
-            file = opened(path, Path(folder), chosen)
-            if isinstance(file, str):
-                print(f"{path.name:<34} {file}")
-                continue
-            for target in targets:
-                try:
-                    text, fine = row(file, target)
-                except Exception as error:  # ONNX Runtime's errors have no common class
-                    text, fine = f"FAIL: {error}".splitlines()[0], False
-                passed &= fine
-                print(f"{path.name:<34} {target.name:<24} {text}", flush=True)
-    return 0 if passed else 1
+        return compare_each(
+            files,
+            options.devices,
+            lambda path: opened(path, Path(folder), chosen),
+            lambda file, name: row(file, device(name)),
+            Exception,  # ONNX Runtime's errors have no common class
+        )
 
 
 if __name__ == "__main__":

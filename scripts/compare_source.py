@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from script_support import Array, argument_parser, finished, one_line_errors
+from script_support import RUNTIMES, Array, compare_each, finished, folder_parser, one_line_errors
 
 from nnbridge import Execution, NnbridgeError, clib, devices, export, load
 from nnbridge.compare.samples import seeded_inputs
@@ -81,25 +81,23 @@ def row(model: Model, compiler: str, ndk: Path, cmake: bool) -> str:
 
 
 def main() -> int:
-    parser = argument_parser()
-    parser.add_argument("folder", type=Path)
+    parser = folder_parser()
     parser.add_argument("--compilers", nargs="+", default=["gcc", "g++"], metavar="COMMAND")
     parser.add_argument("--cmake", action="store_true", help="build by the written CMakeLists.txt")
-    parser.add_argument("--only", default="", help="files whose names contain this")
     options = parser.parse_args()
-    passed = True
+    files = sorted(p for p in options.folder.iterdir() if p.suffix in RUNTIMES and options.only in p.name)
     with tempfile.TemporaryDirectory() as name:
         ndk = Path(name)
         clib.build(ndk)
-        for path in sorted(p for p in options.folder.iterdir() if p.suffix in (".tflite", ".onnx") and options.only in p.name):
-            for compiler in options.compilers:
-                try:
-                    text = row(load(path), compiler, ndk, options.cmake)
-                except NnbridgeError as error:
-                    text = f"refused: {error}"
-                passed &= not text.startswith("FAIL")
-                print(f"{path.name:<42} {compiler:<12} {text}", flush=True)
-    return 0 if passed else 1
+
+        def row_or_refusal(path: Path, compiler: str) -> tuple[str, bool]:
+            try:
+                text = row(load(path), compiler, ndk, options.cmake)
+            except NnbridgeError as error:
+                text = f"refused: {error}"
+            return text, not text.startswith("FAIL")
+
+        return compare_each(files, options.compilers, Path, row_or_refusal, NnbridgeError)
 
 
 if __name__ == "__main__":

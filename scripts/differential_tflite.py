@@ -5,7 +5,7 @@
 
 Types, shapes, options, scales (ties and multipliers above 1 among them), zero points at the ends of their ranges, per-channel
 weights, dilations and odd paddings are drawn at random. Integers must be equal bit for bit, floats within 1e-5 of the
-reference plus 1e-5 of the output's range. What LiteRT refuses is not judged. Differences that a rule of docs/tflite.md explains
+reference plus 1e-5 of the output's range. What LiteRT refuses is not compared. Differences that a rule of docs/tflite.md explains
 are counted as such (`EXPLAINED` in tests/tflite/differential.py names the rule and the most steps). Exit status 1 if one
 difference or failure is left unexplained.
 """

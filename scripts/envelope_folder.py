@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from script_support import RUNTIMES, Array, argument_parser, one_line_errors, shapes_by_stem
+from script_support import Array, files_with_shapes, folder_and_shapes_parser, one_line_errors
 
 from nnbridge import NnbridgeError, load
 from nnbridge.compare import Sample, in_model, named_inputs, named_outputs, seeded_samples, sign_flipped
@@ -72,22 +72,14 @@ def rows(path: Path, found: Envelope) -> list[str]:
 
 def main() -> None:
     """Print a row for each output and runtime; exit with 1 if one is outside."""
-    parser = argument_parser()
-    parser.add_argument("folder", type=Path, help="searched with everything below it")
-    parser.add_argument("--only", default="", help="files whose names contain this alone")
+    parser = folder_and_shapes_parser()
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument(
-        "--shape", action="append", default=[], metavar="STEM:INPUT=1,2", help="dimensions of an input; repeatable"
-    )
     options = parser.parse_args()
-    files = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES and options.only in p.name)
-    if not files:
-        parser.error(f"no .tflite or .onnx file in {options.folder}")
-    shapes, started = shapes_by_stem(options.shape), time.monotonic()
+    files = files_with_shapes(options)
+    started = time.monotonic()
     outside, answers, left_out = [], 0, []
     print(HEAD)
-    for path in files:
-        dimensions = next((v for stem, v in shapes.items() if path.name.startswith(stem)), {})
+    for path, dimensions in files:
         try:
             found = of_file(path, options.seeds, dimensions)
         except NnbridgeError as error:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from script_support import RUNTIMES, argument_parser, finished, one_line_errors, shapes_by_stem
+from script_support import RUNTIMES, files_with_shapes, finished, folder_and_shapes_parser, one_line_errors
 
 from nnbridge import NnbridgeError
 from nnbridge.compare import seeded_samples
@@ -47,19 +47,13 @@ def row(path: Path, found: LayerComparison) -> str:
 
 def main() -> None:
     """Print a row for each file; exit with 1 if an operation's error has no cause."""
-    parser = argument_parser()
-    parser.add_argument("folder", type=Path, help="searched with everything below it")
-    parser.add_argument("--only", default="", help="files whose names contain this alone")
+    parser = folder_and_shapes_parser()
     parser.add_argument("--mapping", choices=("wide", "delegate", "provider"), default="wide")
-    parser.add_argument("--shape", action="append", default=[], metavar="STEM:INPUT=1,2", help="dimensions of an input")
     options = parser.parse_args()
-    files = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES and options.only in p.name)
-    if not files:
-        parser.error(f"no .tflite or .onnx file in {options.folder}")
-    shapes, started, unexplained = shapes_by_stem(options.shape), time.monotonic(), 0
+    files = files_with_shapes(options)
+    started, unexplained = time.monotonic(), 0
     print(f"{'file':<42} {'equal tensors':<12} {'own':>4}  first operation with an error of its own; causes")
-    for path in files:
-        dimensions = next((v for stem, v in shapes.items() if path.name.startswith(stem)), {})
+    for path, dimensions in files:
         try:
             found = of_file(path, options.mapping, dimensions)
         except NnbridgeError as error:

@@ -11,10 +11,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nnbridge.devices import Device
 
 Array = npt.NDArray[Any]
+FILE = TypeVar("FILE")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MODELS = REPOSITORY / "models"
@@ -94,7 +95,7 @@ def _end(message: str) -> None:
 
 
 @contextmanager
-def kept_folder(path: Path | None) -> Iterator[Path]:
+def folder_of_keep(path: Path | None) -> Iterator[Path]:
     """The folder of ``--keep``, created if need be, or a temporary one."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = path or Path(temporary)
@@ -131,6 +132,64 @@ def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+# -- files of a folder ---------------------------------------------------------------------------------------------------
+
+
+def folder_parser(devices: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """A parser for ``folder``, ``--only`` and, with defaults for it, ``--devices``."""
+    parser = argument_parser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="files whose names contain this")
+    if devices:
+        parser.add_argument("--devices", nargs="+", default=list(devices), metavar="NAME")
+    return parser
+
+
+def folder_and_shapes_parser() -> argparse.ArgumentParser:
+    """A parser for ``folder``, ``--only`` and ``--shape``, as :func:`files_with_shapes` reads them."""
+    parser = folder_parser()
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="STEM:INPUT=1,2", help="dimensions of an input; repeatable"
+    )
+    return parser
+
+
+def files_with_shapes(options: argparse.Namespace) -> list[tuple[Path, dict[str, tuple[int, ...]]]]:
+    """The model files of the folder and of all below it, with dimensions of their inputs; exit status 2 without a file."""
+    files = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES and options.only in p.name)
+    if not files:
+        _end(f"no .tflite or .onnx file in {options.folder}")
+    shapes = shapes_by_stem(options.shape)
+    return [(path, next((v for stem, v in shapes.items() if path.name.startswith(stem)), {})) for path in files]
+
+
+def compare_each(
+    files: Iterable[Path],
+    columns: Sequence[str],
+    opened: Callable[[Path], FILE | str],
+    row: Callable[[FILE, str], tuple[str, bool]],
+    errors: type[Exception],
+) -> int:
+    """Print a row for each file and column, a device for instance; exit status 0 only if all passed.
+
+    ``opened``: the file, or why there are no rows of it. ``row``: a row's text, and whether it passed; it fails with ``errors``.
+    """
+    passed = True
+    for path in files:
+        file = opened(path)
+        if isinstance(file, str):
+            print(f"{path.name:<42} {file}")
+            continue
+        for column in columns:
+            try:
+                text, fine = row(file, column)
+            except errors as error:
+                text, fine = f"FAIL: {error}".splitlines()[0], False
+            passed &= fine
+            print(f"{path.name:<42} {column:<24} {text}", flush=True)
+    return 0 if passed else 1
+
+
 # -- comparing -----------------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +220,14 @@ def largest_difference(outputs: Sequence[OutputComparison]) -> str:
     floats = [o.largest / (o.range or 1.0) for o in outputs if o.max_quant_diff is None]
     steps = [o.max_quant_diff for o in outputs if o.max_quant_diff is not None]
     return ", ".join([f"{max(v):.1e}" for v in (floats,) if v] + [f"{max(v)} st" for v in (steps,) if v])
+
+
+def difference(a: Array, b: Array) -> float:
+    """The greatest difference of two outputs; infinite where sizes differ."""
+    if a.size != b.size:
+        return float("inf")
+    wide = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
+    return float(np.abs(a.ravel().astype(wide) - b.ravel().astype(wide)).max(initial=0))
 
 
 def share_unequal(outputs: Sequence[OutputComparison]) -> float:

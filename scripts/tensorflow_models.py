@@ -27,7 +27,7 @@ from script_support import (
     argument_parser,
     failures,
     finished,
-    kept_folder,
+    folder_of_keep,
     largest_difference,
     one_line_errors,
     operations_by_place,
@@ -151,7 +151,7 @@ def main() -> None:
     options = parser.parse_args()
     started = time.monotonic()
     found: list[Row] = []
-    with kept_folder(options.keep) as folder:
+    with folder_of_keep(options.keep) as folder:
         print(HEAD)
         for name in options.networks:
             for row in rows(name, options.variants, options.seed, options.seeds, folder):

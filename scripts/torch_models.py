@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from script_support import Array, argument_parser, finished, kept_folder, one_line_errors, operations_by_place
+from script_support import Array, argument_parser, finished, folder_of_keep, one_line_errors, operations_by_place
 
 from nnbridge import Compilation, Execution, Model, load
 from nnbridge.compare import RELATIVE_TOLERANCE
@@ -309,7 +309,7 @@ def main() -> None:
         parser.error(f"expected one of {', '.join(known)}, found {unknown[0]}")
     chosen = [known[name] for name in options.networks or known]
     console = Console()
-    with kept_folder(options.keep) as folder:
+    with folder_of_keep(options.keep) as folder:
         agreed = all_networks(chosen, folder, console)
         plain = plain_networks(chosen, folder, console)
     sys.exit(0 if agreed and plain else 1)

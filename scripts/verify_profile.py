@@ -1,7 +1,7 @@
-"""Put judged models to a device and compare its answers with the judge's.
+"""Put models with known answers to a device and compare its own.
 
 CASES is a .jsonl or .jsonl.gz file with a line for each model: {"model": …, "supported": true}, in the form of
-`nnbridge devices ask`. The judge's answer may stand under another key, even within objects (--answer other.imx_1.1.9); lines
+`nnbridge devices ask`. The known answer may stand under another key, even within objects (--answer other.imx_1.1.9); lines
 without it are left out, and so are those that do not have the values of --where.
 
 Examples:
@@ -49,7 +49,7 @@ def verify(name: str, path: Path, answer: str = "supported", where: Mapping[str,
         found = all(reason is None for reason in answers.reasons)
         if found is not expected:
             operation = question.model.operation_name(question.model.main.operations[0])
-            by_operation[f"{operation}: the judge {'accepts' if expected else 'refuses'}"] += 1
+            by_operation[f"{operation}: the source {'accepts' if expected else 'refuses'}"] += 1
             reason = next((str(r) for r in answers.reasons if r is not None), "supported")
             wrong.append({"line": question.line, "operation": operation, "expected": expected, "answer": reason})
             wrong[-1]["judge"] = str(question.data.get("reason", ""))
@@ -61,7 +61,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("device")
     parser.add_argument("cases", type=Path)
-    parser.add_argument("--answer", default="supported", metavar="KEY", help="where the judge's answer stands")
+    parser.add_argument("--answer", default="supported", metavar="KEY", help="where the known answer stands")
     parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help="only lines with this value")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
@@ -74,7 +74,7 @@ def main() -> int:
         print(json.dumps(found, indent=2))
     else:
         for item in found["list"]:
-            print(f"line {item['line']} {item['operation']}: judge {item['expected']} ({item['judge']}); {item['answer']}")
+            print(f"line {item['line']} {item['operation']}: expected {item['expected']} ({item['judge']}); {item['answer']}")
         print(f"{found['device']}: {found['cases']} cases, {found['disagreements']} disagreements")
     return 0 if found["cases"] and not found["disagreements"] else 1
 

@@ -122,7 +122,7 @@ def computed(path: Path, mapping: str, feeds: Sequence[Any]) -> tuple[list[Any],
         raise Failure(f"not an error of nnbridge's: {error.__class__.__name__}: {error}") from error
 
 
-def judged(number: int, name: str, outcome: str, message: str, path: Path, keep: Path | None, type: str = "") -> Verdict:
+def verdict_on(number: int, name: str, outcome: str, message: str, path: Path, keep: Path | None, type: str = "") -> Verdict:
     """A verdict; files that differ or fail are moved to ``keep``."""
     if keep is not None and outcome in ("differs", "fails"):
         shutil.move(path, keep / f"{number}-{name}{path.suffix}")

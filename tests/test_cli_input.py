@@ -95,9 +95,9 @@ def test_stored_samples_that_do_not_fit_name_file_and_array(tmp_path: Path) -> N
         ({**arrays, f"input:{INPUT}": np.zeros((64, 1, 8, 9, 1), np.float32)}, f"a sample of input:{INPUT}: expected shape"),
     ):
         np.savez(path, **changed)
-        told = refused(*BY_REFERENCE, str(path))
-        assert str(path) in told
-        assert message in told
+        message_shown = refused(*BY_REFERENCE, str(path))
+        assert str(path) in message_shown
+        assert message in message_shown
 
 
 @pytest.mark.parametrize(("content", "found"), [(b"some text", "a file that begins with b'some tex"), (b"", "an empty file")])
@@ -181,9 +181,9 @@ def test_conversion_options_of_a_saved_model_are_refused(option: str, value: str
     ],
 )
 def test_an_option_that_does_not_fit_the_file_is_refused(command: str, model: str, option: str, value: str, message: str) -> None:
-    told = refused(command, model, option, value)
-    assert told.startswith(f"nnbridge: {model}")
-    assert message in told
+    message_shown = refused(command, model, option, value)
+    assert message_shown.startswith(f"nnbridge: {model}")
+    assert message in message_shown
 
 
 def test_a_file_that_is_no_model_says_what_was_expected_and_found(tmp_path: Path) -> None:

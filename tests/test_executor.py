@@ -66,10 +66,10 @@ def test_buffers_share_memory_when_their_lifetimes_allow_it() -> None:
 def test_an_output_that_is_not_contiguous_is_left_alone() -> None:
     model = convolution(np.random.default_rng(1), F32, depthwise=True, size=3, stride=1, padding=1, activation=1)
     executor, x = Executor(model), sample(np.random.default_rng(2), model)
-    [want] = executor.run([x])
-    apart = np.zeros((*want.dims, 2), np.float32)[..., 0]
+    [expected] = executor.run([x])
+    apart = np.zeros((*expected.dims, 2), np.float32)[..., 0]
     [got] = executor.run([x], [apart])
-    np.testing.assert_array_equal(got.data, want.data)
+    np.testing.assert_array_equal(got.data, expected.data)
     assert not apart.any()
 
 

@@ -38,7 +38,7 @@ def piped(*arguments: Any) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-def test_an_output_of_another_shape_is_named_and_told_below_the_table(tmp_path: Path) -> None:
+def test_an_output_of_another_shape_is_named_below_the_table(tmp_path: Path) -> None:
     wrong = {name: np.tile(array, 2) if name.startswith("output:") else array for name, array in np.load(REFERENCE).items()}
     np.savez(tmp_path / "wrong.npz", **wrong)
     result = narrow("compare", FLOAT32, "--reference", tmp_path / "wrong.npz")

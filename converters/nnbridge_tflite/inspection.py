@@ -78,7 +78,7 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     )
 
 
-def graphs(path: Path) -> tuple[FileGraph, ...]:
+def graphs(path: Path, options: ConversionOptions) -> tuple[FileGraph, ...]:
     """The file's subgraphs; those without a name have the ones that Model Explorer gives them."""
     return tuple(
         FileGraph(

@@ -1,4 +1,4 @@
-"""A file's operators as compilers and delegates see them that judge TFLite operators: types, options, shapes, constants."""
+"""A file's operators as compilers and delegates that evaluate TFLite operators see them: types, options, shapes, constants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nnbridge_tflite.read.schema import builtin_codes
 def source_graph(path: Path, options: ConversionOptions) -> SourceGraph:
     """The operators of subgraph 0, or of the subgraph that the requested signature calls, as they stand in the file."""
     if options.shapes:
-        rule = "no --shape: what judges TFLite operators reads the file as it is"
+        rule = "no --shape: a device that evaluates TFLite operators reads the file as it is"
         raise OptionError(Reason(rule, ", ".join(options.shapes), str(path), "--shape"))
     file = read(path, as_litert=False)
     signature = requested_signature(file.graph, options.signature)

@@ -1,4 +1,4 @@
-"""Random 8- and 16-bit TFLite networks and single operators, as cases for what judges TFLite operators."""
+"""Random 8- and 16-bit TFLite networks and single operators, as cases for what evaluates TFLite operators."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def graphs(path: str | Path, options: ConversionOptions | None = None) -> tuple[
 
 
 def source_graph(path: str | Path, options: ConversionOptions | None = None) -> SourceGraph:
-    """A file's own operators; ConversionError for formats whose operators nothing judges."""
+    """A file's own operators; ConversionError for formats whose operators no device looks at."""
     path, options = Path(path), options or ConversionOptions()
     _check_is_model(path)
     converter = None if is_saved(path) else converter_for(path)

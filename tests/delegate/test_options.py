@@ -164,10 +164,10 @@ def test_preference_and_priority_are_the_compilations(tmp_path: Path, compilatio
     assert (compilations[0].preference, compilations[0].priority) == (0, 110)
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_float16_may_be_allowed(wanted: bool, tmp_path: Path, compilations: list[Compilation]) -> None:
-    interpreter(graph(tmp_path, "ABS"), allow_fp16=wanted)
-    assert compilations[0].model.relaxed is wanted
+@pytest.mark.parametrize("allowed", [True, False])
+def test_float16_may_be_allowed(allowed: bool, tmp_path: Path, compilations: list[Compilation]) -> None:
+    interpreter(graph(tmp_path, "ABS"), allow_fp16=allowed)
+    assert compilations[0].model.relaxed is allowed
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1, 1), (3, 3), (0, 4), (-1, 4)])

@@ -188,5 +188,5 @@ def test_a_saved_model_of_a_vendor_can_be_inspected_with_its_driver(tmp_path: Pa
         f"found none with {NAME}#{EXAMPLE_INT64}\n"
     )
     with_driver = [*command, "--device", "examples.fibonacci:FIBONACCI"]
-    told = subprocess.run(with_driver, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert f"│{NAME}#{EXAMPLE_FIBONACCI}" in told.stdout
+    printed = subprocess.run(with_driver, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert f"│{NAME}#{EXAMPLE_FIBONACCI}" in printed.stdout

@@ -1,4 +1,4 @@
-"""Device profiles: rules, numerics, faults, and mistakes told with their lines."""
+"""Device profiles: rules, numerics, faults, and mistakes reported with their lines."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_arm_nn_18_05_takes_the_whole_digit_classifier() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "reported"),
     [
         ('RELU = ["QUANT8_ASYMM"]', "RELU input 0: expected TENSOR_QUANT8_ASYMM, found TENSOR_FLOAT32"),
         ("RELU = { ranks = [4] }", "RELU input 0: expected rank 4, found 2"),
@@ -91,12 +91,12 @@ def test_arm_nn_18_05_takes_the_whole_digit_classifier() -> None:
         ("ADD = {}", "RELU: expected an operation that the profile lists, found RELU"),
     ],
 )
-def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, told: str) -> None:
-    assert reasons(profile(tmp_path, f"[device.operations]\n{rule}"), unary_chain(OperationCode.RELU)) == [told]
+def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, reported: str) -> None:
+    assert reasons(profile(tmp_path, f"[device.operations]\n{rule}"), unary_chain(OperationCode.RELU)) == [reported]
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "reported"),
     [
         ("values = { stride_w = [2] }", "CONV_2D stride_w: expected one of 2, found 1"),
         ("at_most = { filter_h = 1 }", "CONV_2D filter_h: expected at most 1, found 3"),
@@ -105,11 +105,11 @@ def test_a_broken_rule_is_a_reason(tmp_path: Path, rule: str, told: str) -> None
         ("zero_points = { filter = [1] }", "CONV_2D filter: expected a zero point of 1, found 0"),
     ],
 )
-def test_rules_check_scalars_and_sides_of_convolutions(tmp_path: Path, rule: str, told: str) -> None:
+def test_rules_check_scalars_and_sides_of_convolutions(tmp_path: Path, rule: str, reported: str) -> None:
     model = load(MODELS / "digits_float32.tflite")
     npu = profile(tmp_path, f"[device.operations]\nCONV_2D = {{ {rule} }}")
     first = next(reason for reason in reasons(npu, model) if reason and reason.startswith("CONV_2D"))
-    assert first == told
+    assert first == reported
 
 
 def test_one_alternative_is_enough_and_all_of_them_are_shown_where_none_holds(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_any_driver_can_be_had_at_a_lower_feature_level() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "reported"),
     [
         ('[[device]]\nname = "a"\nspeed = 3', 3, "speed: expected one of name"),
         ('[[device]]\nname = "a"', 1, "operations: expected a table of operations"),
@@ -229,16 +229,16 @@ def test_any_driver_can_be_had_at_a_lower_feature_level() -> None:
         ),
     ],
 )
-def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, line: int, told: str) -> None:
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, line: int, reported: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
         load_profiles(path)
-    assert f"line {line} {told}" in str(caught.value)
+    assert f"line {line} {reported}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("name = 'b'\n", "operations: expected a table of operations ([device.operations]) of device b, found nothing"),
         ("version = 'x'\noperations.ADD = {}", "name: expected the device's name, found nothing"),
@@ -263,11 +263,11 @@ def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, line: in
         ("name = 'b'\nextensions = [{ name = 'a.b', operations = [-1] }]", "operations: expected numbers of 0 to 65535"),
     ],
 )
-def test_nonsense_is_refused_with_what_could_have_been_meant(tmp_path: Path, text: str, told: str) -> None:
+def test_nonsense_is_refused_with_what_could_have_been_meant(tmp_path: Path, text: str, reported: str) -> None:
     (tmp_path / "bad.toml").write_text("[[device]]\n" + text)
     with pytest.raises(InputError) as caught:
         load_profiles(tmp_path / "bad.toml")
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
     assert str(caught.value).count("\n") == 0
 
 
@@ -278,12 +278,12 @@ def test_all_mistakes_are_reported_at_once_and_those_of_a_base_once(tmp_path: Pa
     )
     with pytest.raises(InputError) as caught:
         load_profiles(tmp_path / "bad.toml")
-    told = [line.split("bad.toml ")[1].split(": expected")[0] for line in str(caught.value).splitlines()]
-    assert sorted(told) == ["line 12 uint8", "line 3 feature_level", "line 4 numerics", "line 6 CONV2D", "line 7 uint8"]
+    reported = [line.split("bad.toml ")[1].split(": expected")[0] for line in str(caught.value).splitlines()]
+    assert sorted(reported) == ["line 12 uint8", "line 3 feature_level", "line 4 numerics", "line 6 CONV2D", "line 7 uint8"]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("a = " + "[" * 60_000, "nested too deep"),
         ("a = " + "{a=" * 20_000, "nested too deep"),
@@ -294,10 +294,10 @@ def test_all_mistakes_are_reported_at_once_and_those_of_a_base_once(tmp_path: Pa
     ],
     ids=["lists", "tables", "dotted", "digits", "size", "date"],
 )
-def test_hostile_toml_is_an_input_error_at_once(tmp_path: Path, text: str, told: str) -> None:
+def test_hostile_toml_is_an_input_error_at_once(tmp_path: Path, text: str, reported: str) -> None:
     (tmp_path / "bad.toml").write_text(text)
     began = time.perf_counter()
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=reported):
         load_profiles(tmp_path / "bad.toml")
     assert time.perf_counter() - began < 5
 

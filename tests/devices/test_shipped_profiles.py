@@ -92,9 +92,12 @@ def test_releases_of_the_imx_driver_differ_as_their_sources_do() -> None:
 def test_a_driver_that_dies_when_asked_refuses_all() -> None:
     builder = ModelBuilder("a stride that is an input")
     data, axis = builder.add_operand(OperandCode.TENSOR_FLOAT32, [2]), builder.add_operand(OperandCode.TENSOR_INT32, [1])
-    turned, output = builder.add_operand(OperandCode.TENSOR_FLOAT32, [2]), builder.add_operand(OperandCode.TENSOR_FLOAT32, [2])
-    builder.add_operation(OperationCode.REVERSE, [data, axis], [turned])
-    builder.add_operation(OperationCode.ABS, [turned], [output])
+    reversed_data, output = (
+        builder.add_operand(OperandCode.TENSOR_FLOAT32, [2]),
+        builder.add_operand(OperandCode.TENSOR_FLOAT32, [2]),
+    )
+    builder.add_operation(OperationCode.REVERSE, [data, axis], [reversed_data])
+    builder.add_operation(OperationCode.ABS, [reversed_data], [output])
     builder.identify_inputs_and_outputs([data, axis], [output])
     reasons = answers_of(device("vsi-nn-sl"), builder.finish()).reasons
     assert [reason is not None and reason.rule for reason in reasons] == ["a driver that survives the question"] * 2

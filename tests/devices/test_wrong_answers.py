@@ -138,9 +138,9 @@ def test_t1_t2_errors_of_drivers_reach_the_client_as_drivers_have_them(said: Res
         compiled(Does("d", prepares=raises(error)))
     with pytest.raises(NnapiError, match="the driver's reason") as raised:
         Execution(compiled(Does("d", runs=raises(error)))).run([X])
-    with pytest.raises(NnapiError, match="the driver's reason") as told:
+    with pytest.raises(NnapiError, match="the driver's reason") as reported:
         Execution(compiled(Does("d", runs=lambda r: Result(said, reason=error.reason)))).run([X])
-    assert [found.value.code for found in (prepared, raised, told)] == [seen] * 3
+    assert [found.value.code for found in (prepared, raised, reported)] == [seen] * 3
 
 
 # -- execute -----------------------------------------------------------------------------------------------------------
@@ -157,8 +157,8 @@ WRONG: dict[str, Any] = {
     "another rank": Result(ResultCode.NO_ERROR, (OutputShape((4,)),)),
     "negative dimensions": Result(ResultCode.NO_ERROR, (OutputShape((-1, 4)),)),
     "fractions": Result(ResultCode.NO_ERROR, (OutputShape((1.0, 4)),)),  # type: ignore[arg-type]
-    "success without room": Result(ResultCode.NO_ERROR, (OutputShape((1, 4), False),)),
-    "room without success": Result(ResultCode.OUTPUT_INSUFFICIENT_SIZE, (OutputShape((1, 4)),)),
+    "success without space": Result(ResultCode.NO_ERROR, (OutputShape((1, 4), False),)),
+    "space without success": Result(ResultCode.OUTPUT_INSUFFICIENT_SIZE, (OutputShape((1, 4)),)),
     "shapes beside an error": Result(ResultCode.BAD_DATA, RIGHT.shapes),
     "ZeroDivisionError": raises(ZeroDivisionError()),
     "SystemExit": raises(SystemExit(1)),

@@ -185,10 +185,10 @@ def test_a_larger_image_is_resized_bilinearly(tmp_path: Path) -> None:
 
 
 def test_an_images_orientation_is_followed(tmp_path: Path) -> None:
-    turned = Image.fromarray(np.array([[10, 20]], np.uint8))
+    rotated = Image.fromarray(np.array([[10, 20]], np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 3  # upside down
-    turned.save(tmp_path / "x.png", exif=exif)
+    rotated.save(tmp_path / "x.png", exif=exif)
     np.testing.assert_array_equal(read(operand(UINT8, 1, 1, 2, 1, scale=1.0), tmp_path / "x.png").array.ravel(), [20, 10])
 
 

@@ -124,8 +124,8 @@ def test_the_commands_build_and_report_the_environment(tmp_path: Path) -> None:
     built = CliRunner().invoke(cli, ["ndk", "build", str(tmp_path)])
     assert built.exit_code == 0
     assert (tmp_path / "libneuralnetworks.so").is_file()
-    told = CliRunner().invoke(cli, ["ndk", "env", str(tmp_path)])
-    assert f"export LD_LIBRARY_PATH={tmp_path}" in told.output
+    printed = CliRunner().invoke(cli, ["ndk", "env", str(tmp_path)])
+    assert f"export LD_LIBRARY_PATH={tmp_path}" in printed.output
 
 
 @pytest.mark.parametrize("command", ["build", "env"])
@@ -289,8 +289,8 @@ def test_the_bytes_of_a_folders_name_are_printed_as_they_are(tmp_path: Path) -> 
     folder = os.fsencode(tmp_path) + b"/ndk\xff"
     built = CliRunner().invoke(cli, ["ndk", "build", os.fsdecode(folder)])
     assert built.stdout_bytes == folder + b"/libneuralnetworks.so\n" + folder + b"/NeuralNetworks.h\n"
-    told = CliRunner().invoke(cli, ["ndk", "env", os.fsdecode(folder)])
-    assert b"export LD_LIBRARY_PATH='" + folder in told.stdout_bytes
+    printed = CliRunner().invoke(cli, ["ndk", "env", os.fsdecode(folder)])
+    assert b"export LD_LIBRARY_PATH='" + folder in printed.stdout_bytes
 
 
 def test_what_the_compiler_says_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def test_what_the_compiler_says_is_shown(tmp_path: Path, monkeypatch: pytest.Mon
 def test_devices_of_the_environment_that_are_none_are_reported_in_one_line(
     named: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    functions = importlib.import_module("nnbridge.ndk.functions")
+    functions = importlib.import_module("nnbridge.ndk.device_functions")
     monkeypatch.setenv("NNBRIDGE_DEVICES", named)
     monkeypatch.setattr(functions, "devices_of_process", functions.devices_of_process.__wrapped__)
     core = importlib.import_module("nnbridge.ndk.core")

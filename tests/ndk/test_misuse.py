@@ -71,12 +71,12 @@ def test_building_gives_result_codes_and_valid_models_alone(calls: list[tuple[An
 
 
 GIVEN = st.one_of(st.none(), st.builds(OperandType, TYPES, DIMS), st.just(OperandType(3, (2, 3))))
-ROOMS = st.one_of(st.none(), st.sampled_from([1, 4, 23, 24, 25, 48]).map(bytearray), st.just(bytes(24)))
+BUFFERS = st.one_of(st.none(), st.sampled_from([1, 4, 23, 24, 25, 48]).map(bytearray), st.just(bytes(24)))
 PLACES = st.sampled_from([0, 1, 8, 24, 48, 2**32, -1])
 EXECUTION_CALLS = st.one_of(
-    st.tuples(st.just("setInput"), INDEXES, GIVEN, ROOMS, LENGTHS),
+    st.tuples(st.just("setInput"), INDEXES, GIVEN, BUFFERS, LENGTHS),
     st.tuples(st.just("setInput"), st.integers(0, 1), st.none(), st.just(np.ones(6, np.float32)), st.none()),
-    st.tuples(st.just("setOutput"), INDEXES, GIVEN, ROOMS, LENGTHS),
+    st.tuples(st.just("setOutput"), INDEXES, GIVEN, BUFFERS, LENGTHS),
     st.tuples(st.just("setOutput"), st.just(0), st.none(), st.just(np.empty(6, np.float32)), st.none()),
     st.tuples(st.just("setInputFromMemory"), INDEXES, GIVEN, st.sampled_from([None, 0x10, "memory"]), PLACES, PLACES),
     st.tuples(st.just("setOutputFromMemory"), INDEXES, GIVEN, st.sampled_from([None, 0x10, "memory"]), PLACES, PLACES),

@@ -26,7 +26,7 @@ def library() -> None:
 
 
 class Function(nn.Module):
-    """A function as a module, with a parameter, which PyTorch's back end wants of every model."""
+    """A function as a module, with a parameter, which PyTorch's back end requires of every model."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -55,11 +55,11 @@ def check(module: Any, *inputs: Any, atol: float = 1e-5, steps: float = 0.0) -> 
         converted = convert_model_to_nnapi(torch.jit.trace(module, inputs), list(inputs))
         found = converted(*inputs)
     pairs = zip(expected, found, strict=True) if isinstance(expected, (tuple, list)) else [(expected, found)]
-    for want, got in pairs:
-        if want.is_quantized:
-            assert (want.int_repr().int() - got.int_repr().int()).abs().max() <= steps
+    for expected, got in pairs:
+        if expected.is_quantized:
+            assert (expected.int_repr().int() - got.int_repr().int()).abs().max() <= steps
         else:
-            torch.testing.assert_close(got, want, atol=atol, rtol=1e-4)
+            torch.testing.assert_close(got, expected, atol=atol, rtol=1e-4)
 
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from nnbridge_onnx.declaration import REGISTRY
-from tests.differential import Failure, Fork, Verdict, computed, judged, quietly
+from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.onnx import drawing_elements, drawing_groups, drawing_layers  # noqa: F401 - they fill DRAWS
 from tests.onnx.drawing import DRAWS, Case
 
@@ -114,7 +114,7 @@ def evaluate(
     try:
         ours, _ = computed(path, mapping, list(case.feeds.values()))
     except Failure as error:
-        return judged(number, name, "fails", f"{case}: {error}", path, keep)
+        return verdict_on(number, name, "fails", f"{case}: {error}", path, keep)
     finite = [np.abs(a[np.isfinite(a)].astype(np.float64)).max(initial=0) for a in theirs if a.dtype.kind == "f"]
     if name == "GridSample":  # weights of either sign cancel each other
         finite += [np.abs(case.feeds["x0"]).max()]
@@ -124,7 +124,7 @@ def evaluate(
     found = "; ".join(found for pair in zip(ours, theirs, strict=True) if (found := unlike(*pair, largest)))
     why = explanation(case, found) or (found and _second_opinion(case, ours, largest))
     outcome = "equal" if not found else "explained" if why else "differs"
-    return judged(number, name, outcome, why or (f"{case}: {found}" if found else ""), path, keep)
+    return verdict_on(number, name, outcome, why or (f"{case}: {found}" if found else ""), path, keep)
 
 
 def verdicts(numbers: range, seed: int, names: Sequence[str], mapping: str, keep: Path | None = None) -> Iterator[Verdict]:

@@ -59,8 +59,8 @@ def test_attention_is_two_products_and_a_softmax(form: str) -> None:
     assert (codes.count(C.BATCH_MATMUL), codes.count(C.SOFTMAX)) == (2, 1)
     compilation = Compilation.create(model, [])
     compilation.finish()
-    (wanted,) = ReferenceEvaluator(proto).run(None, dict(zip("qkv", inputs, strict=True)))
-    np.testing.assert_allclose(Execution(compilation).run(inputs)["y"], wanted, rtol=1e-5, atol=1e-6)
+    (expected,) = ReferenceEvaluator(proto).run(None, dict(zip("qkv", inputs, strict=True)))
+    np.testing.assert_allclose(Execution(compilation).run(inputs)["y"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_scores_of_mode_0_are_those_before_softcap() -> None:

@@ -96,20 +96,20 @@ def run(case: Any) -> None:
     prepared = backend.prepare(model)
     count = 0
     for inputs, outputs in stored(case, model):
-        for got, want in zip(prepared.run(inputs), outputs, strict=True):
-            check(case, got, want)
+        for got, expected in zip(prepared.run(inputs), outputs, strict=True):
+            check(case, got, expected)
             count += 1
     assert count > 0
 
 
-def check(case: Any, got: Any, want: Any) -> None:
+def check(case: Any, got: Any, expected: Any) -> None:
     """One value, by elements if it is a sequence."""
-    if isinstance(want, list):
+    if isinstance(expected, list):
         assert isinstance(got, list)
-        for one, other in zip(got, want, strict=True):
+        for one, other in zip(got, expected, strict=True):
             check(case, one, other)
         return
-    expected = np.asarray(onnx.numpy_helper.to_array(want) if isinstance(want, onnx.TensorProto) else want)
+    expected = np.asarray(onnx.numpy_helper.to_array(expected) if isinstance(expected, onnx.TensorProto) else expected)
     assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
     if expected.dtype.kind in "fcV":
         wide = np.complex128 if expected.dtype.kind == "c" else np.float64
@@ -137,20 +137,20 @@ def test_cannot_pass_for_the_reason_that_is_given(case: Any) -> None:
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if refusal(case.name) == RANDOM])
 def test_random_numbers_are_of_the_required_type_and_shape(case: Any) -> None:
     for inputs, outputs in stored(case, case.model):
-        for got, want in zip(backend.prepare(case.model).run(inputs), outputs, strict=True):
-            assert (got.dtype, got.shape) == (np.asarray(want).dtype, np.asarray(want).shape)
+        for got, expected in zip(backend.prepare(case.model).run(inputs), outputs, strict=True):
+            assert (got.dtype, got.shape) == (np.asarray(expected).dtype, np.asarray(expected).shape)
 
 
 def test_float16_attention_is_nearer_to_the_exact_values_than_the_suite_is() -> None:
     case = next(case for case in CASES if refusal(case.name) == HALF)
-    ((inputs, (want,)),) = stored(case, case.model)
+    ((inputs, (expected,)),) = stored(case, case.model)
     query, key, value = (np.asarray(array, np.float64) for array in inputs)
     scores = query @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
     scores[..., np.triu(np.ones(scores.shape[-2:]), 1) > 0] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     exact = weights / weights.sum(-1, keepdims=True) @ value
     (got,) = backend.prepare(case.model).run(inputs)
-    assert np.abs(got - exact).max() < np.abs(want - exact).max()
+    assert np.abs(got - exact).max() < np.abs(expected - exact).max()
 
 
 def test_at_least_2010_tests_are_expected_to_pass() -> None:

@@ -36,7 +36,7 @@ def test_five_axes_are_gathered_from_as_three(axis: int, places: int | list[int]
 
 
 def test_queries_keys_and_values_of_attention_stay_on_nnapi(tmp_path: Path) -> None:
-    # As exporters write them: [batch, length, 3, heads, width] turned to [3, batch, heads, length, width] and taken apart.
+    # As exporters write them: [batch, length, 3, heads, width] transposed to [3, batch, heads, length, width] and taken apart.
     nodes = [
         helper.make_node("Reshape", ["x", "five"], ["r"]),
         helper.make_node("Transpose", ["r"], ["t"], perm=[2, 0, 3, 1, 4]),

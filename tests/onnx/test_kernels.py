@@ -170,15 +170,15 @@ def test_kernels_agree_with_onnx_runtime(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = dict(zip(names, inputs, strict=True))
-    wanted = session.run(None, feeds)
+    expected = session.run(None, feeds)
     prepared = HostNode({"op": operator, "domain": "", "opset": opset, "node": encoded(node), "types": {}})
     kernel = REGISTRY[operator].kernel
     assert kernel is not None
     answers = kernel(HostCall(prepared, feeds))
     assert answers is not None
-    for got, want in zip(answers, wanted, strict=True):
-        assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    for got, other in zip(answers, expected, strict=True):
+        assert got.dtype == other.dtype
+        np.testing.assert_allclose(got, other, rtol=1e-5, atol=1e-5)
 
 
 def test_every_kernel_is_tested() -> None:

@@ -36,8 +36,8 @@ def recurrent(folder: Path, kind: str, *, bias: bool = True, states: bool = True
     extra = [("b", bias, (directions, 2 * gates * UNITS)), ("h", states, (directions, BATCH, UNITS))]
     if kind == "LSTM":
         extra += [("c", states, (directions, BATCH, UNITS)), ("p", peepholes, (directions, 3 * UNITS))]
-    for place, (name, wanted, shape) in zip((3, 5, 6, 7), extra, strict=False):
-        if wanted:
+    for place, (name, present, shape) in zip((3, 5, 6, 7), extra, strict=False):
+        if present:
             constants[name], names[place] = numbers(*shape), name
     outputs = ["y", "y_h", "y_c"][: 3 if kind == "LSTM" else 2]
     while not names[-1]:

@@ -55,13 +55,13 @@ def test_dimensions_that_folded_constants_decide_are_known_behind_them() -> None
         helper.make_node("ConstantOfShape", ["two"], ["zeros"], value=onnx.numpy_helper.from_array(np.array([0], np.int64))),
         helper.make_node("Concat", ["zeros", "ends"], ["flat"], axis=0),
         helper.make_node("Reshape", ["flat", "square"], ["pairs"]),
-        helper.make_node("Transpose", ["pairs"], ["turned"], perm=[1, 0]),
-        helper.make_node("Reshape", ["turned", "all"], ["pads"]),
+        helper.make_node("Transpose", ["pairs"], ["transposed"], perm=[1, 0]),
+        helper.make_node("Reshape", ["transposed", "all"], ["pads"]),
         helper.make_node("Pad", ["x", "pads"], ["p"]),
         helper.make_node("Shape", ["p"], ["s"]),
         helper.make_node("Slice", ["s", "one", "two"], ["width"]),
-        helper.make_node("Concat", ["width", "one"], ["wanted"], axis=0),
-        helper.make_node("Reshape", ["p", "wanted"], ["y"]),
+        helper.make_node("Concat", ["width", "one"], ["dims"], axis=0),
+        helper.make_node("Reshape", ["p", "dims"], ["y"]),
     ]
     constants = {
         name: np.array(v) for name, v in (("two", [2]), ("ends", [0, 3]), ("square", [2, 2]), ("all", [-1]), ("one", [1]))

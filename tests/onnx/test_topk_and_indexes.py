@@ -97,9 +97,9 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, int]]] = {
 def test_a_selection_stays_on_nnapi(name: str, tmp_path: Path) -> None:
     node, constants, outputs = CASES[name]
     path = saved(tmp_path, [node], X, constants, outputs)
-    hosts, found, wanted = hosts_and_answers(path, {"x": RNG.normal(size=(2, 3, 4)).astype(np.float32)})
+    hosts, found, expected = hosts_and_answers(path, {"x": RNG.normal(size=(2, 3, 4)).astype(np.float32)})
     assert hosts == []
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(found, expected, strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -119,10 +119,10 @@ def embedding(folder: Path) -> Path:
 def test_indexes_of_64_bits_are_narrowed_once(tmp_path: Path) -> None:
     path = embedding(tmp_path)
     model, _ = load_with_report(path)
-    hosts, found, wanted = hosts_and_answers(path, {"i": np.array([[0, -1, 3], [9, -10, 5]])})
+    hosts, found, expected = hosts_and_answers(path, {"i": np.array([[0, -1, 3], [9, -10, 5]])})
     assert hosts == []
     assert [operation.name for operation in model.main.operations if operation.mapping == "host"] == ["Cast i"]
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -144,6 +144,6 @@ def test_booleans_are_repeated_as_they_are(tmp_path: Path) -> None:
     inputs = {"c": (BOOL, [3, 1]), "x": (FLOAT, [2, 3, 4])}
     path = saved(tmp_path, [make("Where", ["c", "x", "o"], ["y"])], inputs, {"o": np.float32(7)}, {"y": FLOAT})
     given = {"c": np.array([[True], [False], [True]]), "x": RNG.normal(size=(2, 3, 4)).astype(np.float32)}
-    hosts, found, wanted = hosts_and_answers(path, given)
+    hosts, found, expected = hosts_and_answers(path, given)
     assert hosts == []
-    np.testing.assert_array_equal(found[0], wanted[0])
+    np.testing.assert_array_equal(found[0], expected[0])

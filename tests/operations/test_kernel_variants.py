@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nnbridge.builder import ModelBuilder
 from nnbridge.cpu.executor import Executor
 from nnbridge.errors import OpFailedError
-from nnbridge.operations import convolution, topk
+from nnbridge.operations import correlation, topk
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, srdhm
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, one_over_one_plus_x
 from nnbridge.operations.shapes import Window
@@ -99,8 +99,8 @@ def test_8_bit_normalisation_is_androids_two_roundings(seed: int, point: int, si
     [y] = run(
         Op.L2_NORMALIZATION, [tensor(x, U8, scale=0.1, zero_point=point), scalar(1)], output(U8, scale=1 / 128, zero_point=128)
     )
-    want = mbqm(128 * (x - point), *inverse_sqrt_multiplier(np.square(x - point).sum(axis=1, keepdims=True))) + 128
-    np.testing.assert_array_equal(y, np.clip(want, 0, 255))
+    expected = mbqm(128 * (x - point), *inverse_sqrt_multiplier(np.square(x - point).sum(axis=1, keepdims=True))) + 128
+    np.testing.assert_array_equal(y, np.clip(expected, 0, 255))
 
 
 @settings(max_examples=150, deadline=None)
@@ -123,8 +123,8 @@ def test_depthwise_sums_tap_by_tap_are_those_window_by_window(
     weights = rng.normal(size=(*sizes, 3)).astype(np.float32)
     made = np.empty((2, 3, *outputs, 3), np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(convolution, "_TAP_BLOCK", block)
-        for sums, way in zip(made, (convolution.by_taps, convolution.by_windows), strict=True):
+        patch.setattr(correlation, "_TAP_BLOCK", block)
+        for sums, way in zip(made, (correlation.by_taps, correlation.by_windows), strict=True):
             way(weights, rows, columns, *outputs)(images, sums)
     np.testing.assert_array_equal(*made)
 
@@ -247,8 +247,8 @@ def test_sums_of_8_bit_products_are_exact_whatever_the_zero_points(seed: int, de
     wide = np.zeros((2, 4, 5, depth), np.int64)
     wide[:, :3, :4] = x - point
     taps = [wide[:, i : i + 3, j : j + 4] @ (w - weights_point)[:, i, j].T for i in range(2) for j in range(2)]
-    want = mbqm(sum(taps) + bias, *quantize_multiplier(0.125 / 700)) + 100
-    np.testing.assert_array_equal(y, np.clip(want, 0, 255))
+    expected = mbqm(sum(taps) + bias, *quantize_multiplier(0.125 / 700)) + 100
+    np.testing.assert_array_equal(y, np.clip(expected, 0, 255))
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -331,8 +331,8 @@ def unary(code: OperationCode, dims: tuple[int, ...], scale: float, out_scale: f
 def test_large_inputs_may_lie_apart_in_memory() -> None:
     apart = np.arange(2 * MANY).astype(np.uint8)[::2]
     executor = unary(Op.LOGISTIC, (MANY,), 0.05, 1 / 256)
-    [got], [want] = executor.run([apart]), executor.run([apart.copy()])
-    np.testing.assert_array_equal(got.data, want.data)
+    [got], [expected] = executor.run([apart]), executor.run([apart.copy()])
+    np.testing.assert_array_equal(got.data, expected.data)
 
 
 def test_a_product_of_scales_that_no_float_holds_is_refused_by_name() -> None:

@@ -34,7 +34,7 @@ def resized(code: OperationCode, image: Arg, width: float, *, corners: bool = Fa
     return y.reshape(-1)
 
 
-# A size of an image and the wanted one: any two, or two in proportion, whose positions repeat.
+# A size of an image and the new one: any two, or two in proportion, whose positions repeat.
 _SIZES = st.tuples(st.integers(1, 14), st.integers(1, 14)) | st.tuples(*[st.integers(1, 4)] * 3).map(
     lambda sizes: (4 * sizes[0] * sizes[1], 4 * sizes[0] * sizes[2])
 )
@@ -143,9 +143,9 @@ def test_pixels_are_mixed_of_four_wherever_they_lie(
 
 def _mixed(image: npt.NDArray[Any], vertical: tuple[int, int], horizontal: tuple[int, int], placing: str) -> npt.NDArray[Any]:
     """Rows, then columns of an image, each mixed of its two neighbours."""
-    for axis, (size, wanted) in ((1, vertical), (2, horizontal)):
-        step = (size - 1) / (wanted - 1) if placing == "corners" and wanted > 1 else size / wanted
-        places = [(i + 0.5) * step - 0.5 if placing == "centres" else i * step for i in range(wanted)]
+    for axis, (size, new_size) in ((1, vertical), (2, horizontal)):
+        step = (size - 1) / (new_size - 1) if placing == "corners" and new_size > 1 else size / new_size
+        places = [(i + 0.5) * step - 0.5 if placing == "centres" else i * step for i in range(new_size)]
         inside = np.clip(places, 0, size - 1)
         lower = np.floor(inside).astype(int)
         share = np.reshape(inside - lower, [-1 if k == axis else 1 for k in range(4)])

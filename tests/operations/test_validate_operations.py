@@ -66,7 +66,7 @@ CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "GROUPED_CONV_2D", "TRANSPOSE_CO
 LAYOUT_OR_PADDING = {"CONV_2D": (10, 7), "DEPTHWISE_CONV_2D": (11, 8)}
 
 # How many operands more Android's tests try, and how many of them may be valid: an LSTM with 4 more is one with layer norm;
-# states may be given back; SPLIT has as many outputs as an input's value says.
+# states may be returned; SPLIT has as many outputs as an input's value says.
 INPUTS_MORE, OUTPUTS_MORE = 5, 6
 TRIED = {"LSTM": 3}
 STATES = {
@@ -317,7 +317,7 @@ def test_MUL_quant8_bad_output_scale() -> None:
     builder = ModelBuilder()
     x, y = (builder.add_operand(OperandCode.TENSOR_QUANT8_ASYMM, (2, 2), scale=0.5) for _ in range(2))
     activation = builder.add_operand(OperandCode.INT32)
-    # Android wants the output's scale above the product of the inputs', 0.25.
+    # Android requires the output's scale above the product of the inputs', 0.25.
     out = builder.add_operand(OperandCode.TENSOR_QUANT8_ASYMM, (2, 2), scale=0.25)
     with pytest.raises(BadDataError, match=r"above 0\.25"):
         builder.add_operation(OperationCode.MUL, [x, y, activation], [out])

@@ -27,7 +27,7 @@ from nnbridge.storage import save
 from nnbridge.types import OperandCode, OperationCode
 from tests.compiled.test_random_networks import Network
 from tests.conftest import shared_folder
-from tests.differential import Draws, Verdict, judged, quietly
+from tests.differential import Draws, Verdict, quietly, verdict_on
 from tests.runtime.drivers import Driver
 
 Rng = np.random.Generator
@@ -224,7 +224,7 @@ def evaluate(number: int, seed: int, names: Sequence[str], folder: Path, keep: P
     if wrong:
         save(model, path)
     outcome = "differs" if wrong else "refused" if isinstance(expected, str) else "equal"
-    return judged(number, source, outcome, f"{code}: {wrong}" if wrong else "", path, keep, code)
+    return verdict_on(number, source, outcome, f"{code}: {wrong}" if wrong else "", path, keep, code)
 
 
 def verdicts(

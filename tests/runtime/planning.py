@@ -58,7 +58,7 @@ class _Scripted(PreparedModel):
 
 @dataclass
 class Scripted(Picky):
-    """A driver that remembers its requests and ends executions as it is told; None and the rest are computed."""
+    """A driver that remembers its requests and ends executions as its script says; None and the rest are computed."""
 
     results: list[Result | None] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)

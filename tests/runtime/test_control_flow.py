@@ -99,12 +99,12 @@ def test_while_unknown_size(main: tuple[int, ...], inner: tuple[int, ...]) -> No
     first, size = condition.constant([0], INT, (1,)), condition.constant([1], INT, (1,))
     head = condition.add("SLICE", [a, first, size], "head", (1,))
     limit = condition.constant([0.0], OperandCode.TENSOR_FLOAT32, (1,))
-    judge = condition.finish([a], [condition.add("LESS", [head, limit], "more", (1,), BOOL8)])
+    test = condition.finish([a], [condition.add("LESS", [head, limit], "more", (1,), BOOL8)])
     body = Graph()
     b = body.operand("b", inner)
     graph = Graph()
     x, y = graph.operand("x", main), graph.operand("y", main)
-    graph.loop(judge, body.finish([b], [body.add("ADD0", [b, b], "sum", inner)]), [x], [y])
+    graph.loop(test, body.finish([b], [body.add("ADD0", [b, b], "sum", inner)]), [x], [y])
     assert program(compiled(graph.finish([x], [y]), picky("all", 0.2))) == [CPU]
 
 
@@ -267,7 +267,7 @@ def test_r27_a_loop_in_the_middle_of_a_model() -> None:
 
 
 def test_r26_the_time_is_looked_at_before_the_condition() -> None:
-    # No iteration is wanted, yet a limit of no time at all is exceeded once the condition was evaluated.
+    # No iteration is due, yet a limit of no time at all is exceeded once the condition was evaluated.
     compilation = compiled(while_model(), picky("old", 0.9, level=1))
     with pytest.raises(MissedDeadlineTransientError):
         run(compilation, numbers(5), X, numbers(0), loop_timeout=0)

@@ -146,7 +146,7 @@ def test_a_failing_step_is_repeated_on_the_cpu_and_the_rest_goes_on() -> None:
         Result(ResultCode.OP_FAILED),
         ZeroDivisionError("a bug of the driver"),
         Result(ResultCode.NO_ERROR, (OutputShape((7, 7)),)),  # contradicts the model
-        Result(ResultCode.NO_ERROR, (OutputShape((1, 4), sufficient=False),)),  # success with too little room
+        Result(ResultCode.NO_ERROR, (OutputShape((1, 4), sufficient=False),)),  # success with too small a buffer
         Result(ResultCode.OUTPUT_INSUFFICIENT_SIZE, ()),  # no shapes
     ],
 )

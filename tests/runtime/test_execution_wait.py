@@ -36,7 +36,7 @@ WAYS: dict[str, Callable[[Execution], None]] = {
 
 @dataclass
 class Paused(Driver):
-    """Ends every execution as it is told, once it may."""
+    """Ends every execution as its script says, once it may."""
 
     ends: ResultCode = ResultCode.NO_ERROR
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -114,7 +114,7 @@ def test_wait(level: str, reusable: bool, ends: ResultCode, way: str, explicit: 
             assert out[0] == 3
         if ends in (ResultCode.NO_ERROR, ResultCode.OUTPUT_INSUFFICIENT_SIZE):
             assert execution.output_dims(0) == (1,)
-            # Fenced executions tell no shapes (fact E61).
+            # Fenced executions report no shapes (fact E61).
             assert execution.output_sufficient(0) is (ends is ResultCode.NO_ERROR or "Dependencies" in way)
         else:
             with pytest.raises(BadStateError):

@@ -62,7 +62,7 @@ def lifetimes(model: Model) -> list[Lifetime]:
 
 
 def with_constant(dims: tuple[int, ...] = (2,), type: int = FLOAT, **quant: Any) -> tuple[ModelBuilder, int]:
-    """A builder of which only a tensor that wants a value is missing."""
+    """A builder of which only a tensor that requires a value is missing."""
     builder = complete()
     return builder, builder.add_operand(type, dims, **quant)
 
@@ -386,7 +386,7 @@ def test_m23_a_memory_is_one_pool_however_often_it_is_used() -> None:
 
 
 def conditional(then: Model, otherwise: Model, dims: tuple[int, ...] = (1, 4), first: str = "models") -> ModelBuilder:
-    """IF with both branches; ``first`` tells whether the models or the operation come first."""
+    """IF with both branches; ``first`` states whether the models or the operation come first."""
     builder = ModelBuilder()
     flag, a, b = builder.add_operand(BOOL8, (1,)), builder.add_operand(MODEL), builder.add_operand(MODEL)
     x, y = builder.add_operand(FLOAT, dims), builder.add_operand(FLOAT, dims)

@@ -43,7 +43,7 @@ TYPES.register(Extension("com.example.compilation"))
 
 @dataclass
 class Recorder(Driver):
-    """Remembers how it was asked to prepare, and fails if told to."""
+    """Remembers how it was asked to prepare, and fails on request."""
 
     fails: Exception | None = None
     configs: list[PrepareModelConfig] = field(default_factory=list)

@@ -303,11 +303,11 @@ def test_e27_waiting_twice_gives_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"), [(ResultCode.OUT_OF_MEMORY, ResultCode.OP_FAILED), (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)]
+    ("code", "reported"), [(ResultCode.OUT_OF_MEMORY, ResultCode.OP_FAILED), (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)]
 )
-def test_e28_events_speak_the_drivers_errors(code: ResultCode, told: ResultCode) -> None:
+def test_e28_events_speak_the_drivers_errors(code: ResultCode, reported: ResultCode) -> None:
     execution, _ = bound(compiled(None, FailsToExecute("broken", ends=Result(code)), explicit=True))
-    assert execution.start_compute().result is told
+    assert execution.start_compute().result is reported
 
 
 def test_e30_a_buffer_that_is_too_small_is_never_tried_again() -> None:

@@ -131,8 +131,8 @@ def test_u17_nchw_is_the_same_in_another_order() -> None:
     nhwc = np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3)
     as_it_is = Execution(on_cpu(built(N.MAX_POOL_2D, inputs, (FLOAT, (1, 2, 2, 3)), **values, i7=0))).run([nhwc])
     moved = [(FLOAT, (1, 3, 2, 2)), *inputs[1:]]
-    turned = Execution(on_cpu(built(N.MAX_POOL_2D, moved, (FLOAT, (1, 3, 2, 2)), **values, i7=1)))
-    nchw = turned.run([np.ascontiguousarray(nhwc.transpose(0, 3, 1, 2))])
+    transposed = Execution(on_cpu(built(N.MAX_POOL_2D, moved, (FLOAT, (1, 3, 2, 2)), **values, i7=1)))
+    nchw = transposed.run([np.ascontiguousarray(nhwc.transpose(0, 3, 1, 2))])
     np.testing.assert_array_equal(nchw["output0"], as_it_is["output0"].transpose(0, 3, 1, 2))
 
 

@@ -275,9 +275,9 @@ def chain_of_outputs(*dims: tuple[int, ...]) -> Model:
 def test_u11_outputs_behind_the_one_whose_buffer_was_too_small_are_as_declared() -> None:
     execution = Execution(compiled(chain_of_outputs((), (1, 0), (1, 0), ())))
     execution.set_input(0, X)
-    rooms = (16, 4, 16, 4)
-    for i, room in enumerate(rooms):
-        execution.set_output(i, np.empty(room, np.uint8))
+    capacities = (16, 4, 16, 4)
+    for i, capacity in enumerate(capacities):
+        execution.set_output(i, np.empty(capacity, np.uint8))
     with pytest.raises(OutputInsufficientSizeError):
         execution.compute()
     assert [execution.output_sufficient(i) for i in range(4)] == [True, False, True, True]

@@ -124,8 +124,8 @@ def test_r9_a_dynamic_temporary_begins_with_one_element() -> None:
 
 def test_r10_nothing_new_about_temporaries_ends_the_execution() -> None:
     # The temporary is as large as the driver said, and it still says too small.
-    told = Result(SMALL, (OutputShape((1, 4), False),))
-    driver = scripted("driver", "ABS", results=[told] * 5)
+    too_small = Result(SMALL, (OutputShape((1, 4), False),))
+    driver = scripted("driver", "ABS", results=[too_small] * 5)
     with pytest.raises(OutputInsufficientSizeError):
         compute(compiled(growing(), driver))
     assert [len(request.outputs[0].data) for request in driver.requests] == [4, 16]

@@ -360,7 +360,7 @@ def condition(dims: tuple[int, ...]) -> Model:
 
 
 def with_loops(*loops: tuple[int, ...], relu: bool = False) -> Model:
-    """A WHILE for each of the given dimensions, and a RELU if wanted."""
+    """A WHILE for each of the given dimensions, and a RELU if requested."""
     builder = ModelBuilder()
     inputs, outputs = [], []
     for dims in loops:

@@ -118,7 +118,7 @@ def test_multiple_partitions(answer: str, explicit: bool) -> None:
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_dynamic_shape(answer: str, explicit: bool) -> None:
     compilation = compiled(explicit, Allocating("test_driver", ALL, answer=answer))
-    # A driver may know how much room it wants to give; the runtime has none of its own for an open size.
+    # A driver may know what capacity it allocates; the runtime has none of its own for an open size.
     if answer == "ok" or (answer == "bad buffer"):
         assert made(compilation, [], [1]).allocator == "test_driver"
         return

@@ -126,8 +126,8 @@ def test_random_graphs_over_random_drivers_give_the_answers_of_the_cpu(model: Mo
     compilation.finish()
     for _ in range(2):
         found = list(Execution(compilation).run(inputs).values())
-        for got, want in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(got, want)
+        for answer, value in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(answer, value)
 
 
 def test_sixteen_threads_on_one_partitioned_compilation_give_the_answers_of_one() -> None:
@@ -150,5 +150,5 @@ def test_sixteen_threads_on_one_partitioned_compilation_give_the_answers_of_one(
 
     alone = [once(seed) for seed in range(160)]
     with ThreadPoolExecutor(16) as pool:
-        for got, want in zip(pool.map(once, range(160)), alone, strict=True):
-            np.testing.assert_array_equal(got, want)
+        for answer, value in zip(pool.map(once, range(160)), alone, strict=True):
+            np.testing.assert_array_equal(answer, value)

@@ -4,7 +4,7 @@
 
 op0 is an input of (A, B), op1 a constant of (A, 1), op2 a temporary of (A, B), op3 (of (2,)) is omitted, op4 the output.
 One operand at a time is declared, and given, with all dimensions known, one open, no rank, or no type at all; with A right or
-wrong; in a buffer or a memory; with too little, enough or too much room; with padding or without.
+wrong; in a buffer or a memory; with too small, exact or too large a capacity; with padding or without.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Case:
     wrong_model: bool = False
     wrong_execution: bool = False
     memory: bool = False
-    room: float = 1
-    """Share of the room that is needed."""
+    capacity: float = 1
+    """Share of the bytes that are needed."""
     padding: bool = False
     columns: int = 2
     """B."""
@@ -91,7 +91,7 @@ class Case:
     def length(self, operand: str, size: int) -> int:
         """Bytes that are given: those of the right dimensions, or less or more."""
         rows = WRONG if self.wrong_execution and self.operand == operand else RIGHT
-        return int(rows * self.columns * size * (self.room if self.operand == operand else 1))
+        return int(rows * self.columns * size * (self.capacity if self.operand == operand else 1))
 
 
 @cache
@@ -189,7 +189,7 @@ def check(case: Case, kind: str) -> None:
     expected = ResultCode.NO_ERROR
     if case.wrong_model or case.wrong_execution:
         expected = ResultCode.OP_FAILED
-    elif case.operand == "output" and case.room < 1:
+    elif case.operand == "output" and case.capacity < 1:
         expected = ResultCode.OUTPUT_INSUFFICIENT_SIZE
     code = ResultCode.NO_ERROR
     try:
@@ -207,7 +207,7 @@ def check(case: Case, kind: str) -> None:
 
 
 def refused_or_set(fits: bool, call: Callable[[], None]) -> bool:
-    """Call, and tell whether it was accepted, which must be as expected."""
+    """Call, and return whether it was accepted, which must be as expected."""
     if fits:
         call()
         return True
@@ -221,13 +221,13 @@ def cases(operand: str) -> Iterator[Case]:
     argument = operand in ("input", "output")
     given = GIVEN if argument or operand == "optional input" else (FULL,)
     wrong = [(False, False), *([(True, False)] if "optional" not in operand else []), *([(False, True)] if argument else [])]
-    rooms = (0.5, 1, 2) if argument else (1,)
-    for declared, level, (model_wrong, given_wrong), memory, room, padding, columns in product(
-        DECLARED, given, wrong, (False, True), rooms, (False, True) if argument else (False,), (1, 2)
+    capacities = (0.5, 1, 2) if argument else (1,)
+    for declared, level, (model_wrong, given_wrong), memory, capacity, padding, columns in product(
+        DECLARED, given, wrong, (False, True), capacities, (False, True) if argument else (False,), (1, 2)
     ):
         if (model_wrong and declared == RANK) or (given_wrong and level in (RANK, NO_TYPE)):
             continue  # nothing there that could be wrong
-        case = Case(operand, declared, level, model_wrong, given_wrong, memory, room, padding, columns)
+        case = Case(operand, declared, level, model_wrong, given_wrong, memory, capacity, padding, columns)
         if columns == 1 and FULL in (case.level("input"), case.level("temporary"), case.level("output")):
             continue  # B is 2 there
         yield case

@@ -24,9 +24,9 @@ DATA = "/data/local/tmp"
 
 def pip(*arguments: str) -> None:
     """``pip install``: a folder's own package, or extras."""
-    command, *wanted = arguments
+    command, *requirements = arguments
     assert command == "install", arguments
-    for requirement in wanted:
+    for requirement in requirements:
         if requirement == "." and Path("pyproject.toml").exists():
             target = str(READER / ".machine" / "site")
             offline = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")

@@ -139,7 +139,9 @@ def _products() -> Iterator[Case]:
     kept = _none(keep_num_dims=True)
     yield Case("FULLY_CONNECTED", inputs, [(20, 3, 5)], kept, (I8,), "host", exact=True, variant="per unit", version=5)
     yield Case("BATCH_MATMUL", [(2, 3, 4), (2, 4, 5)], [(2, 3, 5)], {"adj_x": False, "adj_y": False}, (F, I8), "wide")
-    yield Case("BATCH_MATMUL", [(2, 4, 3), (5, 4)], [(2, 3, 5)], {"adj_x": True, "adj_y": True}, (F,), "wide", variant="turned")
+    yield Case(
+        "BATCH_MATMUL", [(2, 4, 3), (5, 4)], [(2, 3, 5)], {"adj_x": True, "adj_y": True}, (F,), "wide", variant="transposed"
+    )
 
 
 def _windows() -> Iterator[Case]:

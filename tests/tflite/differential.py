@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.differential import Failure, Fork, Verdict, computed, judged, quietly
+from tests.differential import Failure, Fork, Verdict, computed, quietly, verdict_on
 from tests.tflite import drawing_more
 from tests.tflite.drawing import I8, I32, U8, Case, F, values
 from tests.tflite.files import TfliteBuilder
@@ -180,7 +180,7 @@ def evaluate(
     try:
         ours, placed = computed(path, mapping, feeds)
     except Failure as error:
-        return judged(number, name, "fails", f"{type}: {case}: {error}", path, keep, type)
+        return verdict_on(number, name, "fails", f"{type}: {case}: {error}", path, keep, type)
     outcome, message = "equal", ""
     ours = [a.reshape(b.shape) if b.ndim == 0 and a.size == 1 else a for a, b in zip(ours, theirs, strict=True)]
     found = [steps_apart(a, b) for a, b in zip(ours, theirs, strict=True)]
@@ -195,7 +195,7 @@ def evaluate(
         if outcome == "differs":
             texts = "; ".join(text for text, _ in found if text)
             message = f"{type}, mapped {placed[0].mapping}: {case}: {texts}"
-    return judged(number, name, outcome, message, path, keep, type)
+    return verdict_on(number, name, outcome, message, path, keep, type)
 
 
 def verdicts(

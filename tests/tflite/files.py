@@ -128,5 +128,5 @@ class TfliteBuilder:
 
 def tensor_type(name: str) -> int:
     """TensorType code of an element type's name, NumPy's or TFLite's."""
-    wanted = TYPES.get(name, name.upper())
-    return next(code for code, known in enum_names("TensorType").items() if known == wanted)
+    type_name = TYPES.get(name, name.upper())
+    return next(code for code, known in enum_names("TensorType").items() if known == type_name)

@@ -102,10 +102,10 @@ def test_hybrid_weights_are_folded_or_dequantised_at_run(tmp_path: Path) -> None
     path = builder.write(tmp_path / "m.tflite", [data], [out])
     values = np.arange(12, dtype=np.float32).reshape(2, 6)
     expected = values @ ((np.arange(24).reshape(4, 6) - 12) * 0.25).T
-    for mapping, wanted in (("delegate", ["DEQUANTIZE", "FULLY_CONNECTED"]), ("wide", ["FULLY_CONNECTED"])):
+    for mapping, operations in (("delegate", ["DEQUANTIZE", "FULLY_CONNECTED"]), ("wide", ["FULLY_CONNECTED"])):
         model, placements = converted(path, mapping=mapping)
         np.testing.assert_allclose(run(model, {"t0": values})[0], expected, rtol=1e-6)
-        assert [model.operation_name(o) for o in model.main.operations] == wanted
+        assert [model.operation_name(o) for o in model.main.operations] == operations
         assert placements[0].mapping == mapping
 
 

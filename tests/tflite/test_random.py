@@ -1,4 +1,4 @@
-"""Random operators without seeds, judged by what they draw."""
+"""Random operators without seeds, evaluated by what they draw."""
 
 from __future__ import annotations
 

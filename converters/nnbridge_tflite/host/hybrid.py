@@ -18,12 +18,12 @@ _HIGHEST = 127
 _WEIGHTS = (("int8", 0), ("uint8", 128))
 
 
-def is_hybrid(inputs: Sequence[HostTensor], data: int = 0, weights: int = 1) -> bool:
+def is_hybrid(inputs: Sequence[HostTensor]) -> bool:
     """True for float activations beside signed 8-bit weights of zero point 0, which may be stored sign-flipped."""
-    if len(inputs) <= max(data, weights):
+    if len(inputs) < 2:
         return False
-    filter = inputs[weights]
-    return inputs[data].dtype == np.float32 and (filter.dtype.name, filter.zero_point) in _WEIGHTS
+    data, weights = inputs[:2]
+    return data.dtype == np.float32 and (weights.dtype.name, weights.zero_point) in _WEIGHTS
 
 
 def scales(tensor: HostTensor, position: int, options: Options) -> Array:

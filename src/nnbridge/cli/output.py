@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -84,6 +85,29 @@ def print_blocks(blocks: Iterable[Table | str]) -> None:
 def print_json(data: Any) -> None:
     """Print data for machines; numbers that are not finite, which JSON does not have, are null."""
     click.echo(json.dumps(json_ready(data), indent=2, allow_nan=False))
+
+
+def build_command(group: click.Group, summary: str) -> Callable[[Callable[[str], dict[str, object]]], click.Command]:
+    """Makes ``build`` of a group from a function that puts libraries into a folder and returns what ``--json`` prints.
+
+    Without ``--json`` the paths in it are printed, as the file system has them.
+    """
+
+    def added(build: Callable[[str], dict[str, object]]) -> click.Command:
+        @group.command("build", short_help=summary, help=build.__doc__)
+        @click.argument("folder", type=click.Path(file_okay=False))
+        @json_option
+        def command(folder: str, as_json: bool) -> None:
+            built = build(folder)
+            if as_json:
+                print_json({key: str(value) if isinstance(value, Path) else value for key, value in built.items()})
+                return
+            for path in (value for value in built.values() if isinstance(value, Path)):
+                click.echo(os.fsencode(path))
+
+        return command
+
+    return added
 
 
 @contextmanager

@@ -201,18 +201,18 @@ def check_outputs(case: Case, outputs: Sequence[Array]) -> Failure | None:
 
 
 def _check_output(case: Case, number: int, code: OperandCode, expected: Sequence[Any], actual: Array) -> Failure | None:
-    want, got = _numbers(expected, np.float64), actual.reshape(-1).astype(np.float64)
-    if want.shape != got.shape:
-        return Failure(f"output {number}: {want.size} values, found {got.size}", number)
+    reference, got = _numbers(expected, np.float64), actual.reshape(-1).astype(np.float64)
+    if reference.shape != got.shape:
+        return Failure(f"output {number}: {reference.size} values, found {got.size}", number)
     atol, rtol = tolerance(case, code, number)
     with np.errstate(invalid="ignore"):
-        allowed = atol + rtol * np.abs(want)
-        off = ~((np.abs(got - want) <= allowed) | (got == want))
+        allowed = atol + rtol * np.abs(reference)
+        off = ~((np.abs(got - reference) <= allowed) | (got == reference))
     if not off.any():
         return None
     k = int(np.argmax(off))
-    message = f"output {number} at {k}: expected {want[k]:g}, found {got[k]:g} ({int(off.sum())} of {off.size} off)"
-    return Failure(message, number, k, float(want[k]), float(got[k]), float(allowed[k]))
+    message = f"output {number} at {k}: expected {reference[k]:g}, found {got[k]:g} ({int(off.sum())} of {off.size} off)"
+    return Failure(message, number, k, float(reference[k]), float(got[k]), float(allowed[k]))
 
 
 def _check_multinomial(case: Case, outputs: Sequence[Array]) -> Failure | None:
@@ -223,9 +223,9 @@ def _check_multinomial(case: Case, outputs: Sequence[Array]) -> Failure | None:
     logits: Array = values.reshape(case.dims(first))
     samples, classes = outputs[0], logits.shape[-1]
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    want = weights / weights.sum(axis=-1, keepdims=True)
+    reference = weights / weights.sum(axis=-1, keepdims=True)
     got = np.stack([np.bincount(row, minlength=classes)[:classes] / len(row) for row in samples])
-    worst = float(np.abs(got - want).max())
+    worst = float(np.abs(got - reference).max())
     if worst <= allowed and samples.min() >= 0 and samples.max() < classes:
         return None
     return Failure(f"class frequencies off by {worst:g}", 0, -1, None, worst, allowed)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 from nnbridge import storage
 from nnbridge.converters.delegation import InMemory
@@ -27,6 +29,14 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL
 CONVERTERS_GROUP = "nnbridge.converters"
 PHONE = "phone"
 """The mapping that Android itself would make of a file of its format."""
+
+
+def late(name: str) -> Callable[..., Any]:
+    """The function ``package.module:function``, whose module is imported at the first call.
+
+    Converters are listed by every command; what reads their format is loaded when a file is.
+    """
+    return lambda *arguments: resolve_name(name)(*arguments)
 
 
 @dataclass(frozen=True)

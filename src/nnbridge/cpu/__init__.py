@@ -1,0 +1,1 @@
+"""The CPU executor: NNAPI's operations in NumPy, or in compiled kernels, over one arena of memory."""

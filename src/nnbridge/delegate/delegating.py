@@ -19,7 +19,7 @@ from nnbridge.delegate.source import DELEGATE_NAME
 from nnbridge.devices.device import Device
 from nnbridge.errors import ConversionError, InputError, NnapiError, Reason
 from nnbridge.ndk.core import traced
-from nnbridge.ndk.functions import devices_of_process
+from nnbridge.ndk.device_functions import devices_of_process
 from nnbridge.report.plan import plan_as_dict
 from nnbridge.runtime.compilation import supported_operations
 from nnbridge.storage.atomic import atomic_write

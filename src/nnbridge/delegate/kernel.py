@@ -18,7 +18,7 @@ from nnbridge.devices.device import Device
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Model, Operand
 from nnbridge.ndk.core import TRACE, traced
-from nnbridge.ndk.functions import partitioning_mode
+from nnbridge.ndk.device_functions import partitioning_mode
 from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution

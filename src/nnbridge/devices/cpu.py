@@ -125,10 +125,10 @@ class CpuPreparedModel(PreparedModel):
     def _known_so_far(self, shapes: tuple[OutputShape, ...], request: Request) -> tuple[OutputShape, ...]:
         """Output shapes where a buffer is too small: Android stops there, later outputs stay as declared (fact U11)."""
         stop = min(made for made, shape in zip(self._made, shapes, strict=True) if not shape.sufficient)
-        rooms = zip(self._made, shapes, request.outputs, self._outputs, strict=True)
+        results = zip(self._made, shapes, request.outputs, self._outputs, strict=True)
         return tuple(
-            shape if made <= stop else OutputShape(buffer.dims, _has_room(buffer, operand))
-            for made, shape, buffer, operand in rooms
+            shape if made <= stop else OutputShape(buffer.dims, _fits(buffer, operand))
+            for made, shape, buffer, operand in results
         )
 
 
@@ -142,7 +142,7 @@ def _made(model: Model, output: int) -> tuple[int, int]:
     return (-1, 0) if operation is None else (operation, model.main.operations[operation].outputs.index(output))
 
 
-def _has_room(buffer: OutputBuffer, operand: Operand) -> bool:
+def _fits(buffer: OutputBuffer, operand: Operand) -> bool:
     """False if an output's declared size is known and larger than its buffer."""
     if operand.is_tensor and not known(buffer.dims):
         return True
@@ -173,7 +173,7 @@ def _typed(buffer: OutputBuffer, code: int) -> npt.NDArray[Any] | None:
 
 
 def _deliver(result: Arg, place: npt.NDArray[Any] | None, buffer: OutputBuffer) -> OutputShape:
-    """Copy a result that was not written in place; tell its shape and whether it fitted."""
+    """Copy a result that was not written in place; return its shape and whether it fitted."""
     value = result.value
     assert value is not None
     if place is not None and value is place:

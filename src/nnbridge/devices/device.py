@@ -170,7 +170,7 @@ class PrepareModelConfig:
     token: bytes = bytes(BYTE_SIZE_OF_CACHE_TOKEN)
     """Stands for what is prepared here; all zero where nothing is cached."""
     save: Callable[[CacheFiles], None] | None = None
-    """Where the device hands over its cache files; None if the client wants none."""
+    """Where the device hands over its cache files; None if the client requests none."""
     hints: tuple[tuple[str, int, bytes], ...] = ()
     """Extension attributes: extension name, number within the extension, value."""
 

@@ -145,7 +145,7 @@ def _computed(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Te
         raise OpFailedError(Reason("a function that computes the operation", found, label)) from error
     for array, out in zip(results, outputs, strict=True):
         rank_fits = len(out.dims) in (0, array.ndim)
-        if not rank_fits or any(want not in (0, found) for want, found in zip(out.dims, array.shape, strict=False)):
+        if not rank_fits or any(declared not in (0, found) for declared, found in zip(out.dims, array.shape, strict=False)):
             raise OpFailedError(Reason(f"an output of {list(out.dims)} as declared", str(list(array.shape)), label))
     return results
 

@@ -190,8 +190,10 @@ def _places(
         if output.name not in places:
             places[output.name] = ("OUT" if output.repeat else "out", position, len(outputs))
     layout = declared.layout
-    turned = {*layout.inputs, *(declared.outputs[i].name for i in layout.outputs if i < len(declared.outputs))} if layout else ()
-    return places, defaults, frozenset(turned)
+    transposed = (
+        {*layout.inputs, *(declared.outputs[i].name for i in layout.outputs if i < len(declared.outputs))} if layout else ()
+    )
+    return places, defaults, frozenset(transposed)
 
 
 def _form(declared: OperationDef, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Signature | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -15,17 +14,14 @@ from typing import Any, NoReturn, TypeVar
 from nnbridge.devices.device import Capabilities, Performance, uniform_capabilities
 from nnbridge.devices.profile_conditions import DEFINED, ConditionReader, Entry
 from nnbridge.devices.profiles import SIDES, Faults, ProfileDevice, ProfileRule
+from nnbridge.devices.table_values import TableValues
 from nnbridge.errors import InputError, Reason
 from nnbridge.errors import near as _near
 from nnbridge.extensions import Extension, ExtensionOperandType
 from nnbridge.operations import definition
 from nnbridge.operations.numerics import NUMERICS
+from nnbridge.toml import tomllib
 from nnbridge.types import DeviceTypeCode, FuseCode, OperandCode, OperationCode
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SUFFIX = ".toml"
 SHIPPED = Path(__file__).parent / "data"
@@ -59,7 +55,6 @@ _ELEMENTS = {"UINT8": "QUANT8_ASYMM", "INT8": "QUANT8_ASYMM_SIGNED", "INT16": "Q
 _ELEMENTS |= {"FLOAT": "FLOAT32", "FP32": "FLOAT32", "FP16": "FLOAT16", "HALF": "FLOAT16", "BOOL": "BOOL8"}
 """Element types of other formats → NNAPI's operand types."""
 _EXTENSION_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
-_KINDS: Mapping[type, str] = {str: "texts", int: "whole numbers", dict: "tables"}
 
 _T = TypeVar("_T")
 
@@ -85,7 +80,7 @@ def _shipped_file(path: Path) -> tuple[ProfileDevice, ...]:
     return load_profiles(path)
 
 
-class _Reader:
+class _Reader(TableValues):
     """One file being read. Mistakes are collected; readers of values return a default for what is wrong."""
 
     def __init__(self, path: Path) -> None:
@@ -103,7 +98,7 @@ class _Reader:
             self._text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(Reason("a readable profile", str(error), operand=str(path))) from error
-        self._conditions = ConditionReader(self._note)
+        self._conditions = ConditionReader(self.note)
         """The definitions of the device at hand."""
         self._start, self._end = 0, len(self._text)
         """Where the table at hand begins and its device ends, for the lines of mistakes."""
@@ -116,7 +111,7 @@ class _Reader:
         self._only(data, ("device",), "the file")
         listed = data.get("device")
         if not isinstance(listed, list) or not listed or not all(isinstance(table, dict) for table in listed):
-            self._note("device", "at least one [[device]] table", listed)
+            self.note("device", "at least one [[device]] table", listed)
             listed = []
         headers = [m.start() for m in re.finditer(r"^\s*\[\[\s*device\s*\]\]", self._text, re.MULTILINE)]
         headers = [*headers, len(self._text)] if len(headers) == len(listed) else []
@@ -127,9 +122,9 @@ class _Reader:
             self._inherits = False
             name = self._text_of(table, "name")
             if table.get("name", "") == "":
-                self._note("name", "the device's name", None)
+                self.note("name", "the device's name", None)
             for taken in {name, *self._list(table, "aliases", str)} & (tables.keys() | {a for d in devices for a in d.aliases}):
-                self._note("name" if taken == name else "aliases", "each name once", taken)
+                self.note("name" if taken == name else "aliases", "each name once", taken)
             tables[name] = self._with_base(table, tables)
             devices.append(self._device(name, tables[name]))
             self._check_levels(table, devices[-1].feature_level)
@@ -154,7 +149,7 @@ class _Reader:
         if not like:
             return table
         if like not in earlier:
-            self._note("like", f"a device above ({', '.join(earlier) or 'none'})", like)
+            self.note("like", f"a device above ({', '.join(earlier) or 'none'})", like)
             return {"operations": {_OTHERS: {}}, **table}
         self._inherits = True
         base = earlier[like]
@@ -165,8 +160,8 @@ class _Reader:
         self._only(table, _DEVICE_KEYS, "[[device]]")
         operations = self._table(table, "operations")
         if not operations and not table.get("extensions") and isinstance(table.get("operations", {}), dict):
-            self._note("operations", f"a table of operations ([device.operations]) of device {name}", None)
-        self._conditions = conditions = ConditionReader(self._note)
+            self.note("operations", f"a table of operations ([device.operations]) of device {name}", None)
+        self._conditions = conditions = ConditionReader(self.note)
         conditions.define([self._table(table, key) for key in DEFINED])
         common = tuple(conditions.entries("rules", table.get("rules", [])))
         rules = {key: self._below(key, self._alternatives, key, value, common) for key, value in operations.items()}
@@ -192,7 +187,7 @@ class _Reader:
         for key in self._table(table, "operations"):
             declared = definition(OperationCode[key]) if key in OperationCode.__members__ else None
             if declared is not None and declared.since > level:
-                self._note(
+                self.note(
                     key, f"an operation of the device's feature level {level}", f"one of {int(declared.since)}", quoted=False
                 )
 
@@ -201,7 +196,7 @@ class _Reader:
     def _alternatives(self, key: str, value: Any, common: Sequence[Entry]) -> tuple[ProfileRule, ...]:
         """A list of types, a table of rules, or a list of such tables."""
         if key != _OTHERS and key not in OperationCode.__members__:
-            self._note(key, f"an operation of NNAPI{_near(key, OperationCode.__members__)}", key, quoted=False)
+            self.note(key, f"an operation of NNAPI{_near(key, OperationCode.__members__)}", key, quoted=False)
             return ()
         several = isinstance(value, list) and value and all(isinstance(v, dict) for v in value)
         return tuple(self._rule(key, v, common) for v in (value if several else [value]))
@@ -209,25 +204,25 @@ class _Reader:
     def _rule(self, key: str, value: Any, common: Sequence[Entry]) -> ProfileRule:
         table = {"types": value} if isinstance(value, list) else value
         if not isinstance(table, dict):
-            self._note(key, "a list of types or a table of rules", value)
+            self.note(key, "a list of types or a table of rules", value)
             return ProfileRule()
         self._only(table, _RULE_KEYS, key)
         for group in ("types", "ranks"):
             if table.get(group) == []:  # an empty list would allow everything
-                self._note(group if group in value else key, f"at least one of {group}", None)
+                self.note(group if group in value else key, f"at least one of {group}", None)
         names = _input_names(key)
         subject = self._text_of(table, "input")
         constant = tuple(self._list(table, "constant", str))
         for name in (*constant, *([subject] if subject else ()), *(n for group in _LIMITS for n in self._table(table, group))):
             if key != _OTHERS and name not in names:
-                self._note(name, f"an input of {key} ({', '.join(sorted(names))}){_near(name, names)}", name, quoted=False)
+                self.note(name, f"an input of {key} ({', '.join(sorted(names))}){_near(name, names)}", name, quoted=False)
         at_least, at_most = ({n: v[0] for n, v in self._numbers(table, group).items()} for group in _BOUNDS)
         for name in at_least.keys() & at_most.keys():
             if at_least[name] > at_most[name]:
-                self._note(name, f"at_least up to at_most's {at_most[name]}", at_least[name])
+                self.note(name, f"at_least up to at_most's {at_most[name]}", at_least[name])
         ranks = tuple(self._list(table, "ranks", int))
         if not all(0 <= rank <= _MAX_RANK for rank in ranks):
-            self._note("ranks", f"ranks of 0 to {_MAX_RANK}", list(ranks))
+            self.note("ranks", f"ranks of 0 to {_MAX_RANK}", list(ranks))
         texts = {name: self._text_of(table, name) for name in _RULE_TEXTS}
         entries = (*common, *self._conditions.entries(key, table.get("rules", [])))
         signatures = self._conditions.signatures(key, self._table(table, "signatures"), texts["says"])
@@ -257,11 +252,11 @@ class _Reader:
             numbers = [FuseCode[v].value if isinstance(v, str) and v in FuseCode.__members__ else v for v in listed]
             single = group in _BOUNDS
             if not numbers or not all(map(_is_whole, numbers)) or (len(numbers) != 1 if single else not isinstance(value, list)):
-                self._note(name, "a whole number" if single else "a list of whole numbers or fused activations", value)
+                self.note(name, "a whole number" if single else "a list of whole numbers or fused activations", value)
                 continue
             low, high = (-(2**15), 2**16 - 1) if group == "zero_points" else _range_of(name)
             if not all(low <= number <= high for number in numbers):
-                self._note(name, f"{'a number' if single else 'numbers'} of {low} to {high}", value)
+                self.note(name, f"{'a number' if single else 'numbers'} of {low} to {high}", value)
                 continue
             found[name] = tuple(numbers)
         return found
@@ -275,7 +270,7 @@ class _Reader:
             return (OperandCode[found],)
         near = _ELEMENTS.get(name.upper())
         hint = f" (did you mean {near}?)" if near else _near(name, _OPERAND_TYPES) or f" ({', '.join(_OPERAND_TYPES)})"
-        self._note(name, f"an operand type of NNAPI{hint}", name, quoted=False)
+        self.note(name, f"an operand type of NNAPI{hint}", name, quoted=False)
         return ()
 
     # -- the other tables --------------------------------------------------------------------------------------------
@@ -291,14 +286,14 @@ class _Reader:
     def _performance(self, key: str, value: Any) -> Performance:
         if isinstance(value, list) and len(value) == 2 and all(_is_number(v) and v > 0 for v in value):
             return Performance(float(value[0]), float(value[1]))
-        self._note(key, "[execTime, powerUsage], both above 0", value)
+        self.note(key, "[execTime, powerUsage], both above 0", value)
         return Performance(1.0, 1.0)
 
     def _faults(self, table: Mapping[str, Any]) -> Faults:
         self._only(table, _FAULT_KEYS, "faults")
         delay = table.get("delay_ms", 0)
         if not _is_number(delay) or not 0 <= delay <= _MAX_DELAY_MS:
-            self._note("delay_ms", f"milliseconds of 0 to {_MAX_DELAY_MS}", delay)
+            self.note("delay_ms", f"milliseconds of 0 to {_MAX_DELAY_MS}", delay)
             delay = 0
         return Faults(
             prepare=self._flag(table, "prepare"),
@@ -312,7 +307,7 @@ class _Reader:
         self._only(table, ("name", "operations", "operand_types"), "extensions")
         name = self._text_of(table, "name")
         if not _EXTENSION_NAME.fullmatch(name):
-            self._below("extensions", self._note, "name", "an extension's name, a domain reversed (com.example.npu)", name)
+            self._below("extensions", self.note, "name", "an extension's name, a domain reversed (com.example.npu)", name)
         types = []
         for item in self._list(table, "operand_types", dict):
             self._only(item, ("number", "tensor", "bytes"), "operand_types")
@@ -320,23 +315,16 @@ class _Reader:
             types.append(ExtensionOperandType(self._whole(item, "number", 0, 0xFFFF, 0), self._flag(item, "tensor"), size))
         numbers = tuple(self._list(table, "operations", int))
         if not all(0 <= number <= 0xFFFF for number in numbers):
-            self._below("extensions", self._note, "operations", "numbers of 0 to 65535", list(numbers))
+            self._below("extensions", self.note, "operations", "numbers of 0 to 65535", list(numbers))
         return Extension(name, tuple(types)), numbers
 
     # -- values of one kind ------------------------------------------------------------------------------------------
-
-    def _text_of(self, table: Mapping[str, Any], key: str) -> str:
-        value = table.get(key, "")
-        if isinstance(value, str) and value.isprintable():
-            return value
-        self._note(key, "a printable text", value)
-        return ""
 
     def _one_of(self, table: Mapping[str, Any], key: str, allowed: Sequence[str], default: str) -> str:
         value = self._text_of(table, key) or default
         if value in allowed:
             return value
-        self._note(key, f"one of {', '.join(allowed)}{_near(value, allowed)}", value)
+        self.note(key, f"one of {', '.join(allowed)}{_near(value, allowed)}", value)
         return default
 
     def _whole(self, table: Mapping[str, Any], key: str, low: int, high: int, default: int) -> int:
@@ -345,34 +333,20 @@ class _Reader:
         value = table[key]
         if _is_whole(value) and low <= value <= high:
             return int(value)
-        self._note(key, f"a whole number of {low} to {high}", value)
+        self.note(key, f"a whole number of {low} to {high}", value)
         return default
 
     def _flag(self, table: Mapping[str, Any], key: str) -> bool:
         value = table.get(key, False)
         if not isinstance(value, bool):
-            self._note(key, "true or false", value)
+            self.note(key, "true or false", value)
         return value is True
-
-    def _table(self, table: Mapping[str, Any], key: str) -> dict[str, Any]:
-        value = table.get(key, {})
-        if isinstance(value, dict):
-            return value
-        self._note(key, "a table", value)
-        return {}
-
-    def _list(self, table: Mapping[str, Any], key: str, kind: type[_T]) -> list[_T]:
-        value = table.get(key, [])
-        if isinstance(value, list) and all(isinstance(v, kind) and not isinstance(v, bool) for v in value):
-            return value
-        self._note(key, f"a list of {_KINDS[kind]}", value)
-        return []
 
     def _only(self, table: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
         for key in table:
             if key not in keys:
                 listed = keys if where != "performance" else (*_PERFORMANCE_KEYS, "an operand type")
-                self._note(key, f"one of {', '.join(listed)} in {where}{_near(key, keys)}", key, quoted=False)
+                self.note(key, f"one of {', '.join(listed)} in {where}{_near(key, keys)}", key, quoted=False)
 
     # -- mistakes ----------------------------------------------------------------------------------------------------
 
@@ -388,7 +362,7 @@ class _Reader:
         found = re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])").search(self._text, self._start, self._end)
         return found.start() if found else None
 
-    def _note(self, key: str, rule: str, found: object, *, quoted: bool = True, text: str = "", at: int = 0) -> None:
+    def note(self, key: str, rule: str, found: object, *, quoted: bool = True, text: str = "", at: int = 0) -> None:
         """A mistake at a key, or at a character of a condition's text. ``found`` is shown as TOML writes it, None as nothing."""
         place = self._text_place(text, at) if text else self._place(key)
         if place is None and self._inherits:

@@ -118,7 +118,7 @@ class ProfileDevice(Device):
     source: str = ""
     """Where the rules were read."""
     verified: str = ""
-    """What the rules were compared with: judge, count, seed and date."""
+    """What the rules were compared with: whose answers, count, seed and date."""
     aliases: tuple[str, ...] = ()
     """Other names of the device."""
     operands: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)

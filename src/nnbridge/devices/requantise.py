@@ -102,8 +102,8 @@ class _Rewriter:
             return
         codes = [operands[i].type for i in operation.inputs]
         sources = [
-            i if wanted == code else self._bias(operation, i) if place == bias else self._dequantised(i)
-            for place, (i, wanted, code) in enumerate(zip(operation.inputs, inputs, codes, strict=True))
+            i if required == code else self._bias(operation, i) if place == bias else self._dequantised(i)
+            for place, (i, required, code) in enumerate(zip(operation.inputs, inputs, codes, strict=True))
         ]
         results = [self._float_like(i) if operands[i].type in _STEPS else i for i in operation.outputs]
         self._builder.add_operation(operation.type, sources, results)

@@ -14,6 +14,7 @@ from nnbridge.devices.rules import Condition, RuleErrors, condition, contradicti
 from nnbridge.devices.rules.facts import LIST, NUMBER, Vocabulary
 from nnbridge.devices.source_facts import declarations, source_vocabulary
 from nnbridge.devices.source_profiles import SourceProfile, SourceRules
+from nnbridge.devices.table_values import TableValues
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.estimate.reading import cost_of
 
@@ -33,7 +34,7 @@ def source_profiles(path: Path, text: str, data: Mapping[str, Any]) -> tuple[Sou
     return _Reader(path, text).devices(data.get("device"))
 
 
-class _Reader:
+class _Reader(TableValues):
     def __init__(self, path: Path, text: str) -> None:
         self._path, self._text = path, text
         self._mistakes: dict[Reason, None] = {}
@@ -72,12 +73,12 @@ class _Reader:
             self._text_of(table, "version") or "profile",
             self._text_of(table, "source"),
             self._text_of(table, "verified"),
-            tuple(self._texts(table, "notes")),
+            tuple(self._list(table, "notes", str)),
             self._hardware(table),
             partitions,
             self._limit(table),
             cost_of(self._table(table, "cost"), self.note) if "cost" in table else None,
-            aliases=tuple(self._texts(table, "aliases")),
+            aliases=tuple(self._list(table, "aliases", str)),
         )
 
     # -- rules -------------------------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ class _Reader:
                 yield entry
 
     def _applies(self, key: str, entry: Mapping[str, Any]) -> bool:
-        only, excepted = self._texts(entry, "only"), self._texts(entry, "except")
+        only, excepted = self._list(entry, "only", str), self._list(entry, "except", str)
         return key not in excepted and (not only or key in only)
 
     def _conditions(self, key: str, entry: Mapping[str, Any], words: Vocabulary, fatal: set[Condition]) -> Iterator[Condition]:
@@ -157,27 +158,6 @@ class _Reader:
             else:
                 self.note(key, "a number", value)
         return found
-
-    def _text_of(self, table: Mapping[str, Any], key: str) -> str:
-        value = table.get(key, "")
-        if isinstance(value, str) and value.isprintable():
-            return value
-        self.note(key, "a printable text", value)
-        return ""
-
-    def _texts(self, table: Mapping[str, Any], key: str) -> list[str]:
-        value = table.get(key, [])
-        if isinstance(value, list) and all(isinstance(v, str) for v in value):
-            return value
-        self.note(key, "a list of texts", value)
-        return []
-
-    def _table(self, table: Mapping[str, Any], key: str) -> dict[str, Any]:
-        value = table.get(key, {})
-        if isinstance(value, dict):
-            return value
-        self.note(key, "a table", value)
-        return {}
 
     def note(self, key: str, rule: str, found: object) -> None:
         """A mistake at a key or text of the file."""

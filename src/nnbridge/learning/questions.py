@@ -1,4 +1,4 @@
-"""The smallest models that settle what logs leave open: one operation each, which breaks one of several possible conditions."""
+"""The smallest models that decide what logs leave open: one operation each, which breaks one of several possible conditions."""
 
 from __future__ import annotations
 

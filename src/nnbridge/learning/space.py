@@ -1,7 +1,7 @@
 """From answers to rules: all simple conditions that explain them, the simplest of them, and what they leave open.
 
 A condition is a candidate if every supported operation meets it; it explains the refused operations that break it. A refused
-operation whose simplest explanations are one condition settles that condition from its value on; what lies between the supported
+operation whose simplest explanations are one condition decides that condition from its value on; what lies between the supported
 and the refused values is open, and so is a form of an operation that nobody saw.
 """
 
@@ -143,7 +143,7 @@ class _Learner:
         found.unexplained = [self.negative[i] for i, atoms in enumerate(explained) if not atoms]
         simplest = self._simplest(explained)
         found.required = self._cover(simplest)
-        found.refused = list(self._settled(simplest))
+        found.refused = list(self._certain(simplest))
         found.seen = [*self._form_of(self.positive), *self._sizes([atom for atom, _ in found.required])]
         return found
 
@@ -214,7 +214,7 @@ class _Learner:
             rest -= set(mine)
         return found
 
-    def _settled(self, simplest: Sequence[tuple[Atom, ...]]) -> Iterator[tuple[tuple[Atom, Any], ...]]:
+    def _certain(self, simplest: Sequence[tuple[Atom, ...]]) -> Iterator[tuple[tuple[Atom, Any], ...]]:
         """For each refusal the conditions that any explanation of it breaks, with its values; the widest ones alone."""
         regions = {
             tuple((atom, e.values[atom.feature]) for atom in atoms)

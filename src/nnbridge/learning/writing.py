@@ -107,10 +107,10 @@ def _refused_terms(key: str, rules: Rules, terms: dict[str, str], count: int) ->
 
 def _open(rules: Rules, refused: Sequence[str]) -> Iterator[str]:
     """Where answers are open: outside of what was seen, unless it is refused for sure."""
-    settled = "".join(f" and not {name}" for name in refused)
+    unless = "".join(f" and not {name}" for name in refused)
     broken = [" and ".join(filter(None, (rules.guard(atom), f"not ({rules.text(atom)})"))) for atom in rules.seen]
-    for text in _packed(broken, " or ", _MAX_TEXT - len(settled)):
-        yield f"{{ when = {_quoted(f'({text}){settled}')}, uncertain = {_quoted(_UNSEEN)} }}"
+    for text in _packed(broken, " or ", _MAX_TEXT - len(unless)):
+        yield f"{{ when = {_quoted(f'({text}){unless}')}, uncertain = {_quoted(_UNSEEN)} }}"
     forms = [rules.features.index(f) for f in rules.features if f.form and f.text.startswith(("list(", "unique("))]
     alike = dict.fromkeys(
         " and ".join(rules.beyond(Atom(place, "in", ()), e.values[place]) for place in forms if e.values[place] is not None)

@@ -92,8 +92,8 @@ def _budget(table: Mapping[str, Any], where: str) -> Budget:
         if key not in known:
             hint = near(key, known) or f" ({', '.join(known)})"
             raise InputError(Reason(f"a key of a budget{hint}", key, operand=where))
-        wanted = str if key in _PATTERNS else bool if key == _FLAG else (int, float)
-        if not isinstance(value, wanted) or (isinstance(value, bool) and key != _FLAG):
+        required = str if key in _PATTERNS else bool if key == _FLAG else (int, float)
+        if not isinstance(value, required) or (isinstance(value, bool) and key != _FLAG):
             kind = "a pattern" if key in _PATTERNS else "true or false" if key == _FLAG else "a number"
             raise InputError(Reason(kind, repr(value), operand=f"{where}: {key}"))
     patterns = {key: table[key] for key in _PATTERNS if key in table}

@@ -269,7 +269,7 @@ def _work(plan: Plan) -> dict[str, Any]:
 
 
 def _sentence(reason: Mapping[str, Any]) -> str:
-    """A reason in a line; one that two devices share is told by its device."""
+    """A reason in a line; one that two devices share names its device."""
     if "fallback" in reason:
         return f"{reason['device']}: the whole model fell back to the CPU"
     found = f", found {reason['found']}" if reason.get("found") else ""

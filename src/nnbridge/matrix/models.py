@@ -20,7 +20,7 @@ _PATTERN = frozenset("*?[")
 def find_models(texts: Sequence[str], cache: Path) -> dict[str, Path]:
     """Name → file of every model that files, folders, patterns and addresses (``s3://bucket/*.tflite``) name.
 
-    Names are the files' own, with as many folders before them as tell them apart. Files at addresses are stored in ``cache``.
+    Names are the files' own, with as many folders before them as distinguish them. Files at addresses are stored in ``cache``.
     InputError for what names nothing.
     """
     found: dict[Path, None] = {}

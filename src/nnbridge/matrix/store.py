@@ -63,9 +63,9 @@ class Store:
     def find(self, keys: Iterable[str]) -> dict[str, Cell]:
         """The cells of these keys that are there."""
         with self._checked():
-            wanted = set(keys)
+            requested = set(keys)
             rows = self._database.execute("SELECT key, cell FROM cells").fetchall()
-        return {key: self._read(text) for key, text in rows if key in wanted}
+        return {key: self._read(text) for key, text in rows if key in requested}
 
     def all(self) -> list[Cell]:
         """Every cell, by model, device and level."""

@@ -155,9 +155,9 @@ def _safe(value: object) -> object:
     return f"'{text}" if isinstance(text, str) and text.startswith(_UNSAFE) else text
 
 
-def as_markdown(cells: Sequence[Cell], title: str = "Models on devices") -> str:
+def as_markdown(cells: Sequence[Cell]) -> str:
     """A table for each level: a row for each model, a column for each device."""
-    lines = [f"### {title}", "", summary(cells) + ".", ""]
+    lines = ["### Models on devices", "", summary(cells) + ".", ""]
     for level in dict.fromkeys(cell.level for cell in cells):
         here = {(cell.model, cell.device): cell for cell in cells if cell.level == level}
         devices = list(dict.fromkeys(device for _, device in here))

@@ -14,8 +14,9 @@ from __future__ import annotations
 import ctypes
 
 from nnbridge.ndk.core import FUNCTIONS, HANDLES, OperandType, SymmPerChannelQuantParams, refuse
+from nnbridge.ndk.device_functions import *  # noqa: F403
+from nnbridge.ndk.device_functions import check_environment
 from nnbridge.ndk.functions import *  # noqa: F403
-from nnbridge.ndk.functions import check_environment
 
 
 def address(pointer: int, length: int) -> memoryview:

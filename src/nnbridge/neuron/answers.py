@@ -13,7 +13,7 @@ from nnbridge.converters.recorded import Expressed, Route
 from nnbridge.devices.device import Device
 from nnbridge.errors import InputError, Reason
 from nnbridge.ndk.core import CPU_ONLY_VARIABLE, DEVICES_VARIABLE
-from nnbridge.ndk.functions import devices_of_process
+from nnbridge.ndk.device_functions import devices_of_process
 from nnbridge.runtime.compilation import Compilation, supported_operations
 from nnbridge.storage.compiled import CompiledPartition
 

@@ -20,6 +20,7 @@ from nnbridge.operations.arithmetic import (
     mbqm,
     quantize_multiplier,
     rdbp,
+    sat16,
     srdhm,
     srdhm16,
 )
@@ -192,9 +193,6 @@ def _hard_swish_table(call: Call) -> Array:
 
     def to16(multiplier: int) -> int:
         return 32767 if multiplier >= 2**31 - 1 - 2**15 else (multiplier + 2**15) >> 16
-
-    def sat16(raw: Array) -> Array:
-        return np.clip(raw, -32768, 32767)
 
     high_resolution = (every_value(x) * 128).astype(np.int32)
     product = srdhm16(high_resolution, to16(out_multiplier))

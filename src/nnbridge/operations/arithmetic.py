@@ -73,6 +73,11 @@ def srdhm(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
     return np.minimum((product + (1 << 30)) >> 31, INT32_MAX)
 
 
+def sat16(x: Array) -> Array:
+    """Integers clamped to 16 bits."""
+    return np.clip(x, -32768, 32767)
+
+
 def srdhm16(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
     """The 16-bit form of :func:`srdhm`: ``a * b / 2**15``. Result int32."""
     product = np.asarray(a, np.int32) * np.asarray(b, np.int32)
@@ -220,10 +225,10 @@ def activate(x: Array, activation: int, out: Array | None = None) -> Array:
     return x if bounds is None else np.clip(x, x.dtype.type(bounds[0]), x.dtype.type(bounds[1]), out=out)
 
 
-def fused_activation(call: Call, name: str = "activation") -> int:
+def fused_activation(call: Call) -> int:
     """The call's fused activation code; refused unless it is one of the four."""
-    code = int(call.scalar(name))
-    call.require(code in FuseCode.__members__.values(), "a fused activation code of 0 to 3", code, name)
+    code = int(call.scalar("activation"))
+    call.require(code in FuseCode.__members__.values(), "a fused activation code of 0 to 3", code, "activation")
     return code
 
 

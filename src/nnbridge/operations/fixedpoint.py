@@ -119,9 +119,9 @@ def tanh(raw: npt.ArrayLike, integer_bits: int, bits: int = 32) -> Array:
     return np.where(a == 0, 0, np.where(a < 0, -result, result))
 
 
-def logistic16(raw: npt.ArrayLike, integer_bits: int = 3) -> Array:
-    """:func:`logistic` on 16-bit raws."""
-    return _table16(logistic, integer_bits)[np.asarray(raw)]
+def logistic16(raw: npt.ArrayLike) -> Array:
+    """:func:`logistic` on 16-bit raws with three integer bits."""
+    return _table16(logistic, 3)[np.asarray(raw)]
 
 
 def tanh16(raw: npt.ArrayLike, integer_bits: int = 3) -> Array:

@@ -20,7 +20,8 @@ from nnbridge.operations.arithmetic import (
     quantize_multiplier,
 )
 from nnbridge.operations.call import Call
-from nnbridge.operations.convolution import ACTIVATION, exact_dtype, operand_values, sum_dtype
+from nnbridge.operations.convolution import ACTIVATION
+from nnbridge.operations.correlation import exact_dtype, operand_values, sum_dtype
 from nnbridge.operations.declaration import Input, Output, operation, rank, tensors, types, up_to
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.numerics import real_product

@@ -9,7 +9,7 @@ import numpy as np
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import integer_range, is_quant8, rdbp
 from nnbridge.operations.call import Call
-from nnbridge.operations.convolution import exact_dtype
+from nnbridge.operations.correlation import exact_dtype
 from nnbridge.operations.declaration import Input, Layout, Output, fixed, operation, rank, tensors, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier
 from nnbridge.operations.kernels import Function, prepared

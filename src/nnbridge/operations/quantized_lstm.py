@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnbridge.model import Array
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate, srdhm16
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, sat16, saturate, srdhm16
 from nnbridge.operations.call import Arg, Call
-from nnbridge.operations.convolution import exact_dtype
+from nnbridge.operations.correlation import exact_dtype
 from nnbridge.operations.declaration import Input, Output, like, operation, types
 from nnbridge.operations.fixedpoint import inverse_sqrt_multiplier, logistic16, tanh16
 from nnbridge.operations.kernels import Compute, prepared
@@ -18,10 +18,6 @@ from nnbridge.operations.lstm import GATES, Structure, cell_inputs, gate_tensors
 from nnbridge.operations.rnn import check_dims, tensor
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
-
-
-def _sat16(x: Array) -> Array:
-    return np.clip(x, -32768, 32767)
 
 
 def _times(weights: Array) -> Callable[[Array], Array]:
@@ -83,10 +79,10 @@ def quantized_16bit_lstm(call: Call) -> Compute:
     def compute(x: Array, state: Array, hidden: Array) -> Sequence[Array]:
         sums = times(np.concatenate([x, hidden], axis=1).astype(np.int16) - 128)
         sums += bias
-        *sigmoids, candidate = np.split(_sat16(mbqm(sums, *multiplier)), len(order), axis=1)
+        *sigmoids, candidate = np.split(sat16(mbqm(sums, *multiplier)), len(order), axis=1)
         opened, forget, out = (logistic16(gate) for gate in sigmoids)
-        new = _sat16(rdbp(srdhm16(opened, tanh16(candidate)), 4) + srdhm16(forget, state))
-        output = rdbp(srdhm16(out, tanh16(_sat16(new << 1))), 8)
+        new = sat16(rdbp(srdhm16(opened, tanh16(candidate)), 4) + srdhm16(forget, state))
+        output = rdbp(srdhm16(out, tanh16(sat16(new << 1))), 8)
         return new, np.clip(output, -128, 127) + 128
 
     return compute
@@ -138,7 +134,7 @@ def _sums(call: Call, gates: Sequence[str]) -> Callable[[Array, Array], Array]:
         return products
 
     direct, recurrent = part(x, "input"), part(prev, "recurrent")
-    return lambda values, hidden: _sat16(_sat16(direct(values)) + recurrent(hidden))
+    return lambda values, hidden: sat16(sat16(direct(values)) + recurrent(hidden))
 
 
 def _finish(call: Call, gate: str, exponent: int, form: Structure) -> Callable[[Array, Array], Array]:
@@ -153,7 +149,7 @@ def _finish(call: Call, gate: str, exponent: int, form: Structure) -> Callable[[
 
     def finish(total: Array, looking: Array) -> Array:
         if own is not None:
-            total = _sat16(total + mbqm(peephole * looking, *multiplier))
+            total = sat16(total + mbqm(peephole * looking, *multiplier))
         return total if norm is None else norm(total)
 
     return finish
@@ -182,7 +178,7 @@ def _layer_norm(call: Call, gate: str) -> Callable[[Array], Array]:
         normal = mbqm(1024 * v - mean, multiplier, shift)
         scaled = normal * factors + bias
         scaled = _truncated(scaled + np.where(scaled > 0, 512, -512), 1024)
-        return _sat16(mbqm(scaled, own, exponent + 12))
+        return sat16(mbqm(scaled, own, exponent + 12))
 
     return normalise
 
@@ -243,7 +239,7 @@ def quantized_lstm(call: Call) -> Compute:
         forget = logistic16(gate("forget", state))
         opened = 32767 - forget if form.cifg else logistic16(gate("input", state))
         candidate = tanh16(gate("cell", state))
-        new = _sat16(rdbp(forget.astype(np.int64) * state, 15) + rdbp(opened.astype(np.int64) * candidate, 30 + k))
+        new = sat16(rdbp(forget.astype(np.int64) * state, 15) + rdbp(opened.astype(np.int64) * candidate, 30 + k))
         if cell_clip:
             new = np.clip(new, -cell_clip, cell_clip)
         out = logistic16(gate("output", new))

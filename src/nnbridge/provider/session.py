@@ -18,7 +18,7 @@ from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
 from nnbridge.extensions import host_operation
 from nnbridge.model import Array
 from nnbridge.ndk.core import TRACE, traced
-from nnbridge.ndk.functions import devices_of_process, partitioning_mode
+from nnbridge.ndk.device_functions import devices_of_process, partitioning_mode
 from nnbridge.provider.interface import INFO, WARNING
 from nnbridge.provider.options import Options
 from nnbridge.provider.partitions import partitions

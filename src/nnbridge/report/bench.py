@@ -12,6 +12,8 @@ from nnbridge.report.trace import Event, named, slice_event
 
 BASES = ("LiteRT XNNPACK", "ONNX Runtime")
 """Contenders that the others are divided by."""
+_LONGEST = 12
+"""Operations that are shown, those that take longest."""
 
 
 def bench_as_dict(bench: Bench) -> dict[str, Any]:
@@ -24,7 +26,7 @@ def bench_as_dict(bench: Bench) -> dict[str, Any]:
     }
 
 
-def bench_tables(title: str, bench: Bench, top: int = 12) -> list[Table | str]:
+def bench_tables(title: str, bench: Bench) -> list[Table | str]:
     """Latencies, first answers, and the operations that take longest."""
     rows = []
     for entry in bench.latencies:
@@ -39,7 +41,7 @@ def bench_tables(title: str, bench: Bench, top: int = 12) -> list[Table | str]:
     if bench.first:
         blocks.append(_first_table(bench.first))
     if bench.operations:
-        blocks += _operations_tables(bench.operations, top)
+        blocks += _operations_tables(bench.operations)
     return blocks
 
 
@@ -63,9 +65,9 @@ def by_operation(operations: Sequence[OperationTime]) -> list[tuple[str, str, in
     return sorted(((*key, len(times), sum(times)) for key, times in sums.items()), key=lambda row: -row[3])
 
 
-def _operations_tables(operations: Sequence[OperationTime], top: int) -> list[Table | str]:
+def _operations_tables(operations: Sequence[OperationTime]) -> list[Table | str]:
     total = sum(entry.microseconds for entry in operations) or 1.0
-    rows = [(name, tier, str(n), f"{us:.1f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)[:top]]
+    rows = [(name, tier, str(n), f"{us:.1f}", f"{us / total:.1%}") for name, tier, n, us in by_operation(operations)[:_LONGEST]]
     return [Table("Time by operation, one thread, least of the runs", ("operation", "tier", "steps", "µs", "share"), rows)]
 
 

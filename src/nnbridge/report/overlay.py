@@ -93,7 +93,7 @@ def _node_data(graphs: Sequence[FileGraph], name: str, values: Values, more: Map
         keys = {(graph.number, operator.index): operator_key(graph, operator) for operator in graph.operators}
         results = {key: values[at] for at, key in keys.items() if key is not None and at in values}
         if results:
-            # Viewers cannot tell graphs of one name apart either: the first one's operators stand.
+            # Viewers cannot distinguish graphs of one name either: the first one's operators stand.
             first = data.setdefault(graph.name, {"name": name, "results": {}, **more})
             first["results"] = {**results, **first["results"]}
     return data

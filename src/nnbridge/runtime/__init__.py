@@ -1,0 +1,1 @@
+"""NNAPI's runtime: placement, partitions, compilation and its cache, execution, memories, events, bursts."""

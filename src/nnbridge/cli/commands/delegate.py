@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from nnbridge.cli.output import json_option, print_json
+from nnbridge.cli.output import build_command
 
 
 @click.group(short_help="The TFLite delegate libnnbridge_delegate.so.")
@@ -21,10 +19,8 @@ def delegate() -> None:
     """
 
 
-@delegate.command("build", short_help="Compile libnnbridge_delegate.so and put it into a folder.")
-@click.argument("folder", type=click.Path(file_okay=False))
-@json_option
-def delegate_build(folder: str, as_json: bool) -> None:
+@build_command(delegate, "Compile libnnbridge_delegate.so and put it into a folder.")
+def built(folder: str) -> dict[str, object]:
     """Compile libnnbridge_delegate.so and put it into a folder.
 
     \b
@@ -33,8 +29,4 @@ def delegate_build(folder: str, as_json: bool) -> None:
     """
     from nnbridge import delegate as delegates
 
-    library = delegates.build(folder)
-    if as_json:
-        print_json({"library": str(library), "options": list(delegates.option_names())})
-    else:
-        click.echo(os.fsencode(library))
+    return {"library": delegates.build(folder), "options": list(delegates.option_names())}

@@ -155,7 +155,12 @@ def devices_explain(name: str, operation: str, as_json: bool) -> None:
     "-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="PROFILE.toml", help="Write it."
 )
 @option("--device", metavar="NAME", help="Only this one of the devices in the logs.")
-@option("--questions", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write models that settle more.")
+@option(
+    "--questions",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write models whose answers would decide more.",
+)
 @json_option
 def devices_learn(
     logs: tuple[Path, ...], models: Path | None, output: Path, device: str | None, questions: Path | None, as_json: bool

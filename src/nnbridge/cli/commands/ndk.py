@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from nnbridge.cli.output import echo, json_option, print_json
+from nnbridge.cli.output import build_command, echo, json_option, print_json
 
 
 @click.group(short_help="The C library libneuralnetworks.so for NNAPI clients.")
@@ -22,10 +22,8 @@ def ndk() -> None:
     """
 
 
-@ndk.command("build", short_help="Compile libneuralnetworks.so and put it into a folder.")
-@click.argument("folder", type=click.Path(file_okay=False))
-@json_option
-def ndk_build(folder: str, as_json: bool) -> None:
+@build_command(ndk, "Compile libneuralnetworks.so and put it into a folder.")
+def built(folder: str) -> dict[str, object]:
     """Compile libneuralnetworks.so and put it, with a header, into a folder.
 
     \b
@@ -36,12 +34,7 @@ def ndk_build(folder: str, as_json: bool) -> None:
     from nnbridge import clib
 
     library = clib.build(folder)
-    built = {"library": str(library), "header": str(library.with_name(clib.HEADER))}
-    if as_json:
-        print_json(built)
-        return
-    for path in built.values():
-        click.echo(os.fsencode(path))
+    return {"library": library, "header": library.with_name(clib.HEADER)}
 
 
 @ndk.command("env", short_help="Print a client's environment for the shell to read.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.options import MODEL, option
-from nnbridge.cli.output import echo, json_option, print_blocks, print_json, working
+from nnbridge.cli.output import build_command, echo, json_option, print_blocks, print_json, working
 from nnbridge.report.terminal import Table, counted
 
 if TYPE_CHECKING:
@@ -30,10 +29,8 @@ def neuron() -> None:
     """
 
 
-@neuron.command("build", short_help="Compile libneuron_adapter.so and the dispatch library and put them into a folder.")
-@click.argument("folder", type=click.Path(file_okay=False))
-@json_option
-def neuron_build(folder: str, as_json: bool) -> None:
+@build_command(neuron, "Compile libneuron_adapter.so and the dispatch library and put them into a folder.")
+def built(folder: str) -> dict[str, object]:
     """Compile libneuron_adapter.so, for LiteRT's compiler, and libLiteRtDispatch_nnbridge.so, for its runtime, into a folder.
 
     \b
@@ -43,12 +40,7 @@ def neuron_build(folder: str, as_json: bool) -> None:
     """
     from nnbridge import neuron as route
 
-    libraries = route.build(folder)
-    if as_json:
-        print_json({"adapter": str(libraries[0]), "dispatch": str(libraries[1])})
-        return
-    for library in libraries:
-        click.echo(os.fsencode(library))
+    return dict(zip(("adapter", "dispatch"), route.build(folder), strict=True))
 
 
 @neuron.command("compile", short_help="Compile a TFLite file by LiteRT's MediaTek compiler for emulated devices.")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from nnbridge.cli.output import json_option, print_json
+from nnbridge.cli.output import build_command
 
 
 @click.group(short_help="The ONNX Runtime provider libnnbridge_provider.so.")
@@ -21,10 +19,8 @@ def provider() -> None:
     """
 
 
-@provider.command("build", short_help="Compile libnnbridge_provider.so and put it into a folder.")
-@click.argument("folder", type=click.Path(file_okay=False))
-@json_option
-def provider_build(folder: str, as_json: bool) -> None:
+@build_command(provider, "Compile libnnbridge_provider.so and put it into a folder.")
+def built(folder: str) -> dict[str, object]:
     """Compile libnnbridge_provider.so and put it into a folder.
 
     \b
@@ -33,8 +29,4 @@ def provider_build(folder: str, as_json: bool) -> None:
     """
     from nnbridge import provider as providers
 
-    library = providers.build(folder)
-    if as_json:
-        print_json({"library": str(library), "options": list(providers.option_names())})
-    else:
-        click.echo(os.fsencode(library))
+    return {"library": providers.build(folder), "options": list(providers.option_names())}

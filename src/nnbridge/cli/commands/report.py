@@ -116,9 +116,9 @@ def report(
         file.write(content)
     if as_json:
         found = facts.comparison
-        judged = {"pass": None if found is None else found.passed, "reference": reference}
+        verdict = {"pass": None if found is None else found.passed, "reference": reference}
         print_json(
-            {"model": str(model), "output": str(output), "bytes": len(content), **judged, "summary": facts.summary.as_dict()}
+            {"model": str(model), "output": str(output), "bytes": len(content), **verdict, "summary": facts.summary.as_dict()}
         )
     else:
         echo(facts.summary.sentence)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 CACHE = "NNBRIDGE_CACHE"
 _IDENTITY = (b"vendor_id", b"cpu family", b"model", b"stepping", b"flags", b"CPU ", b"Features")
-"""How lines of /proc/cpuinfo begin that tell kinds of processors apart."""
+"""How lines of /proc/cpuinfo begin that distinguish kinds of processors."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _asked() -> Machine:
 
 
 def _processor() -> bytes:
-    """What tells this processor from others; empty where the system does not state it."""
+    """What distinguishes this processor from others; empty where the system does not state it."""
     try:
         with open("/proc/cpuinfo", "rb") as file:
             first = file.read(1 << 14).split(b"\n\n")[0]

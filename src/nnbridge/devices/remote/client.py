@@ -51,7 +51,7 @@ from nnbridge.errors import (
 from nnbridge.extensions import Extension
 from nnbridge.model import Model
 from nnbridge.platforms import after_fork
-from nnbridge.types import DeviceTypeCode, PreferenceCode, PriorityCode, ResultCode
+from nnbridge.types import DeviceTypeCode, ResultCode
 
 _Answer = TypeVar("_Answer")
 
@@ -150,18 +150,8 @@ class RemoteDevice(Device):
         doubts = self._doubts[1] if self._doubts is not None else certain
         return doubts if len(doubts) == len(certain) and all(isinstance(text, str) for text in doubts) else certain
 
-    def prepare_model(
-        self,
-        model: Model,
-        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
-        priority: int = PriorityCode.MEDIUM,
-        deadline: int | None = None,
-    ) -> PreparedModel:
-        """Prepare in the driver's process; a dead driver is restarted and the call repeated, once."""
-        return self.prepare_model_with_config(model, PrepareModelConfig(preference, priority, deadline))
-
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        """The same with a cache and with attributes."""
+        """Prepare in the driver's process; a dead driver is restarted and the call repeated, once."""
         hints, attributes = from_hints(config.hints)
         message = {
             "call": "prepare",

@@ -109,7 +109,7 @@ class _Session:
 
     def add(self, found: _Prepared) -> int:
         with self.lock:
-            self._check_room(len(self.models) < MAX_PREPARED, f"at most {MAX_PREPARED} prepared models of a client")
+            self._check_capacity(len(self.models) < MAX_PREPARED, f"at most {MAX_PREPARED} prepared models of a client")
             handle = self.next_handle
             self.next_handle += 1
             self.models[handle] = found
@@ -118,11 +118,11 @@ class _Session:
     def open(self, connection: socket.socket) -> Channel:
         """A further channel."""
         with self.lock:
-            self._check_room(len(self.channels) < MAX_CHANNELS, f"at most {MAX_CHANNELS} channels of a client")
+            self._check_capacity(len(self.channels) < MAX_CHANNELS, f"at most {MAX_CHANNELS} channels of a client")
             self.channels.append(Channel(connection))
             return self.channels[-1]
 
-    def _check_room(self, allowed: bool, rule: str) -> None:
+    def _check_capacity(self, allowed: bool, rule: str) -> None:
         """RESOURCE_EXHAUSTED_TRANSIENT beyond a client's limit, its quarter of all descriptors, or where all clients crowd."""
         if not allowed:
             raise ResourceExhaustedTransientError(Reason(rule, "more", self.device.name))

@@ -39,7 +39,7 @@ from nnbridge.operations.arithmetic import (
 )
 from nnbridge.operations.call import Arg
 from nnbridge.operations.convolution import _transpose_padding as transpose_padding
-from nnbridge.operations.convolution import multipliers
+from nnbridge.operations.correlation import multipliers
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import OperationCode
 

@@ -88,6 +88,29 @@ function el(tag, props, ...kids) {
   for (const kid of kids.flat(9)) if (kid != null && kid !== false) e.append(kid);
   return e;
 }
+/** A table that scrolls sideways; the columns that `numbers` matches stand on the right. */
+const listing = (caption, columns, body, numbers = null, style = null) =>
+  el(
+    "div",
+    { class: "scroll" },
+    el(
+      "table",
+      { class: "rows", style },
+      el("caption", { class: "vh" }, caption),
+      el(
+        "thead",
+        null,
+        el(
+          "tr",
+          null,
+          columns.map((t) =>
+            el("th", { scope: "col", class: numbers && numbers.test(t) ? "num" : null }, t || el("span", { class: "vh" }, "Filter")),
+          ),
+        ),
+      ),
+      body,
+    ),
+  );
 const NS = "http://www.w3.org/2000/svg";
 function sv(tag, props, ...kids) {
   const e = document.createElementNS(NS, tag);

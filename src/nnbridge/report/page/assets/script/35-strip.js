@@ -158,12 +158,12 @@ function strip() {
     }
     const most = Math.max(1, ...P.steps.map((k) => k.bi || 0)),
       y0 = top + bar + 2,
-      room = H - y0 - 22,
+      height = H - y0 - 22,
       labels = [];
     P.steps.forEach((k, i) => {
       if (!i) return;
       const at = x(starts[i]),
-        h = k.bi ? Math.max(3, Math.sqrt(k.bi / most) * room) : 0;
+        h = k.bi ? Math.max(3, Math.sqrt(k.bi / most) * height) : 0;
       const thin = P.steps.length > W / 10;
       c.fillStyle = C.surface;
       if (!thin) c.fillRect(at - 1, top, 2, bar);

@@ -144,26 +144,11 @@ function whySection() {
         );
       }),
     );
-    return el(
-      "div",
-      { class: "scroll" },
-      el(
-        "table",
-        { class: "rows" },
-        el("caption", { class: "vh" }, head),
-        el(
-          "thead",
-          null,
-          el(
-            "tr",
-            null,
-            ["Device", "Reason", "Operations", "How many", "Multiply-adds", "Partitions", "Bytes moved", "Runs on", ""].map((t) =>
-              el("th", { scope: "col", class: /Part|Bytes/.test(t) ? "num" : null }, t || el("span", { class: "vh" }, "Filter")),
-            ),
-          ),
-        ),
-        body,
-      ),
+    return listing(
+      head,
+      ["Device", "Reason", "Operations", "How many", "Multiply-adds", "Partitions", "Bytes moved", "Runs on", ""],
+      body,
+      /Part|Bytes/,
     );
   };
   const costly = lostDev.filter((x) => x.off.length),

@@ -128,31 +128,17 @@ function movedTable(both, macs) {
       ),
       el("td", { class: "wide" }, m.why.length ? m.why.map((r) => el("div", null, clean(r.device), ": ", ruleNode(r))) : ""),
     );
-  const head = ["Here", "There", "Operations", "Mult.-adds", "Why not on a device"];
   const listed = (some, title) =>
-    el(
-      "div",
-      { class: "scroll" },
+    listing(
+      title,
+      ["Here", "There", "Operations", "Mult.-adds", "Why not on a device"],
       el(
-        "table",
-        { class: "rows" },
-        el("caption", { class: "vh" }, title),
-        el(
-          "thead",
-          null,
-          el(
-            "tr",
-            null,
-            head.map((t) => el("th", { scope: "col", class: /Mult/.test(t) ? "num" : null }, t)),
-          ),
-        ),
-        el(
-          "tbody",
-          null,
-          some.slice(0, 40).map(row),
-          some.length > 40 ? el("tr", null, el("td", { class: "dim wide" }, `… and ${some.length - 40} more groups`)) : null,
-        ),
+        "tbody",
+        null,
+        some.slice(0, 40).map(row),
+        some.length > 40 ? el("tr", null, el("td", { class: "dim wide" }, `… and ${some.length - 40} more groups`)) : null,
       ),
+      /Mult/,
     );
   const gained = rows.filter((m) => rank(m.a) !== rank(m.b));
   const others = rows.filter((m) => rank(m.a) === rank(m.b));

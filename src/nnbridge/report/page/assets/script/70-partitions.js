@@ -92,26 +92,11 @@ function partitions() {
   const CAP = 14,
     body = el("tbody", null, K.slice(0, CAP).map(mk));
   s.append(
-    el(
-      "div",
-      { class: "scroll" },
-      el(
-        "table",
-        { class: "rows" },
-        el("caption", { class: "vh" }, "Partitions in run order"),
-        el(
-          "thead",
-          null,
-          el(
-            "tr",
-            null,
-            ["Partition", "Operations", "Mult.-adds", "Reads", "Passes on", T ? "Time" : null]
-              .filter(Boolean)
-              .map((t) => el("th", { scope: "col", class: /Mult|Passes/.test(t) ? "num" : null }, t)),
-          ),
-        ),
-        body,
-      ),
+    listing(
+      "Partitions in run order",
+      ["Partition", "Operations", "Mult.-adds", "Reads", "Passes on", ...(T ? ["Time"] : [])],
+      body,
+      /Mult|Passes/,
     ),
   );
   if (K.length > CAP) {

@@ -29,79 +29,65 @@ function workSection() {
       "div",
       null,
       el("h3", null, "By type of operation"),
-      el(
-        "div",
-        { class: "scroll" },
+      listing(
+        "Multiply-adds and parameters by type of operation",
+        ["Type", "How many", "Multiply-adds", "Parameters"],
         el(
-          "table",
-          { class: "rows", style: "margin-top:4px" },
-          el("caption", { class: "vh" }, "Multiply-adds and parameters by type of operation"),
-          el(
-            "thead",
-            null,
+          "tbody",
+          null,
+          rows.map((q) =>
             el(
               "tr",
               null,
-              ["Type", "How many", "Multiply-adds", "Parameters"].map((t, i) =>
-                el("th", { scope: "col", class: i === 1 ? "num" : null }, t),
+              el("td", null, q.t),
+              el("td", { class: "num", "data-l": "How many" }, int(q.n)),
+              el(
+                "td",
+                { "data-l": "Multiply-adds" },
+                el(
+                  "div",
+                  { class: "bar" },
+                  el("span", null, work(q.mac)),
+                  el(
+                    "div",
+                    null,
+                    [...q.r].map(([r, v]) => el("i", { class: "p-" + r.cls, style: `width:${q.mac ? (100 * v) / mm : 0}%` })),
+                  ),
+                ),
+              ),
+              el(
+                "td",
+                { "data-l": "Parameters" },
+                el(
+                  "div",
+                  { class: "bar" },
+                  el("span", null, q.pb ? bytes(q.pb) : "0"),
+                  el("div", null, el("b", { style: `width:${(100 * q.pb) / mp}%` })),
+                ),
               ),
             ),
           ),
-          el(
-            "tbody",
-            null,
-            rows.map((q) =>
-              el(
+          rest.length
+            ? el(
                 "tr",
                 null,
-                el("td", null, q.t),
-                el("td", { class: "num", "data-l": "How many" }, int(q.n)),
+                el("td", { class: "dim" }, plural(rest.length, "other type")),
+                el("td", { class: "num", "data-l": "How many" }, int(rest.reduce((a, q) => a + q.n, 0))),
                 el(
                   "td",
                   { "data-l": "Multiply-adds" },
-                  el(
-                    "div",
-                    { class: "bar" },
-                    el("span", null, work(q.mac)),
-                    el(
-                      "div",
-                      null,
-                      [...q.r].map(([r, v]) => el("i", { class: "p-" + r.cls, style: `width:${q.mac ? (100 * v) / mm : 0}%` })),
-                    ),
-                  ),
+                  el("div", { class: "bar" }, el("span", null, work(rest.reduce((a, q) => a + q.mac, 0)))),
                 ),
                 el(
                   "td",
                   { "data-l": "Parameters" },
-                  el(
-                    "div",
-                    { class: "bar" },
-                    el("span", null, q.pb ? bytes(q.pb) : "0"),
-                    el("div", null, el("b", { style: `width:${(100 * q.pb) / mp}%` })),
-                  ),
+                  el("div", { class: "bar" }, el("span", null, bytes(rest.reduce((a, q) => a + q.pb, 0)))),
                 ),
-              ),
-            ),
-            rest.length
-              ? el(
-                  "tr",
-                  null,
-                  el("td", { class: "dim" }, plural(rest.length, "other type")),
-                  el("td", { class: "num", "data-l": "How many" }, int(rest.reduce((a, q) => a + q.n, 0))),
-                  el(
-                    "td",
-                    { "data-l": "Multiply-adds" },
-                    el("div", { class: "bar" }, el("span", null, work(rest.reduce((a, q) => a + q.mac, 0)))),
-                  ),
-                  el(
-                    "td",
-                    { "data-l": "Parameters" },
-                    el("div", { class: "bar" }, el("span", null, bytes(rest.reduce((a, q) => a + q.pb, 0)))),
-                  ),
-                )
-              : null,
-          ),
+              )
+            : null,
         ),
+        /How/,
+        "margin-top:4px",
       ),
     ),
   );

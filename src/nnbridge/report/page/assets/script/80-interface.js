@@ -2,6 +2,7 @@
 
 function io() {
   const { s } = section("io", "Inputs and outputs", "Inputs & outputs");
+  const COLUMNS = ["Name", "Type", "Shape", "Quantisation"];
   const tr = (x) => {
     const o = D.operands[x];
     return [
@@ -11,31 +12,15 @@ function io() {
       el("td", { "data-l": "Quantisation" }, o.s ? `scale ${sig(o.s, 6)}, zero point ${o.z}` : "–"),
     ];
   };
-  const th = (a) =>
-    el(
-      "thead",
-      null,
-      el(
-        "tr",
-        null,
-        a.map((t) => el("th", { scope: "col" }, t)),
-      ),
-    );
   s.append(
     el("h3", { style: "margin-top:8px" }, plural(D.model.inputs.length, "input")),
-    el(
-      "div",
-      { class: "scroll" },
+    listing(
+      "Inputs",
+      COLUMNS,
       el(
-        "table",
-        { class: "rows" },
-        el("caption", { class: "vh" }, "Inputs"),
-        th(["Name", "Type", "Shape", "Quantisation"]),
-        el(
-          "tbody",
-          null,
-          D.model.inputs.map((x) => el("tr", null, tr(x))),
-        ),
+        "tbody",
+        null,
+        D.model.inputs.map((x) => el("tr", null, tr(x))),
       ),
     ),
   );
@@ -49,46 +34,34 @@ function io() {
     ),
   );
   s.append(
-    el(
-      "div",
-      { class: "scroll" },
+    listing(
+      "Outputs",
+      [...COLUMNS, ...(c ? ["Largest difference", "Mean difference", "Unequal", "Allowed", "Verdict"] : [])],
       el(
-        "table",
-        { class: "rows" },
-        el("caption", { class: "vh" }, "Outputs"),
-        th([
-          "Name",
-          "Type",
-          "Shape",
-          "Quantisation",
-          ...(c ? ["Largest difference", "Mean difference", "Unequal", "Allowed", "Verdict"] : []),
-        ]),
-        el(
-          "tbody",
-          null,
-          D.model.outputs.map((x, i) => {
-            const o = c && c.outputs[i];
-            return el(
-              "tr",
-              null,
-              tr(x),
-              o
-                ? [
-                    el("td", { "data-l": "Largest difference" }, o.problem ? "–" : diffText(o)),
-                    el("td", { "data-l": "Mean difference" }, sig(o.mean_abs_diff, 2)),
-                    el("td", { "data-l": "Unequal" }, `${share(o.mismatches, o.elements)} of ${int(o.elements)}`),
-                    el("td", { "data-l": "Allowed" }, allowText(o)),
-                    el(
-                      "td",
-                      { "data-l": "Verdict" },
-                      el("span", { class: "tag " + (o.pass ? "ok" : "no") }, o.pass ? "✓ pass" : "✕ fail"),
-                      o.problem ? el("div", { class: "dim" }, clean(o.problem)) : null,
-                    ),
-                  ]
-                : null,
-            );
-          }),
-        ),
+        "tbody",
+        null,
+        D.model.outputs.map((x, i) => {
+          const o = c && c.outputs[i];
+          return el(
+            "tr",
+            null,
+            tr(x),
+            o
+              ? [
+                  el("td", { "data-l": "Largest difference" }, o.problem ? "–" : diffText(o)),
+                  el("td", { "data-l": "Mean difference" }, sig(o.mean_abs_diff, 2)),
+                  el("td", { "data-l": "Unequal" }, `${share(o.mismatches, o.elements)} of ${int(o.elements)}`),
+                  el("td", { "data-l": "Allowed" }, allowText(o)),
+                  el(
+                    "td",
+                    { "data-l": "Verdict" },
+                    el("span", { class: "tag " + (o.pass ? "ok" : "no") }, o.pass ? "✓ pass" : "✕ fail"),
+                    o.problem ? el("div", { class: "dim" }, clean(o.problem)) : null,
+                  ),
+                ]
+              : null,
+          );
+        }),
       ),
     ),
   );

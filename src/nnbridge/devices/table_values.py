@@ -1,0 +1,39 @@
+"""Values of one kind from the tables of a profile, each with a default where it is wrong; mistakes are noted, not raised."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+_KINDS: Mapping[type, str] = {str: "texts", int: "whole numbers", dict: "tables"}
+_T = TypeVar("_T")
+
+
+class TableValues(ABC):
+    """A reader of profiles."""
+
+    @abstractmethod
+    def note(self, key: str, rule: str, found: object) -> None:
+        """A mistake at a key of the file."""
+
+    def _text_of(self, table: Mapping[str, Any], key: str) -> str:
+        value = table.get(key, "")
+        if isinstance(value, str) and value.isprintable():
+            return value
+        self.note(key, "a printable text", value)
+        return ""
+
+    def _table(self, table: Mapping[str, Any], key: str) -> dict[str, Any]:
+        value = table.get(key, {})
+        if isinstance(value, dict):
+            return value
+        self.note(key, "a table", value)
+        return {}
+
+    def _list(self, table: Mapping[str, Any], key: str, kind: type[_T]) -> list[_T]:
+        value = table.get(key, [])
+        if isinstance(value, list) and all(isinstance(v, kind) and not isinstance(v, bool) for v in value):
+            return value
+        self.note(key, f"a list of {_KINDS[kind]}", value)
+        return []
