@@ -34,8 +34,9 @@ from nnbridge.operations.arithmetic import (
 from nnbridge.operations.call import Arg, Call
 from nnbridge.types import OperandCode, OperationCode
 
-MOST_ELEMENTS = 1 << 23
-"""Elements of an operand up to which indexes show where each one goes: some 20 bytes for each, while a program is planned."""
+MOST_ELEMENTS = 1 << 21
+"""Elements of an operand up to which indexes show where each one goes: some 20 bytes for each, while a program is planned. Larger
+operands are moved no faster by a program than by NumPy, and to plan one takes seconds."""
 
 
 @binds(OperationCode.RESHAPE, OperationCode.SQUEEZE, OperationCode.EXPAND_DIMS)
