@@ -86,3 +86,8 @@ def test_a_layer_over_sequences_of_their_own_lengths_ends_with_zeros() -> None:
     found = run(node, [RNG.normal(size=(3, 2, 3)).astype(np.float32)], 14, {**weights, "n": np.array([3, 1], np.int32)})
     assert found[:, 0, 0].all()
     assert not found[1:, 0, 1].any()
+
+
+def test_truth_values_whose_order_a_transposition_keeps_are_transposed() -> None:
+    found = run(helper.make_node("Transpose", ["x0"], ["y"], perm=[0, 3, 1, 2]), [np.array([[[[True, False]]]])], 7)
+    assert found.tolist() == [[[[True]], [[False]]]]
