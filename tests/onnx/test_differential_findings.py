@@ -91,3 +91,25 @@ def test_a_layer_over_sequences_of_their_own_lengths_ends_with_zeros() -> None:
 def test_truth_values_whose_order_a_transposition_keeps_are_transposed() -> None:
     found = run(helper.make_node("Transpose", ["x0"], ["y"], perm=[0, 3, 1, 2]), [np.array([[[[True, False]]]])], 7)
     assert found.tolist() == [[[[True]], [[False]]]]
+
+
+@pytest.mark.parametrize("name", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(("size", "stride"), [(3, 2), (4, 3), (3, 1), (2, 2)])
+def test_a_pooling_window_beyond_the_image_is_onnx_runtime_s(name: str, size: int, stride: int) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    node = helper.make_node(name, ["x0"], ["y"], kernel_shape=[4], strides=[stride])
+    data = np.abs(RNG.normal(size=(1, 2, size))).astype(np.float32)
+    info = [helper.make_tensor_value_info("x0", 1, data.shape)]
+    graph = helper.make_graph([node], "graph", info, [onnx.ValueInfoProto(name="y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=8)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x0": data})[0]
+    found = run(node, [data], 12)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Conv", "MaxPool"])
+def test_a_window_that_no_image_holds_is_refused_by_its_sizes(name: str) -> None:
+    node = helper.make_node(name, ["x0", "w"] if name == "Conv" else ["x0"], ["y"], kernel_shape=[4])
+    with pytest.raises(Exception, match="a window that fits into the padded image, found 4 in 2"):
+        run(node, [np.zeros((1, 1, 2), np.float32)], 12, {"w": np.zeros((1, 1, 4), np.float32)} if name == "Conv" else {})

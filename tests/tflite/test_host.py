@@ -147,6 +147,32 @@ def test_boxes_are_litert_s_bit_for_bit_and_in_its_order_where_scores_are_equal(
     assert computed(path, "wide", feeds)[0][3].tolist() == [limit]
 
 
+def test_transposed_convolution_in_dimensions_that_are_an_input(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    rng = np.random.default_rng(0)
+    shape, data = builder.tensor((4,), "int32"), builder.tensor((1, 2, 3, 2), "int16", scale=0.01)
+    weights = builder.constant(rng.integers(-127, 128, (4, 3, 2, 2)), "int8", scale=0.02)
+    out = builder.tensor((1, 5, 7, 4), "int16", scale=0.05)
+    builder.operator("TRANSPOSE_CONV", [shape, weights, data], [out], {"padding": 1, "stride_h": 2, "stride_w": 2}, 2)
+    path = builder.write(tmp_path / "m.tflite", [shape, data], [out])
+    feeds = [np.int32([1, 5, 7, 4]), rng.integers(-9000, 9000, (1, 2, 3, 2)).astype(np.int16)]
+    np.testing.assert_array_equal(computed(path, "wide", feeds)[0][0], reference(path, feeds)[0])
+
+
+def test_8_bit_steps_of_gelu_are_counted_in_float32(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for case in range(20):
+        builder = TfliteBuilder()
+        scales, points = rng.uniform(0.001, 0.2, 2), rng.integers(-128, 128, 2)
+        data, out = (
+            builder.tensor((256,), "int8", scale=float(s), zero_point=int(p)) for s, p in zip(scales, points, strict=True)
+        )
+        builder.operator("GELU", [data], [out], {"approximate": bool(case % 2)}, 2)
+        path = builder.write(tmp_path / "m.tflite", [data], [out])
+        feeds = [np.arange(-128, 128).astype(np.int8)]
+        np.testing.assert_array_equal(computed(path, "wide", feeds)[0][0], reference(path, feeds)[0])
+
+
 def test_magnitudes_of_complex_numbers_are_rounded_as_in_litert(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
     builder, rng = TfliteBuilder(), np.random.default_rng(0)

@@ -46,9 +46,14 @@ def test_what_maps_is_reported_for_each_mapping_with_the_reasons_of_what_does_no
     assert all(m.reasons for mapped in found.mappings.values() for m in mapped if m.mapping == "host")
 
 
-def test_a_file_that_cannot_be_converted_is_still_looked_into() -> None:
-    found = inspect(real_model("seanet_transpose_conv1_int16"))
+def test_a_file_that_cannot_be_converted_is_still_looked_into(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((1, 2, 2, 1)), builder.tensor((2, 2, 2, 1))
+    inputs = [builder.constant([2, 2, 2, 1], "int32"), builder.constant(np.ones((1, 1, 1, 1)), "float32"), data]
+    builder.operator("TRANSPOSE_CONV", inputs, [out], {"stride_h": 1, "stride_w": 1}, 1)
+    found = inspect(builder.write(tmp_path / "m.tflite", [data], [out]))
     assert found.operators == {"TRANSPOSE_CONV": 1}
+    assert "expected an output shape with the input's batch, 1" in found.notes[1]
     assert "not converted under the wide mapping" in found.notes[1]
 
 

@@ -209,11 +209,6 @@ def test_real_file_with_wrong_axis_is_refused_by_tensor() -> None:
         CONVERTER.convert(real_model("person_detect"), ConversionOptions())
 
 
-def test_real_file_with_open_output_shape_is_refused_by_operator() -> None:
-    with pytest.raises(ConversionError, match="operator 0 TRANSPOSE_CONV: expected a constant output shape"):
-        CONVERTER.convert(real_model("seanet_transpose_conv1_int16"), ConversionOptions())
-
-
 def test_schema_knows_every_kind_of_field() -> None:
     known = {field.name: field for table in ("Model", "Tensor", "Operator", "OperatorCode") for field in fields(table)}
     assert (known["subgraphs"].kind, known["subgraphs"].target) == (Kind.TABLES, "SubGraph")

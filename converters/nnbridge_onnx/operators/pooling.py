@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -134,7 +135,7 @@ def _quantised_average(to: Lowerer) -> None:
 
 def _pooled(call: HostCall) -> tuple[Array, Windows | None]:
     data = call.input(0)
-    return data, windows(call, data.shape[2:], call.option("kernel_shape"))
+    return data, windows(call, data.shape[2:], call.option("kernel_shape"), beyond=True)
 
 
 @MAX_POOL.host_kernel
@@ -168,7 +169,8 @@ def _average_pool(call: HostCall) -> Sequence[Array] | None:
         # What is counted is the padding that the node says, not what rounding up adds to it.
         pairs = [(0, 0), (0, 0), *zip(found.begin, found.end, strict=True)]
         ones = np.pad(ones, pairs, constant_values=1)
-        found = Windows(found.kernel, found.strides, found.dilations, *((0,) * len(found.kernel),) * 2, found.extra)
+        none = (0,) * len(found.kernel)
+        found = replace(found, begin=none, end=none)
     return [(sums / found.of(ones, 0.0).sum(axis=inside)).astype(data.dtype)]
 
 

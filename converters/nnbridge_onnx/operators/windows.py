@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nnbridge.converters.draft import Value
+from nnbridge.errors import OpFailedError, Reason
 from nnbridge.model import Array
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer
@@ -108,6 +110,8 @@ class Windows:
     """Padding, as the node says."""
     extra: tuple[int, ...]
     """What windows that are rounded up reach beyond that."""
+    counts: tuple[int, ...]
+    """How many there are."""
 
     def of(self, data: Array, fill: float) -> Array:
         """The windows of [batch, channels, ...]: [batch, channels, places ..., kernel ...]."""
@@ -116,14 +120,18 @@ class Windows:
         reach = tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
         axes = tuple(range(2, data.ndim))
         seen = np.lib.stride_tricks.sliding_window_view(padded, reach, axes)
-        places = tuple(slice(None, None, s) for s in self.strides)
+        places = tuple(slice(None, count * s, s) for count, s in zip(self.counts, self.strides, strict=True))
         inside = tuple(slice(None, None, d) for d in self.dilations)
         at = (slice(None), slice(None), *places, *inside)
         return seen[at]
 
 
-def windows(call: HostCall, shape: Sequence[int], size: Sequence[int]) -> Windows | None:
-    """The windows of ``size`` that a node's attributes describe; None if there is none of them."""
+def windows(call: HostCall, shape: Sequence[int], size: Sequence[int], *, beyond: bool = False) -> Windows | None:
+    """The windows of ``size`` that a node's attributes describe; None for negative paddings.
+
+    A window that does not fit into the padded image is refused. ``beyond``, for pooling: one that lies beyond its end by less
+    than a stride counts, as in ONNX Runtime, whose division rounds towards 0; by a stride, there is no output.
+    """
     rank = len(shape)
     strides, dilations = (tuple(call.option(name) or (1,) * rank) for name in ("strides", "dilations"))
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilations, strict=True)]
@@ -137,12 +145,16 @@ def windows(call: HostCall, shape: Sequence[int], size: Sequence[int]) -> Window
         pads = (call.option("pads") if automatic == "NOTSET" else None) or (0,) * 2 * rank
         begin, end = list(pads[:rank]), list(pads[rank:])
     free = [n + b + e - r for n, b, e, r in zip(shape, begin, end, reach, strict=True)]
-    if min(free, default=0) < 0 or min(*begin, *end, *(d - 1 for d in dilations), *(s - 1 for s in strides)) < 0:
+    if min(*begin, *end, *(d - 1 for d in dilations), *(s - 1 for s in strides)) < 0:
         return None
-    extra = [0] * rank
-    if call.option("ceil_mode"):
-        for i, (n, s, gap) in enumerate(zip(shape, strides, free, strict=True)):
-            # A window that would start behind the input and its first padding is left out.
-            last = -(-gap // s) if -(-gap // s) * s < n + begin[i] else gap // s
-            extra[i] = max(last * s - gap, 0)
-    return Windows(tuple(size), strides, dilations, tuple(begin), tuple(end), tuple(extra))
+    counts, extra = [], []
+    for n, first, r, s, gap in zip(shape, begin, reach, strides, free, strict=True):
+        last = math.trunc(gap / s)
+        if (gap if not beyond else last + 1) < 0:
+            raise OpFailedError(Reason("a window that fits into the padded image", f"{r} in {gap + r}", call.node.label))
+        # A window that would start behind the input and its first padding is left out.
+        if gap > 0 and call.option("ceil_mode") and -(-gap // s) * s < n + first:
+            last = -(-gap // s)
+        counts.append(last + 1)
+        extra.append(max(max(last, 0) * s - gap, 0))
+    return Windows(tuple(size), strides, dilations, tuple(begin), tuple(end), tuple(extra), tuple(counts))

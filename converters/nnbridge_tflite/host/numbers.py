@@ -64,6 +64,15 @@ def stored(array: Array, out: HostTensor) -> Array:
     return np.clip(rounded, limits.min, limits.max).astype(out.dtype)
 
 
+def by_table(numbers: Array, out: HostTensor) -> Array:
+    """Numbers as the output's elements, where LiteRT fills a table: 8-bit steps are counted in float32."""
+    if not quantised(out) or out.dtype.itemsize != 1:
+        return stored(numbers, out)
+    limits = np.iinfo(str(out.dtype))
+    steps = half_away(numbers.astype(np.float32) * (np.float32(1) / np.float32(out.scale))) + np.float32(out.zero_point)
+    return np.clip(steps, limits.min, limits.max).astype(out.dtype)
+
+
 def half_away(numbers: Array) -> Array:
     """Rounded to whole numbers, halves away from zero, as TFLite rounds."""
     return np.trunc(numbers + np.copysign(numbers.dtype.type(0.5), numbers))
@@ -89,6 +98,7 @@ ACTIVATIONS: Mapping[int, Callable[[Array], Array]] = {
     1: lambda a: np.maximum(a, 0),
     2: lambda a: np.clip(a, -1, 1),
     3: lambda a: np.clip(a, 0, 6),
+    4: np.tanh,
 }
 """TFLite's fused activations by code."""
 

@@ -165,13 +165,14 @@ def _with_parameters(tensors: Tensors, parameters: Mapping[str, Sequence[float]]
 
 
 def _first(ways: Sequence[Way], tensors: Tensors) -> Sequence[Array]:
-    """The results of the first way that computes these operands."""
-    for way in ways[:-1]:
+    """The results of the first way that computes these operands; ValueError with the reasons of all of them."""
+    refused: dict[str, None] = {}
+    for way in ways:
         try:
             return way(tensors)
-        except ValueError:
-            continue
-    return ways[-1](tensors)
+        except ValueError as error:
+            refused[str(error)] = None
+    raise ValueError("; ".join(refused))
 
 
 def _shaped(result: Array, dims: tuple[int, ...]) -> Array:

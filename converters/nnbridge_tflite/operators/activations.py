@@ -13,7 +13,18 @@ from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.types import FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, centred_integers, data_of, half_away, quotient, real, stored
+from nnbridge_tflite.host.numbers import (
+    Array,
+    Options,
+    Tensors,
+    by_table,
+    centred_integers,
+    data_of,
+    half_away,
+    quotient,
+    real,
+    stored,
+)
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
 from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
@@ -159,12 +170,20 @@ def gelu(to: Lowerer) -> None:
     to.finish(OperationCode.MUL, half, gate)
 
 
+_SQUARE_ROOT_OF_2_BY_PI = np.float32(math.sqrt(2 / math.pi))
+_ERFC = np.vectorize(math.erfc, otypes=[np.float32])
+
+
 @GELU.host_kernel
 def host_gelu(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
+    """In float32, steps of 8-bit outputs included, whose table LiteRT computes so."""
     a = real(inputs[0])
     if options["approximate"]:
-        return [stored(0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3))), outputs[0])]
-    return [stored(0.5 * a * (1 + np.vectorize(math.erf, otypes=[np.float64])(a / np.sqrt(2))), outputs[0])]
+        cubic = a + a.dtype.type(0.044715) * a * a * a
+        found = a.dtype.type(0.5) * a * (1 + np.tanh(_SQUARE_ROOT_OF_2_BY_PI.astype(a.dtype) * cubic))
+    else:
+        found = a.dtype.type(0.5) * a * _ERFC(a * a.dtype.type(-math.sqrt(0.5))).astype(a.dtype)
+    return [by_table(found, outputs[0])]
 
 
 @PRELU.host_kernel

@@ -39,12 +39,11 @@ def _check_transposed(node: Node) -> None:
     node.require_ranks({1: 4, 2: 4})
     batch = node.values.value(node.operator.inputs[2]).dims[0]
     shape = node.values.constant(node.operator.inputs[0])
-    rule = f"a constant output shape with the input's batch, {batch}"
     if shape is None:
-        node.refuse(rule, f"computed {node.values.tensors[node.operator.inputs[0]].label}")
+        return  # The host reads it.
     listed = shape.reshape(-1).tolist()
     if len(listed) != 4 or listed[0] != batch or min(listed) <= 0:
-        node.refuse(rule, listed)
+        node.refuse(f"an output shape with the input's batch, {batch}", listed)
 
 
 CONV_2D = TfliteOperator(
@@ -282,6 +281,8 @@ def _spread(inputs: Tensors, weights: Array, data: Array, options: Options) -> A
     """The sums of a transposed convolution, in the dimensions that its first input states."""
     shape = bounded(integers(inputs[0]))
     units, height, width, _ = weights.shape
+    if len(shape) != 4 or (shape[0], shape[3]) != (len(data), units):
+        raise ValueError(f"an output shape of [{len(data)}, height, width, {units}], found {list(shape)}")
     rows, columns = windows(shape[1:3], (height, width), options)
     spread = [(n - 1) * w.stride + w.size for n, w in zip(data.shape[1:3], (rows, columns), strict=True)]
     sizes = [max(s, w.before + d) for s, w, d in zip(spread, (rows, columns), shape[1:3], strict=True)]

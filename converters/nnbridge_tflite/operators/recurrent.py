@@ -34,7 +34,7 @@ _CLIPS = (
     Option("cell_clip", 0.0, "limit of the cell state's magnitude; 0 for none"),
     Option("proj_clip", 0.0, "limit of the projection's magnitude; 0 for none"),
 )
-_ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "how LiteRT quantises floats beside 8-bit weights; not computed here")
+_ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "8-bit weights: floats in 256 steps with a zero point, on the host")
 _TIME_MAJOR = Option("time_major", False, "the first dimension is time, not the batch")
 _MERGE = Option("merge_outputs", False, "both directions in one output")
 _GATES = ("input", "forget", "cell", "output")
