@@ -91,9 +91,9 @@ def run(count: int, seed: int, folder: Path) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     for _ in range(count):
         text = mutant(rng, devices)
-        began = time.perf_counter()
+        began = time.process_time()
         outcomes[survive(text, folder / "mutant.toml", model)] += 1
-        outcomes["slower than 2 s"] += time.perf_counter() - began > 2
+        outcomes["slower than 2 s"] += time.process_time() - began > 2
     return outcomes
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import os
 import platform
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +15,30 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from nnbridge.cpu.compiled import image, objects
 from nnbridge.cpu.compiled.constants import POOLED, Pool, address_of
-from nnbridge.cpu.compiled.image import place
+from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import FORMS, chosen, host_forms, supported
 from nnbridge.cpu.compiled.machine import cache_directory, machine
 from nnbridge.cpu.compiled.objects import Library, Variant, function
+from nnbridge.storage import save
+from nnbridge.types import OperationCode
+from tests.graphs import unary_chain
 
 CLAMP = Variant("clamp_bytes")
+PRODUCT = Variant("product", (("form", "signed"), ("row_sums", ""), ("single", False)))
+OWN_LOADER = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="objects that nnbridge loads itself"
+)
+
+
+@functools.cache
+def compiled_product() -> bytes:
+    """An object file with relocations."""
+    return Library(chosen(), None).compile(PRODUCT)
 
 
 def clamps(library: Library) -> bool:
@@ -61,7 +80,7 @@ print(target[0], "llvmlite.binding" in sys.modules)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="objects that nnbridge loads itself")
+@OWN_LOADER
 def test_a_process_with_a_filled_cache_imports_no_compiler(tmp_path: Path) -> None:
     environment = {**os.environ, "NNBRIDGE_CACHE": str(tmp_path)}
     answers = [
@@ -80,9 +99,81 @@ def test_what_llvm_said_is_asked_again_where_its_file_is_damaged(tmp_path: Path,
     assert first.triple == llvm.get_process_triple()
 
 
-def test_what_is_no_object_file_is_left_to_llvm() -> None:
-    assert place(b"no object file", CLAMP.symbol) is None
-    assert place(Library(chosen(), None).compile(CLAMP), "another function") is None
+@OWN_LOADER
+def test_what_the_own_loader_does_not_know_it_refuses_with_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = Library(chosen(), None).compile(CLAMP)
+    aarch64 = code[:18] + struct.pack("<H", 183) + code[20:]
+    for wrong, found in ((b"no object file", "found 6e6f206f626a"), (aarch64, "found 0100b700")):
+        with pytest.raises(Unloadable, match=found):
+            place(wrong, CLAMP.symbol)
+    with pytest.raises(Unloadable, match="a function another"):
+        place(code, "another")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(Unloadable, match="requires Linux on x86_64, found linux on riscv64"):
+        place(code, CLAMP.symbol)
+
+
+@OWN_LOADER
+@given(data=st.data())
+def test_a_damaged_object_is_loaded_or_refused_and_nothing_else(data: st.DataObject) -> None:
+    """Headers alone: damaged instructions can be loaded, but not run. The cache's digest finds both."""
+    code = bytearray(compiled_product())
+    headers = struct.unpack_from("<Q", code, 40)[0]
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, 63) | st.integers(headers, len(code) - 1))
+        code[at] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(Unloadable):
+        place(bytes(code[: data.draw(st.integers(0, len(code)) | st.just(len(code)))]), PRODUCT.symbol)
+
+
+@OWN_LOADER
+def test_an_unknown_relocation_is_left_to_llvm_and_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(image, "_ABSOLUTE_64", 77)
+    objects._report_unloadable.cache_clear()
+    with caplog.at_level(logging.INFO):
+        assert Library(chosen(), None).address(PRODUCT)
+        assert Library(chosen(), None).address(PRODUCT)
+    assert [record.message.split("loader ")[1] for record in caplog.records] == [
+        "requires relocations of kind 77 (absolute, 64 bits), found kind 1"
+    ]
+
+
+FORBIDDEN = """
+import ctypes, logging, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:  # PR_SET_MDWE: memory that was written does not become code
+    sys.exit(77)
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+import numpy as np
+from nnbridge import Compilation, Execution, load
+compilation = Compilation.create(load(sys.argv[1]), [], kernels="compiled")
+compilation.finish()
+print(next(iter(Execution(compilation).run([np.float32([[-1, 0, 2, 9]])]).values())).tolist())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux forbids a process to make code")
+def test_where_no_memory_may_become_code_the_reference_tier_computes(tmp_path: Path) -> None:
+    path = tmp_path / "model.nnapi"
+    save(unary_chain(OperationCode.RELU), path)
+    done = subprocess.run([sys.executable, "-c", FORBIDDEN, str(path)], capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip("Linux 6.3 or later")
+    *logged, answer = done.stdout.splitlines()
+    assert answer == "[[0.0, 0.0, 2.0, 9.0]]", done.stderr
+    assert logged.count("compiled kernels: requires memory that may become code, found Permission denied") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes that fork")
+def test_a_process_forked_while_another_thread_compiles_is_not_blocked() -> None:
+    library = Library(chosen(), None)
+    assert clamps(library)
+    with library._lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if clamps(library) else 1)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_forms_do_not_share_objects(tmp_path: Path) -> None:
@@ -140,14 +231,13 @@ def test_importing_the_package_imports_no_compiler() -> None:
 )
 def test_products_are_those_of_the_form(name: str, instruction: str) -> None:
     """Also for processors that this one is not."""
-    parameters = (("form", "signed"), ("row_sums", ""), ("single", False))
-    assembly = Library(FORMS[name], None).assembly(Variant("product", parameters))
+    assembly = Library(FORMS[name], None).assembly(PRODUCT)
     assert instruction in assembly
     assert "vpmaddubsw" not in assembly
 
 
 EVERYWHERE = [
-    Variant("product", (("form", "signed"), ("row_sums", ""), ("single", False))),
+    PRODUCT,
     Variant("product", (("form", "real"), ("row_sums", ""), ("single", False))),
     Variant("depthwise", (("dilation", (1, 1)), ("form", "general"), ("sets", 1), ("size", (3, 3)), ("stride", (1, 1)))),
     Variant("softmax_bytes"),

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnbridge.cpu.compiled.emitter import I32, Emitter, Value, vector
+from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.objects import Fields, Variant, function, kernel, library
 from nnbridge.cpu.compiled.requantise import Inexact, Narrowing, Rescaling, column_order, load_parameters, rescale
+from nnbridge.cpu.compiled.values import I32, Value, vector
 from nnbridge.operations.arithmetic import mbqm, mbqm_once, wrap32
 
 
@@ -113,3 +114,12 @@ def test_narrowed_rows_come_in_the_order_of_columns(form: InstructionSet, across
     variant = Variant("narrow_rows", (("across", across), ("rows", rows)))
     function(library(form).address(variant))(block.ctypes.data, 0, 1)
     np.testing.assert_array_equal(target, np.clip(values, 3, 250))
+
+
+@pytest.mark.parametrize("exponent", [-60, -22, -5, 0, 3])
+@pytest.mark.parametrize("clamped", [False, True])
+def test_one_for_all_lanes_is_packed_as_one_channel_is(exponent: int, clamped: bool) -> None:
+    one = Rescaling.twice(np.array([1_234_567_890]), np.array([exponent]), 7, negative_clamped=clamped)
+    for lanes in (4, 16):
+        packed = one.packed(np.zeros(1, np.int64), np.zeros(lanes, np.int64), lanes)
+        np.testing.assert_array_equal(one.uniform(lanes), packed)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from nnbridge.compare.references import OnnxRuntime
+from nnbridge.devices.device import Request, Result
+from nnbridge.devices.host import HostPreparedModel
 from nnbridge.loading import load_with_report
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -107,3 +109,27 @@ def test_a_loop_that_keeps_every_iteration_is_the_hosts(tmp_path: Path) -> None:
     _, mapped = load_with_report(path)
     assert mapped[-1].mapping == "host"
     assert "states alone" in mapped[-1].reasons[0].rule
+
+
+def test_results_of_unknown_size_are_not_computed_twice_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = helper.make_graph(
+        [make("Erf", ["x"], ["e"]), make("Relu", ["e"], ["y"])],
+        "graph",
+        [info("x", FLOAT, ["n", 3])],
+        [info("y", FLOAT, ["n", 3])],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    compilation = Compilation.create(load_with_report(path)[0], [])
+    compilation.finish()
+    executed: list[Request] = []
+    execute = HostPreparedModel.execute
+
+    def counted(self: HostPreparedModel, request: Request) -> Result:
+        executed.append(request)
+        return execute(self, request)
+
+    monkeypatch.setattr(HostPreparedModel, "execute", counted)
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    Execution(compilation).run({"x": x})
+    assert len(executed) == 1

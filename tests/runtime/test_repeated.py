@@ -157,3 +157,13 @@ def test_cost_grows_linearly_with_operations() -> None:
     chains = [unary_chain(*[OperationCode.RELU] * count) for count in (50, 200)]
     short, long = (bound(chain, "reference", np.ones((1, 4), np.float32), size=16)[0] for chain in chains)
     assert microseconds(long.compute) < 8 * microseconds(short.compute)
+
+
+def test_a_small_output_of_unknown_size_is_computed_once(executions: list[Request]) -> None:
+    compilation = Compilation.create(unary_chain(OperationCode.RELU, dims=(0, 4)), [])
+    compilation.finish()
+    for rows in (3, 2000):
+        executions.clear()
+        found = Execution(compilation).run([np.full((rows, 4), -1, np.float32)])
+        assert next(iter(found.values())).shape == (rows, 4)
+        assert len(executions) == (1 if rows == 3 else 2)

@@ -305,7 +305,8 @@ _LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}
 def _check_zero_points(tensor: Tensor) -> None:
     """Zero points of 8-bit integers are numbers of their type."""
     points = tensor.quantisation.zero_points
-    if not points or tensor.type.name not in _LIMITS:
+    # Scales by channel come with zeros, as many of them.
+    if not any(points) or tensor.type.name not in _LIMITS:
         return
     low, high = _LIMITS[tensor.type.name]
     if min(points) < low or max(points) > high:

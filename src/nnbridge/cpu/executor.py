@@ -404,7 +404,7 @@ class _Program:
             outs = tuple(as_declared(operation, operands[i], spec) for i, spec in resolved)
         except (NeedsValue, NnapiError):
             return None
-        return None if any(d <= 0 for out in outs for d in out.dims) else replace(call, outs=outs)
+        return None if any(d <= 0 for out in outs for d in out.dims) else Call(call.definition, call.signature, call.args, outs)
 
     def _static_step(self, position: int, operation: Operation, call: Call) -> Step:
         outputs, inputs, store = operation.outputs, operation.inputs, self._executor.store

@@ -29,6 +29,9 @@ from nnbridge.types import MAX_LOOP_TIMEOUT_NS, DurationCode, OperandCode, Resul
 
 UNKNOWN_DURATION = 2**64 - 1  # what a device that does not measure says
 
+_FIRST_CAPACITY = 1 << 12
+"""Bytes that an output of unknown size gets first: small ones are then computed once."""
+
 Item = TypeVar("Item")
 
 
@@ -419,9 +422,9 @@ class Execution:
     def run(self, inputs: Mapping[str, ArrayLike] | Sequence[ArrayLike | None]) -> dict[str, Array]:
         """Compute and return the outputs by name, allocating what is needed.
 
-        ``inputs`` by operand name or in model-input order. Outputs whose size only execution knows are computed again with
-        the size that NNAPI reports. States that are not among the inputs come from :attr:`states`, which gets their new
-        values.
+        ``inputs`` by operand name or in model-input order. Outputs whose size only execution knows get a few kilobytes, and are
+        computed again with the size that NNAPI reports if that was too little. States that are not among the inputs come from
+        :attr:`states`, which gets their new values.
         """
         for i, value in enumerate(self._in_order(inputs)):
             self.set_input(i, value)
@@ -430,7 +433,7 @@ class Execution:
             buffers = []
             for i, operand in enumerate(self._output_operands):
                 size = size_of(operand, operand.dims)
-                capacity = size if size is not None else sizes[i] or max(1, operand_dtype(operand).itemsize)
+                capacity = size if size is not None else sizes[i] or _FIRST_CAPACITY
                 buffers.append(allocated(capacity))
                 self.set_output(i, buffers[-1])
             try:

@@ -31,6 +31,9 @@ GROWTH_LIMIT = 2**31
 _WASTE = 0.2
 """Share of a buffer that may be unused before a smaller one is allocated."""
 
+_HOST_CAPACITY = 1 << 16
+"""Bytes that a temporary of unknown size has first where the host writes it: most operations are then not computed twice."""
+
 _MISSED = (ResultCode.MISSED_DEADLINE_TRANSIENT, ResultCode.MISSED_DEADLINE_PERSISTENT)
 
 
@@ -280,7 +283,9 @@ class PlanRunner:
     ) -> Result:
         """A step whose dynamic temporaries grow until it succeeds (facts R9 to R11)."""
         slots = [run.slot((step.source, i)) for i in step.outputs]
-        buffers = [slot.buffer or _temporary(slot.operand) for slot in slots]
+        # The host is no driver of Android's: its temporaries need not start with one element.
+        least = _HOST_CAPACITY if plan.devices[step.device].kind == "host" else 0
+        buffers = [slot.buffer or _temporary(slot.operand, least) for slot in slots]
         inputs = tuple(run.slot((step.source, i)).value for i in step.inputs)
         while True:
             inner = replace(request, inputs=inputs, outputs=tuple(buffers))
@@ -325,10 +330,10 @@ def _store(slots: Sequence[Slot], buffers: Sequence[OutputBuffer], result: Resul
             slot.value = shaped(buffer.data, slot.operand, shape.dims)
 
 
-def _temporary(operand: Operand) -> OutputBuffer:
-    """A buffer for a temporary between steps; one element where its size is not known (fact R9)."""
+def _temporary(operand: Operand, least: int = 0) -> OutputBuffer:
+    """A buffer for a temporary between steps; one element (fact R9), or ``least`` bytes, where its size is not known."""
     size = byte_size(operand)
-    return OutputBuffer(allocated(size or operand_dtype(operand).itemsize), operand.dims)
+    return OutputBuffer(allocated(size or max(operand_dtype(operand).itemsize, least)), operand.dims)
 
 
 def allocated(size: int) -> npt.NDArray[np.uint8]:

@@ -26,9 +26,15 @@ def unavailable() -> str | None:
         machine()
     except (ImportError, OSError, RuntimeError) as error:
         reason = f"compiled kernels need llvmlite (pip install 'nnbridge[fast]'): {error}"
-        _log.info("%s", reason)
-        return reason
-    return None
+    else:
+        from nnbridge.cpu.compiled.image import executable_fault
+
+        fault = executable_fault()
+        if not fault:
+            return None
+        reason = f"compiled kernels: {fault}"
+    _log.info("%s", reason)
+    return reason
 
 
 @dataclass(frozen=True)

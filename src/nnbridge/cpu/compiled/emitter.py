@@ -1,165 +1,18 @@
-"""LLVM IR written as arithmetic: values with operators, loads and stores by address, loops with carried values.
+"""What kernels are emitted with: loads and stores by address, vectors, loops with carried values.
 
-Addresses are 64-bit integers, so that kernels compute them like other numbers. Integers are signed unless an operation says
-otherwise. Loops are written with their carried values, which leaves nothing for LLVM's optimisation passes to do: none is run.
+Addresses are 64-bit integers, so that kernels compute them like other numbers. Loops are written with their
+carried values, which leaves nothing for LLVM's optimisation passes to do: none is run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from llvmlite import ir
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
-
-Type: TypeAlias = Any
-I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F32, F64 = ir.FloatType(), ir.DoubleType()
-VOID = ir.VoidType()
-_NAMES = {I1: "i1", I8: "i8", I16: "i16", I32: "i32", I64: "i64", F32: "f32", F64: "f64"}
-_BYTES = {I8: 1, I16: 2, I32: 4, I64: 8, F32: 4, F64: 8}
-
-
-def vector(element: Type, count: int) -> Type:
-    """The type of ``count`` elements."""
-    return ir.VectorType(element, count)
-
-
-def element_of(kind: Type) -> Type:
-    """A vector's element type; a scalar type itself."""
-    return kind.element if isinstance(kind, ir.VectorType) else kind
-
-
-def size_of(kind: Type) -> int:
-    """Bytes of a scalar or vector type."""
-    return _BYTES[element_of(kind)] * (kind.count if isinstance(kind, ir.VectorType) else 1)
-
-
-def _is_float(kind: Type) -> bool:
-    return element_of(kind) in (F32, F64)
-
-
-def _mangled(kind: Type) -> str:
-    """A type as LLVM writes it in names of intrinsics."""
-    return f"v{kind.count}{_NAMES[kind.element]}" if isinstance(kind, ir.VectorType) else _NAMES[kind]
-
-
-class Value:
-    """A value of the kernel that is being emitted. Python's numbers on the right become constants of its type."""
-
-    __slots__ = ("_e", "raw")
-
-    def __init__(self, emitter: Emitter, raw: Any) -> None:
-        self._e = emitter
-        self.raw = raw
-
-    @property
-    def type(self) -> Type:
-        """The LLVM type."""
-        return self.raw.type
-
-    @property
-    def count(self) -> int:
-        """Elements of a vector."""
-        return int(self.raw.type.count)
-
-    def _apply(self, other: Operand, integer: str, real: str = "") -> Value:
-        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
-        return Value(self._e, getattr(self._e.builder, real if real and _is_float(self.type) else integer)(self.raw, raw))
-
-    def __add__(self, other: Operand) -> Value:
-        if isinstance(other, int) and other == 0 and not _is_float(self.type):
-            return self
-        return self._apply(other, "add", "fadd")
-
-    def __sub__(self, other: Operand) -> Value:
-        return self._apply(other, "sub", "fsub")
-
-    def __mul__(self, other: Operand) -> Value:
-        return self if isinstance(other, int) and other == 1 else self._apply(other, "mul", "fmul")
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self._apply(other, "fdiv", "fdiv")
-
-    def __floordiv__(self, other: Operand) -> Value:
-        """Integers, towards 0."""
-        return self._apply(other, "sdiv")
-
-    def __lshift__(self, other: Operand) -> Value:
-        return self._apply(other, "shl")
-
-    def __rshift__(self, other: Operand) -> Value:
-        """With the sign."""
-        return self._apply(other, "ashr")
-
-    def __and__(self, other: Operand) -> Value:
-        return self._apply(other, "and_")
-
-    def __or__(self, other: Operand) -> Value:
-        return self._apply(other, "or_")
-
-    def __xor__(self, other: Operand) -> Value:
-        return self._apply(other, "xor")
-
-    def __neg__(self) -> Value:
-        return Value(self._e, (self._e.builder.fneg if _is_float(self.type) else self._e.builder.neg)(self.raw))
-
-    def logical_shift(self, other: Operand) -> Value:
-        """To the right, with zeros."""
-        return self._apply(other, "lshr")
-
-    def compare(self, sign: str, other: Operand) -> Value:
-        """Signed integers, or real numbers, of which NaN compares false."""
-        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
-        build = self._e.builder.fcmp_ordered if _is_float(self.type) else self._e.builder.icmp_signed
-        return Value(self._e, build(sign, self.raw, raw))
-
-    def below(self, other: Operand) -> Value:
-        """Unsigned comparison: true for 0 to ``other`` - 1, so that negative numbers are false."""
-        raw = other.raw if isinstance(other, Value) else self._e.constant(self.type, other).raw
-        return Value(self._e, self._e.builder.icmp_unsigned("<", self.raw, raw))
-
-    def __lt__(self, other: Operand) -> Value:
-        return self.compare("<", other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return self.compare(">", other)
-
-    def is_(self, other: Operand) -> Value:
-        """Equality."""
-        return self.compare("==", other)
-
-    def _convert(self, how: str, element: Type) -> Value:
-        kind = vector(element, self.count) if isinstance(self.type, ir.VectorType) else element
-        return self if kind == self.type else Value(self._e, getattr(self._e.builder, how)(self.raw, kind))
-
-    def signed(self, element: Type) -> Value:
-        """Wider integers of the same value."""
-        return self._convert("sext", element)
-
-    def unsigned(self, element: Type) -> Value:
-        """Wider integers, read as unsigned."""
-        return self._convert("zext", element)
-
-    def truncated(self, element: Type) -> Value:
-        """The low bits."""
-        return self._convert("trunc", element)
-
-    def real(self, element: Type = F32) -> Value:
-        """Signed integers as real numbers."""
-        return self._convert("sitofp", element)
-
-    def integer(self, element: Type = I32) -> Value:
-        """Real numbers as integers, towards 0."""
-        return self._convert("fptosi", element)
-
-    def bits(self, kind: Type) -> Value:
-        """The same bits as another type."""
-        return self if kind == self.type else Value(self._e, self._e.builder.bitcast(self.raw, kind))
-
-
-Operand: TypeAlias = "Value | int | float"
+from nnbridge.cpu.compiled.values import I1, I8, I16, I32, I64, VOID, Operand, Type, Value, element_of, mangled, size_of, vector
 
 
 class Emitter:
@@ -237,7 +90,7 @@ class Emitter:
         self.builder.call(self.builder.inttoptr(address.raw, kind.as_pointer()), [a.raw for a in arguments])
 
     def _intrinsic(self, name: str, *arguments: Value) -> Value:
-        return self.call(f"llvm.{name}.{_mangled(arguments[0].type)}", arguments[0].type, *arguments)
+        return self.call(f"llvm.{name}.{mangled(arguments[0].type)}", arguments[0].type, *arguments)
 
     def _pair(self, a: Value, b: Operand) -> tuple[Value, Value]:
         return a, b if isinstance(b, Value) else self.constant(a.type, b)
@@ -288,7 +141,7 @@ class Emitter:
 
     def total(self, x: Value) -> Value:
         """The sum of an integer vector's lanes."""
-        return self.call(f"llvm.vector.reduce.add.{_mangled(x.type)}", element_of(x.type), x)
+        return self.call(f"llvm.vector.reduce.add.{mangled(x.type)}", element_of(x.type), x)
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -317,7 +170,7 @@ class Emitter:
         lanes = self.constant(vector(I8, value.count), list(range(value.count)))
         mask = lanes.below(self.splat(limit.truncated(I8), value.count))
         pointer = self._pointer(address, value.type)
-        name = f"llvm.masked.store.{_mangled(value.type)}.p0"
+        name = f"llvm.masked.store.{mangled(value.type)}.p0"
         function = self.builder.module.globals.get(name)
         if function is None:
             kind = ir.FunctionType(VOID, [value.type, pointer.type, I32, mask.type])

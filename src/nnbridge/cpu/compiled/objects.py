@@ -12,6 +12,7 @@ import ctypes
 import functools
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -21,10 +22,11 @@ from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from nnbridge.cpu.compiled.emitter import I64, VOID, Emitter, Value
-from nnbridge.cpu.compiled.image import place
+from nnbridge.cpu.compiled.emitter import Emitter
+from nnbridge.cpu.compiled.image import Unloadable, place
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.machine import cache_directory, machine, store
+from nnbridge.cpu.compiled.values import I64, VOID, Value
 
 _log = logging.getLogger(__name__)
 
@@ -101,9 +103,15 @@ class Library:
     statistics: Statistics = field(default_factory=Statistics)
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
+        self._unlock()
+        if hasattr(os, "register_at_fork"):
+            # The thread that held the lock does not follow into a forked process.
+            os.register_at_fork(after_in_child=self._unlock)
         self._addresses: dict[Variant, int] = {}
         self._stamp = f"{sources()} {machine().compiler} {machine().triple} {self.instructions}"
+
+    def _unlock(self) -> None:
+        self._lock = threading.Lock()
 
     @functools.cached_property
     def _compiler(self) -> tuple[Any, Any]:
@@ -141,9 +149,10 @@ class Library:
             self._write(key, code)
         else:
             self.statistics.loaded += 1
-        address = place(code, variant.symbol)
-        if address is not None:
-            return address
+        try:
+            return place(code, variant.symbol)
+        except Unloadable as reason:
+            _report_unloadable(str(reason))
         import llvmlite.binding as llvm
 
         _, engine = self._compiler
@@ -202,6 +211,12 @@ class Library:
         except OSError as error:
             _log.info("compiled kernels are not cached: %s", error)
             self.directory = None
+
+
+@functools.cache
+def _report_unloadable(reason: str) -> None:
+    """Once for each reason."""
+    _log.info("compiled kernels are loaded by LLVM, as nnbridge's own loader %s", reason)
 
 
 @functools.cache

@@ -141,6 +141,7 @@ class Plan:
         return tuple(i for program in self.programs for i in program.operations)
 
 
+@np.errstate(all="ignore")
 def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
     from nnbridge.cpu.compiled.bindings import bind
@@ -151,8 +152,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     left: dict[int, str] = {}
     for candidate in operations:
         try:
-            with np.errstate(all="ignore"):
-                groups[-1].append((candidate, bind(candidate, producers, form)))
+            groups[-1].append((candidate, bind(candidate, producers, form)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.

@@ -193,8 +193,7 @@ def every_pair(call: Call, first: Arg, second: Arg, out: Arg) -> Array:
 
 def _uniform(b: Binding, rescaling: Rescaling) -> Array:
     """The parameter block of one for all lanes."""
-    lanes = b.instructions.lanes
-    return rescaling.packed(np.zeros(1, np.int64), np.zeros(lanes, np.int64), lanes)
+    return rescaling.uniform(b.instructions.lanes)
 
 
 def _sum_parameters(b: Binding, first: Arg, second: Arg) -> tuple[list[Array], tuple[str, ...], tuple[int, int]]:

@@ -153,7 +153,8 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
         exact = np.abs(flat.astype(np.int64) - zero).sum(axis=1)
         largest = int((exact * max(za, 255 - za) + np.abs(wide_bias)).max())
     require(largest < 2**31, "sums that 32 bits hold")
-    totals = flat.sum(axis=1, dtype=np.int64) - count * zero
+    # Sums of 32 bits take half the time.
+    totals = flat.sum(axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64) - count * zero
     less_zero = (wide_bias - za * totals).astype(np.int32)
     if not b.instructions.quads:
         return _Weights(weights.astype(np.int16) - np.int16(zero), less_zero, 0, largest)

@@ -35,13 +35,17 @@ from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.operations.resizing import _neighbours as neighbours
 from nnbridge.operations.resizing import _neighbours_fixed as neighbours_fixed
 from nnbridge.operations.shapes import Window, windows
-from nnbridge.types import FuseCode, OperationCode
+from nnbridge.types import FuseCode, OperandCode, OperationCode
 
 _POOLS = {
     OperationCode.AVERAGE_POOL_2D: "average",
     OperationCode.MAX_POOL_2D: "maximum",
     OperationCode.L2_POOL_2D: "l2",
 }
+
+
+def _is_boolean(x: Arg) -> bool:
+    return x.type == OperandCode.TENSOR_BOOL8
 
 
 def _pool(
@@ -55,12 +59,12 @@ def _pool(
     rescaling: Rescaling | None = None,
 ) -> None:
     """Windows over images [batch, height, width, depth]."""
-    real = require_types(x, b.out)
+    real = not _is_boolean(x) and require_types(x, b.out)
     batch, height, width, depth = images
     element = 4 if real else 1
     low: float
     high: float
-    low, high = BOUNDS[activation] if real else limits_of(b.out, activation)
+    low, high = BOUNDS[activation] if real else (0, 1) if _is_boolean(x) else limits_of(b.out, activation)
     out_h, out_w = rows.positions(height), columns.positions(width)
     require(rows.size * columns.size * 255 < 2**30, "windows whose sums 32 bits hold")
     arguments: dict[str, Argument] = {
@@ -117,12 +121,15 @@ _REDUCTIONS = {
     OperationCode.REDUCE_MAX: "maximum",
     OperationCode.REDUCE_MIN: "minimum",
     OperationCode.REDUCE_SUM: "sum",
+    # Of booleans, which are bytes: the extreme, 1 at most.
+    OperationCode.REDUCE_ANY: "maximum",
+    OperationCode.REDUCE_ALL: "minimum",
 }
 
 
 @binds(*_REDUCTIONS)
 def reduction(b: Binding) -> None:
-    """REDUCE_MAX, REDUCE_MIN, REDUCE_SUM over neighbouring axes."""
+    """REDUCE_MAX, REDUCE_MIN, REDUCE_SUM, REDUCE_ANY, REDUCE_ALL over neighbouring axes."""
     _reduce_axes(b, _REDUCTIONS[OperationCode(b.call.definition.code)])
 
 
@@ -138,11 +145,13 @@ def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Resca
     require(axes == list(range(axes[0], axes[-1] + 1)), "neighbouring axes")
     before, inside = math.prod(x.dims[: axes[0]]), math.prod(x.dims[axes[0] : axes[-1] + 1])
     behind = math.prod(x.dims[axes[-1] + 1 :])
-    if behind == 1 and require_types(x, b.out):
+    real = not _is_boolean(x) and require_types(x, b.out)
+    if behind == 1 and (real or kind in ("maximum", "minimum")):
         arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "rows": before, "length": inside}
-        b.step("reduce_rows", before * (inside / 5_000 + 0.01), arguments, kind=kind)
+        if not real:
+            arguments["high"] = 1 if _is_boolean(x) else 255
+        b.step("reduce_rows" if real else "extreme_bytes", before * (inside / 5_000 + 0.01), arguments, kind=kind)
         return
-    require(behind > 1 or kind not in ("maximum", "minimum"), "8-bit extremes over other axes than the last")
     images = (before, inside, 1, behind)
     one = Window(1, 1, 1, 0, 0)
     _pool(b, x, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling)

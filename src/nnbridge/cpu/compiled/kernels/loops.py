@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from nnbridge.cpu.compiled.emitter import I64, VOID, Emitter, Value
+from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.objects import Fields, kernel
+from nnbridge.cpu.compiled.values import I64, VOID, Value
 
 ENTRY_FIELDS = 3
 """Of a step in a program's table: kernel, argument block, chunks."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from nnbridge.cpu.compiled.emitter import I8, I16, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.objects import Fields, kernel
+from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
 
 
 @kernel("source target size")

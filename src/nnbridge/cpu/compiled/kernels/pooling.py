@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nnbridge.cpu.compiled.emitter import F32, F64, I1, I8, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.elementwise import exponential
 from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.requantise import Narrowing, load_parameters, rescale
+from nnbridge.cpu.compiled.values import F32, F64, I1, I8, I32, I64, Value, vector
 
 _LARGEST = 3.4028234663852886e38
 _EXTREMES = ("maximum", "minimum")
@@ -47,6 +48,30 @@ def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) 
             total = accumulate(e, kind, low, high)
         result = total / e.splat(f.length.real(), 1) if kind == "mean" else total
         e.store(result, f.target + index * 4)
+
+    e.loop(first, last, row)
+
+
+@kernel("source target rows length high")
+def extreme_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
+    """Each row's ``maximum`` or ``minimum`` of unsigned bytes, ``high`` at most."""
+    size = 4 * e.instructions.lanes
+    bytes_, join = vector(I8, size), e.umax if kind == "maximum" else e.umin
+    first, last = e.share(f.rows, part, parts)
+    identity = e.constant(bytes_, 0 if kind == "maximum" else -1)
+    numbers = e.constant(bytes_, list(range(size)))
+
+    def row(index: Value) -> None:
+        source = f.source + index * f.length
+
+        def several(i: Value, total: Value) -> list[Value]:
+            inside = numbers.below(e.splat(e.smin(f.length - i, size).truncated(I8), size))
+            return [join(total, e.select(inside, e.load(source + i, bytes_), identity))]
+
+        total = e.loop(0, f.length, several, step=size, carried=[identity])[0]
+        name = "umax" if kind == "maximum" else "umin"
+        found = e.call(f"llvm.vector.reduce.{name}.v{size}i8", I8, total)
+        e.store(e.umin(found, f.high.truncated(I8)), f.target + index)
 
     e.loop(first, last, row)
 

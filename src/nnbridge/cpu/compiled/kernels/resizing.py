@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from nnbridge.cpu.compiled.emitter import F32, I8, I32, I64, Emitter, Value, vector
+from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.objects import Fields, kernel
+from nnbridge.cpu.compiled.values import F32, I8, I32, I64, Value, vector
 
 POSITION_FIELDS = 3
 """32-bit fields of a position in the tables: offsets in bytes of its lower and upper neighbour, and the upper one's share."""

@@ -1,0 +1,83 @@
+"""Random operations, put to a profile and to a program that answers for the driver; what such answers taught."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnbridge.conformance.cases import Case, build
+from nnbridge.devices import device
+from nnbridge.runtime.placement import answers_of
+from tests.conftest import REPOSITORY
+from tests.devices.test_shipped_profiles import ADD
+
+ACCEPTS_ALL = "import json, sys; [print(json.dumps({'supported': [True]})) for _ in sys.stdin]"
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+
+
+def add_of(*sides: list[int]) -> dict[str, Any]:
+    model = copy.deepcopy(ADD)
+    for operand, dims in zip((model["operands"][i] for i in (0, 1, 3)), (*sides, sides[0]), strict=True):
+        operand["dims"] = dims
+    return model
+
+
+def refused(name: str, model: dict[str, Any]) -> bool:
+    return (
+        answers_of(device(name), build(Case("judged", "", {"model": model, "relaxed": False, "name": ""}))).reasons[0] is not None
+    )
+
+
+def questions(path: Path, *models: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps({"model": model}) + "\n" for model in models), encoding="utf-8")
+    return path
+
+
+def verified(path: Path, program: str) -> int:
+    import verify_profile
+
+    sys.argv = ["verify_profile.py", "vsi-imx-1.3.0", str(path), "--judge", f'{sys.executable} -c "{program}"']
+    return verify_profile.main()
+
+
+def test_a_seed_has_its_operations_and_validation_accepts_each(tmp_path: Path) -> None:
+    import random_operations
+
+    operations = random_operations.operations_of([questions(tmp_path / "add.jsonl", ADD)])
+    first = list(random_operations.questions(operations, 50, seed=3))
+    assert first == list(random_operations.questions(operations, 50, seed=3))
+    assert first != list(random_operations.questions(operations, 50, seed=4))
+    assert len({json.dumps(question) for question in first}) > 15
+    for question in first:
+        build(Case("random", "", {**question, "name": ""}))
+
+
+def test_a_disagreement_with_a_judges_program_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    assert verified(questions(tmp_path / "good.jsonl", ADD), ACCEPTS_ALL) == 0
+    assert verified(questions(tmp_path / "one.jsonl", ADD, add_of([0], [2])), ACCEPTS_ALL) == 1
+    assert "2 cases, 1 disagreements" in capsys.readouterr().out
+
+
+def test_a_judge_that_does_not_answer_each_model_is_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    assert verified(questions(tmp_path / "one.jsonl", ADD), "pass") == 2
+    assert "expected exit status 0 and 1 lines, one for each model, found exit status 0, 0 lines" in capsys.readouterr().err
+
+
+def test_the_imx_driver_refuses_shapes_that_cannot_be_broadcast_since_1_1_8() -> None:
+    model = add_of([2, 3], [2, 4])
+    assert [refused(name, model) for name in ("imx_1.3.0", "imx_1.1.8", "imx-1.0.4", "nn-1.0.4")] == [True, True, False, False]
