@@ -4,9 +4,9 @@
     python scripts/mutate_kernels.py --count 50 --only reductions.py --seed 3
 
 Mutants are drawn from the functions of src/nnbridge/operations. Each is imported in a fork of its own, in place of the module
-that it changes; first Android's conformance cases that reach the changed line run on it (where their folder is there), then
-tests/operations. It is killed by the first that fails, or by taking too long. Results are appended to a file line by line; what
-stands there is not done again. Exit status 0 whatever survives.
+that it changes; first Android's conformance cases that reach the changed function run on it (where their folder is there), then
+the tests of tests/operations that reach it (all, if none does). It is killed by the first that fails, or by taking too long.
+Results are appended to a file line by line; what stands there is not done again. Exit status 0 whatever survives.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ import re
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from types import CodeType
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 OPERATIONS = ROOT / "src" / "nnbridge" / "operations"
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # forks of a process with threads may hang
 
+TESTS = ROOT / "tests" / "operations"
 PER_SPEC, PER_MUTANT = 12, 60
 """Conformance cases of one spec that are drawn from; cases that run on one mutant."""
 CPU_SECONDS, BYTES = 120, 6 * 2**30
@@ -158,31 +162,70 @@ Stored = tuple[str, str, dict[str, Any]]
 """Suite, spec and data of a conformance case: no class of nnbridge's, which forks import anew."""
 
 
-def reached() -> tuple[list[Stored], dict[tuple[str, int], list[int]]]:
-    """Conformance cases, and (module, line) -> the cases that reach it."""
+Place = tuple[str, int]
+"""A module of operations and a line in it."""
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[set[Place]]:
+    """All places of the functions of operations that are called meanwhile: to trace each line takes minutes."""
+    seen: set[Place] = set()
+    codes: set[CodeType] = set()
+    sys.settrace(lambda frame, event, _: codes.add(frame.f_code))
+    try:
+        yield seen
+    finally:
+        sys.settrace(None)
+        for code in codes:
+            if code.co_filename.startswith(str(OPERATIONS)):
+                seen |= {(os.path.basename(code.co_filename), line) for _, _, line in code.co_lines() if line}
+
+
+class _Reaching:
+    """A plugin of pytest: which tests reach a place."""
+
+    def __init__(self) -> None:
+        self.tests: dict[Place, list[str]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Note the places of one test."""
+        with traced() as seen:
+            yield
+        for place in seen:
+            self.tests.setdefault(place, []).append(f"{ROOT}/{item.nodeid}")
+
+
+def run_tests(names: Sequence[str], *plugins: object) -> int:
+    """Pytest's exit status; it prints nothing."""
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(ROOT)]
+    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+        return int(pytest.main([*options, *names], plugins=plugins))
+
+
+def reached_by_tests() -> dict[Place, list[str]]:
+    """Place -> the tests of tests/operations that reach it."""
+    found = _Reaching()
+    run_tests([str(TESTS)], found)
+    return found.tests
+
+
+def reached() -> tuple[list[Stored], dict[Place, list[int]]]:
+    """Conformance cases, and place -> the cases that reach it."""
     from nnbridge.conformance.cases import read_cases, spec_files
     from tests.conftest import shared_folder
 
     folder = shared_folder() / "vts"
     cases: list[Stored] = []
-    lines: dict[tuple[str, int], list[int]] = {}
+    lines: dict[Place, list[int]] = {}
     rng = random.Random(0)
     for path in spec_files(folder) if folder.is_dir() else []:
         if path.stat().st_size > 100_000:
             continue
         found = [case for case in read_cases(path) if not case.expects_failure]
         for case in rng.sample(found, min(PER_SPEC, len(found))):
-            seen: set[tuple[str, int]] = set()
-
-            def local(frame: Any, event: str, argument: Any, seen: set[tuple[str, int]] = seen) -> Any:
-                seen.add((os.path.basename(frame.f_code.co_filename), frame.f_lineno))
-                return local
-
-            sys.settrace(lambda frame, event, _: local if "/operations/" in frame.f_code.co_filename else None)
-            try:
+            with traced() as seen:
                 passed = passes((case.suite, case.spec, dict(case.data)))
-            finally:
-                sys.settrace(None)
             if passed:
                 cases.append((case.suite, case.spec, dict(case.data)))
                 for place in seen:
@@ -204,7 +247,7 @@ def passes(stored: Stored) -> bool:
         return False
 
 
-def outcome_of(mutant: Mutant, cases: list[Stored]) -> str:
+def outcome_of(mutant: Mutant, cases: list[Stored], tests: list[str]) -> str:
     """What kills a mutant: ``import``, ``conformance`` or ``tests``; ``survives`` if nothing does."""
     sys.meta_path.insert(0, _Import(mutant))
     try:
@@ -216,13 +259,7 @@ def outcome_of(mutant: Mutant, cases: list[Stored]) -> str:
         return "import"
     if not all(passes(case) for case in cases):
         return "conformance"
-    import pytest
-
-    first = ROOT / "tests" / "operations" / f"test_{mutant.module}"
-    folders = [*([str(first)] if first.is_file() else []), str(ROOT / "tests" / "operations")]
-    with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
-        status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(ROOT), *folders])
-    return "survives" if status == 0 else "tests"
+    return "survives" if run_tests(tests) == 0 else "tests"
 
 
 def main() -> None:
@@ -245,13 +282,15 @@ def main() -> None:
     for name in ("numpy", "pytest", "hypothesis.strategies", "hypothesis.extra.numpy", "flatbuffers", "click"):
         importlib.import_module(name)
     cases, lines = in_fork(reached)
+    tests = in_fork(reached_by_tests)
     counts: Counter[str] = Counter()
     with options.results.open("a") as file:
         for mutant in drawn[: options.count]:
             if mutant not in known:
-                reaching = lines.get((mutant.module, mutant.line), [])
-                chosen = random.Random(mutant.line).sample(reaching, min(PER_MUTANT, len(reaching)))
-                known[mutant] = in_fork(outcome_of, mutant, [cases[k] for k in chosen]) or "time"
+                place = mutant.module, mutant.line
+                reaching = lines.get(place, [])
+                chosen = [cases[k] for k in random.Random(mutant.line).sample(reaching, min(PER_MUTANT, len(reaching)))]
+                known[mutant] = in_fork(outcome_of, mutant, chosen, tests.get(place, [str(TESTS)])) or "time"
                 file.write(json.dumps({**asdict(mutant), "outcome": known[mutant]}) + "\n")
                 file.flush()
             counts[known[mutant]] += 1

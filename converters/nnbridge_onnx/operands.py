@@ -288,16 +288,15 @@ class Operands(Known):
         if value.data is not None:
             return value.like(dims=moved(value.dims, order), data=np.ascontiguousarray(value.data.transpose(order)), name=name)
         dims, title = moved(value.dims, order), f"{name} {'NHWC' if last else 'NCHW'}"
-        if 0 not in dims and keeps_order(value.dims, order):
-            return self._reshaped(value, dims, title)
         made = value.like(dims=dims, name=title)
-        inputs = (value, self.draft.ints(order))
+        reshapes = 0 not in dims and keeps_order(value.dims, order)
+        code, numbers = (OperationCode.RESHAPE, dims) if reshapes else (OperationCode.TRANSPOSE, order)
         try:
-            self._add(OperationCode.TRANSPOSE, inputs, made, f"TRANSPOSE {name}")
+            self._add(code, (value, self.draft.ints(numbers)), made, f"{code.name} {title if reshapes else name}")
         except Unmappable:
             if last:
                 raise
-            # NNAPI has no TRANSPOSE yet.
+            # NNAPI has no TRANSPOSE yet, or the operation does not take the type.
             self._on_host("Transpose", name, value, made, self.tensor(name).type, perm=order)
         return made
 

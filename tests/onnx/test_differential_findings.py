@@ -88,6 +88,11 @@ def test_a_layer_over_sequences_of_their_own_lengths_ends_with_zeros() -> None:
     assert not found[1:, 0, 1].any()
 
 
+def test_truth_values_whose_order_a_transposition_keeps_are_transposed() -> None:
+    found = run(helper.make_node("Transpose", ["x0"], ["y"], perm=[0, 3, 1, 2]), [np.array([[[[True, False]]]])], 7)
+    assert found.tolist() == [[[[True]], [[False]]]]
+
+
 @pytest.mark.parametrize("name", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize(("size", "stride"), [(3, 2), (4, 3), (3, 1), (2, 2)])
 def test_a_pooling_window_beyond_the_image_is_onnx_runtime_s(name: str, size: int, stride: int) -> None:

@@ -339,3 +339,24 @@ def test_multipliers_of_an_array_are_those_of_its_numbers() -> None:
     assert list(zip(multipliers.reshape(-1).tolist(), shifts.reshape(-1).tolist(), strict=True)) == pairs
     with pytest.raises(OverflowError):
         quantize_multipliers([1.0, np.inf])
+
+
+def test_windows_of_implicit_padding_follow_height_and_width() -> None:
+    # Of 3 rows and 5 columns, windows of 2 by 2 with a stride of 2 give 2 by 3; the last row and column stand alone.
+    image = tensor(np.arange(30).reshape(1, 3, 5, 2))
+    same, stride, size, none = scalar(1), scalar(2), scalar(2), scalar(0)
+    [y] = run(Op.MAX_POOL_2D, [image, same, stride, stride, size, size, none])
+    assert y[0, :, :, 0].tolist() == [[12, 16, 18], [22, 26, 28]]
+
+
+def test_explicit_paddings_are_cut_off_a_transposed_convolution() -> None:
+    # Ones of 2 by 2 under ones of 3 by 3 reach over 4 by 4; without the outermost cells, each sees all four.
+    parameters = [scalar(v) for v in (1, 1, 1, 1, 1, 1, 0)]
+    ones, filter = tensor(np.ones((1, 2, 2, 1))), tensor(np.ones((1, 3, 3, 1)))
+    [y] = run(Op.TRANSPOSE_CONV_2D, [ones, filter, tensor([0]), *parameters, scalar(False, OperandCode.BOOL)])
+    assert y.reshape(2, 2).tolist() == [[4, 4], [4, 4]]
+
+
+def test_only_one_dimension_of_a_shape_is_inferred() -> None:
+    with pytest.raises(NnapiError, match="at most one dimension of -1"):
+        run(Op.RESHAPE, [tensor(np.ones(4)), integers([-1, -1])])

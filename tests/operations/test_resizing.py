@@ -177,3 +177,10 @@ def test_doubled_images_are_the_same_whether_pieces_are_added_as_one_or_each(
         monkeypatch.setattr(resizing, "_MANY", many)
         made += run(Op.RESIZE_BILINEAR, [image, scalar(12), scalar(10), *flags], output(kind, scale=image.scale))
     np.testing.assert_array_equal(*made)
+
+
+@pytest.mark.parametrize("code", [Op.RESIZE_BILINEAR, Op.RESIZE_NEAREST_NEIGHBOR])
+def test_long_tables_are_left_to_the_run_and_give_the_same(code: OperationCode, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = resized(code, row([0, 3, 5]), 8)
+    monkeypatch.setattr(resizing, "_LONG", 2)
+    np.testing.assert_array_equal(resized(code, row([0, 3, 5]), 8), expected)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnbridge.errors import NnapiError
 from nnbridge.types import OperandCode, OperationCode
 from tests.operations.calls import integers, run, scalar, tensor
 
@@ -35,3 +37,14 @@ def test_roi_pooling_takes_the_highest_cell_of_each_bin(seed: int, sizes: tuple[
     scalars = [*(scalar(size) for size in outputs), *[scalar(1.0, OperandCode.FLOAT32)] * 2, scalar(False, OperandCode.BOOL)]
     [pooled] = run(OperationCode.ROI_POOLING, [tensor(maps), tensor([[x1, y1, x2, y2]]), integers([image]), *scalars])
     np.testing.assert_array_equal(pooled, expected)
+
+
+def test_regions_may_reach_as_far_as_the_image_on_each_side() -> None:
+    # Two rows and four columns, of which each stands for one row and two columns of the image: x up to 8, y up to 2.
+    maps, sizes = tensor(np.arange(8).reshape(1, 2, 4, 1)), [scalar(1)] * 2
+    rest = [*sizes, scalar(1.0, OperandCode.FLOAT32), scalar(2.0, OperandCode.FLOAT32), scalar(False, OperandCode.BOOL)]
+    [pooled] = run(OperationCode.ROI_POOLING, [maps, tensor([[0, 0, 8, 2]]), integers([0]), *rest])
+    assert pooled.item() == 7
+    for region in ([0, 0, 8.5, 2], [0, 0, 8, 2.5], [-0.5, 0, 8, 2], [0, -0.5, 8, 2]):
+        with pytest.raises(NnapiError, match="regions inside the image"):
+            run(OperationCode.ROI_POOLING, [maps, tensor([region]), integers([0]), *rest])

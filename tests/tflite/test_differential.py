@@ -113,6 +113,28 @@ def test_16_bit_sums_beyond_32_bits_wrap(tmp_path: Path) -> None:
     assert found == [32767, -32768, 32767]  # LiteRT's answers
 
 
+def test_a_16_bit_fully_connected_sum_beyond_32_bits_becomes_the_lowest_number(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    data, out = builder.tensor((3, 1), "int16", scale=1.0), builder.tensor((3, 1), "int16", scale=2.0**-20)
+    units = builder.constant([0], "int64", scale=[1.0], axis=0)
+    weights = builder.constant(np.ones((1, 1)), "int8", scale=[1.0], axis=0)
+    builder.operator("FULLY_CONNECTED", [data, weights, units], [out], {}, 4)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [data], [out]))
+    found = run(model, {"t0": np.array([[2047], [2048], [-4096]], np.int16)})[0]
+    assert found.reshape(-1).tolist() == [32767, -32768, -32768]  # LiteRT's answers
+
+
+@pytest.mark.parametrize(("name", "litert"), [("ADD", [31029, 0, 1, 13616]), ("SUB", [0, 0, 0, 32767])])
+def test_16_bit_scales_near_powers_of_two_are_shifts(name: str, litert: list[int], tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    a, b, y = (builder.tensor((4,), "int16", scale=scale) for scale in (0.999999, 0.5, 1.0))
+    builder.operator(name, [a, b], [y], {"fused_activation_function": 1}, 2)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [a, b], [y]))
+    data = {"t0": [14645, -26088, 0, 30000], "t1": [32767, -32767, 1, -32767]}
+    found = run(model, {name: np.array(values, np.int16) for name, values in data.items()})[0]
+    assert found.tolist() == litert
+
+
 def test_a_cast_of_32_bits_to_8_wraps_where_android_does_not_map_it(tmp_path: Path) -> None:
     data = np.array([-1, 255, 256, 513], np.int32)
     assert computed(tmp_path, "CAST", data, ((4,), "uint8"), {}).tolist() == [255, 255, 0, 1]  # LiteRT's answers

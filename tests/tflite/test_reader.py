@@ -217,3 +217,23 @@ def test_schema_knows_every_kind_of_field() -> None:
     assert (known["version"].slot, known["version"].default) == (8, 1)
     assert known["builtin_code"].slot == 10
     assert builtin_codes()["CONV_2D"] == 3
+
+
+def test_a_vtable_may_stand_behind_its_table() -> None:
+    vtable, table = struct.pack("<5H", 10, 12, 0, 4, 4), struct.pack("<iq", -12, 77)
+    assert Decoder(memoryview(struct.pack("<I", 4) + table + vtable)).root("Buffer")["offset"] == 77
+
+
+@pytest.mark.parametrize(
+    ("to_vtable", "reason"), [(0, "a vtable of even length"), (5, "a vtable inside"), (-100, "a vtable inside")]
+)
+def test_a_vtable_outside_the_file_or_inside_its_own_table_is_refused(to_vtable: int, reason: str) -> None:
+    with pytest.raises(Malformed, match=reason):
+        Decoder(memoryview(struct.pack("<Ii2I", 4, to_vtable, 0, 0))).root("Model")
+
+
+def test_offsets_count_forwards_so_that_no_table_holds_itself() -> None:
+    # Model's fields of slots 4 to 12 all lead from byte 4 of the table to the table, which would be 4 bytes back.
+    vtable = struct.pack("<7H", 14, 8, 4, 4, 4, 4, 4)
+    with pytest.raises(Malformed):
+        Decoder(memoryview(struct.pack("<I", 18) + vtable + struct.pack("<iI", 14, 2**32 - 4))).root("Model")

@@ -13,10 +13,10 @@ from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.folding import Folding, elements_broadcast
 from nnbridge.errors import Why
 from nnbridge.extensions import HostKernel
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier
+from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, real, stored
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, centred_integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
 from nnbridge_tflite.lowerer import FLOATS, INT32, QUANT8, Lowerer, through_float
 from nnbridge_tflite.operators.elementwise import host_as_stored
@@ -174,15 +174,23 @@ def mul_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
     return [clamped(mbqm(products, *factor) + out.zero_point, out, options)]
 
 
-def _power_of_two(scale: float) -> bool:
-    return math.frexp(scale)[0] == 0.5
+def _power_of_two(scale: float) -> int | None:
+    """The exponent of a scale that LiteRT takes for a power of two: its logarithm is whole to a thousandth."""
+    logarithm = math.log2(scale) if scale > 0 else 0.5
+    exponent = round(logarithm)
+    return exponent if abs(logarithm - exponent) < 1e-3 else None
 
 
 def _sum_16_bit(inputs: Tensors, outputs: Tensors, options: Options, *, sign: int) -> Sequence[Array]:
-    """Sums or differences on a common scale with 15 bits more."""
+    """Sums or differences on a common scale with 15 bits more; of scales that are powers of two, on the output's."""
     a, b, out = inputs[0], inputs[1], outputs[0]
-    if all(_power_of_two(t.scale) for t in (a, b, out)) and options["pot_scale_int16"]:
-        raise ValueError("scales that are not all powers of two")
+    powers = [_power_of_two(t.scale) for t in (a, b, out)]
+    if options["pot_scale_int16"] and None not in powers:
+        shifts = [powers[2] - powers[k] for k in (0, 1)]  # type: ignore[operator]
+        if min(shifts) != 0 or any(t.zero_point for t in (a, b, out)):
+            raise ValueError("zero points of 0, and an output with the larger scale of the inputs where all are powers of two")
+        first, second = (rdbp(centred_integers(t), shift) for t, shift in zip((a, b), shifts, strict=True))
+        return [clamped(np.clip(first + sign * second, -(2**15), 2**15 - 1), out, options)]
     common = 2.0 * max(a.scale, b.scale)
     first, second = (mbqm(centred(t).astype(np.int64) << 15, *quantize_multiplier(float(t.scale) / common)) for t in (a, b))
     factor = quantize_multiplier(common / ((1 << 15) * float(out.scale)))

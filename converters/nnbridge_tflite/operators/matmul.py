@@ -9,7 +9,6 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.errors import Why
-from nnbridge.operations.arithmetic import wrap32
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
@@ -96,13 +95,19 @@ def fully_connected_hybrid(inputs: Tensors, outputs: Tensors, options: Options) 
     return [result.reshape(*data.shape[:-1], -1) if options["keep_num_dims"] else result]
 
 
+def _narrowed(sums: Array, multiplier: Array, shift: Array) -> Array:
+    """Rescaled sums; one that needs more than 32 bits becomes the lowest number, whatever its sign, as LiteRT's kernel has it."""
+    wide = rescaled_once(sums, multiplier, shift)
+    return np.where(np.abs(wide) < 2**31, wide, -(2**31))
+
+
 @FULLY_CONNECTED.kernel_16_bit
 def fully_connected_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """A product with a matrix of weights."""
     weights = centred(inputs[1])
     data = centred(inputs[0])
     sums = data.reshape(-1, weights.shape[1]) @ weights.T
-    result = finished(sums, inputs, (0, 1, 2), outputs[0], options, lambda *terms: wrap32(rescaled_once(*terms)))
+    result = finished(sums, inputs, (0, 1, 2), outputs[0], options, _narrowed)
     return [result.reshape(*data.shape[:-1], -1) if options["keep_num_dims"] else result]
 
 

@@ -61,6 +61,17 @@ def _shape(call: Call) -> tuple[int, ...]:
     return b, sizes[0], sizes[1], c
 
 
+_LONG = 1 << 20
+"""Rows or columns up to which their tables are made when the model is prepared."""
+
+
+def _once(call: Call, make: Callable[[Call], Function]) -> Function:
+    """A kernel with its tables; longer ones are made anew in each run, whose images take far more memory than they."""
+    if max(call.out.dims[1:3]) <= _LONG:
+        return make(call)
+    return lambda x: make(call)(x)
+
+
 def _scale(call: Call, size: int, target: int) -> np.float32:
     """N90."""
     if _flag(call, "align_corners") and target > 1:
@@ -92,6 +103,10 @@ def _nearest(call: Call, size: int, target: int) -> npt.NDArray[np.int64]:
 @prepared("input")
 def resize_nearest_neighbor(call: Call) -> Function:
     """Pixels by index."""
+    return _once(call, _by_index)
+
+
+def _by_index(call: Call) -> Function:
     rows, columns = (_nearest(call, call["input"].dims[k], call.out.dims[k]) for k in (1, 2))
     return lambda x: x.take(rows, axis=1).take(columns, axis=2)
 
@@ -137,6 +152,10 @@ def _neighbours_fixed(call: Call, size: int, target: int) -> Neighbours:
 @prepared("input")
 def resize_bilinear(call: Call) -> Function:
     """N92, N93."""
+    return _once(call, _by_weights)
+
+
+def _by_weights(call: Call) -> Function:
     x, dims = call["input"], call.out.dims
     if x.type == T.TENSOR_QUANT8_ASYMM:
         return _by_corners(*(_neighbours(call, x.dims[k], dims[k]) for k in (1, 2)))
@@ -185,6 +204,8 @@ Phase = tuple[Positions, Positions, Positions, Any]
 
 def _phases(lower: npt.NDArray[np.int64], upper: npt.NDArray[np.int64], share: Array) -> list[Phase]:
     """Output positions grouped by share: an image that grows by a whole factor has as many groups, each evenly spaced."""
+    if len(share) > _LONG:
+        return [(slice(None), lower, upper, share)]
     keys = np.stack([share.astype(np.float64), upper - lower], axis=1)
     _, group = np.unique(keys, axis=0, return_inverse=True)
     group = group.reshape(-1)

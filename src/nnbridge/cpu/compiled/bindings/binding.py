@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -38,6 +39,7 @@ BINDERS: dict[int, Binder] = {}
 _OMITTING: set[Binder] = set()
 """Bindings of operations whose operands may be omitted."""
 
+_log = logging.getLogger(__name__)
 _CHUNK_US, _MOST_CHUNKS = 4.0, 16
 
 
@@ -76,6 +78,13 @@ def require(condition: object, what: str) -> None:
     """Leave the operation to the reference tier unless the condition holds."""
     if not condition:
         raise Unsupported(f"requires {what}")
+
+
+def require_at_most(most: int, found: int, what: str) -> None:
+    """Leave operations that are too large for tables to the reference tier, which is logged at INFO level."""
+    if found > most:
+        _log.info("the reference kernel is used, for a compiled one takes at most %d %s: found %d", most, what, found)
+    require(found <= most, f"at most {most} {what}")
 
 
 class Binding:

@@ -18,6 +18,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     offset_of,
     reference_results,
     require,
+    require_at_most,
     require_types,
     run_reference,
     zero_of,
@@ -90,7 +91,7 @@ class Rows:
     def arguments(self, b: Binding, element: int) -> dict[str, Argument]:
         """What kernels of two operands take."""
         first, second = self.operands
-        require(self.rows <= MOST_PIECES, f"at most {MOST_PIECES} rows")
+        require_at_most(MOST_PIECES, self.rows, "rows")
         require(self.rows * self.length * element < 2**31, "operands below 2 GB")
         tables = [self._table(operand, element) for operand in range(2)]
         return {

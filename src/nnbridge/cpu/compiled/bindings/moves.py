@@ -18,6 +18,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     offset_of,
     reference_results,
     require,
+    require_at_most,
     run_reference,
     zero_of,
 )
@@ -33,8 +34,9 @@ from nnbridge.operations.arithmetic import (
 from nnbridge.operations.call import Arg, Call
 from nnbridge.types import OperandCode, OperationCode
 
-MOST_ELEMENTS = 1 << 23
-"""Elements of an operand up to which indexes show where each one goes: some 20 bytes for each, while a program is planned."""
+MOST_ELEMENTS = 1 << 21
+"""Elements of an operand up to which indexes show where each one goes: some 20 bytes for each, while a program is planned. Larger
+operands are moved no faster by a program than by NumPy, and to plan one takes seconds."""
 
 
 @binds(OperationCode.RESHAPE, OperationCode.SQUEEZE, OperationCode.EXPAND_DIMS)
@@ -54,7 +56,7 @@ def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, 
     breaks = np.flatnonzero(~same) + 1
     size = int(np.gcd.reduce(np.append(breaks, len(index))))
     starts = index[::size]
-    require(len(starts) <= MOST_PIECES, f"at most {MOST_PIECES} pieces")
+    require_at_most(MOST_PIECES, len(starts), "pieces")
     arguments: dict[str, Argument] = {
         "source": source,
         "target": target,
@@ -99,7 +101,7 @@ def move(b: Binding) -> None:
     require(all(arg.constant for arg in call.args[1:]), "parameters that are constant")
     element = x.dtype.itemsize
     count = math.prod(x.dims)
-    require(max(count, *(math.prod(out.dims) for out in call.outs)) <= MOST_ELEMENTS, f"at most {MOST_ELEMENTS} elements")
+    require_at_most(MOST_ELEMENTS, max(count, *(math.prod(out.dims) for out in call.outs)), "elements")
     # Counted from 1: what the operation adds of its own is 0.
     indexes = np.arange(1, count + 1, dtype=np.int32).reshape(x.dims)
     for k, index in enumerate(reference_results(call, indexes, OperandCode.TENSOR_INT32)):
@@ -129,7 +131,7 @@ def pad(b: Binding) -> None:
     if border is not None:
         add_border(b, x, x.dims, b.source(x), (*border[0], *border[1]), b.target(), widen=False)
         return
-    require(math.prod(b.out.dims) <= MOST_ELEMENTS, f"at most {MOST_ELEMENTS} elements")
+    require_at_most(MOST_ELEMENTS, math.prod(b.out.dims), "elements")
     index = np.arange(math.prod(x.dims), dtype=np.int64).reshape(x.dims)
     pairs = [(int(before), int(after)) for before, after in constant_data(call["paddings"])]
     padded = np.pad(index, pairs, constant_values=-1)

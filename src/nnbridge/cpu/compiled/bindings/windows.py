@@ -15,6 +15,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     constant_data,
     limits_of,
     require,
+    require_at_most,
     require_nhwc,
     require_types,
     zero_of,
@@ -191,7 +192,7 @@ def resize_bilinear(b: Binding) -> None:
     call, x, out = b.call, b.call["input"], b.out
     require_nhwc(call)
     require(all(arg.constant for arg in call.args[1:]), "constant sizes")
-    require(max(out.dims[1:3]) <= MOST_PIECES, f"at most {MOST_PIECES} rows and columns")
+    require_at_most(MOST_PIECES, max(out.dims[1:3]), "rows or columns")
     real = require_types(x, out)
     element = 4 if real else 1
     batch, height, width, depth = x.dims

@@ -1,0 +1,27 @@
+"""Files that coverage-guided fuzzing kept, because each reached code of the readers that no other did: read again."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from nnbridge.converters import ConversionOptions
+from tests.hostile import check_conversion
+
+CORPUS = Path(__file__).with_suffix(".zip")
+
+
+@pytest.mark.parametrize(("format", "count"), [("tflite", 50), ("nnapi", 12), ("onnx", 40)])
+def test_each_file_of_the_corpus_is_a_model_or_refused(format: str, count: int, tmp_path: Path) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnx", reason="onnx is not installed")
+    with zipfile.ZipFile(CORPUS) as corpus:
+        names = [name for name in corpus.namelist() if name.startswith(format)]
+        assert len(names) == count
+        for name in names:
+            path = tmp_path / Path(name).name
+            path.write_bytes(corpus.read(name))
+            verdict = check_conversion(path, ConversionOptions())
+            assert verdict.outcome in ("model", "refused"), (name, verdict)
