@@ -22,11 +22,11 @@ def test_threads_that_ask_for_kernels_at_once_share_one_library() -> None:
     from nnbridge.cpu.compiled.instructions import host_forms
 
     form, gate = host_forms()[0], threading.Barrier(4)
-    before = objects._libraries.pop(form, None)
+    before = objects.LIBRARIES.pop(form, None)
     try:
         with ThreadPoolExecutor(4) as pool:
             found = list(pool.map(lambda _: (gate.wait(), objects.library(form))[1], range(4)))
     finally:
         if before is not None:  # programs hold its kernels
-            objects._libraries[form] = before
+            objects.LIBRARIES[form] = before
     assert len(set(map(id, found))) == 1
