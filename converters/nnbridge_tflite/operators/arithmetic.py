@@ -184,9 +184,9 @@ def _power_of_two(scale: float) -> int | None:
 def _sum_16_bit(inputs: Tensors, outputs: Tensors, options: Options, *, sign: int) -> Sequence[Array]:
     """Sums or differences on a common scale with 15 bits more; of scales that are powers of two, on the output's."""
     a, b, out = inputs[0], inputs[1], outputs[0]
-    powers = [_power_of_two(t.scale) for t in (a, b, out)]
-    if options["pot_scale_int16"] and None not in powers:
-        shifts = [powers[2] - powers[k] for k in (0, 1)]  # type: ignore[operator]
+    powers = [power for t in (a, b, out) if (power := _power_of_two(t.scale)) is not None]
+    if options["pot_scale_int16"] and len(powers) == 3:
+        shifts = [powers[2] - power for power in powers[:2]]
         if min(shifts) != 0 or any(t.zero_point for t in (a, b, out)):
             raise ValueError("zero points of 0, and an output with the larger scale of the inputs where all are powers of two")
         first, second = (rdbp(centred_integers(t), shift) for t, shift in zip((a, b), shifts, strict=True))
