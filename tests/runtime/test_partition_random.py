@@ -93,7 +93,7 @@ class Drawn:
 
 @st.composite
 def models(draw: Callable[..., int], dead: bool = True) -> Model:
-    """A random graph; with ``dead`` some have operations that no output needs: NNAPI's CPU alone refuses their step (fact P29)."""
+    """A random graph; with ``dead`` some have operations that no output needs, which NNAPI's CPU alone refuses (fact P29)."""
     drawn = Drawn(draw)
     kinds = st.sampled_from([*BINARY, *UNARY, "IF", "WHILE", "IF", "WHILE"])
     for kind in draw(st.lists(kinds, min_size=3, max_size=20)):  # type: ignore[attr-defined]
