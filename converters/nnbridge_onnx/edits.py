@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.edits import WHOLE, Answers, Edit
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx.messages import Graph, copied, loaded
 
 _MAX_PIECES = 64
@@ -158,7 +158,7 @@ def _newer_opset(model: Any) -> Any | None:
         return onnx.version_converter.convert_version(prepared, _OPSET)
     except Exception as error:
         # The converter's errors have no common class.
-        raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", str(error).splitlines()[0])) from error
+        raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", first_line(error))) from error
 
 
 def _unsigned(model: Any) -> Any | None:

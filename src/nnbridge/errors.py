@@ -119,6 +119,11 @@ def listed(found: object) -> str:
     return ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of another library's message that says something, or the error's class."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def near(word: str, options: Iterable[str]) -> str:
     """A hint at what could have been meant, or nothing."""
     plain = {_plain(option): option for option in options}
@@ -148,6 +153,12 @@ class OptionError(ConversionError):
 
 class InputError(NnbridgeError):
     """A value of the user's does not fit: a missing input, a wrong shape or type, an unknown device."""
+
+    @classmethod
+    def of(cls, mistakes: Iterable[Reason]) -> InputError:
+        """One error for all mistakes of a file, a line each."""
+        reasons = list(mistakes)
+        return cls(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
 
 
 class NnapiError(NnbridgeError):

@@ -21,7 +21,16 @@ from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quanti
 from nnbridge_onnx.operators.sampling import between, read_pixels
 from nnbridge_onnx.operators.windows import Plane, Window, padding, plane, window, windows
 from nnbridge_onnx.read.graph import Node
-from nnbridge_onnx.rules import CONSTANT_WEIGHTS, NCHW, Provider, Unit, condition, uint8_parameters
+from nnbridge_onnx.rules import (
+    CONSTANT_BIAS,
+    CONSTANT_WEIGHTS,
+    NCHW,
+    Provider,
+    Unit,
+    condition,
+    uint8_parameters,
+    weights_of_bytes,
+)
 
 GROUP = Option("group", 1, "groups of channels that are convolved apart", at_least=1)
 
@@ -36,12 +45,7 @@ PROVIDER = Provider(
     2,
     conditions=(
         NCHW,
-        condition(
-            "UINT8 images and 8-bit weights",
-            lambda u: not u.quantised or (u.type(0) == "UINT8" and u.type(1) in ("UINT8", "INT8")),
-            lambda u: (u.type(0), u.type(1)),
-            kind=Why.INPUT_TYPE,
-        ),
+        weights_of_bytes("images"),
         uint8_parameters(1, per_channel=True),
         condition("the operator of ONNX's own domain", lambda u: not u.node.domain, lambda u: u.node.domain, kind=Why.OPERATOR),
         CONSTANT_WEIGHTS,
@@ -58,9 +62,7 @@ PROVIDER = Provider(
             lambda u: u.level,
             3, Why.FEATURE_LEVEL
         ),
-        condition(
-            "a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None, kind=Why.NOT_CONSTANT
-        ),
+        CONSTANT_BIAS,
     ),
     grouped=True,
 )  # fmt: skip

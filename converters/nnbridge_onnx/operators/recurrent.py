@@ -110,13 +110,15 @@ class Recurrence:
             return self.to.float_tensor(constant[direction, first : first + count], self.x, dims)
         shape = self.to.shape(position)
         starts, sizes = [direction, first, *[0] * (len(shape) - 2)], [1, count, *shape[2:]]
-        part = self._emit(C.SLICE, [self.to.input(position), self.to.vector(starts), self.to.vector(sizes)])
-        return self._emit(C.RESHAPE, [part, self.to.vector(dims)])
+        return self._block(position, starts, sizes, dims)
 
     def _sliced(self, position: int, axis: int, first: int, count: int, dims: Dims) -> Value:
         shape = list(self.to.shape(position))
         starts = [first if i == axis else 0 for i in range(len(shape))]
         sizes = [count if i == axis else d for i, d in enumerate(shape)]
+        return self._block(position, starts, sizes, dims)
+
+    def _block(self, position: int, starts: Sequence[int], sizes: Sequence[int], dims: Dims) -> Value:
         part = self._emit(C.SLICE, [self.to.input(position), self.to.vector(starts), self.to.vector(sizes)])
         return self._emit(C.RESHAPE, [part, self.to.vector(dims)])
 

@@ -12,7 +12,7 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm
-from nnbridge.types import OperandCode, OperationCode, PaddingCode
+from nnbridge.types import FLOATS, OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
@@ -31,7 +31,7 @@ from nnbridge_tflite.host.numbers import (
 )
 from nnbridge_tflite.host.sixteen_bits import centred, finished
 from nnbridge_tflite.host.windows import positions, spans, taps, windows
-from nnbridge_tflite.lowerer import FLOAT32, FLOATS, INT32, Lowerer, Value, real_numbers
+from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
 
 DILATIONS = (
@@ -239,7 +239,7 @@ def _convolved_by_channel(data: Array, weights: Array, options: Options) -> Arra
     window = windows(data.shape[1:3], size, options)
     sums = np.zeros((len(data), *positions(data, window), units))
     for cell, part in taps(np.repeat(data, units // data.shape[3], axis=3), window):
-        sums += part * weights[(0, *cell)]
+        sums += part * weights[0][cell]
     return sums
 
 
@@ -280,7 +280,8 @@ def _spread(shape: Sequence[int], data: Array, weights: Array, options: Options)
     total = np.zeros((len(data), *whole, units), data.dtype)
     for cell in np.ndindex(*size):
         total[spans(cell, counts, window)] += data @ weights[cell].T
-    return total[(slice(None), *(slice(w.before, w.before + n) for w, n in zip(window, shape[1:-1], strict=True)))]
+    inside = (slice(None), *(slice(w.before, w.before + n) for w, n in zip(window, shape[1:-1], strict=True)))
+    return total[inside]
 
 
 def _planes(inputs: Tensors, read: Callable[[HostTensor], Array], options: Options) -> Array:

@@ -61,11 +61,13 @@ def seeded_inputs(model: Model, seed: int) -> dict[str, Array]:
 
 
 def _drawn_inputs(model: Model, rng: np.random.Generator) -> dict[str, Array]:
-    def drawn(operand: Operand) -> Array:
-        boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-        return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
+    return {name: drawn(rng, operand) for name, operand in named_inputs(model).items()}
 
-    return {name: drawn(operand) for name, operand in named_inputs(model).items()}
+
+def drawn(rng: np.random.Generator, operand: Operand) -> Array:
+    """A random value of an operand; open dimensions are 1."""
+    boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
+    return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
 
 
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:

@@ -60,8 +60,7 @@ class _Reader(TableValues):
             rules[name] = self._rules(whole) if own else rules[table["like"]]
             found.append(self._device(name, whole, rules[name]))
         if self._mistakes:
-            reasons = list(self._mistakes)
-            raise InputError(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
+            raise InputError.of(self._mistakes)
         return tuple(found)
 
     def _device(self, name: str, table: Mapping[str, Any], rules: SourceRules) -> SourceProfile:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.samples import random_array
+from nnbridge.compare.samples import drawn
 from nnbridge.devices import CPU_NAME
 from nnbridge.errors import InputError, Reason
-from nnbridge.extensions import operand_dtype, readable_operation
+from nnbridge.extensions import readable_operation
 from nnbridge.model import Model, Operand, Subgraph
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -51,15 +51,10 @@ def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: in
         raise InputError(Reason("operations of NNAPI's own", f"{len(foreign)} others: {names}", foreign[0].name))
     if inputs is None:
         rng = np.random.default_rng(seed)
-        inputs = [_drawn(rng, model.main.operands[i]) for i in model.main.inputs]
+        inputs = [drawn(rng, model.main.operands[i]) for i in model.main.inputs]
     compilation = Compilation.create_for_devices(model, [CPU_NAME])
     compilation.finish()
     return Example(model, inputs, list(Execution(compilation).run(list(inputs)).values()))
-
-
-def _drawn(rng: np.random.Generator, operand: Operand) -> Array:
-    boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-    return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
 
 
 def write(model: Model, path: Path, title: str) -> dict[Path, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.report.terminal import Table, counted
+from nnbridge.report.terminal import Table, counted, counted_kinds
 from nnbridge.runtime.plan import Plan
 
 NUMERICS = "computed with the CPU's arithmetic; the device's own is not emulated"
@@ -92,8 +92,7 @@ def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
 
 
 def _kinds(members: list[dict[str, Any]]) -> str:
-    kinds = Counter(row["operator"] for row in members)
-    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.items())
+    return counted_kinds(row["operator"] for row in members)
 
 
 def _texts(row: Mapping[str, Any]) -> list[str]:
