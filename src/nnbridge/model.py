@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
+from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
 _FLOAT32 = struct.Struct("<f")
@@ -82,6 +82,11 @@ class Operand:
     def is_tensor(self) -> bool:
         """True for a tensor of a base type; :func:`nnbridge.extensions.is_tensor` knows extension types, too."""
         return not is_extension(self.type) and TYPE_FACTS[self.type].tensor
+
+    @property
+    def is_sign_flipped(self) -> bool:
+        """True for int8 of the source file that the model has as uint8, offset by 128, below feature level 4."""
+        return self.source_type == "int8" and self.type == OperandCode.TENSOR_QUANT8_ASYMM
 
     @property
     def is_constant(self) -> bool:

@@ -48,7 +48,7 @@ from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.operations.kernels import Tier
-from nnbridge.types import DeviceTypeCode, Lifetime, OperandCode, OperationCode, is_extension, operation_name
+from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
 
 HOST_NAME = "host"
 _Item = TypeVar("_Item")
@@ -85,11 +85,6 @@ class HostPreparedModel(FunctionPreparedModel):
 _FLIP = 128
 
 
-def _as_signed(operand: Operand) -> bool:
-    """True for int8 of the source file that the model has as uint8: on phones the delegate converts it back for the host."""
-    return operand.source_type == "int8" and operand.type == OperandCode.TENSOR_QUANT8_ASYMM
-
-
 def _flipped(array: Array) -> Array:
     """int8 as uint8 that is offset by 128, and back."""
     return (array.view(np.uint8) ^ np.uint8(_FLIP)).view(np.int8 if array.dtype == np.uint8 else np.uint8)
@@ -118,8 +113,9 @@ class _HostKernel:
         self._options = host_options(model, subgraph, operation)
         self._places = [k for k, i in enumerate(operation.inputs) if not is_options(subgraph.operands[i])]
         self._operands = [subgraph.operands[operation.inputs[k]] for k in self._places]
-        self._signed = [_as_signed(operand) for operand in self._operands]
-        self._signed_outputs = [_as_signed(subgraph.operands[i]) for i in operation.outputs]
+        # On phones the delegate converts int8 back for the host.
+        self._signed = [operand.is_sign_flipped for operand in self._operands]
+        self._signed_outputs = [subgraph.operands[i].is_sign_flipped for i in operation.outputs]
         self._outputs = len(operation.outputs)
         self._bodies = bodies
         self._label = f"{hosted.name} ({operation.name})" if operation.name else hosted.name

@@ -32,12 +32,12 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
 from nnbridge.runtime.plan import Plan
+from nnbridge.storage.atomic import file_checksum
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
     from nnbridge.model import Model
 
-_BLOCK = 1 << 20
 _TIMED_RUNS = 5
 _AND = "+"
 _Answer = TypeVar("_Answer")
@@ -73,7 +73,7 @@ class Task:
     @property
     def key(self) -> str:
         """What the answer depends on, as a checksum: files of profiles with their content, code by its name."""
-        own = [_checksum(Path(name.partition("#")[0])) for name in self.device.split(_AND) if SUFFIX in name]
+        own = [file_checksum(Path(name.partition("#")[0])) for name in self.device.split(_AND) if SUFFIX in name]
         known = [__version__, self.digest, self.device, own, self.level, asdict(self.settings)]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
@@ -142,17 +142,9 @@ class Cell:
         return cls(**known)
 
 
-def _checksum(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
-
-
 def tasks(models: Mapping[str, Path], devices: Sequence[str], levels: Sequence[int], settings: Settings) -> list[list[Task]]:
     """The cells, in groups of one model and level that share what is read and what the reference answers."""
-    digests = {path: _checksum(path) for path in models.values()}
+    digests = {path: file_checksum(path) for path in models.values()}
     return [
         [Task(str(path), digests[path], device, level, settings, name) for device in devices]
         for name, path in models.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from nnbridge.report.page.schema import SCHEMA, Json, OperandData, OperationData
 from nnbridge.report.summary import Summary
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.plan_runner import RunReport
+from nnbridge.storage.atomic import file_checksum
 from nnbridge.types import Lifetime, is_extension
 
 _LIFETIMES = {
@@ -37,7 +37,6 @@ _LIFETIMES = {
 }
 _MOST_VALUES = 8
 """Elements of a constant that is shown."""
-_PART = 1 << 20
 _EXACT = 2**53
 """From here on JavaScript's numbers skip integers."""
 _FORMATS = {".tflite": "TFLite", ".onnx": "ONNX", ".nnapi": "NNAPI model"}
@@ -129,7 +128,7 @@ def _model(path: Path, model: Model, cost: PlanCost) -> Json:
         "file": path.name,
         "format": _FORMATS.get(path.suffix.lower(), path.suffix),
         "bytes": path.stat().st_size,
-        "sha256": _sha256(path),
+        "sha256": file_checksum(path),
         "inputs": list(model.own_inputs),
         "outputs": list(model.own_outputs),
         "relaxed": model.relaxed,
@@ -138,14 +137,6 @@ def _model(path: Path, model: Model, cost: PlanCost) -> Json:
         "parameters": cost.parameters,
         "parameter_bytes": cost.parameter_bytes,
     }
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(_PART):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 def _operand(model: Model, operand: Operand, types: _Types) -> OperandData:
