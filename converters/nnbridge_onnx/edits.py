@@ -52,8 +52,8 @@ def _in_rank(rank: int, graph: Graph) -> bool:
         return False
     if graph.node.op_type in _ROWS and graph.attribute("axis", -1 if graph.opset >= 13 else 1) % len(shape) != len(shape) - 1:
         return False
-    kept = shape[-rank + 1 :]
-    flat = (int(np.prod(shape[: -rank + 1])), *kept) if len(shape) > rank else (*[1] * (rank - len(shape)), *shape)
+    rows = shape[-rank + 1 :]
+    flat = (int(np.prod(shape[: -rank + 1])), *rows) if len(shape) > rank else (*[1] * (rank - len(shape)), *shape)
     target = graph.constant(np.asarray(flat, np.int64))
     within = {name: graph.name(f"{name}_rank{rank}") for name in dict.fromkeys((*whole, graph.out))}
     for name in dict.fromkeys(whole):

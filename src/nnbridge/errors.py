@@ -21,7 +21,7 @@ class Why(str, Enum):
     INTERNAL = "internal"
     """The driver failed, or answered wrongly."""
     UNSTATED = "unstated"
-    """The driver gave no reason."""
+    """The driver stated no reason."""
     RANGE = "range"
     """An index or axis beyond what it counts."""
     OPERATOR = "operator"

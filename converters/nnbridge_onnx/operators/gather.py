@@ -49,10 +49,10 @@ def indexes_from_front(to: Lowerer, position: int, size: int) -> Value:
         numbers = to.whole(known)
         to.require(all(-size <= v < size for v in numbers), f"indexes in [{-size}, {size})", numbers[:8])
         return to.draft.ints([v % size for v in numbers], known.shape or (1,))
-    given, shape = to.indexes(position), to.shape(position) or (1,)
-    negative = to.emit(C.LESS, given, to.vector([0]), out=Value(OperandCode.TENSOR_BOOL8, shape))
-    from_front = to.emit(C.ADD, given, to.vector([size]))
-    return to.emit(C.SELECT, negative, from_front, given, like=given)
+    indexes, shape = to.indexes(position), to.shape(position) or (1,)
+    negative = to.emit(C.LESS, indexes, to.vector([0]), out=Value(OperandCode.TENSOR_BOOL8, shape))
+    from_front = to.emit(C.ADD, indexes, to.vector([size]))
+    return to.emit(C.SELECT, negative, from_front, indexes, like=indexes)
 
 
 def gather_along(to: Lowerer, chosen: Mapping[int, Sequence[int]]) -> None:

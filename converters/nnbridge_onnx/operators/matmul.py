@@ -328,7 +328,7 @@ def _einsum(to: Lowerer) -> None:
 
 
 def _parsed(to: Lowerer) -> tuple[list[str], str]:
-    """The letters of each operand and of the result; those that occur once, in their order, where it is not given."""
+    """The letters of each operand and of the result; those that occur once, in their order, where it is omitted."""
     equation = str(to.option("equation")).replace(" ", "")
     to.require("." not in equation, "an equation without dots", equation)
     left, arrow, result = equation.partition("->")

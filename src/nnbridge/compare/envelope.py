@@ -230,11 +230,11 @@ def envelope(
             found = {name: ask(sample) for name, ask in asked.items()}
             for side, answer in zip(sides, answers, strict=True):
                 side.add(answer, answers[0], sample.label)
-            for name, given in found.items():
-                theirs[name].add(given, answers[0], sample.label)
+            for name, outputs in found.items():
+                theirs[name].add(outputs, answers[0], sample.label)
                 for comparisons, own in zip(beside[name], answers, strict=True):
                     for comparison in comparisons:
-                        comparison.add(own[comparison.name], given[comparison.name])
+                        comparison.add(own[comparison.name], outputs[comparison.name])
             count += 1
     except KeyboardInterrupt:
         if not count:

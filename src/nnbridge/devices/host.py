@@ -124,15 +124,15 @@ class _HostKernel:
         self._lock = threading.Lock()
 
     def __call__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
-        given = [inputs[k] for k in self._places]
+        operands = [inputs[k] for k in self._places]
         if self._hosted.control:
-            return self._bodies.control(self._hosted.control, self._operands, [t.data for t in given], self._outputs)
-        run = self._prepare(given, outputs) if self._hosted.prepare is not None else None
+            return self._bodies.control(self._hosted.control, self._operands, [t.data for t in operands], self._outputs)
+        run = self._prepare(operands, outputs) if self._hosted.prepare is not None else None
         if run is not None:
-            return run([tensor.data for tensor in given])
+            return run([tensor.data for tensor in operands])
         if self._hosted.kernel is None:
             raise OpFailedError(Reason(self._hosted.reason or "an operation that the host can run", "", self._label))
-        ends = _in_place(given, self._signed, _signed), _in_place(outputs, self._signed_outputs, _signed)
+        ends = _in_place(operands, self._signed, _signed), _in_place(outputs, self._signed_outputs, _signed)
         return self._as_declared(self._hosted.kernel(*ends, self._options))
 
     def _as_declared(self, results: Sequence[Array]) -> Sequence[Array]:
@@ -148,11 +148,11 @@ class _HostKernel:
 
     def prepare_declared(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Prepare for the declared dimensions if all are known; what goes wrong is raised when the operation runs."""
-        given = [inputs[k] for k in self._places]
-        if self._hosted.prepare is None or not all(t.data is not None or t.omitted or known(t.dims) for t in given):
+        operands = [inputs[k] for k in self._places]
+        if self._hosted.prepare is None or not all(t.data is not None or t.omitted or known(t.dims) for t in operands):
             return
         try:
-            self._prepare(given, outputs)
+            self._prepare(operands, outputs)
         except Exception:
             return
 
@@ -269,12 +269,12 @@ class _Bodies:
     def control(self, kind: str, operands: Sequence[Operand], values: Sequence[Array | None], outputs: int) -> Sequence[Array]:
         """Control flow (``if`` or ``while``) on the values of its operands, None for bodies."""
         bodies = [self._body(o.location.offset) for o in operands if o.lifetime is Lifetime.SUBGRAPH]
-        given = [v for o, v in zip(operands, values, strict=True) if o.lifetime is not Lifetime.SUBGRAPH]
+        inputs = [v for o, v in zip(operands, values, strict=True) if o.lifetime is not Lifetime.SUBGRAPH]
         if kind == "while":
-            return self._loop(bodies[0], bodies[1], given)[:outputs]
-        if given[0] is None:
+            return self._loop(bodies[0], bodies[1], inputs)[:outputs]
+        if inputs[0] is None:
             raise OpFailedError(Reason("a condition", "none", "IF"))
-        return bodies[0 if _truth(given[0]) else 1](given[1:])
+        return bodies[0 if _truth(inputs[0]) else 1](inputs[1:])
 
     def _body(self, number: int) -> Body:
         observe = getattr(self._limits, "observe", None)

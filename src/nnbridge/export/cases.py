@@ -1,6 +1,6 @@
 """A model as a conformance case: the form that ``nnbridge vts`` and ``nnbridge devices ask`` read.
 
-The inputs are drawn with seed 0 or given; the outputs are the answers of NNAPI's CPU.
+The inputs are drawn with seed 0 or stated; the outputs are the answers of NNAPI's CPU.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Example:
 
 
 def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: int = 0) -> Example:
-    """A model with inputs, drawn with a seed unless they are given, and the CPU's answers. Open dimensions are drawn as 1.
+    """A model with inputs, drawn with a seed unless they are stated, and the CPU's answers. Open dimensions are drawn as 1.
 
     InputError for operations that NNAPI does not have: no case can name them.
     """

@@ -133,19 +133,19 @@ class Placements:
 
     def limited(self, chosen: Iterable[Placed]) -> list[Device]:
         """The drivers, accepting nothing but these operations."""
-        kept = {(placed.device, placed.source, placed.index) for placed in chosen}
-        return [Limited(driver, self._chosen(driver, kept)) for driver in self.drivers]
+        accepted = {(placed.device, placed.source, placed.index) for placed in chosen}
+        return [Limited(driver, self._chosen(driver, accepted)) for driver in self.drivers]
 
     @cached_property
     def _slices(self) -> list[Slices]:
         return [Slices(source.model) for source in self.partition.sources]
 
-    def _chosen(self, driver: Device, kept: Collection[tuple[str, int, int]]) -> dict[Subgraph, set[int]]:
+    def _chosen(self, driver: Device, accepted: Collection[tuple[str, int, int]]) -> dict[Subgraph, set[int]]:
         """For each model that the driver is asked about, the positions in it."""
         found: dict[Subgraph, set[int]] = {}
         for number, slices in enumerate(self._slices):
             asked = slices.for_device(driver)
             if asked.model is not None:
-                positions = {k for k, i in enumerate(asked.included) if (driver.name, number, i) in kept}
+                positions = {k for k, i in enumerate(asked.included) if (driver.name, number, i) in accepted}
                 found.setdefault(asked.model.main, set()).update(positions)
         return found

@@ -118,12 +118,12 @@ def matrix(
     check_outputs(outputs, {"a model": found.values(), "the budget": [budget] if budget else []})
     settings = Settings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference])
     groups = tasks(found, find_devices(devices), _levels(androids, levels), settings)
-    kept = Store(path)
+    cached = Store(path)
     if fresh:
-        kept.remove(task.key for group in groups for task in group)
+        cached.remove(task.key for group in groups for task in group)
     count = sum(map(len, groups))
     with progress("Computing cells", count, as_json) as advance:
-        cells = run(groups, kept, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
+        cells = run(groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
     broken = broken_limits(budgets, cells)
     written: tuple[tuple[Path | None, Callable[[], str]], ...] = (
         (html, lambda: as_html(cells, broken)),
