@@ -146,7 +146,7 @@ def test_cases_that_are_not_taken_are_counted_by_operation_and_reason(cases: Pat
     reasons = {reason["operation"]: reason for reason in found["unsupported"]}
     assert (reasons["RELU"]["found"], reasons["RELU"]["cases"]) == ("TENSOR_QUANT8_ASYMM", 2)
     shown = CliRunner().invoke(cli, arguments).stdout
-    assert "Operations of cases that were not taken" in shown
+    assert "Operations of cases that were not accepted" in shown
     assert "TENSOR_QUANT8_ASYMM" in shown
 
 

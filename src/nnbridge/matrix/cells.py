@@ -218,8 +218,8 @@ def _estimate(devices: Sequence[Device]) -> float | None:
     if len(known) != 1 or len(devices) != 1:
         return None
     (device,) = known
-    taken = {claim.operator.index for claim in device.claims if claim.accepted}
-    return estimate(device.graph, taken, device.name, device.profile.cost, ESTIMATE_CPU).us / 1e3
+    accepted = {claim.operator.index for claim in device.claims if claim.accepted}
+    return estimate(device.graph, accepted, device.name, device.profile.cost, ESTIMATE_CPU).us / 1e3
 
 
 def _placement(plan: Plan) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def conformance_tables(outcome: Outcome, title: str) -> list[Table | str]:
     shown.append(tallies("suite", title, {**outcome.suites, "all": outcome.sums}))
     partly = {name: tally for name, tally in outcome.operations.items() if tally[NOT_TAKEN]}
     if partly:
-        shown.append(tallies("operation", "Operations of cases that were not taken", partly))
+        shown.append(tallies("operation", "Operations of cases that were not accepted", partly))
         counts = [
             (r.operation, str(count), " ".join(filter(None, (r.operand, r.rule))), r.found) for r, count in outcome.unsupported
         ]

@@ -77,8 +77,8 @@ def operators_only(devices: list[BoundDevice], full: bool = False) -> list[Table
 
 
 def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
-    taken = Counter(row["device"] for row in rows)
-    title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in taken.items())}"
+    placed = Counter(row["device"] for row in rows)
+    title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in placed.items())}"
     if full:
         listed = [(str(row["index"]), row["operator"], row["device"], "; ".join(_texts(row))) for row in rows]
         return [Table(title, ("operator", "type", "place", "why not the device"), listed), f"Numbers: {NUMERICS}."]

@@ -55,7 +55,7 @@ class Summary:
         rest = [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
-            text = f"On {', '.join(self.devices)}, before NNAPI: {share} are taken"
+            text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENTS[self.mapping]
@@ -110,11 +110,11 @@ def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, 
 
 def summarise_claims(compilation: Compilation, claims: Mapping[str, Sequence[bool]], android: str) -> Summary:
     """What a plan comes to whose devices look at the file's operators: device → whether it takes each of them."""
-    taken = [any(each) for each in zip(*claims.values(), strict=True)]
-    accepted = sum(taken)
+    supported = [any(each) for each in zip(*claims.values(), strict=True)]
+    accepted = sum(supported)
     partitions = sum(compilation.plan.devices[step.device].kind == "device" for step in compilation.plan.steps)
-    counts = (len(taken), 0, accepted, partitions, accepted, 0, accepted)
-    elsewhere = {_OWN_CPU["delegate"]: len(taken) - accepted} if accepted < len(taken) else {}
+    counts = (len(supported), 0, accepted, partitions, accepted, 0, accepted)
+    elsewhere = {_OWN_CPU["delegate"]: len(supported) - accepted} if accepted < len(supported) else {}
     return Summary(tuple(claims), android, BEFORE_NNAPI, "operator", *counts, elsewhere)
 
 
