@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from nnbridge.devices.cpu import check_deadline
-from nnbridge.devices.device import Capabilities, Device, PreparedModel, Request, Result, Support
+from nnbridge.devices.device import Capabilities, Device, PreparedModel, PrepareModelConfig, Request, Result, Support
 from nnbridge.devices.operation_facts import ModelFacts, OperandFacts, OperationFacts
 from nnbridge.devices.requantise import prepared_with
 from nnbridge.devices.rules import Condition, Subject
@@ -29,8 +29,6 @@ from nnbridge.types import (
     DeviceTypeCode,
     OperandCode,
     OperationCode,
-    PreferenceCode,
-    PriorityCode,
     ResultCode,
     is_extension,
 )
@@ -194,15 +192,9 @@ class ProfileDevice(Device):
         kind = min(broken, key=len)[0].kind
         return Reason("; or ".join(required), ", ".join(found), name, kind=kind)
 
-    def prepare_model(
-        self,
-        model: Model,
-        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
-        priority: int = PriorityCode.MEDIUM,
-        deadline: int | None = None,
-    ) -> PreparedModel:
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """BAD_DATA if an operation is not supported; OP_FAILED with the fault ``prepare``."""
-        check_deadline(deadline)
+        check_deadline(config.deadline)
         if self.faults.prepare:
             raise OpFailedError(Reason("a driver that prepares models", "the fault 'prepare'", self.name))
         refused = next((r for r in self._answers(model) if r is not None), None)
