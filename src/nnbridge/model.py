@@ -111,6 +111,11 @@ class Source:
     callers: tuple[int, ...] = ()
     """Indexes of the calling operators, outermost first, where the subgraph was inlined."""
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Subgraph and index: the operator's place in the file."""
+        return self.subgraph, self.index
+
 
 @dataclass(frozen=True, slots=True)
 class Operation:
@@ -142,6 +147,11 @@ class Subgraph:
     def producers(self) -> Mapping[int, int]:
         """Operand index → index of the operation that writes it."""
         return MappingProxyType({out: i for i, operation in enumerate(self.operations) for out in operation.outputs})
+
+    def bodies(self, operation: Operation) -> list[int]:
+        """Numbers of the referenced models that an operation runs."""
+        operands = (self.operands[i] for i in operation.inputs)
+        return [operand.location.offset for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
 
     @cached_property
     def consumers(self) -> Mapping[int, tuple[int, ...]]:

@@ -150,6 +150,11 @@ class OutputComparison:
         return self.high - self.low or abs(self.high) if self.high >= self.low else 0.0
 
     @property
+    def span(self) -> float:
+        """What differences are a share of: 256 steps of integers, or the range."""
+        return self.range if self.max_quant_diff is None else 256.0
+
+    @property
     def _grid(self) -> Array:
         """What atol may be: one value if it is known, otherwise many, one of which is chosen when all samples are known."""
         if self._dtype.kind not in "fc":

@@ -216,8 +216,7 @@ def _severity(comparison: OutputComparison | None) -> tuple[float, float]:
     """The largest difference as a share of the range, then the share of elements that differ."""
     if comparison is None:
         return 0.0, 0.0
-    span = comparison.range if comparison.max_quant_diff is None else 256.0
-    return comparison.largest / (span or 1.0), comparison.mismatches / comparison.elements
+    return comparison.largest / (comparison.span or 1.0), comparison.mismatches / comparison.elements
 
 
 def compare_layers(
@@ -437,7 +436,7 @@ class _Layers:
             for operation in model.main.operations
             for i in operation.outputs
         ]
-        outcomes = {(outcome.subgraph, outcome.index): str(outcome.mapping) for outcome in mapped}
+        outcomes = {outcome.key: str(outcome.mapping) for outcome in mapped}
         inside = "inside of an operation here"
         return [
             (name, _OUTCOMES.get(outcomes.get((subgraph, index), ""), inside)) for name, index, subgraph in tensors.others(found)

@@ -121,7 +121,7 @@ def summarise_claims(compilation: Compilation, claims: Mapping[str, Sequence[boo
 def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], str]:
     """What becomes of each operator of the file, by its subgraph and index: one of :data:`_ORDER`."""
     drivers = {share.device for share in compilation.shares()}
-    found = {(m.subgraph, m.index): outcome for m in mapped if (outcome := _of_file(m)) is not None}
+    found = {m.key: outcome for m in mapped if (outcome := _of_file(m)) is not None}
     for key, placement, host in _operations(compilation):
         if mapped and key not in found:
             continue  # an operator that a body holds, or that was added at conversion
@@ -133,7 +133,7 @@ def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dic
 def refusal_kinds(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], frozenset[Why]]:
     """Why operators of the file are not on the drivers: the importer's refusals of those of the host, the drivers' of others."""
     drivers = {share.device for share in compilation.shares()}
-    found = {(m.subgraph, m.index): {r.kind for r in m.reasons} for m in mapped if m.mapping == "host"}
+    found = {m.key: {r.kind for r in m.reasons} for m in mapped if m.mapping == "host"}
     for key, (_, placement), host in _operations(compilation):
         if not host:
             reasons = [a.reason for a in placement.answers if a.device in drivers and a.reason is not None]
@@ -161,7 +161,7 @@ def _operations(compilation: Compilation) -> Iterator[tuple[tuple[int, int], tup
     for source, placement in compilation.plan.placed():
         operation = compilation.plan.partition.sources[source].model.main.operations[placement.operation]
         at = operation.source
-        key = (source, placement.operation) if at is None else (at.subgraph, at.index)
+        key = (source, placement.operation) if at is None else at.key
         yield key, (source, placement), operation.mapping == "host"
 
 

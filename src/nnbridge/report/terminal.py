@@ -30,9 +30,11 @@ _VERDICTS = {"pass": "green", "FAIL": "bold red"}
 """The style of cells with nothing else in them, on terminals."""
 
 
-def counted_kinds(kinds: Iterable[str]) -> str:
-    """``CONV_2D×3, ADD``, for each kind and how often it occurs."""
-    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in Counter(kinds).items())
+def counted_kinds(kinds: Iterable[str], most: int | None = None) -> str:
+    """``CONV_2D×3, ADD``, for each kind and how often it occurs; of more than ``most`` kinds the most frequent ones."""
+    counts = Counter(kinds)
+    shown = counts.items() if most is None else counts.most_common(most)
+    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in shown) + "…" * (len(counts) > len(shown))
 
 
 def counted(number: int, noun: str) -> str:

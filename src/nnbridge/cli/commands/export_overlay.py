@@ -69,7 +69,7 @@ def export_overlay(
             found = operation_times(compilation, seeded_inputs(compilation.model, numbers[0]))
         for index, milliseconds in found.items():
             at = compilation.model.main.operations[index].source
-            key = (0, index) if not own or at is None else (at.subgraph, at.index)
+            key = (0, index) if not own or at is None else at.key
             times[key] = times.get(key, 0.0) + milliseconds
     offered = [device.name for device in compilation.plan.devices if device.kind == "device"]
     written = {}

@@ -203,8 +203,7 @@ def _operations(sources: Sequence[Model], numbering: Numbering, cost: PlanCost, 
 
 def _bodies(model: Model, operation: Operation) -> list[tuple[str, list[tuple[str, int]]]]:
     """The bodies of an operation: what they hold."""
-    operands = [model.main.operands[i] for i in operation.inputs]
-    bodies = [model.referenced[operand.location.offset] for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
+    bodies = [model.referenced[number] for number in model.main.bodies(operation)]
     return [(role, _types_of(model, body)) for role, body in zip(body_roles(model, operation), bodies, strict=False)]
 
 
