@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from nnbridge.cli.commands import cli
 from nnbridge.conformance.cases import Case, check_outputs, spec_files
-from nnbridge.conformance.outcome import NOT_TAKEN, REFUSED, CaseResult, Outcome
+from nnbridge.conformance.outcome import NOT_TAKEN, REFUSED, CaseResult, SuiteOutcome
 from nnbridge.conformance.run import Setting, run_all, run_file
 from nnbridge.conformance.variants import VARIANTS
 from nnbridge.cpu.settings import Settings, preparing
@@ -130,7 +130,7 @@ def test_models_that_must_be_refused_are_no_cases_that_ran() -> None:
     files = [path for path in SPECS if path.parent.name == "V1_2" and path.name.startswith("quantize_quant8")]
     refused = CaseResult("s", "p", "c", REFUSED)
     skipped = CaseResult("s", "p", "d", NOT_TAKEN)
-    assert (Outcome([refused, skipped]).nothing_ran, Outcome([refused]).nothing_ran, Outcome([]).nothing_ran) == (
+    assert (SuiteOutcome([refused, skipped]).nothing_ran, SuiteOutcome([refused]).nothing_ran, SuiteOutcome([]).nothing_ran) == (
         True,
         False,
         True,

@@ -17,7 +17,7 @@ import numpy as np
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause
 from nnbridge.compare.metrics import Metrics
-from nnbridge.compare.results import Result
+from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.extensions import operand_dtype
@@ -259,7 +259,7 @@ def _differences(a: Array, b: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Comparison(Result):
+class Comparison(NotebookResult):
     """Every output of a model on some devices against a reference."""
 
     model: str

@@ -16,10 +16,10 @@ import numpy as np
 
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.causes import Case, Cause, explain
+from nnbridge.compare.causes import Cause, LoneOperation, explain
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
-from nnbridge.compare.results import Result
+from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model
 from nnbridge.compare.tensors import Tensors, TensorsByPosition, channels_last
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
@@ -83,7 +83,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class LayerComparison(Result):
+class LayerComparison(NotebookResult):
     """Every tensor of a model on some devices beside a reference's."""
 
     model: str
@@ -373,7 +373,9 @@ class _Layers:
         layer.own.add(result, known[position], label)
         if self.explained and layer.own.mismatches > before and layer.cause is None and result.shape == known[position].shape:
             model, inputs = part.compilation.model, [known[i] for i in part.inputs]
-            case = Case(model, inputs, result, known[position], layer.operator, layer.operation, self.reference, layer.device)
+            case = LoneOperation(
+                model, inputs, result, known[position], layer.operator, layer.operation, self.reference, layer.device
+            )
             layer.cause = explain(case)
 
     def _comparison(self, layer: Layer, operand: Operand) -> OutputComparison:

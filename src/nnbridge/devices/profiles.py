@@ -19,7 +19,7 @@ from nnbridge.devices.cpu import check_deadline
 from nnbridge.devices.device import Capabilities, Device, PreparedModel, PrepareModelConfig, Request, Result, Support
 from nnbridge.devices.operation_facts import ModelFacts, OperandFacts, OperationFacts
 from nnbridge.devices.requantise import prepared_with
-from nnbridge.devices.rules import Condition, Subject
+from nnbridge.devices.rules import RuleCondition, Subject
 from nnbridge.errors import BadDataError, OpFailedError, Reason, Why
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
@@ -69,9 +69,9 @@ class ProfileRule:
     """The longest dimension of any tensor; 0 for no limit."""
     fixed_size: bool = False
     """Every dimension of every operand must be known."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[RuleCondition, ...] = ()
     """All of them must hold, after the rules above."""
-    open: tuple[tuple[Condition, str], ...] = ()
+    open: tuple[tuple[RuleCondition, str], ...] = ()
     """Where the source leaves the answer open: under which condition, and why."""
     never: str = ""
     """Why the device does not support the operation at all; empty if it does."""
@@ -119,7 +119,7 @@ class ProfileDevice(Device):
     """What the rules were compared with: whose answers, count, seed and date."""
     aliases: tuple[str, ...] = ()
     """Other names of the device."""
-    operands: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
+    operands: Mapping[str, tuple[RuleCondition, ...]] = field(default_factory=dict)
     """Stage (``support`` or ``prepare``) → conditions on every operand of a model."""
     numerics: str = "exact"
     faults: Faults = Faults()
@@ -243,7 +243,7 @@ class _Faulty(PreparedModel):
 _ALIVE = "a driver that survives the question"
 
 
-def _reason(condition: Condition, subject: Subject, name: str, operand: str = "") -> Reason:
+def _reason(condition: RuleCondition, subject: Subject, name: str, operand: str = "") -> Reason:
     """Why a broken condition refuses an operation."""
     found = condition.found(subject)
     if condition.dies:

@@ -32,7 +32,7 @@ _VERSIONS = ("", "V1_0", "V1_1", "V1_2", "V1_3", "AIDL_V1", "AIDL_V2", "AIDL_V3"
 
 
 @dataclass(frozen=True)
-class Example:
+class ComputedCase:
     """A model with inputs and the outputs to expect, in the model's order; None: an input that is omitted."""
 
     model: Model
@@ -40,7 +40,7 @@ class Example:
     outputs: Sequence[Array]
 
 
-def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: int = 0) -> Example:
+def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: int = 0) -> ComputedCase:
     """A model with inputs, drawn with a seed unless they are stated, and the CPU's answers. Open dimensions are drawn as 1.
 
     InputError for operations that NNAPI does not have: no case can name them.
@@ -54,7 +54,7 @@ def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: in
         inputs = [drawn(rng, model.main.operands[i]) for i in model.main.inputs]
     compilation = Compilation.create_for_devices(model, [CPU_NAME])
     compilation.finish()
-    return Example(model, inputs, list(Execution(compilation).run(list(inputs)).values()))
+    return ComputedCase(model, inputs, list(Execution(compilation).run(list(inputs)).values()))
 
 
 def write(model: Model, path: Path, title: str) -> dict[Path, int]:
@@ -65,7 +65,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
         return {path: file.write(gzip.compress(json.dumps(content).encode(), mtime=0))}
 
 
-def case_data(found: Example, name: str) -> dict[str, Any]:
+def case_data(found: ComputedCase, name: str) -> dict[str, Any]:
     """A case in the form of the conformance data. Answers of RANDOM_MULTINOMIAL are not checked."""
     model = found.model
     checked = all(o.type != OperationCode.RANDOM_MULTINOMIAL for graph in model.subgraphs() for o in graph.operations)

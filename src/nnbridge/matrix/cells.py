@@ -44,7 +44,7 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
-class Settings:
+class MatrixSettings:
     """What all cells of a run share."""
 
     mapping: str = PHONE
@@ -66,7 +66,7 @@ class Task:
     device: str
     """A device's name as ``--device`` has it; several, joined by ``+``, are offered the model in this order."""
     level: int
-    settings: Settings
+    settings: MatrixSettings
     name: str = ""
     """The model's name in tables."""
 
@@ -142,7 +142,9 @@ class Cell:
         return cls(**known)
 
 
-def tasks(models: Mapping[str, Path], devices: Sequence[str], levels: Sequence[int], settings: Settings) -> list[list[Task]]:
+def tasks(
+    models: Mapping[str, Path], devices: Sequence[str], levels: Sequence[int], settings: MatrixSettings
+) -> list[list[Task]]:
     """The cells, in groups of one model and level that share what is read and what the reference answers."""
     digests = {path: file_checksum(path) for path in models.values()}
     return [
