@@ -106,8 +106,8 @@ class Draw:
         at = self.chance.randrange(rank + 1)
         chosen = {id(o): o for o in self.tensors() if len(o["dims"]) == rank}
         for tensor in chosen.values() if self.chance.random() < 0.7 else [first]:
-            kept = tensor["dims"][:at]
-            tensor["dims"] = [*kept, 1, *tensor["dims"][at:]] if grows else [*kept, *tensor["dims"][at + 1 :]]
+            leading = tensor["dims"][:at]
+            tensor["dims"] = [*leading, 1, *tensor["dims"][at:]] if grows else [*leading, *tensor["dims"][at + 1 :]]
 
     def shorten(self) -> None:
         """The last inputs are left out, or a scalar is added."""
