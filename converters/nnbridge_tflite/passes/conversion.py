@@ -210,9 +210,9 @@ class Conversion:
         if sixteen and declared is not None and declared.kernel16 is not None:
             why = Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
             return self.host(operator, [why])
-        left = self.context.options.left.get(operator.index) if not self._calls.subgraphs else None
-        if left is not None:
-            return self.host(operator, [left])
+        left = self.context.options.left or {}
+        if operator.index in left and not self._calls.subgraphs:
+            return self.host(operator, [left[operator.index]])
         wide = self.context.options.mapping == MappingKind.WIDE
         rule = declared.delegate if declared is not None else None
         refused = refusals(rule, operator, self.values, self.context.options.feature_level)
