@@ -16,7 +16,7 @@ import pytest
 from nnbridge import Compilation, Execution, delegate, devices
 from nnbridge.converters import ConversionOptions
 from nnbridge.devices import driver
-from nnbridge.loading import load, load_with_report
+from nnbridge.loading import load, load_with_report, load_without_cpu
 from nnbridge.runtime.states import States
 from tests.conftest import MODELS
 from tests.delegate.interpreters import SHAPE, accumulator, answer, graph, interpreter, needs
@@ -41,6 +41,19 @@ def test_outputs_are_bit_for_bit_those_of_the_delegate_mapping(file: str, device
     top = 1 if detail["dtype"] == np.float32 else 100
     x = (np.random.default_rng(0).random(detail["shape"]) * top).astype(detail["dtype"])
     compilation = Compilation.create(load(path, ConversionOptions(mapping="delegate")), [device])
+    compilation.finish()
+    (ours,) = Execution(compilation).run([x]).values()
+    assert answer(running, x).tobytes() == ours.tobytes()
+
+
+@pytest.mark.parametrize("file", ["digits_float32", "digits_int8"])
+def test_without_nnapis_cpu_all_outputs_are_bit_for_bit_tflites(file: str) -> None:
+    path, device = MODELS / f"{file}.tflite", devices.device("nnapi-sample_minimal")
+    running = interpreter(path, device.name)
+    detail = running.get_input_details()[0]
+    x = np.random.default_rng(0).integers(0, 100, detail["shape"]).astype(detail["dtype"])
+    model, _ = load_without_cpu(path, ConversionOptions(mapping="delegate"), [device], 3)
+    compilation = Compilation.create_for_devices(model, [device])
     compilation.finish()
     (ours,) = Execution(compilation).run([x]).values()
     assert answer(running, x).tobytes() == ours.tobytes()
