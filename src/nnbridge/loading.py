@@ -56,8 +56,8 @@ def load_without_cpu(
     if mapping_of(path, options) != MappingKind.DELEGATE:
         rule = "the mapping of TFLite's delegate, which leaves operators to TFLite"
         raise OptionError(Reason(rule, mapping_of(path, options), str(path), "--disallow-nnapi-cpu"))
-    levels = (int(device.level) for device in devices if device.kind == "device")
-    options = replace(options, feature_level=min(options.feature_level, *levels, RUNTIME_FEATURE_LEVEL))
+    levels = [int(device.level) for device in devices if device.kind == "device"]
+    options = replace(options, feature_level=min(options.feature_level, *levels, RUNTIME_FEATURE_LEVEL), accelerated=bool(levels))
     model, mapped = load_with_report(path, options)
     slices = Slices(model)
     answers = zip(*(ask(device, model, slices) for device in devices), strict=True)

@@ -215,7 +215,8 @@ class Conversion:
             return self.host(operator, [left[operator.index]])
         wide = self.context.options.mapping == MappingKind.WIDE
         rule = declared.delegate if declared is not None else None
-        refused = refusals(rule, operator, self.values, self.context.options.feature_level)
+        options = self.context.options
+        refused = refusals(rule, operator, self.values, options.feature_level, options.accelerated)
         reasons: list[Reason] = []
         for lowering in declared.lowerings if declared is not None else ():
             # As the delegate does it where the delegate would, more freely where that is allowed.

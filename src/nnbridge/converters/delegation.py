@@ -33,6 +33,16 @@ class Part:
     """How many of the inputs, and of the outputs, are variables."""
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a delegate compiles for."""
+
+    feature_level: int
+    """The lowest of its devices."""
+    accelerated: bool = False
+    """True for devices without NNAPI's CPU."""
+
+
 class Delegation(Protocol):
     """A file whose nodes are handed over."""
 
@@ -42,11 +52,11 @@ class Delegation(Protocol):
     def codes(self, subgraph: int) -> tuple[int, ...]:
         """The builtin codes of a subgraph's operators."""
 
-    def outcomes(self, subgraph: int, dims: Dims, feature_level: int) -> tuple[Mapped, ...]:
+    def outcomes(self, subgraph: int, dims: Dims, target: Target) -> tuple[Mapped, ...]:
         """The outcome of each operator; what the importer refuses is left to the interpreter."""
 
     def part(
-        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, feature_level: int
+        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, target: Target
     ) -> Part:
         """A model of some operators; ConversionError if they are none that NNAPI gets."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import Dims, Part
+from nnbridge.converters.delegation import Dims, Part, Target
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
@@ -75,10 +75,10 @@ class Delegate:
         return cls(options, log, (), listed, bool(drivers))
 
     @property
-    def level(self) -> int:
-        """The feature level that decides about nodes: the lowest of the target devices'."""
+    def decisive(self) -> Target:
+        """What decides about nodes: the lowest feature level of the target devices, and whether there are such."""
         levels = [int(device.level) for device in self.target if device.kind == "device"]
-        return min([*levels, int(RUNTIME_FEATURE_LEVEL)])
+        return Target(min([*levels, int(RUNTIME_FEATURE_LEVEL)]), bool(levels))
 
     def prepare(self, context: Context, replace_nodes: Callable[[Sequence[int]], int]) -> int:
         """Hand nodes of a graph to NNAPI; TFLite's status. NnapiError where NNAPI fails."""
@@ -91,7 +91,7 @@ class Delegate:
             self.log(f"WARNING: nothing is handed to NNAPI: {error}\n")
             return 0
         dims = context.all_dims(graph.tensors)
-        outcomes = {m.index: m for m in graph.delegation.outcomes(graph.subgraph, dims, self.level)}
+        outcomes = {m.index: m for m in graph.delegation.outcomes(graph.subgraph, dims, self.decisive)}
         nodes = [n for n in plan if n in outcomes and outcomes[n].mapping == MappingKind.DELEGATE]
         if self.options.verbose_validation:
             self._say_refusals(context, plan, outcomes)
@@ -131,7 +131,7 @@ class Delegate:
     def part(self, partition: Partition) -> Part:
         """The partition's model."""
         graph, p = partition.graph, partition
-        part = graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, p.dims, self.level)
+        part = graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, p.dims, self.decisive)
         return replace(part, model=replace(part.model, relaxed=True)) if self.options.allow_fp16 else part
 
     def _supported(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[Partition, Part]]:
