@@ -87,6 +87,13 @@ class TfliteDelegation:
         """The outcome of each operator of a subgraph."""
         return tuple(self._converted(subgraph, self._graph(subgraph, dims), target).placements)
 
+    def declared(self, subgraph: int, dims: Dims) -> Dims:
+        """Dimensions with 0 for those that the file leaves open."""
+        return [
+            tuple(0 if side < 0 else side for side in tensor.signature) if -1 in tensor.signature else known
+            for tensor, known in zip(self.file.graph.subgraphs[subgraph].tensors, dims, strict=True)
+        ]
+
     def part(
         self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, target: Target
     ) -> Part:

@@ -31,6 +31,8 @@ class Part:
     """The tensor of each of the model's outputs, likewise."""
     variables: int = 0
     """How many of the inputs, and of the outputs, are variables."""
+    lasting: bool = False
+    """True for a model that stays when inputs are resized: what the file leaves open is open in it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class Delegation(Protocol):
 
     def outcomes(self, subgraph: int, dims: Dims, target: Target) -> tuple[Mapped, ...]:
         """The outcome of each operator; what the importer refuses is left to the interpreter."""
+
+    def declared(self, subgraph: int, dims: Dims) -> Dims:
+        """Dimensions with 0 for those that the file leaves open, so that one model serves inputs that are resized."""
 
     def part(
         self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, target: Target

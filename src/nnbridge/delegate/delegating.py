@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -126,13 +127,29 @@ class Delegate:
         part = part or self.part(partition)
         key = f"{partition.graph.subgraph} {partition.nodes} {[partition.dims[i] for i in part.inputs]} {self.options.allow_fp16}"
         compilation = compiled(part.model, self.options, self.listed, self.target, key)
-        return Kernel(part, compilation, self.options, [partition.dims[i] for i in part.inputs])
+        kernel = Kernel(part, compilation, self.options, [partition.dims[i] for i in part.inputs])
+        if part.lasting:
+            kernel.resized(kernel.dims, self.computed(partition))
+        return kernel
 
     def part(self, partition: Partition) -> Part:
-        """The partition's model."""
-        graph, p = partition.graph, partition
-        part = graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, p.dims, self.decisive)
+        """The partition's model; with dynamic dimensions one that lasts, where NNAPI's operations can have what is open."""
+        part = None
+        if self.options.allow_dynamic_dimensions:
+            declared = partition.graph.delegation.declared(partition.graph.subgraph, partition.dims)
+            with suppress(ConversionError, NnapiError):
+                part = replace(self._part(partition, declared), lasting=True)
+        part = part or self._part(partition, partition.dims)
         return replace(part, model=replace(part.model, relaxed=True)) if self.options.allow_fp16 else part
+
+    def computed(self, partition: Partition) -> list[tuple[int, ...]]:
+        """The dimensions of a partition's outputs for the interpreter's of now; 0 for what only a run knows."""
+        main = self._part(partition, partition.dims).model.main
+        return [main.operands[i].dims for i in main.outputs]
+
+    def _part(self, partition: Partition, dims: Dims) -> Part:
+        graph, p = partition.graph, partition
+        return graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, dims, self.decisive)
 
     def _supported(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[Partition, Part]]:
         """Partitions of the nodes that the target devices support as a whole, with their models.
