@@ -68,6 +68,10 @@ class Emitter:
         """One element."""
         return Value(self, self.builder.extract_element(value.raw, ir.Constant(I32, index)))
 
+    def insert(self, value: Value, element: Value, index: int) -> Value:
+        """A vector with another element."""
+        return Value(self, self.builder.insert_element(value.raw, element.raw, ir.Constant(I32, index)))
+
     def select(self, condition: Value, a: Operand, b: Operand) -> Value:
         """``a`` where the condition holds, else ``b``; one of them is a value."""
         kind = next(x.type for x in (a, b) if isinstance(x, Value))

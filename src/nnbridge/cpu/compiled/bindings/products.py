@@ -43,11 +43,11 @@ from nnbridge.operations.correlation import multipliers
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import OperationCode
 
-_PRODUCTS_PER_US = {"bytes": 150_000.0, "real": 50_000.0}
+PRODUCTS_PER_US = {"bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
 
 
-class _Left:
+class Left:
     """The left matrix of a product: where each output's row lies, and the segments that it is read in."""
 
     def __init__(self, source: Place | Array, rows: Array, segments: Array, length: int) -> None:
@@ -82,7 +82,7 @@ def _with_border(window: Window, before: int, after: int) -> Window:
     return Window(window.size, window.stride, window.dilation, window.before + before, window.after + after)
 
 
-def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> _Left:
+def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> Left:
     """The left matrix of a convolution with filters of this size over some of the channels."""
     images = _Images(b, size)
     x, rows, columns = images.arg, images.rows, images.columns
@@ -109,7 +109,7 @@ def _rows_of(
     out: tuple[int, int],
     channels: slice,
     element: int,
-) -> _Left:
+) -> Left:
     """The rows that windows see in padded images [batch, height, width, depth] of elements of so many bytes."""
     batch, height, width, depth = images
     image, y, k = np.ogrid[:batch, : out[0], : out[1]]
@@ -122,7 +122,18 @@ def _rows_of(
         segments, length = ((i * rows.dilation * width + j * columns.dilation) * depth).reshape(-1), picked
     starts = (pixels * depth + channels.start) * element
     require(int(starts.max()) < 2**31, "images below 2 GiB")
-    return _Left(source, starts.reshape(-1).astype(np.int32), (segments * element).astype(np.int32), length)
+    return Left(source, starts.reshape(-1).astype(np.int32), (segments * element).astype(np.int32), length)
+
+
+def rows_of_matrix(b: Binding, x: Arg, source: Place | Array, size: int, *, quantised: bool) -> Left:
+    """The rows of ``size`` elements of 32 bits, or of bytes, that lie one behind the other."""
+    count, element = math.prod(x.dims) // size, 1 if quantised else 4
+    if quantised and not b.instructions.quads:
+        wide = b.scratch(2 * count * size)
+        add_border(b, x, (1, count, size, 1), source, (0, 0, 0, 0), wide, widen=True)
+        source, element = wide, 2
+    require(count * size * element < 2**31, "operands below 2 GiB")
+    return Left(source, (np.arange(count) * size * element).astype(np.int32), np.zeros(1, np.int32), size)
 
 
 @dataclass(frozen=True)
@@ -170,22 +181,22 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
     return _Weights(stored.view(np.int8), offset.astype(np.int32), -zz, largest)
 
 
-def _multiply(b: Binding, left: _Left, weights: Array, bias: Array, target: Place, out_row: int) -> None:
+def _multiply(b: Binding, left: Left, weights: Array, bias: Array, target: Place, out_row: int) -> None:
     """A matrix product [rows, channels] of float32; ``weights`` [channels, segments, length]."""
     low, high = BOUNDS[fused_activation(b.call)]
     strips = pack_strips(b.instructions, weights.astype(np.float32, copy=False), bias, None)
-    arguments = _product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
+    arguments = product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
     arguments.update(low=low, high=high)
-    us = len(left.rows) * weights.size / _PRODUCTS_PER_US["real"]
-    b.step("product", us, arguments, form="real", row_sums="", single=_single(b, left))
+    us = len(left.rows) * weights.size / PRODUCTS_PER_US["real"]
+    b.step("product", us, arguments, form="real", row_sums="", single=single(b, left))
 
 
-def _single(b: Binding, left: _Left) -> bool:
+def single(b: Binding, left: Left) -> bool:
     return len(left.rows) < max(rows for _, rows in b.instructions.tiles)
 
 
-def _product_arguments(
-    b: Binding, left: _Left, block: Constant, strips: int, steps: int, target: Place, out_row: int
+def product_arguments(
+    b: Binding, left: Left, block: Constant, strips: int, steps: int, target: Place, out_row: int
 ) -> dict[str, Argument]:
     return {
         "left": left.source,
@@ -198,6 +209,7 @@ def _product_arguments(
         "steps": steps,
         "strips": block,
         "strip_count": strips,
+        "weights": block,
         "by_strip": int(len(left.rows) < 8 * strips),
         "zero_point": 0,
         "factor": 0,
@@ -205,33 +217,37 @@ def _product_arguments(
     }
 
 
-def _multiply_quantised(b: Binding, left: _Left, weights: _Weights, rescaling: Rescaling, target: Place, out_row: int) -> None:
+def _multiply_quantised(b: Binding, left: Left, weights: _Weights, rescaling: Rescaling, target: Place, out_row: int) -> None:
     """A matrix product [rows, channels] of bytes."""
     low, high = limits_of(b.out, fused_activation(b.call))
     steps = -(-left.length // b.instructions.step_elements)
     row_sums = ""
-    sums: Argument = 0
     if weights.factor:
         # Sums inside the tile take one product more for each row and step; a pass of its own pays for long rows.
         row_sums = "inner" if steps * len(left.segments) <= 8 or len(left.segments) > 1 else "table"
-    if row_sums == "table":
-        sums = b.scratch(4 * len(left.rows))
-        arguments: dict[str, Argument] = {
-            "left": left.source,
-            "rows": left.rows,
-            "count": len(left.rows),
-            "length": left.length,
-            "segments": len(left.segments),
-            "segment_table": left.segments,
-            "factor": weights.factor,
-            "sums": sums,
-        }
-        b.step("row_sums", len(left.rows) * left.length / 30_000, arguments)
+    sums: Argument = sums_of_rows(b, left, weights.factor) if row_sums == "table" else 0
     strips = pack_strips(b.instructions, weights.stored, weights.bias, rescaling, ones=row_sums == "inner")
-    arguments = _product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
+    arguments = product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
-    us = len(left.rows) * weights.stored.size / _PRODUCTS_PER_US["bytes"]
-    b.step("product", us, arguments, form=rescaling.form, row_sums=row_sums, single=_single(b, left))
+    us = len(left.rows) * weights.stored.size / PRODUCTS_PER_US["bytes"]
+    b.step("product", us, arguments, form=rescaling.form, row_sums=row_sums, single=single(b, left))
+
+
+def sums_of_rows(b: Binding, left: Left, factor: int) -> Place:
+    """``factor`` times the sum of each row's bytes."""
+    sums = b.scratch(4 * len(left.rows))
+    arguments: dict[str, Argument] = {
+        "left": left.source,
+        "rows": left.rows,
+        "count": len(left.rows),
+        "length": left.length,
+        "segments": len(left.segments),
+        "segment_table": left.segments,
+        "factor": factor,
+        "sums": sums,
+    }
+    b.step("row_sums", len(left.rows) * left.length / 30_000, arguments)
+    return sums
 
 
 def _require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
@@ -397,15 +413,8 @@ def fully_connected(b: Binding) -> None:
     real = require_types(x, out)
     weights, bias = constant_data(w), constant_data(call["bias"])
     units, size = weights.shape
-    count = math.prod(x.dims) // size
     shaped = weights.reshape(units, 1, size)
-    source: Place | Array = b.source(x)
-    element = 4 if real else 1
-    if not real and not b.instructions.quads:
-        wide = b.scratch(2 * count * size)
-        add_border(b, x, (1, count, size, 1), source, (0, 0, 0, 0), wide, widen=True)
-        source, element = wide, 2
-    left = _Left(source, (np.arange(count) * size * element).astype(np.int32), np.zeros(1, np.int32), size)
+    left = rows_of_matrix(b, x, b.source(x), size, quantised=not real)
     if real:
         _multiply(b, left, shaped, bias, b.target(), units * 4)
         return
