@@ -71,8 +71,8 @@ class Step:
     arguments: Mapping[str, Argument]
     chunks: int
     operation: int
-    reads: tuple[int, ...] = ()
-    writes: tuple[int, ...] = ()
+    reads: tuple[Buffer, ...] = ()
+    writes: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,10 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
+    channels_last: dict[int, Place] = {}
     for candidate in operations:
         try:
-            groups[-1].append((candidate, bind(candidate, producers, form)))
+            groups[-1].append((candidate, bind(candidate, producers, form, channels_last)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.
@@ -162,6 +163,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         except (ArithmeticError, ValueError) as error:
             left[candidate.index] = f"requires parameters that floats and integers hold: {error}"
         groups.append([])
+        channels_last.clear()
     programs = []
     for group in groups:
         # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.

@@ -56,6 +56,12 @@ def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, 
     breaks = np.flatnonzero(~same) + 1
     size = int(np.gcd.reduce(np.append(breaks, len(index))))
     starts = index[::size]
+    matrices = _transposed(starts // size) if size * element in (1, 2, 4, 8) else None
+    if matrices is not None:
+        count, rows, columns = matrices
+        shape: dict[str, Argument] = {"source": source, "target": target, "count": count, "rows": rows, "columns": columns}
+        b.step("transpose", len(index) * element / 8_000, shape, size=size * element)
+        return
     require_at_most(MOST_PIECES, len(starts), "pieces")
     arguments: dict[str, Argument] = {
         "source": source,
@@ -77,6 +83,20 @@ def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, 
     b.step("move", us, arguments, piece=piece, scattered=scattered)
 
 
+def _transposed(index: Array) -> tuple[int, int, int] | None:
+    """How many matrices of which rows and columns are transposed, if that is what indexes do."""
+    columns = int(index[1] - index[0]) if len(index) > 1 else 0
+    if columns < 2 or index[0] != 0:
+        return None
+    breaks = np.flatnonzero(np.diff(index) != columns)
+    rows = int(breaks[0]) + 1 if len(breaks) else len(index)
+    if len(index) % (rows * columns):
+        return None
+    matrices = np.arange(len(index)).reshape(-1, rows, columns)
+    same = np.array_equal(index.reshape(-1, columns, rows), matrices.swapaxes(1, 2))
+    return matrices.shape if same else None
+
+
 _MOVES = (
     OperationCode.TRANSPOSE,
     OperationCode.SLICE,
@@ -93,7 +113,7 @@ _MOVES = (
 )
 
 
-@binds(*_MOVES)
+@binds(*_MOVES, any_layout=True)
 def move(b: Binding) -> None:
     """Operations that move data without looking at it: the reference kernel, run on indexes, shows where each element goes."""
     call, x = b.call, b.call.args[0]

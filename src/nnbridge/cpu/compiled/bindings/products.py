@@ -16,7 +16,6 @@ from nnbridge.cpu.compiled.bindings.binding import (
     is_real,
     limits_of,
     require,
-    require_nhwc,
     require_types,
     zero_of,
 )
@@ -291,14 +290,12 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
 @binds(OperationCode.CONV_2D)
 def conv_2d(b: Binding) -> None:
     """CONV_2D."""
-    require_nhwc(b.call)
     _convolve(b, constant_data(b.call["filter"]), constant_data(b.call["bias"]))
 
 
 @binds(OperationCode.GROUPED_CONV_2D)
 def grouped_conv_2d(b: Binding) -> None:
     """GROUPED_CONV_2D: a product for each group."""
-    require_nhwc(b.call)
     groups = int(b.call.scalar("groups"))
     require(groups <= 16, "at most 16 groups")
     _convolve(b, constant_data(b.call["filter"]), constant_data(b.call["bias"]), groups)
@@ -308,7 +305,6 @@ def grouped_conv_2d(b: Binding) -> None:
 def transpose_conv_2d(b: Binding) -> None:
     """TRANSPOSE_CONV_2D: a convolution with the filter reversed along both axes, of images with gaps between their pixels."""
     call, x, out = b.call, b.call["input"], b.out
-    require_nhwc(call)
     real = require_types(x, out)
     weights, bias = constant_data(call["filter"]), constant_data(call["bias"])
     (out_h, out_w), (top, _), (left_, _) = transpose_padding(call)
@@ -343,7 +339,6 @@ def transpose_conv_2d(b: Binding) -> None:
 def depthwise_conv_2d(b: Binding) -> None:
     """DEPTHWISE_CONV_2D; of one input channel it is a convolution like any other."""
     call = b.call
-    require_nhwc(call)
     x, out = call["input"], b.out
     weights, bias = constant_data(call["filter"])[0], constant_data(call["bias"])
     if x.dims[3] == 1:

@@ -16,7 +16,6 @@ from nnbridge.cpu.compiled.bindings.binding import (
     limits_of,
     require,
     require_at_most,
-    require_nhwc,
     require_types,
     zero_of,
 )
@@ -104,7 +103,6 @@ def _pool(
 def pool(b: Binding) -> None:
     """AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D."""
     call, x = b.call, b.call["input"]
-    require_nhwc(call)
     batch, height, width, depth = x.dims
     rows, columns = windows(call, height, width, int(call.scalar("filter_h")), int(call.scalar("filter_w")))
     images = (batch, height, width, depth)
@@ -190,7 +188,6 @@ def softmax(b: Binding) -> None:
 def resize_bilinear(b: Binding) -> None:
     """RESIZE_BILINEAR."""
     call, x, out = b.call, b.call["input"], b.out
-    require_nhwc(call)
     require(all(arg.constant for arg in call.args[1:]), "constant sizes")
     require_at_most(MOST_PIECES, max(out.dims[1:3]), "rows or columns")
     real = require_types(x, out)

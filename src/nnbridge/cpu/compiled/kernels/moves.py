@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
@@ -51,6 +53,42 @@ def move(
             e.store(e.load(source, element), f.target + offset)
 
     e.loop(first, last, one)
+
+
+@kernel("source target count rows columns")
+def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) -> None:
+    """``count`` matrices [rows, columns] of elements of 1, 2, 4 or 8 bytes, transposed in blocks of 128 bits by as many."""
+    side = 16 // size
+    element = {1: I8, 2: I16, 4: I32, 8: I64}[size]
+    kind = vector(element, side)
+    bands = (f.rows + (side - 1)) // side
+    first, last = e.share(f.count * bands, part, parts)
+
+    def block(source: Value, target: Value, row: Value, column: Value, whole: bool) -> None:
+        lines = [e.load(source + (e.smin(row + k, f.rows - 1) * f.columns + column) * size, kind) for k in range(side)]
+        for _ in range(side.bit_length() - 1):
+            pairs = zip(lines[: side // 2], lines[side // 2 :], strict=True)
+            lines = [e.interleave(a, b, high) for a, b in pairs for high in (False, True)]
+
+        def store(k: int) -> None:
+            e.store_first(lines[k], target + ((column + k) * f.rows + row) * size, f.rows - row)
+
+        for k, line in enumerate(lines):
+            if whole:
+                e.store(line, target + ((column + k) * f.rows + row) * size)
+            else:
+                e.when((column + k) < f.columns, partial(store, k))
+
+    def band(index: Value) -> None:
+        matrix = index // bands
+        row = (index - matrix * bands) * side
+        at = matrix * f.rows * f.columns * size
+        source, target = f.source + at, f.target + at
+        full = e.select((row + side) > f.rows, 0, f.columns // side * side)
+        e.loop(0, full, lambda column: block(source, target, row, column, True), step=side)
+        e.loop(full, f.columns, lambda column: block(source, target, row, column, False), step=side)
+
+    e.loop(first, last, band)
 
 
 @kernel("target size value")
