@@ -12,7 +12,23 @@ from typing import Any
 from llvmlite import ir
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.values import I1, I8, I16, I32, I64, VOID, Operand, Type, Value, element_of, mangled, size_of, vector
+from nnbridge.cpu.compiled.values import (
+    F16,
+    F32,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    VOID,
+    Operand,
+    Type,
+    Value,
+    element_of,
+    mangled,
+    size_of,
+    vector,
+)
 
 
 class Emitter:
@@ -341,6 +357,32 @@ class Emitter:
     def share(self, count: Value, part: Value, parts: Value) -> tuple[Value, Value]:
         """First and last + 1 of ``count`` pieces of work that belong to one part."""
         return count * part // parts, count * (part + 1) // parts
+
+    # -- half precision ----------------------------------------------------------------------------------------------
+
+    def from_half(self, bits: Value) -> Value:
+        """Float32 values of half precision's bits, which are 16-bit integers."""
+        if self.instructions.name != "plain":
+            return bits.bits(vector(F16, bits.count)).widened()
+        kind, wide = vector(F32, bits.count), bits.unsigned(I32)
+        size = (wide & 0x7FFF) << 13
+        # The exponent's bias is less by 112; what is no finite number has all of its bits.
+        finite = (size.bits(kind) * 2.0**112).bits(size.type)
+        found = self.select(size < 0x0F800000, finite, size | 0x7F800000)
+        return (found | ((wide & 0x8000) << 16)).bits(kind)
+
+    def to_half(self, x: Value) -> Value:
+        """The bits of the nearest numbers of half precision, ties to even."""
+        if self.instructions.name != "plain":
+            return x.rounded().bits(vector(I16, x.count))
+        bits = x.bits(vector(I32, x.count))
+        size = bits & 0x7FFFFFFF
+        normal = (size + 0xFFF + ((size >> 13) & 1) - 0x38000000) >> 13
+        # A sum with 1/2 has the last place of the smallest numbers.
+        small = (size.bits(x.type) + 0.5).bits(size.type) - 0x3F000000
+        found = self.select(size < 0x38800000, small, self.smin(normal, 0x7C00))
+        found = self.select(size > 0x7F800000, 0x7E00, found)
+        return (found | (bits.logical_shift(16) & 0x8000)).truncated(I16)
 
     # -- 8-bit products and narrowing --------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from nnbridge.cpu.compiled.program import (
     Step,
     Unsupported,
     View,
+    element_of,
+    is_half,
     is_signed,
     size_of,
 )
@@ -31,7 +33,7 @@ from nnbridge.operations.arithmetic import (
     is_quant8,
 )
 from nnbridge.operations.call import Arg, Call
-from nnbridge.operations.evaluate import is_nchw, run_kernel, to_nhwc
+from nnbridge.operations.evaluate import is_nchw, run_kernel, to_nhwc, widened
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
 Binder: TypeAlias = "Callable[[Binding], None]"
@@ -77,6 +79,8 @@ def bind(
     binder = BINDERS.get(candidate.call.definition.code)
     if binder is None:
         raise Unsupported("requires a compiled kernel, found none")
+    # Constants as float32 numbers, where the reference kernel computes with these.
+    candidate = replace(candidate, resolved=widened(candidate.call))
     binding = Binding(candidate, producers, instructions)
     for arg in (*candidate.call.args, *candidate.call.outs):
         require(arg.present or binder in _OMITTING, "operands that are present")
@@ -87,6 +91,10 @@ def bind(
         _bind_as_nhwc(binding, binder, channels_last)
     else:
         binder(binding)
+    for k, out in enumerate(candidate.call.outs):
+        if is_half(out) and candidate.call.definition.half == "widen":
+            count = math.prod(out.dims)
+            binding.step("round_half", count / 8_000, {"values": binding.target(k), "count": count})
     return binding.bound
 
 
@@ -116,7 +124,7 @@ def _transposed(
     channels = math.prod(x.dims[1:]) // pixels
     rows, columns = (channels, pixels) if positions[1] == 3 else (pixels, channels)
     arguments: dict[str, Argument] = {"source": source, "target": target, "count": x.dims[0], "rows": rows, "columns": columns}
-    b.step("transpose", size_of(x) / 8_000, arguments, writes, size=x.dtype.itemsize)
+    b.step("transpose", size_of(x) / 8_000, arguments, writes, size=element_of(x))
     return target
 
 
@@ -155,7 +163,7 @@ class Binding:
         """Where a kernel reads an argument: in the arena, or a constant, whose bytes are unsigned."""
         if not arg.constant:
             return self.place(self.operand(arg))
-        data = np.ascontiguousarray(arg.data)
+        data = np.ascontiguousarray(arg.data, np.float32 if is_half(arg) else None)
         return data.view(np.uint8) ^ np.uint8(0x80) if is_signed(arg) else data
 
     def target(self, k: int = 0) -> Place:
@@ -222,8 +230,13 @@ BOUNDS: dict[int, tuple[float, float]] = {
 
 
 def is_real(arg: Arg) -> bool:
-    """True for float32."""
-    return arg.type == OperandCode.TENSOR_FLOAT32
+    """True for float32, and for float16, which is float32 inside programs."""
+    return arg.type in (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
+
+
+def require_sums_of_float32(x: Arg) -> None:
+    """Leave sums that the reference kernel rounds to float16 one by one to it."""
+    require(not is_half(x), "sums of float32")
 
 
 def require_types(*args: Arg) -> bool:

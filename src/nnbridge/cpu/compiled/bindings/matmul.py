@@ -8,7 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
-from nnbridge.cpu.compiled.bindings.binding import Binding, binds, is_real, limits_of, require, require_at_most, zero_of
+from nnbridge.cpu.compiled.bindings.binding import (
+    Binding,
+    binds,
+    is_real,
+    limits_of,
+    require,
+    require_at_most,
+    require_sums_of_float32,
+    zero_of,
+)
 from nnbridge.cpu.compiled.bindings.moves import move_pieces
 from nnbridge.cpu.compiled.bindings.products import (
     PRODUCTS_PER_US,
@@ -120,6 +129,7 @@ def batch_matmul(b: Binding) -> None:
         multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, y.scale, out.scale))
         rescaling = Rescaling.twice(np.array([multiplier]), np.array([exponent]), zero_of(out))
         form, parameters = rescaling.form, rescaling.uniform(b.instructions.lanes)
+    require_sums_of_float32(out)
     require(quantised or form == "integer" or is_real(out), "float32, INT32 or signed 8-bit operands")
     right = _Right(b, form, parameters)
     require(not quantised or right.length * 255 * 255 < 2**31, "sums that 32 bits hold")

@@ -26,6 +26,7 @@ from nnbridge.cpu.compiled.program import (
     Argument,
     Join,
     Place,
+    element_of,
 )
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
@@ -119,7 +120,7 @@ def move(b: Binding) -> None:
     call, x = b.call, b.call.args[0]
     require(not x.constant, "an operand that is not constant")
     require(all(arg.constant for arg in call.args[1:]), "parameters that are constant")
-    element = x.dtype.itemsize
+    element = element_of(x)
     count = math.prod(x.dims)
     require_at_most(MOST_ELEMENTS, max(count, *(math.prod(out.dims) for out in call.outs)), "elements")
     # Counted from 1: what the operation adds of its own is 0.
@@ -138,7 +139,7 @@ def pad(b: Binding) -> None:
     """PAD and PAD_V2."""
     call, x = b.call, b.call["input"]
     require(not x.constant, "an operand that is not constant")
-    require(x.dtype.itemsize in (1, 4), "elements of 1 or 4 bytes")
+    require(element_of(x) in (1, 4), "elements of 1 or 4 bytes")
     value = 0.0
     if call.get("value") is not None:
         value = float(constant_data(call["value"]).reshape(()))
@@ -155,7 +156,7 @@ def pad(b: Binding) -> None:
     index = np.arange(math.prod(x.dims), dtype=np.int64).reshape(x.dims)
     pairs = [(int(before), int(after)) for before, after in constant_data(call["paddings"])]
     padded = np.pad(index, pairs, constant_values=-1)
-    move_pieces(b, b.source(x), b.target(), padded, x.dtype.itemsize, fill)
+    move_pieces(b, b.source(x), b.target(), padded, element_of(x), fill)
 
 
 @binds(OperationCode.PACK)
@@ -164,7 +165,7 @@ def pack(b: Binding) -> None:
     call = b.call
     parts, axis = call.repeated("inputs"), call.axis("axis", len(b.out.dims))
     outer = math.prod(b.out.dims[:axis])
-    _join(b, parts, outer, [math.prod(part.dims[axis:]) * part.dtype.itemsize for part in parts], [])
+    _join(b, parts, outer, [math.prod(part.dims[axis:]) * element_of(part) for part in parts], [])
 
 
 @binds(OperationCode.CONCATENATION)
@@ -174,7 +175,7 @@ def concatenation(b: Binding) -> None:
     parts, axis = call.repeated("inputs"), int(call.scalar("axis"))
     require(all(part.dtype == out.dtype for part in parts), "operands of one type")
     outer = math.prod(out.dims[:axis])
-    sizes = [math.prod(part.dims[axis:]) * out.dtype.itemsize for part in parts]
+    sizes = [math.prod(part.dims[axis:]) * element_of(out) for part in parts]
     _join(b, parts, outer, sizes, _joined_tables(b, parts))
 
 

@@ -16,6 +16,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     limits_of,
     require,
     require_at_most,
+    require_sums_of_float32,
     require_types,
     zero_of,
 )
@@ -141,6 +142,8 @@ def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Resca
     axes = sorted(set(over))
     require(axes, "axes to reduce")
     require(axes == list(range(axes[0], axes[-1] + 1)), "neighbouring axes")
+    if kind == "sum":
+        require_sums_of_float32(x)
     before, inside = math.prod(x.dims[: axes[0]]), math.prod(x.dims[axes[0] : axes[-1] + 1])
     behind = math.prod(x.dims[axes[-1] + 1 :])
     real = not _is_boolean(x) and require_types(x, b.out)
