@@ -122,9 +122,24 @@ def _transposed(
     """A step that exchanges an image's channels and its positions, whose axes these are."""
     pixels = math.prod(x.dims[axis] for axis in positions)
     channels = math.prod(x.dims[1:]) // pixels
-    rows, columns = (channels, pixels) if positions[1] == 3 else (pixels, channels)
-    arguments: dict[str, Argument] = {"source": source, "target": target, "count": x.dims[0], "rows": rows, "columns": columns}
-    b.step("transpose", size_of(x) / 8_000, arguments, writes, size=element_of(x))
+    sides = (channels, pixels) if positions[1] == 3 else (pixels, channels)
+    return transpose(b, source, (x.dims[0], *sides), element_of(x), target, writes)
+
+
+def transpose(
+    b: Binding,
+    source: Place | Array,
+    matrices: tuple[int, int, int],
+    element: int,
+    target: Place | None = None,
+    writes: Sequence[Buffer] | None = None,
+) -> Place:
+    """A step that transposes a number of matrices [rows, columns] of elements of 1, 2, 4 or 8 bytes."""
+    count, rows, columns = matrices
+    size = count * rows * columns * element
+    target = target or b.scratch(size)
+    arguments: dict[str, Argument] = {"source": source, "target": target, "count": count, "rows": rows, "columns": columns}
+    b.step("transpose", size / 8_000, arguments, writes, size=element)
     return target
 
 

@@ -16,9 +16,9 @@ from nnbridge.cpu.compiled.bindings.binding import (
     require,
     require_at_most,
     require_sums_of_float32,
+    transpose,
     zero_of,
 )
-from nnbridge.cpu.compiled.bindings.moves import move_pieces
 from nnbridge.cpu.compiled.bindings.products import (
     PRODUCTS_PER_US,
     Left,
@@ -160,10 +160,8 @@ def _first(b: Binding, x: Arg) -> Place | Array:
     source = b.source(x)
     if not b.call.scalar("adj_x"):
         return source
-    size, element = math.prod(x.dims), x.dtype.itemsize
-    transposed = b.scratch(size * element)
-    move_pieces(b, source, transposed, np.arange(size).reshape(x.dims).swapaxes(-1, -2), element)
-    return transposed
+    rows, columns = x.dims[-2:]
+    return transpose(b, source, (math.prod(x.dims[:-2]), rows, columns), x.dtype.itemsize)
 
 
 def _matrices(x: Arg, out: Arg) -> list[int]:

@@ -20,6 +20,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     require,
     require_at_most,
     run_reference,
+    transpose,
     zero_of,
 )
 from nnbridge.cpu.compiled.program import (
@@ -59,9 +60,7 @@ def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, 
     starts = index[::size]
     matrices = _transposed(starts // size) if size * element in (1, 2, 4, 8) else None
     if matrices is not None:
-        count, rows, columns = matrices
-        shape: dict[str, Argument] = {"source": source, "target": target, "count": count, "rows": rows, "columns": columns}
-        b.step("transpose", len(index) * element / 8_000, shape, size=size * element)
+        transpose(b, source, matrices, size * element, target)
         return
     require_at_most(MOST_PIECES, len(starts), "pieces")
     arguments: dict[str, Argument] = {

@@ -12,20 +12,22 @@ from nnbridge.cpu.compiled.values import F32, F64, I1, I8, I32, I64, Value, vect
 
 _LARGEST = 3.4028234663852886e38
 _EXTREMES = ("maximum", "minimum")
-IDENTITIES = {"maximum": -_LARGEST, "minimum": _LARGEST}
-"""What extremes of real numbers start from, as NNAPI's do; all else starts from 0."""
+IDENTITIES = {"maximum": -_LARGEST, "minimum": _LARGEST, "product": 1.0}
+"""What products and extremes of real numbers start from, as NNAPI's do; all else starts from 0."""
 
 
 def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
     """A total of real numbers and one more; extremes pass over NaN."""
     if kind == "maximum":
         return e.select(x > total, x, total)
-    return e.select(x < total, x, total) if kind == "minimum" else total + x
+    if kind == "minimum":
+        return e.select(x < total, x, total)
+    return total * x if kind == "product" else total + x
 
 
 @kernel("source target rows length")
 def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
-    """Each row's ``sum``, ``mean``, ``maximum`` or ``minimum`` of real numbers."""
+    """Each row's ``sum``, ``product``, ``mean``, ``maximum`` or ``minimum`` of real numbers."""
     lanes = e.instructions.lanes
     first, last = e.share(f.rows, part, parts)
     identity = e.constant(vector(F32, lanes), IDENTITIES.get(kind, 0.0))
@@ -85,7 +87,7 @@ def pool(
 ) -> None:
     """Each window's ``average``, ``mean`` (truncated instead of rounded), ``maximum`` or ``l2``, over the cells inside the image.
 
-    Of windows without borders also the ``minimum``, and the ``sum`` of real numbers.
+    Of windows without borders also the ``minimum``, and the ``sum`` and ``product`` of real numbers.
     ``rescaled`` is the sum with the bias in ``parameters``, requantised in a ``form``. ``signed``: bytes stand for signed values,
     which matters to how means round.
     """
@@ -167,7 +169,7 @@ class _Window:
         e, f, lanes = self.e, self.f, self.lanes
         if self.real:
             x = totals[0]
-            if self.kind == "sum":
+            if self.kind in ("sum", "product"):
                 return x
             if self.kind not in _EXTREMES:
                 x = x / e.splat(count.real(), lanes)
