@@ -47,6 +47,7 @@ from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_mean import IntegerMean
+from nnbridge.operations.integer_svdf import IntegerSvdf
 from nnbridge.operations.kernels import Tier
 from nnbridge.types import DeviceTypeCode, Lifetime, OperandCode, OperationCode, is_extension, operation_name
 
@@ -204,7 +205,7 @@ def _faster(prepared: PreparedHostKernel | None, settings: Settings) -> Prepared
     if isinstance(prepared, ModelKernel):
         kernel, executor = prepared, Executor(prepared.model, kernels=settings.tier)
         return lambda arrays: kernel.results([out.data for out in executor.run(kernel.arguments(arrays))])
-    if isinstance(prepared, (IntegerLstm, IntegerMean)) and settings.tier >= Tier.COMPILED:
+    if isinstance(prepared, (IntegerLstm, IntegerMean, IntegerSvdf)) and settings.tier >= Tier.COMPILED:
         from nnbridge.cpu.compiled.routines import routine  # llvmlite is imported when it is used
 
         return routine(prepared, settings.threads) or prepared

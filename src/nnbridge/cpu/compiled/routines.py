@@ -13,6 +13,7 @@ import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import Binding
 from nnbridge.cpu.compiled.bindings.recurrent import INTEGER_LSTM_OPERANDS, integer_lstm
+from nnbridge.cpu.compiled.bindings.svdf import integer_svdf
 from nnbridge.cpu.compiled.bindings.windows import integer_mean
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.program import Candidate, Unsupported, program_of
@@ -22,6 +23,7 @@ from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_mean import IntegerMean
+from nnbridge.operations.integer_svdf import DATA, STATE, IntegerSvdf
 from nnbridge.types import OperandCode, OperationCode
 
 _TYPES: Mapping[str, OperandCode] = {
@@ -33,6 +35,7 @@ _TYPES: Mapping[str, OperandCode] = {
 _BINDINGS: Mapping[type, tuple[Sequence[int], Callable[[Binding, Any], None]]] = {
     IntegerLstm: (INTEGER_LSTM_OPERANDS, integer_lstm),
     IntegerMean: ((0,), integer_mean),
+    IntegerSvdf: ((DATA, STATE), integer_svdf),
 }
 """What an importer prepared → the inputs that runs bring, and the binding."""
 
@@ -40,7 +43,7 @@ _BINDINGS: Mapping[type, tuple[Sequence[int], Callable[[Binding, Any], None]]] =
 def routine(prepared: PreparedHostKernel, threads: int = 1, form: InstructionSet | None = None) -> PreparedHostKernel | None:
     """The same function by compiled kernels; None where there are none."""
     found = _BINDINGS.get(type(prepared))
-    if found is None or not isinstance(prepared, (IntegerLstm, IntegerMean)):
+    if found is None or not isinstance(prepared, (IntegerLstm, IntegerMean, IntegerSvdf)):
         return None
     places, bind = found
     instructions = form or chosen()

@@ -40,7 +40,7 @@ from nnbridge.operations.call import Arg
 from nnbridge.operations.convolution import _transpose_padding as transpose_padding
 from nnbridge.operations.correlation import multipliers
 from nnbridge.operations.shapes import Window, windows
-from nnbridge.types import OperationCode
+from nnbridge.types import FuseCode, OperationCode
 
 PRODUCTS_PER_US = {"bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
@@ -180,14 +180,24 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
     return _Weights(stored.view(np.int8), offset.astype(np.int32), -zz, largest)
 
 
-def _multiply(b: Binding, left: Left, weights: Array, bias: Array, target: Place, out_row: int) -> None:
-    """A matrix product [rows, channels] of float32; ``weights`` [channels, segments, length]."""
-    low, high = BOUNDS[fused_activation(b.call)]
-    strips = pack_strips(b.instructions, weights.astype(np.float32, copy=False), bias, None)
+def multiply_words(
+    b: Binding,
+    left: Left,
+    weights: Array,
+    bias: Array,
+    target: Place,
+    out_row: int,
+    bounds: tuple[float, float] = BOUNDS[FuseCode.NONE],
+) -> None:
+    """A matrix product [rows, channels] of float32, or of INT32, which wraps; ``weights`` [channels, segments, length]."""
+    form = "integer" if weights.dtype == np.int32 else "real"
+    # Packing moves words, whatever they stand for.
+    words = (array.astype(np.float32, copy=False) if form == "real" else array.view(np.float32) for array in (weights, bias))
+    strips = pack_strips(b.instructions, *words, None)
     arguments = product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
-    arguments.update(low=low, high=high)
+    arguments.update(low=bounds[0], high=bounds[1])
     us = len(left.rows) * weights.size / PRODUCTS_PER_US["real"]
-    b.step("product", us, arguments, form="real", row_sums="", single=single(b, left))
+    b.step("product", us, arguments, form=form, row_sums="", single=single(b, left))
 
 
 def single(b: Binding, left: Left) -> bool:
@@ -278,7 +288,7 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
         shaped = part.reshape(each, len(left.segments), left.length)
         target = Place(b.target().buffer, g * each * element)
         if real:
-            _multiply(b, left, shaped, part_bias, target, out.dims[3] * 4)
+            multiply_words(b, left, shaped, part_bias, target, out.dims[3] * 4, BOUNDS[fused_activation(call)])
             continue
         rescaling = _filter_rescaling(b)
         if groups > 1:
@@ -329,7 +339,7 @@ def transpose_conv_2d(b: Binding) -> None:
     left = _rows_of(source, full, rows, columns, (out_h, out_w), slice(0, depth), element)
     shaped = np.ascontiguousarray(weights[:, ::-1, ::-1]).reshape(units, len(left.segments), left.length)
     if real:
-        _multiply(b, left, shaped, bias, b.target(), units * 4)
+        multiply_words(b, left, shaped, bias, b.target(), units * 4, BOUNDS[fused_activation(call)])
         return
     stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, bias)
     _multiply_quantised(b, left, stored, _filter_rescaling(b), b.target(), units)
@@ -411,7 +421,7 @@ def fully_connected(b: Binding) -> None:
     shaped = weights.reshape(units, 1, size)
     left = rows_of_matrix(b, x, b.source(x), size, quantised=not real)
     if real:
-        _multiply(b, left, shaped, bias, b.target(), units * 4)
+        multiply_words(b, left, shaped, bias, b.target(), units * 4, BOUNDS[fused_activation(call)])
         return
     _require_bias_scale(x, w, call["bias"])
     multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))

@@ -11,6 +11,19 @@ from nnbridge.cpu.compiled.kernels import (
     recurrent,
     resizing,
     selection,
+    svdf,
 )
 
-__all__ = ["depthwise", "elementwise", "loops", "moves", "packing", "pooling", "products", "recurrent", "resizing", "selection"]
+__all__ = [
+    "depthwise",
+    "elementwise",
+    "loops",
+    "moves",
+    "packing",
+    "pooling",
+    "products",
+    "recurrent",
+    "resizing",
+    "selection",
+    "svdf",
+]

@@ -25,6 +25,16 @@ def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
     return total * x if kind == "product" else total + x
 
 
+def fold(e: Emitter, kind: str, total: Value) -> Value:
+    """All lanes of a total as a vector of one: the upper half onto the lower one, again and again."""
+    width = total.count
+    while width > 1:
+        width //= 2
+        low, high = (e.shuffle(total, range(k, k + width)) for k in (0, width))
+        total = accumulate(e, kind, low, high)
+    return total
+
+
 @kernel("source target rows length")
 def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
     """Each row's ``sum``, ``product``, ``mean``, ``maximum`` or ``minimum`` of real numbers."""
@@ -42,12 +52,7 @@ def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) 
             return [accumulate(e, kind, total, e.select(inside, x, identity))]
 
         total = e.loop(0, f.length, several, step=lanes, carried=[identity])[0]
-        width = lanes
-        while width > 1:
-            width //= 2
-            # The upper half onto the lower one.
-            low, high = (e.shuffle(total, range(k, k + width)) for k in (0, width))
-            total = accumulate(e, kind, low, high)
+        total = fold(e, kind, total)
         result = total / e.splat(f.length.real(), 1) if kind == "mean" else total
         e.store(result, f.target + index * 4)
 

@@ -131,20 +131,20 @@ def recurrent_real(
 # -- 8-bit cells with 16-bit gates -----------------------------------------------------------------------------------
 
 
-def _halved(e: Emitter, x: Value, exponent: Value) -> Value:
+def halved(e: Emitter, x: Value, exponent: Value) -> Value:
     """``x / 2**exponent`` to nearest, ties away from zero."""
     half = (e.number(1) << exponent) >> 1
     return (x + half + e.select(half > 0, x >> 63, 0)) >> exponent
 
 
-def _rescaled(e: Emitter, x: Value, parameters: Value, number: int) -> Value:
+def rescaled(e: Emitter, x: Value, parameters: Value, number: int) -> Value:
     """``x`` times a multiplier, with two roundings; its row has the multiplier and the shifts to the left and to the right."""
     multiplier, left, right = (e.load(parameters, I64, 8 * (3 * number + k)) for k in range(3))
     shifted = (x << left).truncated(I32).signed(I64)
-    return _halved(e, (shifted * multiplier + (1 << 30)) >> 31, right)
+    return halved(e, (shifted * multiplier + (1 << 30)) >> 31, right)
 
 
-def _within(e: Emitter, x: Value, low: int | Value, high: int | Value) -> Value:
+def within(e: Emitter, x: Value, low: int | Value, high: int | Value) -> Value:
     return e.smin(e.smax(x, low), high)
 
 
@@ -190,20 +190,19 @@ def lstm_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, cell: str) -
             def unit(u: Value) -> None:
                 def gate(g: int) -> Value:
                     direct, recurrent = (
-                        _rescaled(e, e.load(scratch + width * k + u * 4, I32).signed(I64), f.parameters, k)
-                        for k in (g, gates + g)
+                        rescaled(e, e.load(scratch + width * k + u * 4, I32).signed(I64), f.parameters, k) for k in (g, gates + g)
                     )
-                    return _within(e, _within(e, direct, -32768, 32767) + recurrent, -32768, 32767)
+                    return within(e, within(e, direct, -32768, 32767) + recurrent, -32768, 32767)
 
                 forget = looked_up(f.sigmoids, gate(gates - 3))
                 entering = looked_up(f.sigmoids, gate(0)) if cell == "lstm" else e.number(32767) - forget
                 opening, candidate = looked_up(f.sigmoids, gate(gates - 2)), looked_up(f.tanhs, gate(gates - 1))
-                kept = _halved(e, forget * e.load(before + u * 2, I16).signed(I64), e.number(15))
-                state = _within(e, kept + _halved(e, entering * candidate, f.exponent + 30), -32768, 32767)
-                state = _within(e, state, e.number(0) - f.clip, f.clip)
+                kept = halved(e, forget * e.load(before + u * 2, I16).signed(I64), e.number(15))
+                state = within(e, kept + halved(e, entering * candidate, f.exponent + 30), -32768, 32767)
+                state = within(e, state, e.number(0) - f.clip, f.clip)
                 e.store(state.truncated(I16), after + u * 2)
-                shown = _rescaled(e, opening * looked_up(f.state_tanhs, state), f.parameters, 2 * gates)
-                result = _within(e, shown + f.hidden_point, -128, 127)
+                shown = rescaled(e, opening * looked_up(f.state_tanhs, state), f.parameters, 2 * gates)
+                result = within(e, shown + f.hidden_point, -128, 127)
                 e.store((result + 128).truncated(I8), target + u)
 
             e.loop(0, f.units, unit)
