@@ -191,9 +191,10 @@ def multiply_words(
 ) -> None:
     """A matrix product [rows, channels] of float32, or of INT32, which wraps; ``weights`` [channels, segments, length]."""
     form = "integer" if weights.dtype == np.int32 else "real"
-    # Packing moves words, whatever they stand for.
-    words = (array.astype(np.float32, copy=False) if form == "real" else array.view(np.float32) for array in (weights, bias))
-    strips = pack_strips(b.instructions, *words, None)
+    if form == "integer":
+        # Packing moves words, whatever they stand for.
+        weights, bias = weights.view(np.float32), bias.view(np.float32)
+    strips = pack_strips(b.instructions, weights.astype(np.float32, copy=False), bias, None)
     arguments = product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
     arguments.update(low=bounds[0], high=bounds[1])
     us = len(left.rows) * weights.size / PRODUCTS_PER_US["real"]
