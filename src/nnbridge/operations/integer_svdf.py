@@ -9,17 +9,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import HostTensor, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.operations.integer_lstm import data_of
 
 DATA, STATE = 0, 4
-"""The inputs that runs bring."""
+"""Inputs by their position."""
 
 
-class IntegerSvdf:
+class IntegerSvdf(StatedKernel):
     """One step of a layer with its weights: from the input and the state to the output and the new state."""
+
+    places = (DATA, STATE)
 
     def __init__(self, inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], rank: int) -> None:
         """``rank``: filters of one unit. ValueError for other numbers, or where weights are not known."""
