@@ -183,7 +183,7 @@ class Emitter:
         limit = self.smin(self.smax(count, 0), value.count)
         if not self.instructions.masks:
             # Through the stack: one copy of as many bytes.
-            scratch = self._stack(64)
+            scratch = self.stack(64)
             self.store(value, scratch)
             self.copy(address, scratch, limit * size_of(element_of(value.type)))
             return
@@ -197,7 +197,7 @@ class Emitter:
             function = ir.Function(self.builder.module, kind, name)
         self.builder.call(function, [value.raw, pointer, ir.Constant(I32, 1), mask.raw])
 
-    def _stack(self, size: int) -> Value:
+    def stack(self, size: int) -> Value:
         """A block of the function's own stack."""
         if size not in self._spill:
             with self.builder.goto_entry_block():
@@ -416,6 +416,25 @@ class Emitter:
         size = {I16: 16, I8: 8}[half]
         low, high = (0, 2**size - 1) if unsigned else (-(2 ** (size - 1)), 2 ** (size - 1) - 1)
         return self.join(*(self.smin(self.smax(x, low), high).truncated(half) for x in (a, b)))
+
+    # -- matrix tiles ------------------------------------------------------------------------------------------------
+
+    def tile(self, operation: str, *arguments: int | Value) -> None:
+        """An instruction of matrix tiles. Python's numbers are tiles; of the values the first is an address."""
+        raw, addressed = [], False
+        for argument in arguments:
+            if not isinstance(argument, Value):
+                raw.append(ir.Constant(I8, argument))
+            elif addressed:
+                raw.append(argument.raw)
+            else:
+                raw.append(self._pointer(argument, I8))
+                addressed = True
+        name, module = f"llvm.x86.{operation}", self.builder.module
+        function = module.globals.get(name)
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(VOID, [r.type for r in raw]), name)
+        self.builder.call(function, raw)
 
     def interleave(self, a: Value, b: Value, high: bool) -> Value:
         """Elements of both in turn, of the low or high half of each block of 128 bits."""

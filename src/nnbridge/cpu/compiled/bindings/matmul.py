@@ -20,15 +20,15 @@ from nnbridge.cpu.compiled.bindings.binding import (
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.products import (
-    PRODUCTS_PER_US,
-    Left,
+    multiply,
     product_arguments,
     rows_of_matrix,
-    single,
     sums_of_rows,
+    tiles_of,
 )
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, strips_of, tile_shapes
+from nnbridge.cpu.compiled.kernels.tiles import DEPTH
 from nnbridge.cpu.compiled.program import Argument, Place
 from nnbridge.cpu.compiled.requantise import Rescaling
 from nnbridge.model import Array
@@ -48,6 +48,8 @@ class _Right:
     form: str
     parameters: Array
     """The block of all columns, without a bias."""
+    tall: int
+    """Matrix tiles of rows that are summed together, 0 for none."""
 
     @cached_property
     def transposed(self) -> bool:
@@ -69,7 +71,9 @@ class _Right:
 
     @cached_property
     def steps(self) -> int:
-        """Words of a column."""
+        """Words of a column, zeros behind its elements among them."""
+        if self.tall:
+            return -(-self.length // DEPTH) * (DEPTH // 4)
         return -(-self.length // (self.b.instructions.step_elements if self.quantised else 1))
 
     @cached_property
@@ -106,6 +110,7 @@ class _Right:
             "strips": table,
             "strip_count": strips,
             "count": self.length,
+            "steps": self.steps,
             "columns": b.out.dims[-1],
             "row": row,
             "zero": zero,
@@ -131,28 +136,29 @@ def batch_matmul(b: Binding) -> None:
         form, parameters = rescaling.form, rescaling.uniform(b.instructions.lanes)
     require_sums_of_float32(out)
     require(quantised or form == "integer" or is_real(out), "float32, INT32 or signed 8-bit operands")
-    right = _Right(b, form, parameters)
-    require(not quantised or right.length * 255 * 255 < 2**31, "sums that 32 bits hold")
-    left = rows_of_matrix(b, x, _first(b, x), right.length, quantised=quantised)
+    length = x.dims[-2 if call.scalar("adj_x") else -1]
+    require(not quantised or length * 255 * 255 < 2**31, "sums that 32 bits hold")
+    left = rows_of_matrix(b, x, _first(b, x), length, quantised=quantised)
     factor = -y.zero_point if quantised and b.instructions.quads else 0
     sums = sums_of_rows(b, left, factor) if factor else None
     count, units = out.dims[-2:]
+    tall = tiles_of(b, left.part(0, count)) if quantised else 0
+    right = _Right(b, form, parameters, tall)
     low, high = limits_of(out, FuseCode.NONE) if quantised else (-math.inf, math.inf)
     pairs = list(zip(_matrices(x, out), _matrices(y, out), strict=True))
     require_at_most(_MOST_MATRICES, len(pairs), "products of matrices")
     packed = {matrix: right.pack(matrix) for matrix in dict.fromkeys(matrix for _, matrix in pairs)}
     for k, (first, second) in enumerate(pairs):
-        rows = left.rows[first * count : (first + 1) * count]
-        part = Left(left.source, rows, left.segments, left.length)
+        part = left.part(first * count, count)
         target = Place(b.target().buffer, k * count * units * right.element)
         table, strips, _ = right.strips
-        arguments = product_arguments(b, part, table, strips, right.steps, target, units * right.element)
+        steps = right.steps // (DEPTH // 4) if tall else right.steps
+        arguments = product_arguments(b, part, table, strips, steps, target, units * right.element)
         arguments.update(weights=packed[second], low=low, high=high, factor=factor)
         arguments["zero_point"] = zero_of(out) if quantised else 0
         arguments["sums"] = 0 if sums is None else Place(sums.buffer, 4 * first * count)
-        us = count * right.length * units / PRODUCTS_PER_US["bytes" if quantised else "real"]
         row_sums = "table" if factor else ""
-        b.step("product", us, arguments, form=form, row_sums=row_sums, column_sums=quantised, single=single(b, part))
+        multiply(b, part, arguments, length * units, tall, form=form, row_sums=row_sums, column_sums=quantised)
 
 
 def _first(b: Binding, x: Arg) -> Place | Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from nnbridge.cpu.compiled.bindings.binding import (
 from nnbridge.cpu.compiled.bindings.moves import add_border, border_of, move_pieces
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
-from nnbridge.cpu.compiled.kernels.products import pack_strips
+from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips
+from nnbridge.cpu.compiled.kernels.tiles import DEPTH, SIDE, configuration
 from nnbridge.cpu.compiled.program import (
     Argument,
     Place,
@@ -42,7 +44,7 @@ from nnbridge.operations.correlation import multipliers
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperationCode
 
-PRODUCTS_PER_US = {"bytes": 150_000.0, "real": 50_000.0}
+_PRODUCTS_PER_US = {"tiles": 400_000.0, "bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
 
 
@@ -51,6 +53,10 @@ class Left:
 
     def __init__(self, source: Place | Array, rows: Array, segments: Array, length: int) -> None:
         self.source, self.rows, self.segments, self.length = source, rows, segments, length
+
+    def part(self, first: int, count: int) -> Left:
+        """Some of the rows."""
+        return Left(self.source, self.rows[first : first + count], self.segments, self.length)
 
 
 class _Images:
@@ -197,12 +203,7 @@ def multiply_words(
     strips = pack_strips(b.instructions, weights.astype(np.float32, copy=False), bias, None)
     arguments = product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
     arguments.update(low=bounds[0], high=bounds[1])
-    us = len(left.rows) * weights.size / PRODUCTS_PER_US["real"]
-    b.step("product", us, arguments, form=form, row_sums="", single=single(b, left))
-
-
-def single(b: Binding, left: Left) -> bool:
-    return len(left.rows) < max(rows for _, rows in b.instructions.tiles)
+    multiply(b, left, arguments, weights.size, 0, form=form, row_sums="")
 
 
 def product_arguments(
@@ -230,17 +231,47 @@ def product_arguments(
 def _multiply_quantised(b: Binding, left: Left, weights: _Weights, rescaling: Rescaling, target: Place, out_row: int) -> None:
     """A matrix product [rows, channels] of bytes."""
     low, high = limits_of(b.out, fused_activation(b.call))
-    steps = -(-left.length // b.instructions.step_elements)
+    steps, stored = -(-left.length // b.instructions.step_elements), weights.stored
+    tall = tiles_of(b, left)
     row_sums = ""
     if weights.factor:
         # Sums inside the tile take one product more for each row and step; a pass of its own pays for long rows.
-        row_sums = "inner" if steps * len(left.segments) <= 8 or len(left.segments) > 1 else "table"
+        inner = steps * len(left.segments) <= 8 or len(left.segments) > 1
+        row_sums = "inner" if inner and not tall else "table"
     sums: Argument = sums_of_rows(b, left, weights.factor) if row_sums == "table" else 0
-    strips = pack_strips(b.instructions, weights.stored, weights.bias, rescaling, ones=row_sums == "inner")
+    if tall:
+        steps = -(-left.length // DEPTH)
+        stored = np.zeros((*stored.shape[:2], steps * DEPTH), stored.dtype)
+        stored[:, :, : left.length] = weights.stored
+    strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
     arguments = product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
-    us = len(left.rows) * weights.stored.size / PRODUCTS_PER_US["bytes"]
-    b.step("product", us, arguments, form=rescaling.form, row_sums=row_sums, single=single(b, left))
+    multiply(b, left, arguments, stored.size, tall, form=rescaling.form, row_sums=row_sums)
+
+
+_LEAST_DEPTH = 96
+"""Bytes of a row from which matrix tiles are faster."""
+
+
+def tiles_of(b: Binding, left: Left) -> int:
+    """Matrix tiles of rows that are summed together, 1 or 2; 0 where other instructions serve better."""
+    count, distances = len(left.rows), np.diff(left.rows)
+    fits = len(left.segments) == 1 and left.length >= _LEAST_DEPTH and count >= SIDE
+    if not (b.instructions.matrices and fits and (distances == distances[0]).all()):
+        return 0
+    return 2 if count >= 2 * SIDE else 1
+
+
+def multiply(b: Binding, left: Left, arguments: dict[str, Argument], size: int, tall: int, **parameters: Any) -> None:
+    """A product with a right matrix of so many elements, by matrix tiles if ``tall`` is not 0."""
+    kind = "tiles" if tall else "real" if parameters["form"] in WORDS else "bytes"
+    us = len(left.rows) * size / _PRODUCTS_PER_US[kind]
+    if not tall:
+        few = len(left.rows) < max(rows for _, rows in b.instructions.tiles)
+        b.step("product", us, arguments, single=few, **parameters)
+        return
+    arguments.update(first=int(left.rows[0]), row=int(left.rows[1] - left.rows[0]), configuration=configuration())
+    b.step("product_tiles", us, arguments, tall=tall, **{"column_sums": False, **parameters})
 
 
 def sums_of_rows(b: Binding, left: Left, factor: int) -> Place:

@@ -12,6 +12,7 @@ from nnbridge.cpu.compiled.kernels import (
     resizing,
     selection,
     svdf,
+    tiles,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "resizing",
     "selection",
     "svdf",
+    "tiles",
 ]

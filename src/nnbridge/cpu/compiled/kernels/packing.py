@@ -8,9 +8,9 @@ from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
 
 
-@kernel("source target strips strip_count count columns row zero factor constant element")
+@kernel("source target strips strip_count count steps columns row zero factor constant element")
 def pack_computed(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, transposed: bool) -> None:
-    """A matrix [count, columns], or [columns, count] if ``transposed``, rows of ``row`` bytes, as strips.
+    """A matrix [count, columns], or [columns, count] if ``transposed``, rows of ``row`` bytes, as strips of ``steps`` words.
 
     ``form``: that of the product. Before the strips of bytes stands ``factor`` times each column's sum, plus ``constant``.
     Bytes are those of signed numbers, offset by 128; ``zero`` is the zero point that pairs of 16 bits are stored without.
@@ -59,7 +59,7 @@ class _Strip:
                 e.store(words, start + index * self.row, place)
             return [e.dot(total, ones.bits(kind), words) for total, words in zip(totals, packed, strict=False)]
 
-        totals = e.loop(0, (f.count + (self.each - 1)) // self.each, step, carried=sums)
+        totals = e.loop(0, f.steps, step, carried=sums)
         factor, constant = (e.splat(value.truncated(I32), 4) for value in (f.factor, f.constant))
         for place, total in zip(self.places, totals, strict=False):
             e.store(total * factor + constant, target, place)

@@ -61,6 +61,20 @@ def by_shape(e: Emitter, shapes: Sequence[TileShape], width: Value, emit: Callab
         e.when(width.is_(shapes[0].width), lambda: emit(shapes[0]), lambda: by_shape(e, shapes[1:], width, emit))
 
 
+def shares(e: Emitter, f: Fields, part: Value, parts: Value, least: int) -> tuple[Value, Value, Value, Value]:
+    """First and last + 1 of a part's rows, multiples of ``least``, and of its strips; one of both is all."""
+    by_rows = f.by_strip.is_(0)
+    blocks = (e.select(by_rows, f.count, e.number(1)) + (least - 1)) // least
+    first, last = e.share(blocks, part, parts)
+    strip0, strip1 = e.share(f.strip_count, part, parts)
+    return (
+        e.select(by_rows, first * least, e.number(0)),
+        e.select(by_rows, e.smin(last * least, f.count), f.count),
+        e.select(by_rows, e.number(0), strip0),
+        e.select(by_rows, f.strip_count, strip1),
+    )
+
+
 @kernel(
     "left rows count out out_stride segments segment_table steps strips strip_count weights by_strip zero_point low high"
     " factor sums"
@@ -83,15 +97,7 @@ def product(
     reads them from ``sums``. ``column_sums``: each strip of weights begins with what is added to its columns. ``single``: one row
     at a time, for fewer rows than a tile has. ``by_strip``: parts share strips instead of rows. Weights lie behind ``weights``.
     """
-    whole_rows = e.select(f.by_strip.is_(0), f.count, e.number(1))
-    blocks = (whole_rows + (_LEAST_ROWS - 1)) // _LEAST_ROWS
-    first, last = e.share(blocks, part, parts)
-    share_strips = e.share(f.strip_count, part, parts)
-    by_rows = f.by_strip.is_(0)
-    row0 = e.select(by_rows, first * _LEAST_ROWS, e.number(0))
-    row1 = e.select(by_rows, e.smin(last * _LEAST_ROWS, f.count), f.count)
-    strip0 = e.select(by_rows, e.number(0), share_strips[0])
-    strip1 = e.select(by_rows, f.strip_count, share_strips[1])
+    row0, row1, strip0, strip1 = shares(e, f, part, parts, _LEAST_ROWS)
 
     def strip(index: Value) -> None:
         entry = f.strips + index * (8 * STRIP_FIELDS)
@@ -107,7 +113,7 @@ def product(
 
             def tile(at: Value) -> None:
                 start = e.smin(at, e.smax(f.count - rows, 0))
-                _Tile(e, f, shape, rows, form, row_sums, column_sums).emit(start, weights, parameters, f.out + column, columns)
+                Tile(e, f, shape, rows, form, row_sums, column_sums).emit(start, weights, parameters, f.out + column, columns)
 
             e.loop(row0, row1, tile, step=rows)
 
@@ -116,7 +122,7 @@ def product(
     e.loop(strip0, strip1, strip)
 
 
-class _Tile:
+class Tile:
     """One tile of rows x (vectors * lanes) columns."""
 
     def __init__(self, e: Emitter, f: Fields, shape: TileShape, rows: int, form: str, row_sums: str, column_sums: bool) -> None:
@@ -161,11 +167,24 @@ class _Tile:
         totals = e.repeat(f.segments, segment, [weights, *initial])[1:]
         sums = totals[: self.rows * self.vectors]
         grouped = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
+        self.finish(grouped, start, parameters, out, columns, totals[self.rows * self.vectors :])
+
+    def finish(
+        self,
+        grouped: list[list[Value]],
+        start: Value,
+        parameters: Value,
+        out: Value,
+        columns: Value,
+        inner: Sequence[Value] = (),
+    ) -> None:
+        """What becomes of the sums of rows from ``start``; ``inner``: the sums of each row's bytes."""
+        e, f, lanes = self.e, self.f, self.lanes
         target = out + start * f.out_stride
         if self.form in WORDS:
             self._store(grouped if self.form == "integer" else self._bounded(grouped), target, columns)
             return
-        grouped = self._with_row_sums(grouped, totals, start)
+        grouped = self._with_row_sums(grouped, inner, start)
         for v in range(self.vectors):
             loaded = load_parameters(e, parameters + v * self.block, lanes, self.form)
             for row in grouped:
@@ -173,13 +192,13 @@ class _Tile:
         narrowing = Narrowing(e, self.form, lanes, f.zero_point, f.low, f.high)
         self._store([[made] for made in narrowing.rows(grouped)], target, columns)
 
-    def _with_row_sums(self, grouped: list[list[Value]], totals: list[Value], start: Value) -> list[list[Value]]:
+    def _with_row_sums(self, grouped: list[list[Value]], inner: Sequence[Value], start: Value) -> list[list[Value]]:
         e = self.e
         if not self.row_sums:
             return grouped
         if self.row_sums == "inner":
             factor = e.splat(self.f.factor.truncated(I32), self.lanes)
-            sums = [total * factor for total in totals[self.rows * self.vectors :]]
+            sums = [total * factor for total in inner]
         else:
             sums = [e.splat(e.load(self.f.sums + start * 4, I32, 4 * r), self.lanes) for r in range(self.rows)]
         return [[x + total for x in row] for row, total in zip(grouped, sums, strict=True)]
