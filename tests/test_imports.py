@@ -43,7 +43,21 @@ CONVERTERS_MAY_IMPORT = {"converters", "storage", "source", "operations", "exten
 
 
 SAME_NAMES = {
-    "nnbridge": "Answer Candidate Group Kernel Option Options Partition Plan Pool Search Step Target Value".split(),
+    "nnbridge": [
+        "Answer",
+        "Candidate",
+        "Group",
+        "Kernel",
+        "Option",
+        "Options",
+        "Partition",
+        "Plan",
+        "Pool",
+        "Search",
+        "Step",
+        "Target",
+        "Value",
+    ],
     "nnbridge_tflite": ["Graph"],
     "nnbridge_onnx": ["Facts", "Graph"],
 }
