@@ -122,6 +122,11 @@ class Operation:
     """The source file's operator, by which operations belong together; None where there is no file."""
 
 
+INFERRED = "inferred"
+"""In :attr:`Subgraph.known`: indexes of operations whose outputs have the dimensions and quantisation that NNAPI computes for the
+inputs as they are declared."""
+
+
 @dataclass(frozen=True)
 class Subgraph:
     """Operands and operations in run order, with the indexes of inputs and outputs."""
@@ -132,6 +137,8 @@ class Subgraph:
     outputs: tuple[int, ...]
     relaxed: bool = False
     """Of a referenced model, its own ``relaxComputationFloat32toFloat16``; the main one's is the model's."""
+    known: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What stages found out about this very subgraph, so that later ones need not do it again; a changed copy starts empty."""
 
     @cached_property
     def producers(self) -> Mapping[int, int]:

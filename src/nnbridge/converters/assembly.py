@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.converters.draft import Step, Value
-from nnbridge.errors import Reason
-from nnbridge.model import Model
-from nnbridge.types import MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES
+from nnbridge.converters.draft import Inferred, Step, Value, kinds_of
+from nnbridge.errors import BadDataError, Reason
+from nnbridge.model import INFERRED, Location, Model
+from nnbridge.types import CONTROL_FLOW, MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, Lifetime, is_extension
 
 Node = TypeVar("Node")
 Key = TypeVar("Key", bound=Hashable)
@@ -65,26 +65,48 @@ class Assembly:
     """One model being built from drafted values and operations."""
 
     def __init__(self, name: str) -> None:
-        self._builder = ModelBuilder(name)
+        self._name = name
+
+    def build(
+        self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step], inferred: Inferred | None = None
+    ) -> Model:
+        """The finished model of these operations. Operands are made for what is used, constants stay where they are."""
+        try:
+            model = self._built(inputs, outputs, steps, checked=False)
+        except BadDataError:
+            # The call that brings what finish refuses names it.
+            model = self._built(inputs, outputs, steps, checked=True)
+        if inferred:
+            drafted = zip(model.main.operations, self._builder.run_order, strict=True)
+            model.main.known[INFERRED] = frozenset(
+                k
+                for k, (operation, i) in enumerate(drafted)
+                # Values may have changed since, and trailing inputs may be dropped.
+                if inferred.get(steps[i]) == kinds_of(steps[i]) and len(operation.inputs) == len(steps[i].inputs)
+            )
+        return model
+
+    def _built(self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step], *, checked: bool) -> Model:
+        """The model; ``checked``: each call checks what it gets, as well as the last one, which checks the whole."""
+        self._checked = checked
+        self._builder = builder = ModelBuilder(self._name)
         self._indexes: dict[int, int] = {}
         self._names: dict[str, int] = {}
         """Names in use, and the number that was last tried for each."""
-
-    def build(self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step]) -> Model:
-        """The finished model of these operations. Operands are made for what is used, constants stay where they are."""
         # The interface comes first so that its names stay as they are.
         interface = [*map(self._operand, inputs), *map(self._operand, outputs)]
         for step in steps:
-            self._builder.add_operation(
+            builder.add_operation(
                 step.code,
                 [self._operand(v) for v in step.inputs],
                 [self._operand(v) for v in step.outputs],
                 name=step.name,
                 mapping=step.mapping,
                 source=step.source,
+                checked=checked or step.code in CONTROL_FLOW,
             )
-        self._builder.identify_inputs_and_outputs(interface[: len(inputs)], interface[len(inputs) :])
-        return self._builder.finish()
+        builder.identify_inputs_and_outputs(interface[: len(inputs)], interface[len(inputs) :])
+        return builder.finish()
 
     def _operand(self, value: Value) -> int:
         """The value's operand, added when it is first met."""
@@ -96,6 +118,10 @@ class Assembly:
     def _add(self, value: Value) -> int:
         builder = self._builder
         name = self._unique(value.name)
+        place = None if self._checked or value.channel_quant is not None else self._place(value)
+        if place is not None:
+            kind = value.type, value.dims, value.scale, value.zero_point
+            return builder.add_drafted(*kind, *place, name=name, source_type=value.source_type)
         index = builder.add_operand(
             value.type, value.dims, scale=value.scale, zero_point=value.zero_point, name=name, source_type=value.source_type
         )
@@ -109,6 +135,21 @@ class Assembly:
         elif value.data is not None:
             self._set_value(index, value)
         return index
+
+    def _place(self, value: Value) -> tuple[Lifetime, bytes | Location] | None:
+        """The lifetime and the place of a value, or its bytes if these are copied; None for what is set by calls of their own."""
+        if value.model is not None or is_extension(value.type):
+            return None
+        if value.omitted:
+            return Lifetime.NO_VALUE, Location()
+        if value.data is None:
+            return Lifetime.TEMPORARY_VARIABLE, Location()
+        at = value.region
+        if at is not None and at.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
+            return Lifetime.CONSTANT_REFERENCE, Location(self._builder.pool_number(at.pool), at.offset, at.length)
+        if value.data.nbytes <= MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
+            return Lifetime.CONSTANT_COPY, value.data.tobytes()
+        return None
 
     def _set_value(self, index: int, value: Value) -> None:
         """Large constants of a file stay where they are; small and computed ones are copied."""

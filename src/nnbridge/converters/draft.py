@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +141,16 @@ class Step:
     source: Source | None = None
 
 
+StepKinds: TypeAlias = "tuple[tuple[OperandKind, ...], tuple[OperandKind, ...]]"
+Inferred: TypeAlias = "dict[Step, StepKinds]"
+"""Operations all of whose outputs are as NNAPI computes them, with the inputs and outputs of that time."""
+
+
+def kinds_of(step: Step) -> StepKinds:
+    """What validation reads of an operation's inputs and outputs."""
+    return tuple([value.kind() for value in step.inputs]), tuple([value.kind() for value in step.outputs])
+
+
 class Draft:
     """Operations in run order, and constants that operations share."""
 
@@ -149,6 +159,7 @@ class Draft:
         self._budget = budget
         self._outer = outer
         self.steps: list[Step] = []
+        self.inferred: Inferred = {}
         self._shared: dict[Any, Value] = {}
 
     def inner(self) -> Draft:
@@ -205,8 +216,8 @@ class Draft:
         self.steps.append(step)
 
     def _check(self, step: Step) -> None:
-        self._resolve(step)
-        inputs, outputs = tuple([value.kind() for value in step.inputs]), tuple([value.kind() for value in step.outputs])
+        inferred = self._resolve(step)
+        inputs, outputs = kinds_of(step)
         for type, dims, scale, zero_point, *_ in outputs:
             broken = check_operand_type(type, dims, scale, zero_point)
             if broken is not None:
@@ -219,9 +230,11 @@ class Draft:
             raise Unmappable(
                 Reason(f"feature level {verdict.level} at least", str(self.feature_level), name, kind=Why.FEATURE_LEVEL)
             )
+        if inferred:
+            self.inferred[step] = inputs, outputs
 
-    def _resolve(self, step: Step) -> None:
-        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them.
+    def _resolve(self, step: Step) -> bool:
+        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them; True if all is known of them.
 
         This comes before validation, because the dimensions that a file declares for computed tensors may be stale.
         """
@@ -235,18 +248,22 @@ class Draft:
             tried = _open_dims(Call(declared, found.signature, tuple(args), tuple(outs)))
             for i, value in enumerate(step.outputs):
                 value.dims = tried[i] if tried is not None else value.open_dims or (0,) * len(value.dims)
-            return
+            return False
         try:
             resolved = resolve(Call(declared, found.signature, tuple(args), tuple(outs)))
         except NeedsValue:
             for value in step.outputs:
                 value.dims = value.open_dims or value.dims
-            return
+            return False
         except NnapiError as error:
             raise Unmappable(error.reason) from error
         for value, arg in zip(step.outputs, resolved, strict=True):
             _require_same_quantisation(declared.name, value, arg)
-            value.dims = tuple(max(d, 0) for d in arg.dims)
+            value.dims = arg.dims if min(arg.dims, default=0) >= 0 else tuple(max(d, 0) for d in arg.dims)
+        return all(
+            min(arg.dims, default=0) > 0 and (float32(value.scale), value.zero_point) == (arg.scale, arg.zero_point)
+            for value, arg in zip(step.outputs, resolved, strict=True)
+        )
 
 
 def _open(arg: Arg) -> bool:

@@ -26,11 +26,12 @@ from nnbridge.cpu.control_flow import CONTROL_FLOW, Limits
 from nnbridge.cpu.operands import as_declared, as_operand, constant, declaration_of, fully_known, store_results
 from nnbridge.cpu.settings import current
 from nnbridge.errors import NnapiError
-from nnbridge.model import Array, Model, Operation, Subgraph
+from nnbridge.model import INFERRED, Array, Model, Operation, Subgraph
 from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import evaluate, make_call, prepare, resolve, run_kernel
 from nnbridge.operations.kernels import KERNELS, InPlace, Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
+from nnbridge.operations.validation import verdicts_of
 
 if TYPE_CHECKING:
     from nnbridge.cpu.compiled.program import Program
@@ -188,6 +189,11 @@ class _Program:
         for i, dims in zip(subgraph.inputs, shapes, strict=True):
             arg = Arg.of(subgraph.operands[i], present=dims is not None)
             self._specs[i] = arg if dims is None else arg.with_value(None, tuple(dims))
+        as_declared = all(dims == subgraph.operands[i].dims for i, dims in zip(subgraph.inputs, shapes, strict=True))
+        self._inferred: frozenset[int] = subgraph.known.get(INFERRED, frozenset()) if as_declared else frozenset()
+        """Operations whose outputs need not be inferred again, as long as what they read is as declared."""
+        self._others: set[int] = set()
+        """Operands that may be otherwise than declared."""
         self._buffers: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         """Shape and element type of what kernels write in place: outputs, then scratch buffers."""
         self._scratch: list[int] = []
@@ -379,12 +385,16 @@ class _Program:
         specs = [self._specs[i] for i in operation.inputs]
         inputs = [spec for spec in specs if spec is not None]
         if not control_flow and len(inputs) == len(specs):
-            call = self._resolved(operation, inputs)
+            known = position in self._inferred and self._others.isdisjoint(operation.inputs)
+            if not known:
+                self._others.update(operation.outputs)
+            call = self._declared(position, operation, inputs) if known else self._resolved(operation, inputs)
             if call is not None:
                 self._calls[position] = call
                 for i, spec in zip(operation.outputs, call.outs, strict=True):
                     self._specs[i] = spec
                 return
+        self._others.update(operation.outputs)
         self._dynamic.update(operation.outputs)
         for i in operation.outputs:
             # Control flow leaves exactly what its outputs declare, so that what follows can still be bound.
@@ -395,6 +405,15 @@ class _Program:
         """The step of an operation that no program covers."""
         call = self._calls.get(position)
         return self._dynamic_step(operation) if call is None else self._static_step(position, operation, call)
+
+    def _declared(self, position: int, operation: Operation, inputs: Sequence[Arg]) -> Call:
+        """The call of an operation whose outputs are as declared."""
+        found = verdicts_of(self._subgraph)[position].match
+        assert found is not None
+        operands = self._subgraph.operands
+        return Call(
+            declaration_of(operation), found.signature, tuple(inputs), tuple([Arg.of(operands[i]) for i in operation.outputs])
+        )
 
     def _resolved(self, operation: Operation, inputs: Sequence[Arg]) -> Call | None:
         """The call with its outputs, if their shapes can be inferred now; refusals wait until the operation runs."""
