@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.records import quick
 from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
@@ -26,6 +27,7 @@ _FLOAT32 = struct.Struct("<f")
 Array = npt.NDArray[Any]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ChannelQuant:
     """Parameters of TENSOR_QUANT8_SYMM_PER_CHANNEL: one scale for each index along ``channel_dim``."""
@@ -34,6 +36,7 @@ class ChannelQuant:
     channel_dim: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a constant lies: ``length`` bytes at ``offset`` of a pool, or an index of a referenced model."""
@@ -46,6 +49,7 @@ class Location:
 _NOWHERE = Location()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One operand: type, dimensions (0 = not known, ``()`` of a tensor = rank not known), quantisation, lifetime."""
@@ -93,6 +97,7 @@ class Operand:
         return f"{type_name(self.type)}[{dims}]" if self.is_tensor or dims else type_name(self.type)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Source:
     """The operator of the source file that an operation was converted from. Equal for all operations of one operator."""
@@ -107,6 +112,7 @@ class Source:
     """Indexes of the calling operators, outermost first, where the subgraph was inlined."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation: its code, operand indexes, and where it came from."""

@@ -21,6 +21,7 @@ from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
 from nnbridge.operations.matching import match
 from nnbridge.operations.validation import OperandKind, check_operand_type, validate_model, validate_operation, verdict_of
+from nnbridge.records import quick
 from nnbridge.types import CONTROL_FLOW, TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
 
 _RELATIVE_SCALE_ERROR = 1e-5
@@ -36,6 +37,7 @@ class Unmappable(Exception):
         self.reason = reason if reason.kind is not None else replace(reason, kind=Why.OPERAND_VALUE)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Region:
     """A constant's place in a mapped file or another pool: bytes."""
@@ -129,6 +131,7 @@ class Value:
         return Operand(self.type, self.dims, float32(self.scale), self.zero_point, self.channel_quant, lifetime, name=self.name)
 
 
+@quick
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
     """A drafted operation."""

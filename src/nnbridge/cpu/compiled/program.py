@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
 from nnbridge.errors import NnapiError
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.records import quick
 from nnbridge.types import OperandCode
 
 
@@ -43,6 +44,7 @@ Buffer: TypeAlias = "int | Scratch"
 """An operand's buffer, by the operand's index, or a scratch buffer."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Place:
     """An address inside the arena."""
@@ -150,9 +152,10 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
+    shared: dict[Any, Any] = {}
     for candidate in operations:
         try:
-            groups[-1].append((candidate, bind(candidate, producers, form)))
+            groups[-1].append((candidate, bind(candidate, producers, form, shared)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.

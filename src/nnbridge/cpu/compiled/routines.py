@@ -48,7 +48,7 @@ def routine(prepared: PreparedHostKernel, threads: int = 1, form: InstructionSet
         call = _call([prepared.inputs[i] for i in places], prepared.outputs)
         inputs = tuple(range(len(places)))
         candidate = Candidate(0, inputs, tuple(range(len(inputs), len(inputs) + len(call.outs))), call)
-        binding = Binding(candidate, {}, instructions)
+        binding = Binding(candidate, {}, instructions, {})
         bind(binding, prepared)
     except Unsupported:
         return None

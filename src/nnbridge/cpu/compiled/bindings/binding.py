@@ -57,19 +57,27 @@ def binds(*codes: OperationCode, omitting: bool = False) -> Callable[[Binder], B
     return register
 
 
-def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet) -> list[Bound]:
-    """The steps of an operation; raises :class:`Unsupported`, or the error that its call is refused with."""
+def bind(
+    candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet, shared: dict[Any, Any] | None = None
+) -> list[Bound]:
+    """The steps of an operation; raises :class:`Unsupported`, or the error that its call is refused with.
+
+    ``shared``: what operations of one plan have in common, such as tables of equal windows.
+    """
     if candidate.resolved is None:
         raise Unsupported(candidate.reason)
     binder = BINDERS.get(candidate.call.definition.code)
     if binder is None:
         raise Unsupported("requires a compiled kernel, found none")
-    binding = Binding(candidate, producers, instructions)
+    binding = Binding(candidate, producers, instructions, {} if shared is None else shared)
     for arg in (*candidate.call.args, *candidate.call.outs):
-        require(arg.present or binder in _OMITTING, "operands that are present")
-        require(bool(arg.constant) or not arg.present or 0 not in arg.dims, "tensors that hold something")
-        # Tables of offsets have 32 bits.
-        require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
+        if not arg.present:
+            require(binder in _OMITTING, "operands that are present")
+        elif not arg.constant:
+            require(0 not in arg.dims, "tensors that hold something")
+        if arg.dims:
+            # Tables of offsets have 32 bits.
+            require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
     binder(binding)
     return binding.bound
 
@@ -90,18 +98,25 @@ def require_at_most(most: int, found: int, what: str) -> None:
 class Binding:
     """One operation on its way to steps."""
 
-    def __init__(self, candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        producers: Mapping[int, Candidate],
+        instructions: InstructionSet,
+        shared: dict[Any, Any],
+    ) -> None:
         self.candidate, self.call, self.producers, self.instructions = candidate, candidate.call, producers, instructions
-        self.bound: list[Bound] = []
-
-    @property
-    def out(self) -> Arg:
+        self.out = self.call.out
         """The first output."""
-        return self.call.out
+        self.shared = shared
+        self.bound: list[Bound] = []
 
     def operand(self, arg: Arg) -> int:
         """The operand index of an argument."""
-        return next(i for i, other in zip(self.candidate.inputs, self.call.args, strict=True) if other is arg)
+        for i, other in zip(self.candidate.inputs, self.call.args, strict=True):
+            if other is arg:
+                return i
+        raise AssertionError(f"{arg} is no argument")
 
     def source(self, arg: Arg) -> Place | Array:
         """Where a kernel reads an argument: in the arena, or a constant, whose bytes are unsigned."""

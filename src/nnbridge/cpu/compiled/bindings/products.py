@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,12 +97,13 @@ def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> _Left:
         add_border(b, x, (batch, images.height, images.width, depth), source, pads, target, widen=pairs)
         source = target
     out = rows.positions(images.height), columns.positions(images.width)
-    return _rows_of(source, (batch, height, width, depth), rows, columns, out, channels, element)
+    return _rows_of(b, source, (batch, height, width, depth), rows, columns, out, channels, element)
 
 
 def _rows_of(
+    b: Binding,
     source: Place | Array,
-    images: Sequence[int],
+    images: tuple[int, int, int, int],
     rows: Window,
     columns: Window,
     out: tuple[int, int],
@@ -111,18 +111,36 @@ def _rows_of(
     element: int,
 ) -> _Left:
     """The rows that windows see in padded images [batch, height, width, depth] of elements of so many bytes."""
+    picked = channels.start, channels.stop - channels.start
+    key = images, rows, columns, out, picked, element
+    found = b.shared.get(key)
+    if found is None:
+        found = b.shared[key] = _row_tables(*key)
+    return _Left(source, *found)
+
+
+def _row_tables(
+    images: tuple[int, int, int, int],
+    rows: Window,
+    columns: Window,
+    out: tuple[int, int],
+    picked: tuple[int, int],
+    element: int,
+) -> tuple[Array, Array, int]:
+    """Where each row and its segments begin in bytes, and the length of a segment; ``picked``: the first channel and how many."""
     batch, height, width, depth = images
-    image, y, k = np.ogrid[:batch, : out[0], : out[1]]
-    pixels = (image * height + y * rows.stride) * width + k * columns.stride
-    picked = channels.stop - channels.start
-    if columns.dilation == 1 and picked == depth:
-        segments, length = np.arange(rows.size) * rows.dilation * width * depth, columns.size * depth
+    last = ((batch - 1) * height + (out[0] - 1) * rows.stride) * width + (out[1] - 1) * columns.stride
+    require((last * depth + picked[0]) * element < 2**31, "images below 2 GiB")
+    pixel = depth * element
+    starts: Array = np.arange(0, batch * height * width, height * width, dtype=np.int32)[:, None]
+    for stride, count in ((rows.stride * width, out[0]), (columns.stride, out[1])):
+        starts = (starts + np.arange(0, count * stride, stride, dtype=np.int32)).reshape(-1, 1)
+    if columns.dilation == 1 and picked[1] == depth:
+        segments, length = np.arange(rows.size) * (rows.dilation * width), columns.size * depth
     else:
         i, j = np.ogrid[: rows.size, : columns.size]
-        segments, length = ((i * rows.dilation * width + j * columns.dilation) * depth).reshape(-1), picked
-    starts = (pixels * depth + channels.start) * element
-    require(int(starts.max()) < 2**31, "images below 2 GiB")
-    return _Left(source, starts.reshape(-1).astype(np.int32), (segments * element).astype(np.int32), length)
+        segments, length = (i * rows.dilation * width + j * columns.dilation).reshape(-1), picked[1]
+    return (starts.reshape(-1) * np.int32(pixel)) + np.int32(picked[0] * element), (segments * pixel).astype(np.int32), length
 
 
 @dataclass(frozen=True)
@@ -146,21 +164,23 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
     """
     flat = weights.reshape(len(weights), -1)
     count, za = flat.shape[1], zero_of(x)
-    wide_bias = bias.astype(np.int64)
     low, high = int(flat.min()) - zero, int(flat.max()) - zero
-    largest = count * max(za, 255 - za) * max(-low, high) + int(np.abs(wide_bias).max())
+    largest = count * max(za, 255 - za) * max(-low, high) + max(int(bias.max()), -int(bias.min()))
+    wide_bias = bias.astype(np.int64)
     if largest >= 2**31:
         exact = np.abs(flat.astype(np.int64) - zero).sum(axis=1)
         largest = int((exact * max(za, 255 - za) + np.abs(wide_bias)).max())
     require(largest < 2**31, "sums that 32 bits hold")
     # Sums of 32 bits take half the time.
-    totals = flat.sum(axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64) - count * zero
+    totals = np.add.reduce(flat, axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64)
+    if zero:
+        totals -= count * zero
     less_zero = (wide_bias - za * totals).astype(np.int32)
     if not b.instructions.quads:
         return _Weights(weights.astype(np.int16) - np.int16(zero), less_zero, 0, largest)
     if low >= -128 and high <= 127:
         # Bytes wrap to what the difference is.
-        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF)
+        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF) if zero & 0xFF else weights
         return _Weights(stored.view(np.int8), less_zero, 0, largest)
     shift = 128 if weights.dtype == np.uint8 else 0
     zz = zero - shift
@@ -314,7 +334,7 @@ def transpose_conv_2d(b: Binding) -> None:
         add_border(b, x, full, source, (0, 0, 0, 0), wide, widen=True)
         source, element = wide, 2
     rows, columns = Window(size_h, 1, 1, 0, 0), Window(size_w, 1, 1, 0, 0)
-    left = _rows_of(source, full, rows, columns, (out_h, out_w), slice(0, depth), element)
+    left = _rows_of(b, source, full, rows, columns, (out_h, out_w), slice(0, depth), element)
     shaped = np.ascontiguousarray(weights[:, ::-1, ::-1]).reshape(units, len(left.segments), left.length)
     if real:
         _multiply(b, left, shaped, bias, b.target(), units * 4)
@@ -355,8 +375,8 @@ def depthwise_conv_2d(b: Binding) -> None:
         strips, sets = pack_depthwise(b.instructions, weights, bias, None)
     else:
         exact = weights.astype(np.int16) - np.int16(call["filter"].zero_point)
-        totals = exact.sum(axis=(0, 1), dtype=np.int64)
-        largest = LARGEST * 255 * 255 + int(np.abs(bias.astype(np.int64)).max())
+        totals = np.add.reduce(exact, axis=(0, 1), dtype=np.int64)
+        largest = LARGEST * 255 * 255 + max(int(bias.max()), -int(bias.min()))
         require(largest < 2**31, "sums that 32 bits hold")
         rescaling = _filter_rescaling(b)
         low, high = limits_of(out, fused_activation(call))
