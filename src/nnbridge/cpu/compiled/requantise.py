@@ -60,8 +60,10 @@ class Rescaling:
     @classmethod
     def twice(cls, multiplier: Array, exponent: Array, zero_point: int, *, negative_clamped: bool = False) -> Rescaling:
         """Android's two roundings of ``x * M / 2**31 * 2**exponent`` (``mbqm``). Multipliers are 0 or 2**30 to 2**31 - 1."""
-        # Python's integers are several times faster than arrays of one.
-        m, e = (numbers.item() if numbers.size == 1 else numbers for numbers in (multiplier, exponent))
+        m, e = multiplier, exponent
+        if m.size == 1 and abs(e.item()) < 32:
+            # Python's integers are several times faster than arrays of one.
+            m, e = m.item(), e.item()
         right, left = -e * (e < 0), e * (e > 0)
         if _least(m) == 0:
             right, left = np.where(m == 0, 1, right), np.where(m == 0, 0, left)
