@@ -45,6 +45,25 @@ def _most(numbers: Numbers) -> int:
     return numbers if isinstance(numbers, int) else int(numbers.max())
 
 
+def _form_of(most_left: int, least_shift: int, most_shift: int, uncorrected: bool) -> str:
+    if most_left > 0 or least_shift < 32 or most_shift > _FOLDED:
+        return "general"
+    return "relu" if uncorrected else "signed"
+
+
+Rounded: TypeAlias = "tuple[Numbers, Numbers, Numbers, Numbers, Numbers]"
+"""Multiplier, left shift, constant without zero point, correction and shift."""
+
+
+def roundings(m: Numbers, e: Numbers) -> Rounded:
+    """The numbers of two roundings of ``x * m / 2**31 * 2**e``; channels of several operations may lie one behind the other."""
+    right, left = -e * (e < 0), e * (e > 0)
+    if _least(m) == 0:
+        right, left = np.where(m == 0, 1, right), np.where(m == 0, 0, left)
+    to_right = (right > 0) * 1
+    return m, left, (1 << 30) + (to_right << (30 + right)), to_right << 31, 31 + right
+
+
 @dataclass(frozen=True)
 class Rescaling:
     """``((x << left) * multiplier + constant - (correction if negative)) >> shift``, plus the zero point, for each channel."""
@@ -60,16 +79,10 @@ class Rescaling:
     @classmethod
     def twice(cls, multiplier: Array, exponent: Array, zero_point: int, *, negative_clamped: bool = False) -> Rescaling:
         """Android's two roundings of ``x * M / 2**31 * 2**exponent`` (``mbqm``). Multipliers are 0 or 2**30 to 2**31 - 1."""
-        m, e = multiplier, exponent
-        if m.size == 1 and abs(e.item()) < 32:
-            # Python's integers are several times faster than arrays of one.
-            m, e = m.item(), e.item()
-        right, left = -e * (e < 0), e * (e > 0)
-        if _least(m) == 0:
-            right, left = np.where(m == 0, 1, right), np.where(m == 0, 0, left)
-        to_right = (right > 0) * 1
-        constant, correction = (1 << 30) + (to_right << (30 + right)), to_right << 31
-        return cls._of(m, left, constant, correction, 31 + right, zero_point, negative_clamped)
+        # Python's integers are several times faster than arrays of one.
+        single = multiplier.size == 1 and abs(exponent.item()) < 32
+        rounded = roundings(multiplier.item(), exponent.item()) if single else roundings(multiplier, exponent)
+        return cls.of(rounded, zero_point, negative_clamped=negative_clamped)
 
     @classmethod
     def once(cls, multiplier: int, exponent: int, zero_point: int, bound: int) -> Rescaling:
@@ -77,27 +90,35 @@ class Rescaling:
         shift = 31 - exponent
         if shift < 1 or (bound * multiplier >> shift) >= 2**31 - 1:
             raise Inexact(f"an output scale with results below 2**31 (a multiplier of {multiplier} * 2**{exponent - 31})")
-        return cls._of(multiplier, 0, 1 << (shift - 1), 0, shift, zero_point, False)
+        return cls.of((multiplier, 0, 1 << (shift - 1), 0, shift), zero_point)
 
     @classmethod
-    def _of(
-        cls,
-        m: Numbers,
-        left: Numbers,
-        constant: Numbers,
-        correction: Numbers,
-        shift: Numbers,
-        zero_point: int,
-        negative_clamped: bool,
-    ) -> Rescaling:
-        if _most(left) > 0 or _least(shift) < 32 or _most(shift) > _FOLDED:
-            form = "general"
-        else:
-            form = "relu" if negative_clamped or _most(correction) == 0 else "signed"
+    def of(cls, rounded: Rounded, zero_point: int, *, negative_clamped: bool = False) -> Rescaling:
+        """The fastest form that is exact."""
+        m, left, constant, correction, shift = rounded
+        form = _form_of(_most(left), _least(shift), _most(shift), negative_clamped or _most(correction) == 0)
+        if form != "general":
             constant = constant + (zero_point << shift)
         listed = (m, left, constant, correction, shift)
         m, left, constant, correction, shift = (np.array(numbers, np.int64, ndmin=1, copy=None) for numbers in listed)
         return cls(m, left, constant, correction, shift, zero_point, form)
+
+    @classmethod
+    def each(
+        cls, multipliers: Array, exponents: Array, ends: Array, zero_points: Sequence[int], clamped: Sequence[bool]
+    ) -> list[Rescaling]:
+        """:meth:`twice` of several operations at once, whose channels lie one behind the other up to ``ends``."""
+        m, left, constant, correction, shift = (np.asarray(numbers) for numbers in roundings(multipliers, exponents))
+        starts = np.append(0, ends[:-1])
+        folded = constant + (np.repeat(zero_points, ends - starts) << np.minimum(shift, _FOLDED))
+        most_left, most_shift, most_correction = (np.maximum.reduceat(a, starts).tolist() for a in (left, shift, correction))
+        listed = most_left, np.minimum.reduceat(shift, starts).tolist(), most_shift, most_correction, zero_points, clamped
+        made = []
+        for start, end, high, least, most, signed, zero, relu in zip(starts.tolist(), ends.tolist(), *listed, strict=True):
+            form, part = _form_of(high, least, most, relu or signed == 0), slice(start, end)
+            constants = (constant if form == "general" else folded)[part]
+            made.append(cls(m[part], left[part], constants, correction[part], shift[part], zero, form))
+        return made
 
     def for_channels(self, count: int) -> Rescaling:
         """Parameters of one for all channels, repeated for each."""

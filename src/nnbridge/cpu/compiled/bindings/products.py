@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,19 +30,28 @@ from nnbridge.cpu.compiled.program import (
     Unsupported,
 )
 from nnbridge.cpu.compiled.requantise import Inexact, Rescaling
+from nnbridge.errors import NnapiError
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     fused_activation,
+    is_quant8,
     product_multiplier,
     product_scale,
     quantize_multiplier,
+    quantize_multipliers,
 )
-from nnbridge.operations.call import Arg
+from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.convolution import _transpose_padding as transpose_padding
-from nnbridge.operations.correlation import multipliers
+from nnbridge.operations.correlation import multipliers, real_multipliers
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import OperationCode
 
+_CONVOLUTIONS = (
+    OperationCode.CONV_2D,
+    OperationCode.GROUPED_CONV_2D,
+    OperationCode.DEPTHWISE_CONV_2D,
+    OperationCode.TRANSPOSE_CONV_2D,
+)
 _PRODUCTS_PER_US = {"bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
 
@@ -264,10 +274,32 @@ def _require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
 def _filter_rescaling(b: Binding) -> Rescaling:
     """The requantisation of convolutions."""
     _require_bias_scale(b.call["input"], b.call["filter"], b.call["bias"])
-    multiplier, exponent = multipliers(b.call)
-    low, _ = limits_of(b.out, fused_activation(b.call))
-    zero = zero_of(b.out)
-    return Rescaling.twice(multiplier, exponent, zero, negative_clamped=low == zero)
+    if _RESCALINGS not in b.shared:
+        b.shared[_RESCALINGS] = _rescalings([candidate.call for candidate in b.producers.values()])
+    found: Rescaling | None = b.shared[_RESCALINGS].get(id(b.call))
+    return found or Rescaling.twice(*multipliers(b.call), zero_of(b.out), negative_clamped=_negative_clamped(b.call))
+
+
+def _negative_clamped(call: Call) -> bool:
+    """True if negative results become the zero point."""
+    low, _ = limits_of(call.out, fused_activation(call))
+    return low == zero_of(call.out)
+
+
+_RESCALINGS = "rescalings"
+
+
+def _rescalings(calls: Sequence[Call]) -> Mapping[int, Rescaling]:
+    """The requantisations of all convolutions, by the call's identity: NumPy takes as long for one as for all channels of all."""
+    found = [call for call in calls if call.definition.code in _CONVOLUTIONS and is_quant8(call.out.type)]
+    try:
+        reals = [real_multipliers(call) for call in found]
+        zeros, clamped = [zero_of(call.out) for call in found], [_negative_clamped(call) for call in found]
+        ends = np.cumsum([len(real) for real in reals])
+        rescalings = Rescaling.each(*quantize_multipliers(np.concatenate(reals)), ends, zeros, clamped)
+    except (ArithmeticError, ValueError, NnapiError, NeedsValue):
+        return {}  # Each by itself, so that the one that is refused is found.
+    return {id(call): rescaling for call, rescaling in zip(found, rescalings, strict=True)}
 
 
 def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
