@@ -16,6 +16,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     is_real,
     limits_of,
     require,
+    require_at_most,
     require_nhwc,
     require_types,
     zero_of,
@@ -54,6 +55,8 @@ _CONVOLUTIONS = (
 )
 _PRODUCTS_PER_US = {"bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
+_MOST_WINDOWS = 1 << 24
+"""Windows of a convolution whose places are written down; an image of 3,840 x 2,160 pixels has half as many."""
 
 
 class _Left:
@@ -139,8 +142,8 @@ def _row_tables(
 ) -> tuple[Array, Array, int]:
     """Where each row and its segments begin in bytes, and the length of a segment; ``picked``: the first channel and how many."""
     batch, height, width, depth = images
-    last = ((batch - 1) * height + (out[0] - 1) * rows.stride) * width + (out[1] - 1) * columns.stride
-    require((last * depth + picked[0]) * element < 2**31, "images below 2 GiB")
+    require_at_most(_MOST_WINDOWS, batch * out[0] * out[1], "windows")
+    require(batch * height * width * depth * element < 2**31, "images below 2 GiB")
     pixel = depth * element
     starts: Array = np.arange(0, batch * height * width, height * width, dtype=np.int32)[:, None]
     for stride, count in ((rows.stride * width, out[0]), (columns.stride, out[1])):
