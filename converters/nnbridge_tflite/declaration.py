@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from nnbridge.converters.declaration import Input, OperatorDef, Option, Output, Registry
@@ -82,7 +83,7 @@ class TfliteOperator(OperatorDef):
     def __post_init__(self) -> None:
         REGISTRY.add(self)
 
-    @property
+    @cached_property
     def input_counts(self) -> tuple[int, int | None]:
         """The smallest and largest number of inputs; None for no limit."""
         least, most = super().input_counts

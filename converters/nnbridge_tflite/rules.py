@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from nnbridge.converters.rules import Condition as SharedCondition
@@ -100,18 +101,23 @@ def refusals(rule: DelegateRule | str | None, operator: Operator, values: Tensor
     """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
         return (Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR),)
-    own = [
+    conditions = (*_common(rule.version, rule.level, rule.types, rule.of), *rule.conditions)
+    return tuple(broken(conditions, Node(operator, values, level), level, operator.label))
+
+
+@cache
+def _common(version: int, level: int, types: tuple[str, ...] | None, of: int) -> tuple[Condition, ...]:
+    """The conditions that every rule has."""
+    return (
         Condition(
-            f"operator version {rule.version} at most",
-            lambda node: node.operator.version <= rule.version,
+            f"operator version {version} at most",
+            lambda node: node.operator.version <= version,
             lambda node: node.operator.version,
             kind=Why.OPERATOR_VERSION,
         ),
-        Condition(f"feature level {rule.level}", lambda node: False, lambda node: node.level, rule.level, Why.FEATURE_LEVEL),
-    ]
-    if rule.types is not None:
-        own.append(type_in(rule.of, *rule.types))
-    return tuple(broken((*own, *rule.conditions), Node(operator, values, level), level, operator.label))
+        Condition(f"feature level {level}", lambda node: False, lambda node: node.level, level, Why.FEATURE_LEVEL),
+        *([] if types is None else [type_in(of, *types)]),
+    )
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------------------

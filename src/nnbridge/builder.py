@@ -181,6 +181,7 @@ class ModelBuilder:
         lifetime: Lifetime,
         value: bytes | Location,
         *,
+        channel_quant: ChannelQuant | None = None,
         name: str = "",
         source_type: str = "",
     ) -> int:
@@ -189,8 +190,9 @@ class ModelBuilder:
         ``value``: the bytes of a small constant, else where the value lies in a pool of :meth:`pool_number`, or nowhere.
         """
         location = value if isinstance(value, Location) else self._copied(value)
-        dims, scale = tuple(map(int, dims)), float32(scale)
-        self._operands.append(Operand(type, dims, scale, int(zero_point), None, lifetime, location, None, name, source_type))
+        dims, scale, zero_point = tuple(map(int, dims)), float32(scale), int(zero_point)
+        operand = Operand(type, dims, scale, zero_point, channel_quant, lifetime, location, None, name, source_type)
+        self._operands.append(operand)
         return len(self._operands) - 1
 
     def pool_number(self, memory: Pool) -> int:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.converters.draft import Inferred, Step, Value, kinds_of
+from nnbridge.converters.draft import Inferred, Region, Step, Value, kinds_of
 from nnbridge.errors import BadDataError, Reason
 from nnbridge.model import INFERRED, Location, Model
 from nnbridge.types import CONTROL_FLOW, MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, Lifetime, is_extension
@@ -59,6 +59,15 @@ def needed(
 def in_file(reason: Reason, source: object) -> Reason:
     """A reason with the file's name before the place in it."""
     return replace(reason, operation=f"{source} {reason.operation}".rstrip())
+
+
+_NOWHERE = Location()
+
+
+def _in_file(value: Value) -> Region | None:
+    """Where a large constant of a file stays; None for small and computed ones, which are copied."""
+    region = value.region
+    return region if region is not None and region.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES else None
 
 
 class Assembly:
@@ -118,10 +127,10 @@ class Assembly:
     def _add(self, value: Value) -> int:
         builder = self._builder
         name = self._unique(value.name)
-        place = None if self._checked or value.channel_quant is not None else self._place(value)
+        place = None if self._checked else self._place(value)
         if place is not None:
-            kind = value.type, value.dims, value.scale, value.zero_point
-            return builder.add_drafted(*kind, *place, name=name, source_type=value.source_type)
+            kind, quant = (value.type, value.dims, value.scale, value.zero_point), value.channel_quant
+            return builder.add_drafted(*kind, *place, channel_quant=quant, name=name, source_type=value.source_type)
         index = builder.add_operand(
             value.type, value.dims, scale=value.scale, zero_point=value.zero_point, name=name, source_type=value.source_type
         )
@@ -132,35 +141,30 @@ class Assembly:
             builder.set_operand_value_from_model(index, value.model)
         elif value.omitted:
             builder.set_operand_value(index, None)
+        elif (region := _in_file(value)) is not None:
+            builder.set_operand_value_from_memory(index, region.pool, region.offset, region.length)
         elif value.data is not None:
-            self._set_value(index, value)
+            builder.set_operand_value(index, np.ascontiguousarray(value.data))
         return index
 
     def _place(self, value: Value) -> tuple[Lifetime, bytes | Location] | None:
         """The lifetime and the place of a value, or its bytes if these are copied; None for what is set by calls of their own."""
+        quant = value.channel_quant
         if value.model is not None or is_extension(value.type):
             return None
+        if quant is not None and not (
+            len(quant.scales) == value.dims[quant.channel_dim] and min(quant.scales) > 0 < sum(quant.scales)
+        ):
+            return None
         if value.omitted:
-            return Lifetime.NO_VALUE, Location()
+            return Lifetime.NO_VALUE, _NOWHERE
         if value.data is None:
-            return Lifetime.TEMPORARY_VARIABLE, Location()
-        at = value.region
-        if at is not None and at.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
-            return Lifetime.CONSTANT_REFERENCE, Location(self._builder.pool_number(at.pool), at.offset, at.length)
+            return Lifetime.TEMPORARY_VARIABLE, _NOWHERE
+        if (region := _in_file(value)) is not None:
+            return Lifetime.CONSTANT_REFERENCE, Location(self._builder.pool_number(region.pool), region.offset, region.length)
         if value.data.nbytes <= MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
             return Lifetime.CONSTANT_COPY, value.data.tobytes()
         return None
-
-    def _set_value(self, index: int, value: Value) -> None:
-        """Large constants of a file stay where they are; small and computed ones are copied."""
-        assert value.data is not None
-        at = value.region
-        if at is not None and at.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
-            self._builder.set_operand_value_from_memory(index, at.pool, at.offset, at.length)
-        elif value.data.nbytes <= MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
-            self._builder.set_operand_value(index, value.data.tobytes())
-        else:
-            self._builder.set_operand_value(index, np.ascontiguousarray(value.data))
 
     def _unique(self, name: str) -> str:
         """The name, numbered if another operand has it."""

@@ -25,6 +25,7 @@ from nnbridge.records import quick
 from nnbridge.types import CONTROL_FLOW, TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
 
 _RELATIVE_SCALE_ERROR = 1e-5
+_TENSORS = frozenset(code for code, facts in TYPE_FACTS.items() if facts.tensor)
 _TRIED_SIZES = (7, 11)
 """Two sizes for an open dimension; what depends on it comes out differently."""
 
@@ -56,6 +57,7 @@ class Value:
     scale: float = 0.0
     zero_point: int = 0
     channel_quant: ChannelQuant | None = None
+    """Scales are numbers of float32."""
     name: str = ""
     source_type: str = ""
     """The element type in the file where the operand's is another."""
@@ -271,7 +273,7 @@ class Draft:
 
 def _open(arg: Arg) -> bool:
     """True for a tensor of which a dimension or the rank is not known."""
-    return 0 in arg.dims if arg.dims else not is_extension(arg.type) and TYPE_FACTS[arg.type].tensor
+    return 0 in arg.dims if arg.dims else arg.type in _TENSORS
 
 
 def _open_dims(call: Call) -> list[tuple[int, ...]] | None:
