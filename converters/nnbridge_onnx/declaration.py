@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.declaration import AnyLower, Input, OperatorDef, Option, Output, Registry
+from nnbridge.converters.declaration import AnyLower, OperatorDef, OperatorInput, OperatorOutput, Option, Registry
 from nnbridge.converters.folding import Folding, elements_broadcast, elements_multiplied
 from nnbridge.model import Array
 from nnbridge.types import FuseCode
@@ -175,11 +175,11 @@ def operator(name: str, number: int, signature: str, summary: str, *, domain: st
             domain=domain,
             summary=summary,
             inputs=tuple(
-                Input(word.rstrip("!?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+", decides_shape="!" in word)
+                OperatorInput(word.rstrip("!?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+", decides_shape="!" in word)
                 for word in inputs.split()
             ),
             outputs=tuple(
-                Output(word.rstrip("?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+") for word in outputs.split()
+                OperatorOutput(word.rstrip("?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+") for word in outputs.split()
             ),
             **facts,
         )

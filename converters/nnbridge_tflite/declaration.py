@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from nnbridge.converters.declaration import Input, OperatorDef, Option, Output, Registry
+from nnbridge.converters.declaration import OperatorDef, OperatorInput, OperatorOutput, Option, Registry
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel, HostPrepare
@@ -148,14 +148,16 @@ def definition_of(operator: Operator) -> TfliteOperator | None:
     return found if found is not None and found.custom == operator.custom else None
 
 
-def inputs(*names: str) -> tuple[Input, ...]:
+def inputs(*names: str) -> tuple[OperatorInput, ...]:
     """Inputs by name: ``name?`` may be omitted, the values of ``name!`` decide dimensions, ``name*`` is any number of inputs."""
-    return tuple(Input(name.rstrip("?!*"), optional="?" in name, repeat="*" in name, decides_shape="!" in name) for name in names)
+    return tuple(
+        OperatorInput(name.rstrip("?!*"), optional="?" in name, repeat="*" in name, decides_shape="!" in name) for name in names
+    )
 
 
-def outputs(*names: str) -> tuple[Output, ...]:
+def outputs(*names: str) -> tuple[OperatorOutput, ...]:
     """Outputs by name, marked as inputs are."""
-    return tuple(Output(name.rstrip("?*"), optional="?" in name, repeat="*" in name) for name in names)
+    return tuple(OperatorOutput(name.rstrip("?*"), optional="?" in name, repeat="*" in name) for name in names)
 
 
 FUSED = Option(

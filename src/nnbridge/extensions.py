@@ -11,6 +11,7 @@ them. Converters publish theirs under the entry point group ``nnbridge.host_exte
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -291,6 +292,11 @@ def operand_dtype(operand: Operand) -> np.dtype[Any]:
         return numpy_type(declared.dtype)
     size = declared.byte_size if declared is not None else 1
     return np.dtype(f"V{size}") if size > 1 else np.dtype(np.uint8)
+
+
+def value_size(operand: Operand) -> int:
+    """Bytes of a value of known dimensions."""
+    return math.prod(operand.dims) * operand_dtype(operand).itemsize
 
 
 def is_tensor(operand: Operand) -> bool:

@@ -60,10 +60,15 @@ def adjustable(path: str | Path, subgraph: int, index: int) -> Adjustable | None
     return None if converter.adjustable is None else converter.adjustable(Path(path), subgraph, index)
 
 
+def _converter(path: Path) -> Converter | None:
+    """The converter for a file; None for a saved model."""
+    _check_is_model(path)
+    return None if is_saved(path) else converter_for(path)
+
+
 def _resolved(path: Path, options: ConversionOptions) -> tuple[Converter | None, ConversionOptions]:
     """The converter for a file, None for a saved model, and the options as it gets them."""
-    _check_is_model(path)
-    converter = None if is_saved(path) else converter_for(path)
+    converter = _converter(path)
     check_options(options, path, converter)
     return converter, resolved(options, converter, path)
 
@@ -82,8 +87,7 @@ def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspe
 def interface(path: str | Path, options: ConversionOptions | None = None) -> SignatureInfo:
     """A file's inputs and outputs with what it states of them; empty where the format has no metadata."""
     path, options = Path(path), options or ConversionOptions()
-    _check_is_model(path)
-    converter = None if is_saved(path) else converter_for(path)
+    converter = _converter(path)
     if converter is None or converter.interface is None:
         return SignatureInfo("", (), ())
     return converter.interface(path, options)
@@ -101,8 +105,7 @@ def graphs(path: str | Path, options: ConversionOptions | None = None) -> tuple[
 def source_graph(path: str | Path, options: ConversionOptions | None = None) -> SourceGraph:
     """A file's own operators; ConversionError for formats whose operators no device looks at."""
     path, options = Path(path), options or ConversionOptions()
-    _check_is_model(path)
-    converter = None if is_saved(path) else converter_for(path)
+    converter = _converter(path)
     check_options(options, path, converter)
     if converter is None or converter.operators is None:
         found = "a saved model" if converter is None else f"{converter.name} operators"

@@ -65,12 +65,12 @@ class Recurrence:
 
     def activations(self, defaults: Sequence[str]) -> list[str]:
         """The activations of one direction, which both directions must share."""
-        given = list(self.to.option("activations", [*defaults] * len(self.backwards)))
+        names = list(self.to.option("activations", [*defaults] * len(self.backwards)))
         count = len(defaults)
         to = self.to
-        to.require(len(given) == count * len(self.backwards), f"{count} activations for each direction", given)
-        to.require(given[:count] == given[-count:], "the same activations in both directions", given)
-        return given[:count]
+        to.require(len(names) == count * len(self.backwards), f"{count} activations for each direction", names)
+        to.require(names[:count] == names[-count:], "the same activations in both directions", names)
+        return names[:count]
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class Recurrence:
         return self._part(7, direction, gate * self.units, self.units, (self.units,)) if self.to.name(7) else None
 
     def state(self, position: int, direction: int) -> Value:
-        """An initial state [batch, units], zeros if it is not given."""
+        """An initial state [batch, units], zeros if it is omitted."""
         dims = (self.batch, self.units)
         if not self.to.name(position):
             self.to.draft.spend(self.batch * self.units)
@@ -110,13 +110,15 @@ class Recurrence:
             return self.to.float_tensor(constant[direction, first : first + count], self.x, dims)
         shape = self.to.shape(position)
         starts, sizes = [direction, first, *[0] * (len(shape) - 2)], [1, count, *shape[2:]]
-        part = self._emit(C.SLICE, [self.to.input(position), self.to.vector(starts), self.to.vector(sizes)])
-        return self._emit(C.RESHAPE, [part, self.to.vector(dims)])
+        return self._block(position, starts, sizes, dims)
 
     def _sliced(self, position: int, axis: int, first: int, count: int, dims: Dims) -> Value:
         shape = list(self.to.shape(position))
         starts = [first if i == axis else 0 for i in range(len(shape))]
         sizes = [count if i == axis else d for i, d in enumerate(shape)]
+        return self._block(position, starts, sizes, dims)
+
+    def _block(self, position: int, starts: Sequence[int], sizes: Sequence[int], dims: Dims) -> Value:
         part = self._emit(C.SLICE, [self.to.input(position), self.to.vector(starts), self.to.vector(sizes)])
         return self._emit(C.RESHAPE, [part, self.to.vector(dims)])
 
@@ -142,15 +144,15 @@ class Recurrence:
 
     def finish(self, sequences: Sequence[Value], states: Sequence[Sequence[Value]]) -> None:
         """The outputs: the whole sequence, and last states [batch, units] by output and direction."""
-        if self._wanted(0):
+        if self._requested(0):
             dims = (self.batch, self.steps, 1, self.units) if self.batch_first else (self.steps, 1, self.batch, self.units)
             self._joined(0, sequences, dims, 2 if self.batch_first else 1)
         for position, found in enumerate(states, 1):
-            if self._wanted(position):
+            if self._requested(position):
                 single = (self.batch, 1, self.units) if self.batch_first else (1, self.batch, self.units)
                 self._joined(position, found, single, 1 if self.batch_first else 0)
 
-    def _wanted(self, position: int) -> bool:
+    def _requested(self, position: int) -> bool:
         return position < len(self.to.node.outputs) and bool(self.to.node.outputs[position])
 
     def _joined(self, position: int, parts: Sequence[Value], dims: Dims, axis: int) -> None:
@@ -266,9 +268,9 @@ def _both(to: Lowerer, run: Recurrence, code: OperationCode, inputs: Sequence[Va
 def _run(
     to: Lowerer, run: Recurrence, code: OperationCode, inputs: Sequence[Value], sequences: int, states: int
 ) -> Sequence[Value]:
-    cell_wanted = len(to.node.outputs) > 2 and bool(to.node.outputs[2])
+    cell_requested = len(to.node.outputs) > 2 and bool(to.node.outputs[2])
     later = to.draft.feature_level >= _STATES_SINCE
-    to.require(later or not cell_wanted, f"feature level {_STATES_SINCE} for the last state of cells", to.node.outputs[2:])
+    to.require(later or not cell_requested, f"feature level {_STATES_SINCE} for the last state of cells", to.node.outputs[2:])
     outputs = [to.temporary(run.x) for _ in range(sequences + (states if later else 0))]
     return to.emit_all(code, inputs, outputs)
 

@@ -14,11 +14,11 @@ from nnbridge.converters.folding import Folding, elements_broadcast
 from nnbridge.errors import Why
 from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import FLOATS, QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, centred_integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, clamped
-from nnbridge_tflite.lowerer import FLOATS, INT32, QUANT8, Lowerer, through_float
+from nnbridge_tflite.lowerer import INT32, Lowerer, through_float
 from nnbridge_tflite.operators.elementwise import host_as_stored
 from nnbridge_tflite.rules import (
     FLOAT,

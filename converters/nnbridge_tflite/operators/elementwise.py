@@ -11,7 +11,7 @@ import numpy as np
 from nnbridge.converters.folding import Folding
 from nnbridge.extensions import HostKernel
 from nnbridge.operations.arithmetic import saturate
-from nnbridge.types import OperationCode
+from nnbridge.types import FLOATS, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.numbers import (
     Array,
@@ -25,7 +25,7 @@ from nnbridge_tflite.host.numbers import (
     requantised,
     stored,
 )
-from nnbridge_tflite.lowerer import FLOATS, Lowerer, through_float
+from nnbridge_tflite.lowerer import Lowerer, through_float
 from nnbridge_tflite.rules import FLOAT, mapped
 
 Function = Callable[[Array], Array]

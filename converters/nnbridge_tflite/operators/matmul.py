@@ -9,12 +9,12 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.errors import Why
-from nnbridge.types import OperationCode
+from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import FUSED, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers, real, stored
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
-from nnbridge_tflite.lowerer import FLOATS, QUANT8, Lowerer
+from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, from_level, mapped
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding
-from nnbridge.types import OperationCode
+from nnbridge.types import QUANT8, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, padding_pairs
-from nnbridge_tflite.lowerer import QUANT8, Lowerer, Value
+from nnbridge_tflite.lowerer import Lowerer, Value
 from nnbridge_tflite.rules import FLOAT_QUANT8, OLD_FLOATS, mapped
 
 

@@ -11,12 +11,12 @@ from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import saturate
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import FLOATS, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, data_of, half_away, real, requantised, stored
 from nnbridge_tflite.host.sixteen_bits import require_integers
-from nnbridge_tflite.lowerer import FLOATS, Lowerer
+from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, QUANT8, Condition, Node, first_type, input_in, mapped, output_in
 
 

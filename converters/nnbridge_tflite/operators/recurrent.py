@@ -16,11 +16,11 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.operations.integer_lstm import IntegerLstm
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import FLOATS, OperandCode, OperationCode
 from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, requantised
-from nnbridge_tflite.lowerer import FLOATS, Lowerer, Value
+from nnbridge_tflite.lowerer import Lowerer, Value
 from nnbridge_tflite.operators.convolution import weights
 from nnbridge_tflite.read.graph import Tensor
 from nnbridge_tflite.rules import NO_HYBRID, NO_OLD_HYBRID, Condition, Node, mapped, type_in

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
     from nnbridge.converters.inspection import Mapped, SignatureInfo
     from nnbridge.devices.device import Device
+    from nnbridge.model import Model
     from nnbridge.report.summary import Summary
     from nnbridge.runtime.compilation import Compilation
 
@@ -166,6 +167,14 @@ def conversion(
 def conversion_of(options: Mapping[str, Any]) -> ConversionOptions:
     """The conversion options among all options of a command."""
     return conversion(**{name: options[name] for name in _CONVERSION})
+
+
+def read_model(path: Path, options: Mapping[str, Any]) -> Model:
+    """A file's model, under the conversion options among all of a command."""
+    from nnbridge.loading import load
+
+    with working(f"Reading {path.name}"):
+        return load(path, conversion_of(options))
 
 
 def summary_of(compilation: Compilation, mapped: Sequence[Mapped], path: Path, options: Mapping[str, Any]) -> Summary:

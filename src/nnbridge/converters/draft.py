@@ -239,7 +239,7 @@ class Draft:
             self.inferred[step] = inputs, outputs
 
     def _resolve(self, step: Step) -> bool:
-        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them; True if all is known of them.
+        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI lays down for them; True if all is known.
 
         This comes before validation, because the dimensions that a file declares for computed tensors may be stale.
         """

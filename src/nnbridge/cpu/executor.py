@@ -1,4 +1,4 @@
-"""The CPU executor: a subgraph is bound once for given input shapes, then run as a loop over its steps.
+"""The CPU executor: a subgraph is bound once for one set of input shapes, then run as a loop over its steps.
 
 ``nnapi-reference``, the sample drivers and the tests all compute here. There are three kinds of step:
 
@@ -259,8 +259,8 @@ class _Program:
         """The values of a run on these arrays; None if only a run knows what to do with them."""
         subgraph, values = self._subgraph, self._new_values()
         for i, array in zip((*subgraph.inputs, *subgraph.outputs), (*inputs, *outputs), strict=True):
-            spec, given = self._specs[i], array is not None and array.flags.c_contiguous
-            if self._dynamic or spec is None or not (given or (i in subgraph.inputs and array is None)):
+            spec, as_is = self._specs[i], array is not None and array.flags.c_contiguous
+            if self._dynamic or spec is None or not (as_is or (i in subgraph.inputs and array is None)):
                 return None
             if array is not None and (array.shape != spec.dims or (i in subgraph.outputs and array.dtype != spec.dtype)):
                 return None

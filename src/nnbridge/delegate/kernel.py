@@ -22,7 +22,6 @@ from nnbridge.ndk.device_functions import partitioning_mode
 from nnbridge.runtime.burst import Burst
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.types import OperandCode
 
 _FLIP = 0x80
 
@@ -50,11 +49,6 @@ def compiled(model: Model, options: Options, devices: Sequence[Device], target: 
 
 def _created(model: Model, devices: Sequence[Device], target: Sequence[Device]) -> Compilation:
     return Compilation.create_for_devices(model, target) if target else Compilation.create(model, devices, partitioning_mode())
-
-
-def _flipped(operand: Operand) -> bool:
-    """True for int8 that goes as uint8, below feature level 4."""
-    return operand.source_type == "int8" and operand.type == OperandCode.TENSOR_QUANT8_ASYMM
 
 
 @dataclass
@@ -143,7 +137,7 @@ class Kernel:
         inputs, outputs = self._operands
         for i, (tensor, operand) in enumerate(zip(self.part.inputs, inputs, strict=True)):
             data = np.frombuffer(context.buffer(tensor), np.uint8)
-            if _flipped(operand):
+            if operand.is_sign_flipped:
                 own = np.empty(len(data), np.uint8)
                 bound.before.append((own, data, True))
                 data = own
@@ -151,9 +145,9 @@ class Kernel:
         for i, (tensor, operand) in enumerate(zip(self.part.outputs, outputs, strict=True)):
             data = np.frombuffer(context.buffer(tensor), np.uint8)
             # A variable is read as it was before while its next value is computed.
-            if i >= self._own or _flipped(operand):
+            if i >= self._own or operand.is_sign_flipped:
                 own = np.empty(len(data), np.uint8)
-                bound.after.append((data, own, _flipped(operand)))
+                bound.after.append((data, own, operand.is_sign_flipped))
                 data = own
             bound.execution.set_output(i, data)
         return bound
@@ -169,12 +163,12 @@ class Kernel:
             if tensor in self.dynamic:
                 context.resize(tensor, array.shape)
             target = np.frombuffer(context.buffer(tensor), np.uint8)
-            _copy(target, np.ascontiguousarray(array).view(np.uint8).reshape(-1), _flipped(operand))
+            _copy(target, np.ascontiguousarray(array).view(np.uint8).reshape(-1), operand.is_sign_flipped)
 
     @staticmethod
     def _array(context: Context, tensor: int, operand: Operand) -> Array:
         data = np.frombuffer(context.buffer(tensor), np.uint8)
-        array = (data ^ np.uint8(_FLIP) if _flipped(operand) else data).view(operand_dtype(operand))
+        array = (data ^ np.uint8(_FLIP) if operand.is_sign_flipped else data).view(operand_dtype(operand))
         return array.reshape(context.dims(tensor) or (1,))
 
 

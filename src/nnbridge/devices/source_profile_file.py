@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nnbridge.devices.rules import Condition, RuleErrors, condition, contradictions
+from nnbridge.devices.rules import RuleCondition, RuleErrors, condition, contradictions
 from nnbridge.devices.rules.facts import LIST, NUMBER, Vocabulary
 from nnbridge.devices.source_facts import declarations, source_vocabulary
 from nnbridge.devices.source_profiles import SourceProfile, SourceRules
@@ -60,8 +60,7 @@ class _Reader(TableValues):
             rules[name] = self._rules(whole) if own else rules[table["like"]]
             found.append(self._device(name, whole, rules[name]))
         if self._mistakes:
-            reasons = list(self._mistakes)
-            raise InputError(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
+            raise InputError.of(self._mistakes)
         return tuple(found)
 
     def _device(self, name: str, table: Mapping[str, Any], rules: SourceRules) -> SourceProfile:
@@ -103,7 +102,7 @@ class _Reader(TableValues):
         common = list(self._entries("rules", table.get("rules", []), {}))
         named = {key: list(self._entries(key, value, {})) for key, value in self._table(table, "conditions").items()}
         sets = {key: tuple(value) for key, value in self._table(table, "sets").items() if isinstance(value, list)}
-        fatal: set[Condition] = set()
+        fatal: set[RuleCondition] = set()
         operators = {}
         for key, value in self._table(table, "operations").items():
             if known and key not in known:
@@ -141,7 +140,9 @@ class _Reader(TableValues):
         only, excepted = self._list(entry, "only", str), self._list(entry, "except", str)
         return key not in excepted and (not only or key in only)
 
-    def _conditions(self, key: str, entry: Mapping[str, Any], words: Vocabulary, fatal: set[Condition]) -> Iterator[Condition]:
+    def _conditions(
+        self, key: str, entry: Mapping[str, Any], words: Vocabulary, fatal: set[RuleCondition]
+    ) -> Iterator[RuleCondition]:
         try:
             made = condition(entry["require"], words, self._text_of(entry, "when"))
         except RuleErrors as error:
