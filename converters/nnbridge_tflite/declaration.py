@@ -52,6 +52,8 @@ class TfliteOperator(OperatorDef):
     """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
     hybrid: HostKernel | None = None
     """Its host kernel for float activations beside 8-bit weights."""
+    floats: HostKernel | None = None
+    """Its host kernel for float32, bit for bit as TFLite's reference kernel; ValueError for what that does not compute."""
     preparing: HostPrepare | None = None
     """Makes its host kernel of constants and dimensions; ValueError for operands that the other kernels are asked for."""
     integer: bool = False
@@ -107,6 +109,11 @@ class TfliteOperator(OperatorDef):
     def hybrid_kernel(self, kernel: AnyKernel) -> AnyKernel:
         """Decorator: the function that computes the operator on float activations and 8-bit weights, as LiteRT does."""
         self.hybrid = kernel
+        return kernel
+
+    def float_kernel(self, kernel: AnyKernel) -> AnyKernel:
+        """Decorator: the function that computes the operator on float32, bit for bit as TFLite's reference kernel does."""
+        self.floats = kernel
         return kernel
 
     def integer_kernel(self, kernel: AnyKernel) -> AnyKernel:

@@ -233,7 +233,7 @@ class _Program:
                         limits.observe(self._number, i, array)
             for i, array in zip(self._subgraph.outputs, outputs or self._no_outputs, strict=True):
                 # Kernels write through reshaped views.
-                if array is not None and i not in self._dynamic and array.flags.c_contiguous:
+                if array is not None and self._fits(i, array):
                     values[i] = array
                 elif i in self._buffers:
                     values[i] = np.empty(*self._buffers[i])
@@ -254,6 +254,11 @@ class _Program:
             for i in self._foreign:
                 values[i] = None
             self._idle.append(values)
+
+    def _fits(self, i: int, array: Array) -> bool:
+        """True for an output's array that steps may write into: a client may state other dimensions than the run computes."""
+        spec = self._specs[i]
+        return i not in self._dynamic and array.flags.c_contiguous and spec is not None and array.shape == spec.dims
 
     def _bound_values(self, inputs: Arrays, outputs: Arrays) -> list[Any] | None:
         """The values of a run on these arrays; None if only a run knows what to do with them."""
