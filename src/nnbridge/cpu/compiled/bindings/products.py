@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.moves import add_border, border_of, move_pieces
+from nnbridge.cpu.compiled.bindings.rescaling import filter_rescaling, require_bias_scale
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
 from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips
@@ -32,28 +32,17 @@ from nnbridge.cpu.compiled.program import (
     Unsupported,
 )
 from nnbridge.cpu.compiled.requantise import Inexact, Rescaling
-from nnbridge.errors import NnapiError
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     fused_activation,
-    is_quant8,
     product_multiplier,
-    product_scale,
     quantize_multiplier,
-    quantize_multipliers,
 )
-from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.operations.call import Arg
 from nnbridge.operations.convolution import _transpose_padding as transpose_padding
-from nnbridge.operations.correlation import multipliers, real_multipliers
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperationCode
 
-_CONVOLUTIONS = (
-    OperationCode.CONV_2D,
-    OperationCode.GROUPED_CONV_2D,
-    OperationCode.DEPTHWISE_CONV_2D,
-    OperationCode.TRANSPOSE_CONV_2D,
-)
 _PRODUCTS_PER_US = {"tiles": 400_000.0, "bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
 _MOST_WINDOWS = 1 << 24
@@ -324,44 +313,6 @@ def sums_of_rows(b: Binding, left: Left, factor: int) -> Place:
     return sums
 
 
-def _require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
-    """Where it is another, the reference kernel refuses the operation. Per-channel filters do not look at it."""
-    product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(bias.scale))
-    same = abs(product - declared) <= 1e-6 * min(product, declared)
-    require(w.channel_quant is not None or same, f"a bias scale of {product:g}")
-
-
-def _filter_rescaling(b: Binding) -> Rescaling:
-    """The requantisation of convolutions."""
-    _require_bias_scale(b.call["input"], b.call["filter"], b.call["bias"])
-    if _RESCALINGS not in b.shared.tables:
-        b.shared.tables[_RESCALINGS] = _rescalings([candidate.call for candidate in b.producers.values()])
-    found: Rescaling | None = b.shared.tables[_RESCALINGS].get(id(b.call))
-    return found or Rescaling.twice(*multipliers(b.call), zero_of(b.out), negative_clamped=_negative_clamped(b.call))
-
-
-def _negative_clamped(call: Call) -> bool:
-    """True if negative results become the zero point."""
-    low, _ = limits_of(call.out, fused_activation(call))
-    return low == zero_of(call.out)
-
-
-_RESCALINGS = "rescalings"
-
-
-def _rescalings(calls: Sequence[Call]) -> Mapping[int, Rescaling]:
-    """The requantisations of all convolutions, by the call's identity: NumPy takes as long for one as for all channels of all."""
-    found = [call for call in calls if call.definition.code in _CONVOLUTIONS and is_quant8(call.out.type)]
-    try:
-        reals = [real_multipliers(call) for call in found]
-        zeros, clamped = [zero_of(call.out) for call in found], [_negative_clamped(call) for call in found]
-        ends = np.cumsum([len(real) for real in reals])
-        rescalings = Rescaling.each(*quantize_multipliers(np.concatenate(reals)), ends, zeros, clamped)
-    except (ArithmeticError, ValueError, NnapiError, NeedsValue):
-        return {}  # Each by itself, so that the one that is refused is found.
-    return {id(call): rescaling for call, rescaling in zip(found, rescalings, strict=True)}
-
-
 def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
     """Convolutions with filters [channels, h, w, depth], in groups of channels."""
     call, x, out = b.call, b.call["input"], b.out
@@ -377,7 +328,7 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
         if real:
             multiply_words(b, left, shaped, part_bias, target, out.dims[3] * 4, BOUNDS[fused_activation(call)])
             continue
-        rescaling = _filter_rescaling(b)
+        rescaling = filter_rescaling(b)
         if groups > 1:
             rescaling = rescaling.for_channels(len(weights)).part(g * each, (g + 1) * each)
         stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, part_bias)
@@ -429,7 +380,7 @@ def transpose_conv_2d(b: Binding) -> None:
         multiply_words(b, left, shaped, bias, b.target(), units * 4, BOUNDS[fused_activation(call)])
         return
     stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, bias)
-    _multiply_quantised(b, left, stored, _filter_rescaling(b), b.target(), units)
+    _multiply_quantised(b, left, stored, filter_rescaling(b), b.target(), units)
 
 
 @binds(OperationCode.DEPTHWISE_CONV_2D)
@@ -466,7 +417,7 @@ def depthwise_conv_2d(b: Binding) -> None:
         totals = np.add.reduce(exact, axis=(0, 1), dtype=np.int64)
         largest = LARGEST * 255 * 255 + max(int(bias.max()), -int(bias.min()))
         require(largest < 2**31, "sums that 32 bits hold")
-        rescaling = _filter_rescaling(b)
+        rescaling = filter_rescaling(b)
         low, high = limits_of(out, fused_activation(call))
         form, fill = rescaling.form, zero_of(x)
         packed_bias = (bias - zero_of(x) * totals).astype(np.int32)
@@ -510,7 +461,7 @@ def fully_connected(b: Binding) -> None:
     if real:
         multiply_words(b, left, shaped, bias, b.target(), units * 4, BOUNDS[fused_activation(call)])
         return
-    _require_bias_scale(x, w, call["bias"])
+    require_bias_scale(x, w, call["bias"])
     multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
     stored = _quantised_weights(b, x, shaped, w.zero_point, bias)
     try:
