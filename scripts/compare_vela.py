@@ -27,7 +27,7 @@ with one_line_errors():
 
     from nnbridge import devices
     from nnbridge.devices.source_profiles import SourceProfile
-    from nnbridge.estimate.network import PartitionEstimate, partition_estimate
+    from nnbridge.estimate.network import PartitionEstimate, arena_bytes, partition_estimate
     from nnbridge.estimate.partitions import groups
     from nnbridge.loading import source_graph
 
@@ -78,12 +78,13 @@ def placed(path: Path, device: SourceProfile, oracle: Oracle) -> Counter[str]:
     return found
 
 
-def estimates(path: Path, device: SourceProfile) -> list[PartitionEstimate]:
-    """The partitions of a file."""
+def estimates(path: Path, device: SourceProfile) -> tuple[list[PartitionEstimate], int]:
+    """The partitions of a file, and the bytes of all its values."""
     graph = source_graph(path)
     accepted = frozenset(claim.operator.index for claim in device.claims(graph) if claim.accepted)
     assert device.cost is not None
-    return [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted)]
+    found = [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted)]
+    return found, arena_bytes(graph, found, device.cost)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -95,9 +96,8 @@ def errors(pairs: Sequence[tuple[Path, Oracle]], device: SourceProfile) -> None:
     """Prints each network, then medians and 90 %, and by kind the factors between which 90 % of the operators lie."""
     cycles, memory, kinds = [], [], defaultdict(list)
     for path, oracle in pairs:
-        found = estimates(path, device)
+        found, peak = estimates(path, device)
         total = sum(o.cycles for partition in found for o in partition.operators)
-        peak = max((partition.peak_bytes for partition in found), default=0)
         if not oracle.total_cycles or not total:
             continue
         cycles.append(total / oracle.total_cycles - 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from nnbridge.estimate.blocks import SPLIT, Pass, PassCost, pass_cost
+from nnbridge.estimate.buffering import NO_BUFFER, Buffer, buffer_of
 from nnbridge.estimate.numbers import ArrayNumbers
 from nnbridge.estimate.work import FLAT, Work
 
@@ -27,14 +28,15 @@ _FORMS = {"fully_connected": "vector"}
 
 @dataclass(frozen=True)
 class Timing:
-    """Cycles of an operator, and those while which weights of the next one can be loaded."""
+    """Cycles of an operator, those while which weights of the next one can be loaded, and the SRAM that holds its weights."""
 
     cycles: float
     slack: float
+    buffer: Buffer = NO_BUFFER
 
 
-def operation_cycles(work: Work, numbers: ArrayNumbers, *, table: bool = False, slack: float = 0.0) -> Timing:
-    """Cycles of one operator; ``table``: a table is looked up for each output; ``slack``: that of the operator before."""
+def operation_cycles(work: Work, numbers: ArrayNumbers, *, table: bool = False, slack: float | None = None) -> Timing:
+    """Cycles of one operator; ``table``: a table is looked up for each output; ``slack``: that of the operator before, if any."""
     if work.kind in PRODUCTS:
         return _product(work, numbers, table, slack)
     cycles = _FORMULAS[work.kind](work, numbers)
@@ -67,24 +69,25 @@ def _pass(work: Work, numbers: ArrayNumbers, form: str, output: str, table: bool
         ),
         numbers,
     )
-    return PassCost(found.cycles * work.out[0], found.moved * work.out[0], found.rereads)
+    return PassCost(found.cycles * work.out[0], found.moved * work.out[0], found.rereads, found.depth)
 
 
-def _product(work: Work, numbers: ArrayNumbers, table: bool, slack: float) -> Timing:
+def _product(work: Work, numbers: ArrayNumbers, table: bool, before: float | None) -> Timing:
     """Weights that are read once come straight from their memory. Those read again are loaded before: all of them if the slack is
     enough, else as many channels as it is enough for, and the others while these are computed."""
     found = _pass(work, numbers, _FORMS.get(work.kind, work.kind), "mul" if work.element_bytes == 2 else "other", table)
     stored, cycles = weight_bytes(work, numbers), found.cycles
-    load = stored / numbers.bandwidth["weights"]
+    load, slack = stored / numbers.bandwidth["weights"], before or 0.0
+    buffer = buffer_of(work.out[3], stored, found, numbers, before)
     if found.rereads == 1:
-        return Timing(max(_held(found, numbers), load), cycles)
+        return Timing(max(_held(found, numbers), load), buffer.slack, buffer)
     load += numbers.weight_latency
     read = (found.moved + stored * found.rereads) / numbers.bandwidth["maps"]
     depth = work.out[3]
     first = min(depth, max(SPLIT, int(slack / load * depth) // SPLIT * SPLIT)) / depth
     tail = cycles * (1 - first) if first < 1 else cycles
     waited = max(load - slack + tail, cycles + max(0.0, load * first - slack))
-    return Timing(max(waited, read, load * (1 - first)), tail)
+    return Timing(max(waited, read, load * (1 - first)), buffer.slack, buffer)
 
 
 def weight_bytes(work: Work, numbers: ArrayNumbers) -> float:
