@@ -76,7 +76,7 @@ def test_edges_count_as_parts_of_a_block() -> None:
 
 
 def test_weights_that_are_read_again_are_loaded_while_the_operator_before_runs() -> None:
-    work = Work("conv", (1, 48, 48, 16), 96, (3, 3), 1, ((1, 48, 48, 96),), weight_bytes=1536, encoded_bytes=1536)
+    work = Work("conv", (1, 48, 48, 16), 32, (1, 1), 1, ((1, 48, 48, 32),), weight_bytes=1536, encoded_bytes=1536)
     waited, hidden = (operation_cycles(work, numbers(), slack=slack).cycles for slack in (0.0, 1e6))
     # 1,536 bytes of weights and 160 of biases and scales at a byte per cycle, 64 cycles until the first.
     assert waited - hidden == 1536 + 160 + 64
@@ -118,16 +118,25 @@ def test_a_value_that_is_looked_up_as_it_is_computed_is_not_stored(tmp_path: Pat
 
 
 def test_a_rice_code_takes_the_parameter_that_needs_least() -> None:
-    # Symbols 1 0 2 6: 2 + 1 + 3 + 7 bits with a parameter of 0, 2 + 2 + 3 + 5 with 1, 3 + 3 + 3 + 4 with 2.
+    # Three values that are not zero, a byte each at the start, as symbols 0 to 2: 1 + 2 + 3 bits with a parameter of 0. Runs of
+    # zeros after them: none, one, none, which is 1 + 2 + 1 bits.
     tensor = SourceTensor(0, "w", "INT8", 8, (4,), read=lambda: np.array([-1, 0, 1, 3], np.int8))
-    assert encoded_bytes(tensor) == ENCODER_BYTES + 2
+    assert encoded_bytes(tensor) == ENCODER_BYTES + 3 + math.ceil((6 + 4) / 8)
 
 
 def test_long_runs_of_zeros_between_weights_are_counted() -> None:
-    # 8 weights of 32 (symbols 63: 6 + 1 bits with a parameter of 5), then 56 zeros. The lengths of runs have a parameter of 2:
-    # 3 bits for each of the seven of 0, 3 + 14 for that of 56.
+    # 8 weights of one value: a byte at the start, and 8 bits with a parameter of 0. Then 56 zeros, whose run counts for the last
+    # weight, with a parameter of 3: 4 bits for each of the seven runs of 0, 4 + 7 for that of 56; with 2 these are 3 and 3 + 14.
     tensor = SourceTensor(0, "w", "INT8", 8, (8,), read=lambda: np.full(8, 32, np.int8))
-    assert encoded_bytes(tensor, ((56, 1),)) == ENCODER_BYTES + math.ceil((8 * 7 + 7 * 3 + 17) / 8)
+    assert encoded_bytes(tensor, ((56, 1),)) == ENCODER_BYTES + math.ceil((8 + 8 + 7 * 3 + 17) / 8)
+
+
+@pytest.mark.parametrize(("spread", "coded"), [(5, 304), (14, 432), (25, 496)])
+def test_weights_take_as_many_bytes_as_velas_encoder_makes_of_them(spread: float, coded: int) -> None:
+    # ethosu.mlw_codec.encode of ethos-u-vela 5.2.0, of the same 512 numbers.
+    drawn = np.random.default_rng(1).normal(0, spread, 512)
+    tensor = SourceTensor(0, "w", "INT8", 8, (512,), read=lambda: np.clip(drawn, -127, 127).astype(np.int8))
+    assert abs(encoded_bytes(tensor) - coded) <= 16
 
 
 @pytest.mark.parametrize("configuration", ["ethos-u55-128", "ethos-u65-256"])

@@ -6,10 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 from nnbridge.estimate.buffering import Buffer
 from nnbridge.estimate.partitions import Group
-from nnbridge.estimate.work import CLAMPS, JOINS, PARTS, RESIZES, TABLES, VIEWS, sides
+from nnbridge.estimate.work import JOINS, OVERWRITES, PARTS, RESIZES, VIEWS, sides
 from nnbridge.source import SourceGraph, SourceOperator, SourceTensor
 
 ALIGNMENT = 16
+SOFTMAX_BYTES = 6
+"""For each element, beside input and output: sums and exponents of 32 bits before there is an output."""
+LSTM_BYTES, LSTM_STATE = 9, 18
+"""For each element of the state, which is input 18: five values of gates of 16 bits before there is an output."""
 
 
 def peak_bytes(
@@ -28,11 +32,11 @@ def peak_bytes(
     operator that runs by itself; ``fused``: operators that others compute, whose inputs are not stored; ``elsewhere``: operators
     that run on the CPU, whose values are stored as they are.
     """
-    storage = _storage(graph, group, elsewhere)
     outer = {
         tensor.index for index in elsewhere for tensor in (*graph.operators[index].computed, *graph.operators[index].outputs)
     }
     plain = outer | {tensor.index for tensor in (*group.inputs, *group.outputs)} | _in_rows(graph, group)
+    storage = _storage(graph, group, elsewhere, fused, plain)
     passed = {tensor.index for index in fused for tensor in graph.operators[index].computed}
     sizes: dict[int, int] = {}
     first: dict[int, int] = {}
@@ -49,6 +53,8 @@ def peak_bytes(
     extra = [0] * end
     for tensor in group.inputs:
         use(tensor, 0)
+        if tensor.variable:
+            use(tensor, end - 1)
     for place, index in enumerate(group.operators):
         operator = graph.operators[index]
         for tensor in (*operator.computed, *operator.outputs):
@@ -71,7 +77,10 @@ def _copies(operator: SourceOperator, multiple: int) -> int:
         return 2 * values
     if operator.name in RESIZES:
         return max(0, _stored(operator.outputs[0], multiple) // 4 - values)
-    return 0
+    if operator.name == "SOFTMAX":
+        return SOFTMAX_BYTES * operator.outputs[0].elements
+    state = operator.input(LSTM_STATE) if operator.name == "UNIDIRECTIONAL_SEQUENCE_LSTM" else None
+    return LSTM_BYTES * state.elements if state is not None else 0
 
 
 def _held(group: Group, buffers: Mapping[int, Buffer]) -> Mapping[int, int]:
@@ -104,23 +113,26 @@ def _uneven(parts: Sequence[SourceTensor], whole: SourceTensor) -> bool:
     return any(sides(part.shape)[3] != sides(whole.shape)[3] and sides(part.shape)[3] % ALIGNMENT for part in parts)
 
 
-def _storage(graph: SourceGraph, group: Group, elsewhere: Collection[int]) -> Mapping[int, int]:
+def _storage(
+    graph: SourceGraph, group: Group, elsewhere: Collection[int], fused: Collection[int], plain: Collection[int]
+) -> Mapping[int, int]:
     """Value → the value whose storage it shares."""
     found: dict[int, int] = {}
-    outer = {tensor.index for tensor in group.inputs}
+    kept = {tensor.index for tensor in (*group.inputs, *group.outputs)}
 
     def root(index: int) -> int:
         while index in found:
             index = found[index]
         return index
 
-    for index in (each for each in group.operators if each not in elsewhere):
-        operator = graph.operators[index]
-        readers = [graph.readers.get(tensor.index, ()) for tensor in operator.computed]
-        for tensor, others in zip(operator.computed, readers, strict=True):
-            alone = len(others) == 1 and tensor.index not in outer
-            if operator.name in VIEWS or (operator.name in TABLES | CLAMPS and alone):
-                found[operator.outputs[0].index] = root(tensor.index)
-            elif operator.name in JOINS and alone and root(tensor.index) != operator.outputs[0].index:
-                found[root(tensor.index)] = operator.outputs[0].index
+    for operator in (graph.operators[index] for index in group.operators if index not in elsewhere):
+        out = operator.outputs[0]
+        for tensor in operator.computed:
+            alone = len(graph.readers.get(tensor.index, ())) == 1 and tensor.index not in kept
+            alike = (tensor.shape, tensor.bits, tensor.index in plain) == (out.shape, out.bits, out.index in plain)
+            overwrites = operator.name in OVERWRITES and alone and alike and out.index not in found
+            if operator.name in VIEWS or operator.index in fused or overwrites:
+                found[out.index] = root(tensor.index)
+            elif operator.name in JOINS and alone and root(tensor.index) != out.index:
+                found[root(tensor.index)] = out.index
     return {index: root(index) for index in found}

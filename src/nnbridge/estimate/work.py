@@ -26,6 +26,9 @@ PARTS = frozenset(("SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "UNPACK"))
 """Operators whose outputs are parts of their input."""
 JOINS = frozenset(("CONCATENATION", "PACK"))
 RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+SUMS, EXTREMES = ("ADD", "SUB"), ("MAXIMUM", "MINIMUM")
+OVERWRITES = TABLES | CLAMPS | frozenset((*SUMS, *EXTREMES, "MUL", "QUANTIZE"))
+"""Operators that may write their output over an input."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,10 @@ def sides(shape: tuple[int, ...]) -> Sides:
 
 CODES, RUN_CODES = 6, 4
 """Parameters of the Rice codes of weights, and of runs of zeros."""
-ENCODER_BYTES = 24
-"""At the start of a stream of weights: median of 126 convolutions."""
+PALETTE = 32
+"""Values that may come first; each takes a byte at the start."""
+ENCODER_BYTES = 8
+"""At the start and end of a stream of weights."""
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Runs of zeros that fill the steps of an array: lengths, each with the number of runs."""
 
@@ -95,9 +100,16 @@ def encoded_bytes(tensor: SourceTensor, runs: Runs = ()) -> int:
 
 
 def _rice(counts: Array) -> int:
-    """Bits of symbols, by how often each occurs."""
+    """Bits of symbols, by how often each occurs. The most frequent ones come first if they are more than half of all."""
+    palette = np.argsort(-counts, kind="stable")[:PALETTE]
+    bits = 0
+    if 2 * counts[palette].sum() > counts.sum():
+        rest = counts.copy()
+        rest[palette] = 0
+        bits = 8 * int(np.count_nonzero(counts[palette]))
+        counts = np.concatenate((counts[palette], rest))
     symbols = np.arange(len(counts))
-    return int(min((counts * (1 + k + (symbols >> k))).sum() for k in range(CODES)))
+    return bits + int(min((counts * (1 + k + (symbols >> k))).sum() for k in range(CODES)))
 
 
 def work_of(operator: SourceOperator) -> Work | None:
@@ -294,9 +306,9 @@ _RULES: Mapping[str, Callable[[SourceOperator], Work | None]] = {
     **dict.fromkeys(RESIZES, _resize),
     "SOFTMAX": _softmax,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
-    **dict.fromkeys(("ADD", "SUB"), _elementwise("add")),
+    **dict.fromkeys(SUMS, _elementwise("add")),
     "MUL": _elementwise("mul"),
-    **dict.fromkeys(("MAXIMUM", "MINIMUM"), _elementwise("other")),
+    **dict.fromkeys(EXTREMES, _elementwise("other")),
     **dict.fromkeys(("QUANTIZE", *TABLES, *CLAMPS), _walk),
     **dict.fromkeys(VIEWS, _view),
     **dict.fromkeys((*PARTS, *JOINS, "PAD", "PADV2", "MIRROR_PAD", "TILE", "TRANSPOSE", "REVERSE_V2"), _copy),
