@@ -76,7 +76,7 @@ def test_edges_count_as_parts_of_a_block() -> None:
 
 
 def test_weights_that_are_read_again_are_loaded_while_the_operator_before_runs() -> None:
-    work = Work("conv", (1, 48, 48, 16), 32, (1, 1), 1, ((1, 48, 48, 32),), weight_bytes=1536, encoded_bytes=1536)
+    work = Work("conv", (1, 48, 48, 16), 16, (1, 1), 1, ((1, 48, 48, 16),), weight_bytes=1536, encoded_bytes=1536)
     waited, hidden = (operation_cycles(work, numbers(), slack=slack).cycles for slack in (0.0, 1e6))
     # 1,536 bytes of weights and 160 of biases and scales at a byte per cycle, 64 cycles until the first.
     assert waited - hidden == 1536 + 160 + 64
