@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from nnbridge.converters.declaration import Input, OperatorDef, Option, Output, Registry
+from nnbridge.converters.declaration import OperatorDef, OperatorInput, OperatorOutput, Option, Registry
 from nnbridge.converters.inspection import Mapped
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import HostKernel, HostPrepare
@@ -51,6 +51,8 @@ class TfliteOperator(OperatorDef):
     """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
     hybrid: HostKernel | None = None
     """Its host kernel for float activations beside 8-bit weights."""
+    floats: HostKernel | None = None
+    """Its host kernel for float32, bit for bit as TFLite's reference kernel; ValueError for what that does not compute."""
     preparing: HostPrepare | None = None
     """Makes its host kernel of constants and dimensions; ValueError for operands that the other kernels are asked for."""
     integer: bool = False
@@ -108,6 +110,11 @@ class TfliteOperator(OperatorDef):
         self.hybrid = kernel
         return kernel
 
+    def float_kernel(self, kernel: AnyKernel) -> AnyKernel:
+        """Decorator: the function that computes the operator on float32, bit for bit as TFLite's reference kernel does."""
+        self.floats = kernel
+        return kernel
+
     def integer_kernel(self, kernel: AnyKernel) -> AnyKernel:
         """Decorator: the function that computes the operator on 8- and 16-bit activations, bit for bit as TFLite does."""
         self.kernel16, self.integer = kernel, True
@@ -147,14 +154,16 @@ def definition_of(operator: Operator) -> TfliteOperator | None:
     return found if found is not None and found.custom == operator.custom else None
 
 
-def inputs(*names: str) -> tuple[Input, ...]:
+def inputs(*names: str) -> tuple[OperatorInput, ...]:
     """Inputs by name: ``name?`` may be omitted, the values of ``name!`` decide dimensions, ``name*`` is any number of inputs."""
-    return tuple(Input(name.rstrip("?!*"), optional="?" in name, repeat="*" in name, decides_shape="!" in name) for name in names)
+    return tuple(
+        OperatorInput(name.rstrip("?!*"), optional="?" in name, repeat="*" in name, decides_shape="!" in name) for name in names
+    )
 
 
-def outputs(*names: str) -> tuple[Output, ...]:
+def outputs(*names: str) -> tuple[OperatorOutput, ...]:
     """Outputs by name, marked as inputs are."""
-    return tuple(Output(name.rstrip("?*"), optional="?" in name, repeat="*" in name) for name in names)
+    return tuple(OperatorOutput(name.rstrip("?*"), optional="?" in name, repeat="*" in name) for name in names)
 
 
 FUSED = Option(

@@ -34,6 +34,8 @@ class Node:
     operator: Operator
     values: TensorValues
     level: int = 0
+    accelerated: bool = False
+    """True where the delegate compiles for devices without NNAPI's CPU."""
 
     def input(self, i: int) -> Tensor | None:
         """Input ``i``, or None if it is omitted."""
@@ -53,6 +55,11 @@ class Node:
         """The element type of input ``i``, empty if it is omitted."""
         tensor = self.input(i)
         return tensor.type.name if tensor is not None else ""
+
+    def rank(self, i: int) -> int:
+        """The rank of input ``i``, 0 if it is omitted."""
+        tensor = self.input(i)
+        return len(tensor.shape) if tensor is not None else 0
 
     def option(self, name: str) -> int:
         """A builtin option as a number."""
@@ -94,7 +101,9 @@ def mapped(
     return DelegateRule(version, level, types, of, conditions)
 
 
-def refusals(rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int) -> tuple[Reason, ...]:
+def refusals(
+    rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int, accelerated: bool = False
+) -> tuple[Reason, ...]:
     """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
         return (Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR),)
@@ -109,7 +118,7 @@ def refusals(rule: DelegateRule | str | None, operator: Operator, values: Tensor
     ]
     if rule.types is not None:
         own.append(type_in(rule.of, *rule.types))
-    return tuple(broken((*own, *rule.conditions), Node(operator, values, level), level, operator.label))
+    return tuple(broken((*own, *rule.conditions), Node(operator, values, level, accelerated), level, operator.label))
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------------------
@@ -126,6 +135,16 @@ def no_activation(types: tuple[str, ...]) -> Condition:
         lambda node: node.type(0) not in types or node.option("fused_activation_function") == 0,
         lambda node: node.option("fused_activation_function"),
         kind=Why.ACTIVATION,
+    )
+
+
+def version_at_most(version: int, exempt: Callable[[Node], object]) -> Condition:
+    """A highest version that some nodes may exceed; the rule's own is the highest of all."""
+    return Condition(
+        f"operator version {version} at most",
+        lambda node: node.operator.version <= version or exempt(node),
+        lambda node: node.operator.version,
+        kind=Why.OPERATOR_VERSION,
     )
 
 
@@ -151,8 +170,7 @@ def output_in(*types: str, below: int = 99) -> Condition:
 
 def input_rank(rule: str, *ranks: int, below: int = 99) -> Condition:
     def holds(node: Node) -> bool:
-        tensor = node.input(0)
-        return tensor is None or len(tensor.shape) in ranks
+        return node.input(0) is None or node.rank(0) in ranks
 
     return Condition(rule, holds, lambda node: str(node.input(0)), below, Why.RANK)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
+from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
 _FLOAT32 = struct.Struct("<f")
@@ -84,6 +84,11 @@ class Operand:
         return not is_extension(self.type) and TYPE_FACTS[self.type].tensor
 
     @property
+    def is_sign_flipped(self) -> bool:
+        """True for int8 of the source file that the model has as uint8, offset by 128, below feature level 4."""
+        return self.source_type == "int8" and self.type == OperandCode.TENSOR_QUANT8_ASYMM
+
+    @property
     def is_constant(self) -> bool:
         """True if the value lies in the model."""
         return self.lifetime in _CONSTANT
@@ -105,6 +110,11 @@ class Source:
     """The subgraph that the operator stands in."""
     callers: tuple[int, ...] = ()
     """Indexes of the calling operators, outermost first, where the subgraph was inlined."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Subgraph and index: the operator's place in the file."""
+        return self.subgraph, self.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +147,11 @@ class Subgraph:
     def producers(self) -> Mapping[int, int]:
         """Operand index → index of the operation that writes it."""
         return MappingProxyType({out: i for i, operation in enumerate(self.operations) for out in operation.outputs})
+
+    def bodies(self, operation: Operation) -> list[int]:
+        """Numbers of the referenced models that an operation runs."""
+        operands = (self.operands[i] for i in operation.inputs)
+        return [operand.location.offset for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
 
     @cached_property
     def consumers(self) -> Mapping[int, tuple[int, ...]]:
@@ -183,7 +198,7 @@ class Pool:
         """ConversionError where the mapped file was cut short."""
         file = _mapped_file(self.owner)
         if file is not None and (size := file.size()) < len(file):
-            raise ConversionError(Reason(f"a model file that keeps its {len(file)} bytes while in use", f"{size} bytes"))
+            raise ConversionError(Reason(f"a model file that retains its {len(file)} bytes while in use", f"{size} bytes"))
 
 
 class ArrayPool(Pool):

@@ -233,8 +233,8 @@ def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bo
         if type.elem_type in (INT32, INT64) and len(type.shape.dim) == 1:
             sizes[value.name] = int(type.shape.dim[0].dim_value)
     for node in graph.node:
-        given = [sizes.get(name, MAX_RANK) for name in node.input]
-        size = sum(given) if node.op_type == "Concat" else max(given, default=MAX_RANK)
+        ranks = [sizes.get(name, MAX_RANK) for name in node.input]
+        size = sum(ranks) if node.op_type == "Concat" else max(ranks, default=MAX_RANK)
         ranges = node.op_type == "Range" and inner
         if (
             ranges

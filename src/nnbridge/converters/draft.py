@@ -221,7 +221,7 @@ class Draft:
             )
 
     def _resolve(self, step: Step) -> None:
-        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI gives them.
+        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI lays down for them.
 
         This comes before validation, because the dimensions that a file declares for computed tensors may be stale.
         """

@@ -1,4 +1,4 @@
-"""The CPU executor: a subgraph is bound once for given input shapes, then run as a loop over its steps.
+"""The CPU executor: a subgraph is bound once for one set of input shapes, then run as a loop over its steps.
 
 ``nnapi-reference``, the sample drivers and the tests all compute here. There are three kinds of step:
 
@@ -250,7 +250,7 @@ class _Program:
                         limits.observe(self._number, i, array)
             for i, array in zip(self._subgraph.outputs, outputs or self._no_outputs, strict=True):
                 # Kernels write through reshaped views.
-                if array is not None and i not in self._dynamic and array.flags.c_contiguous:
+                if array is not None and self._fits(i, array):
                     values[i] = array
                 elif i in self._buffers:
                     values[i] = np.empty(*self._buffers[i])
@@ -272,12 +272,17 @@ class _Program:
                 values[i] = None
             self._idle.append(values)
 
+    def _fits(self, i: int, array: Array) -> bool:
+        """True for an output's array that steps may write into: a client may state other dimensions than the run computes."""
+        spec = self._specs[i]
+        return i not in self._dynamic and array.flags.c_contiguous and spec is not None and array.shape == spec.dims
+
     def _bound_values(self, inputs: Arrays, outputs: Arrays) -> list[Any] | None:
         """The values of a run on these arrays; None if only a run knows what to do with them."""
         subgraph, values = self._subgraph, self._new_values()
         for i, array in zip((*subgraph.inputs, *subgraph.outputs), (*inputs, *outputs), strict=True):
-            spec, given = self._specs[i], array is not None and array.flags.c_contiguous
-            if self._dynamic or spec is None or not (given or (i in subgraph.inputs and array is None)):
+            spec, as_is = self._specs[i], array is not None and array.flags.c_contiguous
+            if self._dynamic or spec is None or not (as_is or (i in subgraph.inputs and array is None)):
                 return None
             if array is not None and (array.shape != spec.dims or (i in subgraph.outputs and array.dtype != spec.dtype)):
                 return None

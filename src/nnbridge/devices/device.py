@@ -7,7 +7,6 @@ the NNAPI error that Android reports.
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import OpFailedError, Reason
-from nnbridge.extensions import Extension, operand_dtype
+from nnbridge.extensions import Extension, value_size
 from nnbridge.model import Model, Operand, known
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
@@ -294,7 +293,7 @@ class Device(ABC):
         """
         if is_extension(operand.type) or (operand.is_tensor and not known(operand.dims)):
             raise OpFailedError(Reason("a base type and known dimensions", str(operand), "allocate"))
-        return np.empty(math.prod(operand.dims) * operand_dtype(operand).itemsize, np.uint8)
+        return np.empty(value_size(operand), np.uint8)
 
     @property
     def level(self) -> FeatureLevel:

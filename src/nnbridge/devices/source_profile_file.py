@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nnbridge.devices.rules import Condition, RuleErrors, condition, contradictions
+from nnbridge.devices.rules import RuleCondition, RuleErrors, condition, contradictions
 from nnbridge.devices.rules.facts import LIST, NUMBER, Vocabulary
 from nnbridge.devices.source_facts import declarations, source_vocabulary
 from nnbridge.devices.source_profiles import SourceProfile, SourceRules
@@ -62,8 +62,7 @@ class _Reader(TableValues):
             rules[name] = self._rules(whole) if own else rules[table["like"]]
             found.append(self._device(name, whole, rules[name]))
         if self._mistakes:
-            reasons = list(self._mistakes)
-            raise InputError(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
+            raise InputError.of(self._mistakes)
         return tuple(found)
 
     def _device(self, name: str, table: Mapping[str, Any], rules: SourceRules) -> SourceProfile:
@@ -141,7 +140,7 @@ class _Reader(TableValues):
         only, excepted = self._list(entry, "only", str), self._list(entry, "except", str)
         return key not in excepted and (not only or key in only)
 
-    def _conditions(self, key: str, entry: Mapping[str, Any], words: Vocabulary) -> Iterator[Condition]:
+    def _conditions(self, key: str, entry: Mapping[str, Any], words: Vocabulary) -> Iterator[RuleCondition]:
         try:
             made = condition(entry["require"], words, self._text_of(entry, "when"))
         except RuleErrors as error:

@@ -21,7 +21,7 @@ from nnbridge.devices.device import (
 )
 from nnbridge.devices.host import HostPreparedModel
 from nnbridge.devices.requantise import prepared_with
-from nnbridge.devices.rules import Condition
+from nnbridge.devices.rules import RuleCondition
 from nnbridge.devices.source_facts import OperatorFacts
 from nnbridge.errors import InputError, Reason
 from nnbridge.estimate.numbers import Cost
@@ -39,7 +39,7 @@ class SourceRules:
     """The rules of a device. A profile that is like another one shares them."""
 
     format: str
-    operators: Mapping[str, tuple[tuple[Condition, ...], ...]]
+    operators: Mapping[str, tuple[tuple[RuleCondition, ...], ...]]
     """Operator → alternatives; the conditions of one of them must all hold."""
 
 

@@ -18,7 +18,7 @@ from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.kernels import Function
 from nnbridge.operations.numerics import current
-from nnbridge.types import FuseCode, OperandCode
+from nnbridge.types import QUANT8, FuseCode
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -240,7 +240,7 @@ def quantise(x: npt.ArrayLike, out: Arg) -> Array:
 
 def is_quant8(code: int) -> bool:
     """True for the two 8-bit asymmetric types."""
-    return code in (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
+    return code in QUANT8
 
 
 def clz32(x: npt.ArrayLike) -> Array:

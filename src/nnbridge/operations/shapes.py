@@ -62,6 +62,20 @@ def implicit_padding(length: int, size: int, stride: int, dilation: int, scheme:
     return total // 2, total - total // 2
 
 
+def positions(call: Call, window: tuple[Window, Window], what: str) -> tuple[int, int]:
+    """Height and width of the output; refused where the window fits nowhere."""
+    dims = call["input"].dims
+    size = window[0].positions(dims[1]), window[1].positions(dims[2])
+    call.require(min(size) > 0, f"{what} that fits into the padded input", list(dims), "filter")
+    return size
+
+
+def require_pixels(call: Call) -> None:
+    """Refuses images [batch, height, width, depth] of which a dimension but the batch is 0."""
+    dims = call["input"].dims
+    call.require(0 not in dims[1:], "height, width and depth above 0", list(dims), "input")
+
+
 def windows(call: Call, height: int, width: int, filter_h: int, filter_w: int) -> tuple[Window, Window]:
     """The windows over height and width of a convolution or pooling call, from its padding, strides and dilations.
 

@@ -2,7 +2,8 @@
 
 :func:`plan` binds each operation that it can (see :mod:`nnbridge.cpu.compiled.bindings`) and groups neighbours into
 :class:`Program` objects. A program is immutable; what a run writes to (arena, argument blocks) belongs to an instance, of which
-there are as many as runs at a time. Bytes of signed 8-bit operands are unsigned inside a program, offset by 128.
+there are as many as runs at a time. Bytes of signed 8-bit operands are unsigned inside a program, offset by 128; float16 operands
+lie as float32, with values that float16 has.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Step:
     arguments: Mapping[str, Argument]
     chunks: int
     operation: int
-    reads: tuple[int, ...] = ()
-    writes: tuple[int, ...] = ()
+    reads: tuple[Buffer, ...] = ()
+    writes: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,19 @@ def is_signed(arg: Arg) -> bool:
     return arg.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
 
 
+def is_half(arg: Arg) -> bool:
+    """True for float16 operands, which lie as float32 inside a program."""
+    return arg.type == OperandCode.TENSOR_FLOAT16
+
+
+def element_of(arg: Arg) -> int:
+    """Bytes of an element inside a program."""
+    return 4 if is_half(arg) else arg.dtype.itemsize
+
+
 def size_of(arg: Arg) -> int:
-    """Bytes of an operand's value."""
-    return math.prod(arg.dims) * arg.dtype.itemsize
+    """Bytes of an operand's value inside a program."""
+    return math.prod(arg.dims) * element_of(arg)
 
 
 @dataclass(frozen=True)
@@ -150,9 +161,10 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
+    channels_last: dict[int, Place] = {}
     for candidate in operations:
         try:
-            groups[-1].append((candidate, bind(candidate, producers, form)))
+            groups[-1].append((candidate, bind(candidate, producers, form, channels_last)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.
@@ -162,6 +174,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         except (ArithmeticError, ValueError) as error:
             left[candidate.index] = f"requires parameters that floats and integers hold: {error}"
         groups.append([])
+        channels_last.clear()
     programs = []
     for group in groups:
         # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.
@@ -213,7 +226,7 @@ def _read_directly(
     inputs: Sequence[int], args: Mapping[int, Arg], steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]
 ) -> set[int]:
     """Inputs that need no copy in the arena."""
-    direct = {i for i in inputs if not is_signed(args[i])}
+    direct = {i for i in inputs if not is_signed(args[i]) and not is_half(args[i])}
     direct -= {root for i in outputs if isinstance(root := buffers.root(i)[0], int)}
     for step in steps:
         for name, value in step.arguments.items():
@@ -386,7 +399,8 @@ class Program:
             "target": inner if inwards else outer,
             "size": size_of(arg),
         }
-        variant = Variant("transfer", (("flip", is_signed(arg)), ("inwards", inwards)))
+        kind = "half" if is_half(arg) else "flipped" if is_signed(arg) else "same"
+        variant = Variant("transfer", (("inwards", inwards), ("kind", kind)))
         reads, writes = ((), (operand,)) if inwards else ((operand,), ())
         return Step(variant, arguments, 1, -1, reads, writes)
 

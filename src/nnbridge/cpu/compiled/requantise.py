@@ -56,9 +56,12 @@ class Rescaling:
 
     @classmethod
     def once(cls, multiplier: int, exponent: int, zero_point: int, bound: int) -> Rescaling:
-        """One rounding, ties up (``mbqm_once``); raises :class:`Inexact` if results of sums up to ``bound`` exceed 32 bits."""
+        """One rounding, ties up (``mbqm_once``); raises :class:`Inexact` if results of sums up to ``bound`` exceed 32 bits.
+
+        So do sums that the shift to the left takes beyond 32 bits, where the reference kernel wraps.
+        """
         shift = 31 - exponent
-        if shift < 1 or (bound * multiplier >> shift) >= 2**31 - 1:
+        if shift < 1 or (exponent > 0 and bound << exponent >= 2**31) or (bound * multiplier >> shift) >= 2**31 - 1:
             raise Inexact(f"an output scale with results below 2**31 (a multiplier of {multiplier} * 2**{exponent - 31})")
         m = np.array([multiplier], np.int64)
         nothing = np.zeros(1, np.int64)

@@ -28,6 +28,7 @@ from nnbridge.cpu.compiled.program import (
     Argument,
     Place,
     Step,
+    is_half,
 )
 from nnbridge.cpu.compiled.requantise import Rescaling
 from nnbridge.model import Array
@@ -316,11 +317,16 @@ def dequantise(b: Binding) -> None:
 def cast(b: Binding) -> None:
     """CAST of INT32 and unsigned bytes to wider types, and of any type to itself."""
     x, out = b.call.args[0], b.out
-    if x.type == out.type and not x.constant:
+    if (x.type == out.type or (is_half(x) and is_real(out))) and not x.constant:
         b.view(b.candidate.outputs[0], b.operand(x))
         return
-    require(x.type in (OperandCode.TENSOR_INT32, OperandCode.TENSOR_QUANT8_ASYMM), "INT32 or unsigned bytes")
-    require(out.type in (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_INT32), "float32 or INT32 as the result")
     count = math.prod(out.dims)
     arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "count": count}
+    if is_real(x) and is_half(out):
+        # Rounding follows.
+        arguments.update(low=-math.inf, high=math.inf)
+        b.step("map_real", count / 5_000, arguments, function="clamp")
+        return
+    require(x.type in (OperandCode.TENSOR_INT32, OperandCode.TENSOR_QUANT8_ASYMM), "INT32 or unsigned bytes")
+    require(is_real(out) or out.type == OperandCode.TENSOR_INT32, "real numbers or INT32 as the result")
     b.step("cast", count / 5_000, arguments, bytes_=x.type == OperandCode.TENSOR_QUANT8_ASYMM, real=is_real(out))
