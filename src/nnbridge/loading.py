@@ -11,10 +11,12 @@ from nnbridge import saved_edits, storage
 from nnbridge.converters import ConversionOptions, Converter, check_options, converter_for, resolved
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, graphs_of_model
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
+from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
@@ -37,6 +39,32 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
         # Clients of the C library give their models no name.
         return (model if model.name else replace(model, name=path.stem)), ()
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
+
+
+def load_without_cpu(
+    path: str | Path, options: ConversionOptions, devices: Sequence[Device], limit: int
+) -> tuple[Model, tuple[Mapped, ...]]:
+    """The same as TFLite's delegate without NNAPI's CPU does it: what the devices refuse, and partitions beyond the limit, stay
+    with the file's own runtime.
+
+    The lowest feature level of the devices counts. OptionError for mappings that are not TFLite's delegate's.
+    """
+    from nnbridge.runtime.feature_level_slices import Slices
+    from nnbridge.runtime.partition_limits import undelegated
+    from nnbridge.runtime.placement import ask
+
+    if mapping_of(path, options) != MappingKind.DELEGATE:
+        rule = "the mapping of TFLite's delegate, which leaves operators to TFLite"
+        raise OptionError(Reason(rule, mapping_of(path, options), str(path), "--disallow-nnapi-cpu"))
+    levels = [int(device.level) for device in devices if device.kind == "device"]
+    options = replace(options, feature_level=min(options.feature_level, *levels, RUNTIME_FEATURE_LEVEL), accelerated=bool(levels))
+    model, mapped = load_with_report(path, options)
+    slices = Slices(model)
+    answers = zip(*(ask(device, model, slices) for device in devices), strict=True)
+    refusals = [None if any(answer.supported for answer in given) else given[0].reason for given in answers]
+    left = undelegated(model.main, refusals, limit)
+    handed = {one.index for one in mapped if one.mapping == MappingKind.DELEGATE}
+    return load_with_report(path, replace(options, left={index: why for index, why in left.items() if index in handed}))
 
 
 def mapping_of(path: str | Path, options: ConversionOptions) -> str:
