@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
     from nnbridge.converters.inspection import Mapped, SignatureInfo
     from nnbridge.devices.device import Device
+    from nnbridge.loading import Reader
     from nnbridge.report.summary import Summary
     from nnbridge.runtime.compilation import Compilation
 
@@ -207,11 +208,11 @@ def compiled(path: Path, **options: Any) -> tuple[Compilation, tuple[Mapped, ...
     return compilation, mapped
 
 
-def finish(compilation: Compilation, path: Path) -> None:
+def finish(compilation: Compilation, path: Path, *, prepare: bool = True) -> None:
     """Finish the compilation of a file's model."""
     try:
         with working("Compiling"), _of(path):
-            compilation.finish()
+            compilation.finish(prepare=prepare)
     finally:
         if verbose():
             from nnbridge.report.log import decision_lines
@@ -226,6 +227,7 @@ def compilation_of(
     devices: Sequence[str] = (),
     chosen: Sequence[Device] | None = None,
     limit: int | None = None,
+    reader: Reader | None = None,
     preference: str,
     cache_dir: Path | None,
     max_partitions: int | None,
@@ -238,9 +240,10 @@ def compilation_of(
     """The compilation before it is finished, and the outcome of each operator of the file.
 
     ``chosen`` and ``limit``: the devices, bound to the file already, and their limit on partitions (:func:`bound_to`).
+    ``reader``: one that has read the file before.
     """
     from nnbridge.devices.device import cache_files_needed
-    from nnbridge.loading import load_with_report
+    from nnbridge.loading import Reader
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.storage import checksum
 
@@ -250,7 +253,7 @@ def compilation_of(
         raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
     asked = conversion(**options)
     with working(f"Reading {path.name}"):
-        model, mapped = load_with_report(path, asked)
+        model, mapped = (reader or Reader()).load_with_report(path, asked)
     mode = PartitioningMode(PARTITIONING.index(partitioning))
     max_partitions = partition_limit(path, asked, max_partitions, limit, 0 if no_fallback else None)
     with _of(path):
@@ -280,12 +283,15 @@ def partition_limit(path: Path, asked: ConversionOptions, *stated: int | None) -
     return known[0] if known else TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" else 0
 
 
-def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
+def bound_to(
+    path: Path, chosen: Sequence[Device], options: Mapping[str, Any], reader: Reader | None = None
+) -> tuple[list[Device], int | None]:
     """:func:`nnbridge.loading.bound_to` with a command's options."""
     from nnbridge.converters import ConversionOptions
     from nnbridge.loading import bound_to
 
-    return bound_to(path, chosen, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
+    asked = ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"]))
+    return bound_to(path, chosen, asked, reader)
 
 
 def named_devices(names: Sequence[str]) -> list[Device]:
