@@ -4,9 +4,9 @@ python scripts/check_advice.py models
 python scripts/check_advice.py models --inputs 1000 --devices arm-nn-21.11 intel-nn-hal-gpu --android 10 13
 python scripts/check_advice.py .venv/lib/python3.11/site-packages/onnx/backend/test/data/node --every-rewrite --inputs 1000
 
-For each TFLite and ONNX file of a folder, each shipped profile and each Android version. An advice passes if ``nnbridge plan``
-the written file, or under the setting, shows what was predicted. A rewrite must also leave every bit of the answers, in nnbridge and in LiteRT or ONNX Runtime; edits
-that change answers need not. Exit status 0 only if all pass.
+For each TFLite and ONNX file of a folder, the smallest first, each shipped profile and each Android version. An advice passes if
+``nnbridge plan`` of the written file, or under the setting, shows what was predicted. A rewrite must also leave every bit of the
+answers, in nnbridge and in LiteRT or ONNX Runtime; edits that change answers need not. Exit status 0 only if all pass.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
     if options.every_rewrite:
         prove_all(options.folder, options.inputs)
     devices = options.devices or [device["name"] for device in command("devices", "--profiles")]
-    paths = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES)
+    paths = sorted((p for p in options.folder.rglob("*") if p.suffix in RUNTIMES), key=lambda p: p.stat().st_size)
     counts: Counter[str] = Counter()
     for path in paths:
         counts += of_file(path, list(product(devices, options.android)), options.inputs)
@@ -122,7 +122,8 @@ def advised(file: FileAdvice, path: Path, setting: tuple[str, ...]) -> tuple[Adv
     """What ``plan --advice`` advises; None where nothing can be planned."""
     context = plan_command.make_context("plan", [str(path), *setting])
     try:
-        return file.on({name: value for name, value in context.params.items() if name not in _OWN}).advice
+        # What is advised is planned anew below, with all steps prepared.
+        return file.on({name: value for name, value in context.params.items() if name not in _OWN}, prepare=False).advice
     except NnbridgeError:
         return None
 

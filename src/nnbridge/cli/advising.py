@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ def advice_on(model: Path, options: Mapping[str, Any]) -> Advised:
 
 
 class FileAdvice:
-    """Advice on one file under any options: its edits are written and converted once."""
+    """Advice on one file under any options: its edits are written and converted once, and planned once for equal answers."""
 
     def __init__(self, model: Path) -> None:
         from nnbridge.advice import Editing
@@ -36,9 +36,10 @@ class FileAdvice:
 
         self._editing = Editing(model, edits, adjustable)
         self._reader = Reader()
+        self._outcomes: dict[Hashable, Outcome] = {}
 
-    def on(self, options: Mapping[str, Any]) -> Advised:
-        """The advice under a command's options."""
+    def on(self, options: Mapping[str, Any], *, prepare: bool = True) -> Advised:
+        """The advice under a command's options; without ``prepare``, steps that a driver fails to prepare are not seen."""
         from nnbridge.advice import Planner, advise
         from nnbridge.loading import inspect
 
@@ -46,7 +47,7 @@ class FileAdvice:
             raise InputError(Reason("at least one --device, to advise on", "none", operand="--advice"))
         asked = conversion_of(options)
         fixed = {**options, "cache_dir": None, "kernels": "reference", "android": None, "feature_level": asked.feature_level}
-        planning = _Planning(named_devices(options["devices"]), fixed, self._reader)
+        planning = _Planning(named_devices(options["devices"]), fixed, self._reader, self._outcomes, prepare)
         stated = () if asked.shapes else _open_shapes(inspect(self._editing.path, replace(asked, mapping="phone")).inputs)
         return advise(self._editing, Planner(planning.measure, planning.alone), asked.feature_level, stated)
 
@@ -72,6 +73,22 @@ def _refused(bound: Sequence[BoundDevice]) -> dict[Key, frozenset[Why]]:
     return {key: frozenset(r.kind for r in each if r and r.kind) for key, each in reasons.items() if None not in each}
 
 
+def _answers(compilation: Compilation, chosen: Sequence[Device]) -> Hashable | None:
+    """All that an unprepared plan depends on; None where bodies of control flow are asked about as well.
+
+    Models stay as long as their reader, so that each has a number of its own.
+    """
+    from nnbridge.runtime.placement import place
+
+    if compilation.model.referenced:
+        return None
+    placed = place(compilation.model, compilation.devices, compilation.preference)
+    answers = tuple((p.device, *(a.reason and a.reason.kind for a in p.answers)) for p in placed)
+    claims = tuple((claim.operator.index, claim.reason and claim.reason.kind) for d in _bound(chosen) for claim in d.claims)
+    kinds = tuple(device.kind for device in compilation.devices)
+    return id(compilation.model), kinds, compilation.max_partitions, answers, claims
+
+
 @dataclass(frozen=True)
 class _Planning:
     """How files are planned under a command's options."""
@@ -79,16 +96,38 @@ class _Planning:
     devices: Sequence[Device]
     options: Mapping[str, Any]
     reader: Reader
+    outcomes: dict[Hashable, Outcome]
+    """Of plans that nothing was prepared for."""
+    may_prepare: bool
 
     def measure(self, path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
         """What a file's plan comes to, with some options changed."""
+        options = {**self.options, **changed}
+        chosen, compilation, mapped = self._compilation(path, options)
+        if prepare and self.may_prepare:
+            finish(compilation, path)
+            return self._outcome(path, options, chosen, compilation, mapped)
+        answers = _answers(compilation, chosen)
+        if answers is None or answers not in self.outcomes:
+            finish(compilation, path, prepare=False)
+            outcome = self._outcome(path, options, chosen, compilation, mapped)
+            if answers is None:
+                return outcome
+            self.outcomes[answers] = outcome
+        return self.outcomes[answers]
+
+    def _outcome(
+        self,
+        path: Path,
+        options: Mapping[str, Any],
+        chosen: Sequence[Device],
+        compilation: Compilation,
+        mapped: tuple[Mapped, ...],
+    ) -> Outcome:
         from nnbridge.advice import Outcome
         from nnbridge.cost import driver_multiply_adds
         from nnbridge.report.summary import operator_outcomes, refusal_kinds
 
-        options = {**self.options, **changed}
-        chosen, compilation, mapped = self._compilation(path, options)
-        finish(compilation, path, prepare=prepare)
         found = operator_outcomes(compilation, mapped)
         if bound := _bound(chosen):
             kinds = _refused(bound)
