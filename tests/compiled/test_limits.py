@@ -20,6 +20,22 @@ from tests.compiled.models import F32, I32, Tensor, model_of
         (OperationCode.MUL, [Tensor(F32, (1 << 26, 3)), Tensor(F32, (3,), value=np.float32([1, 2, 3])), 0], (1 << 26, 3), "rows"),
         (OperationCode.TRANSPOSE, [Tensor(F32, (1 << 24, 3)), Tensor(I32, (2,), value=[1, 0])], (3, 1 << 24), "elements"),
         (OperationCode.PAD, [Tensor(F32, (1 << 24,)), Tensor(I32, (1, 2), value=[[1, 0]])], ((1 << 24) + 1,), "elements"),
+        (
+            OperationCode.CONV_2D,
+            [
+                Tensor(F32, (1, 1 << 25, 1, 2)),
+                *(Tensor(F32, d, value=np.ones(d, "f4")) for d in ((1, 1, 3, 2), (1,))),
+                0,
+                0,
+                2,
+                0,
+                1,
+                1,
+                0,
+            ],
+            (1, 1 << 25, 1, 1),
+            "windows",
+        ),
     ],
 )
 def test_a_table_for_each_of_millions_of_pieces_is_not_made(

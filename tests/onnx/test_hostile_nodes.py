@@ -40,6 +40,10 @@ HOSTILE: dict[str, tuple[Any, list[Any], Constants]] = {
     "input of 2^62 elements": (helper.make_node("Relu", ["x"], ["y"]), [BIG, BIG], {}),
     "input of 2^63 - 1 elements": (helper.make_node("Relu", ["x"], ["y"]), [2**63 - 1], {}),
     "negative dimension": (helper.make_node("Relu", ["x"], ["y"]), [-5, 2], {}),
+    **{
+        f"Einsum of {text!r}": (helper.make_node("Einsum", ["x"], ["y"], equation=text), [3, 5, 5], {})
+        for text in ("ii.i", ".iii", "ii\0", "...i...i", "...ii .i")  # inference would read these without end
+    },
     "huge expansion": (helper.make_node("Expand", ["x", "s"], ["y"]), [1], {"s": _i64(BIG, BIG)}),
     "huge repetition": (helper.make_node("Tile", ["x", "s"], ["y"]), [2], {"s": _i64(BIG)}),
     "negative repetition": (helper.make_node("Tile", ["x", "s"], ["y"]), [2], {"s": _i64(-3)}),

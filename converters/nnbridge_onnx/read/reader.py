@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,8 @@ from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
 
 OLDEST_IR = 3
+_TERM = rb"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
+_EQUATION = re.compile(rb"%(term)s(?:,%(term)s)*(?:->%(term)s)?" % {b"term": _TERM})
 _OVERRIDABLE_IR = 4
 """Constants that are inputs too can be replaced from this IR version on; before it, all constants are inputs."""
 _OTHERS = {
@@ -85,12 +88,26 @@ def graph_of(
 
 def _checked(onnx: Any, model: Any, source: str, folder: Path | None) -> Any:
     """The model as the onnx package's checker accepts it."""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        _check_equations(nodes, source)
     mended = _mended(onnx, model)
     by_path = mended is model and folder is not None and all(map(_has_shape, model.graph.input))
     with _described(mended):
         # By its path where there is one: the checker looks for external data beside the file.
         onnx.checker.check_model(source if by_path else mended)
     return mended
+
+
+def _check_equations(nodes: Iterable[Any], source: str) -> None:
+    """ConversionError for an Einsum that the onnx package's shape inference reads without end: dots alone, other characters."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
+                name = node.name or (node.output[0] if node.output else "")
+                rule = "an equation of letters, commas, '...' once for each operand, and '->'"
+                raise ConversionError(Reason(rule, attribute.s.decode(errors="backslashreplace")[:200], source, name))
+            for graph in subgraphs(attribute):
+                _check_equations(graph.node, source)
 
 
 def _onnx(source: object) -> Any:

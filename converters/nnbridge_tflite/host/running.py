@@ -19,7 +19,7 @@ import numpy as np
 
 from nnbridge.converters.assembly import Assembly, live_steps
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
-from nnbridge.errors import NnapiError
+from nnbridge.errors import ConversionError, NnapiError
 from nnbridge.extensions import OPTIONS_TYPE, TYPES, HostPrepare, HostTensor, ModelKernel, PreparedHostKernel
 from nnbridge.model import Array, Model
 from nnbridge.operations import definition
@@ -40,7 +40,8 @@ Way: TypeAlias = "Callable[[Tensors], Sequence[Array]]"
 """Computes an operator's outputs; ValueError where it does not compute these operands."""
 
 CUSTOM = "CUSTOM"
-_BUDGET = 1 << 28
+_CONSTANTS, _CONSTANTS_ALONE = 1 << 24, 1 << 28
+"""Elements of new constants that a lowering may make, beside a kernel and where there is no other way."""
 
 
 # -- drafted operations, computed ----------------------------------------------------------------------------------------------
@@ -283,13 +284,14 @@ def _as_nnapi(array: Array | None, value: Value) -> Array:
 def lowered(operator: Operator, tensors: Sequence[Tensor], arrays: Mapping[int, Array], states: Sequence[int] = ()) -> Lowerer:
     """An operator by the first of its lowerings that fits, at the highest feature level; ValueError if none does."""
     declared = definition_of(operator)
-    errors = []
+    errors: list[Exception] = []
+    budget = _CONSTANTS if declared is not None and declared.kernel is not None else _CONSTANTS_ALONE
     for lowering in declared.lowerings if declared is not None else ():
-        values = TensorValues.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, _BUDGET), states)
+        values = TensorValues.of_arrays(tensors, arrays, Draft(RUNTIME_FEATURE_LEVEL, budget), states)
         lowerer = Lowerer(declared, operator, values)
         try:
             lowering.lower(lowerer)
-        except Unmappable as error:
+        except (Unmappable, ConversionError) as error:
             errors.append(error)
             continue
         return lowerer

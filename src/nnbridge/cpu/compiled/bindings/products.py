@@ -16,6 +16,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     is_real,
     limits_of,
     require,
+    require_at_most,
     require_nhwc,
     require_types,
     zero_of,
@@ -45,6 +46,8 @@ from nnbridge.types import OperationCode
 
 _PRODUCTS_PER_US = {"bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
+_MOST_WINDOWS = 1 << 24
+"""Windows of a convolution whose places are written down; an image of 3,840 x 2,160 pixels has half as many."""
 
 
 class _Left:
@@ -112,7 +115,9 @@ def _rows_of(
 ) -> _Left:
     """The rows that windows see in padded images [batch, height, width, depth] of elements of so many bytes."""
     batch, height, width, depth = images
-    image, y, k = np.ogrid[:batch, : out[0], : out[1]]
+    require_at_most(_MOST_WINDOWS, batch * out[0] * out[1], "windows")
+    require(batch * height * width * depth * element < 2**31, "images below 2 GiB")
+    image, y, k = (axis.astype(np.int32) for axis in np.ogrid[:batch, : out[0], : out[1]])
     pixels = (image * height + y * rows.stride) * width + k * columns.stride
     picked = channels.stop - channels.start
     if columns.dilation == 1 and picked == depth:
@@ -121,8 +126,7 @@ def _rows_of(
         i, j = np.ogrid[: rows.size, : columns.size]
         segments, length = ((i * rows.dilation * width + j * columns.dilation) * depth).reshape(-1), picked
     starts = (pixels * depth + channels.start) * element
-    require(int(starts.max()) < 2**31, "images below 2 GiB")
-    return _Left(source, starts.reshape(-1).astype(np.int32), (segments * element).astype(np.int32), length)
+    return _Left(source, starts.reshape(-1), (segments * element).astype(np.int32), length)
 
 
 @dataclass(frozen=True)
