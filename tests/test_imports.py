@@ -17,7 +17,7 @@ from nnbridge.entry_points import installed
 
 ROOT = Path(__file__).parents[1]
 LAYERS = (
-    "types",
+    "types records",
     "errors",
     "model allowlist entry_points platforms toml",
     "source",
@@ -39,7 +39,7 @@ LAYERS = (
     "explorer",
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
-CONVERTERS_MAY_IMPORT = {"converters", "storage", "source", "operations", "extensions", "model", "errors", "types"}
+CONVERTERS_MAY_IMPORT = {"records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "types"}
 SAME_NAMES = {
     "nnbridge": {
         *("Answer", "Candidate", "Group", "Kernel", "Option", "Options", "Partition", "Plan", "Pool", "Search", "Step", "Target"),
