@@ -328,7 +328,7 @@ def test_ctrl_c_leaves_the_samples_that_are_done(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(Execution, "run", run)
     command = [*RUN, "--input", str(tmp_path / "digits.npy"), "--samples", str(samples), "--json"]
-    result = CliRunner().invoke(cli, command)
+    result = call(*command)
     found = json.loads(result.stdout)
     assert (result.exit_code, found["interrupted"], len(found["samples"])) == (130, True, 2)
     assert all(len(array) == 2 for array in load_arrays(samples).values())
@@ -339,5 +339,5 @@ def test_ctrl_c_before_anything_is_done_prints_nothing(monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Execution, "run", run)
-    result = CliRunner().invoke(cli, [*RUN, "--seed", "0"])
+    result = call(*RUN, "--seed", "0")
     assert (result.exit_code, result.stdout) == (130, "")
