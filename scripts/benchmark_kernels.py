@@ -353,9 +353,9 @@ def _measured(case: Timed, kind: str, folder: Path, rounds: int) -> Row:
         runtime.invoke()
         return [runtime.get_tensor(target) for target in targets]
 
-    executor, drawn, kept = Executor(model, kernels=Tier.REFERENCE), iter(inputs), {state.input for state in model.states}
-    given = [_zeros(model.main.operands[i]) if i in kept else next(drawn) for i in model.main.inputs]
-    sides = (_kernel(model, given), lambda: executor.run(given), answer, runtime.invoke)
+    executor, drawn, states = Executor(model, kernels=Tier.REFERENCE), iter(inputs), {state.input for state in model.states}
+    fed = [_zeros(model.main.operands[i]) if i in states else next(drawn) for i in model.main.inputs]
+    sides = (_kernel(model, fed), lambda: executor.run(fed), answer, runtime.invoke)
     repeats = [_repeats(side) for side in sides]
     times: tuple[list[float], ...] = tuple([] for _ in sides)
     for _ in range(rounds):

@@ -19,7 +19,7 @@ from pathlib import Path
 import onnx
 from onnx.backend.test import loader
 
-from nnbridge.converters.declaration import Input, Output
+from nnbridge.converters.declaration import OperatorInput, OperatorOutput
 from nnbridge.errors import NnbridgeError
 from nnbridge_onnx.declaration import REGISTRY, OnnxOperator
 from nnbridge_onnx.passes.conversion import convert_proto
@@ -99,7 +99,7 @@ def _declaration(definition: OnnxOperator) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _parameter(one: Input | Output) -> str:
+def _parameter(one: OperatorInput | OperatorOutput) -> str:
     return one.name + ("…" if one.repeat else "?" if one.optional else "")
 
 

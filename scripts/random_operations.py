@@ -2,7 +2,7 @@
 
 SOURCE is a folder of conformance cases, or a file of models. Their operations are varied at random: types, sides, ranks,
 constants and their values, omitted, shared and left-out inputs, scales and zero points. What NNAPI's own validation refuses is
-left out.
+left out. With --computed the outputs have the dimensions that NNAPI computes; operations for which it computes none are left out.
 
 Examples:
   python scripts/random_operations.py ../shared/vts --count 20000 --seed 18 -o models.jsonl.gz
@@ -28,8 +28,11 @@ with one_line_errors():
     from nnbridge.conformance.cases import Case, build, read_cases, spec_files, type_of
     from nnbridge.conformance.questions import read_questions
     from nnbridge.errors import NnapiError
+    from nnbridge.operations import definition
+    from nnbridge.operations.call import Arg, NeedsValue
+    from nnbridge.operations.evaluate import make_call, resolve
     from nnbridge.storage.atomic import atomic_write
-    from nnbridge.types import TYPE_FACTS, OperandCode
+    from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode
 
 Json = dict[str, Any]
 MAX_VALUES = 2_048
@@ -106,8 +109,8 @@ class Draw:
         at = self.chance.randrange(rank + 1)
         chosen = {id(o): o for o in self.tensors() if len(o["dims"]) == rank}
         for tensor in chosen.values() if self.chance.random() < 0.7 else [first]:
-            kept = tensor["dims"][:at]
-            tensor["dims"] = [*kept, 1, *tensor["dims"][at:]] if grows else [*kept, *tensor["dims"][at + 1 :]]
+            leading = tensor["dims"][:at]
+            tensor["dims"] = [*leading, 1, *tensor["dims"][at:]] if grows else [*leading, *tensor["dims"][at + 1 :]]
 
     def shorten(self) -> None:
         """The last inputs are left out, or a scalar is added."""
@@ -207,7 +210,28 @@ def operations_of(sources: Sequence[Path], only: Sequence[str] = ()) -> dict[str
     return {name: list(forms.values()) for name, forms in sorted(found.items())}
 
 
-def questions(operations: Mapping[str, list[Json]], count: int, seed: int) -> Iterator[Json]:
+def with_computed_outputs(question: Json) -> Json:
+    """The question with outputs of the dimensions that NNAPI computes; NnapiError or NeedsValue where it computes none."""
+    model = build(Case("random", "", {**question, "name": "random"}))
+    operation, operands = model.main.operations[0], model.main.operands
+    declared = definition(operation.type)
+    if declared is None or any(o.is_tensor and 0 in o.dims for o in operands):
+        raise NeedsValue
+    args = [
+        Arg.of(o, model.value(o), present=o.lifetime is not Lifetime.NO_VALUE)
+        for o in map(operands.__getitem__, operation.inputs)
+    ]
+    data = [dict(o) for o in question["model"]["operands"]]
+    for i, found in zip(
+        operation.outputs, resolve(make_call(declared, args, [Arg.of(operands[i]) for i in operation.outputs])), strict=True
+    ):
+        if min(found.dims, default=1) < 1:
+            raise NeedsValue
+        data[i]["dims"] = list(found.dims)
+    return {**question, "model": {**question["model"], "operands": data}}
+
+
+def questions(operations: Mapping[str, list[Json]], count: int, seed: int, computed: bool = False) -> Iterator[Json]:
     """Random questions, which NNAPI's validation accepts."""
     chance = random.Random(seed)
     names = list(operations)
@@ -217,8 +241,10 @@ def questions(operations: Mapping[str, list[Json]], count: int, seed: int) -> It
             for _ in range(min(chance.randint(0, 4), chance.randint(0, 4))):
                 chance.choice(VARIATIONS)(draw)
             question = {"model": draw.model(), "relaxed": chance.random() < 0.1}
+            if computed:
+                question = with_computed_outputs(question)
             build(Case("random", "", {**question, "name": "random"}))
-        except (NnapiError, LookupError, ValueError):
+        except (NnapiError, NeedsValue, LookupError, ValueError):
             continue
         count -= 1
         yield question
@@ -231,11 +257,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="NAMES", help="operations, with commas between")
+    parser.add_argument("--computed", action="store_true", help="outputs of the dimensions that NNAPI computes")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.jsonl.gz")
     options = parser.parse_args()
     with one_line_errors():
         operations = operations_of(options.sources, options.only.split(",") if options.only else ())
-        lines = [json.dumps(question) for question in questions(operations, options.count, options.seed)]
+        lines = [json.dumps(question) for question in questions(operations, options.count, options.seed, options.computed)]
         with atomic_write(options.output) as file:
             file.write(gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
     print(f"{options.output}: {len(lines)} models of {len(operations)} operations")

@@ -65,6 +65,12 @@ def test_an_empty_name_among_devices_is_refused(names: str) -> None:
     assert refused("plan", DIGITS, "--device", names).endswith("found no name")
 
 
+def test_only_tflites_delegate_disallows_nnapis_cpu() -> None:
+    message = refused("plan", ONNX, "--device", "nnapi-sample_all", "--disallow-nnapi-cpu")
+    assert "--disallow-nnapi-cpu: expected the mapping of TFLite's delegate" in message
+    assert "--disallow-nnapi-cpu: expected at least one --device, found none" in refused("plan", DIGITS, "--disallow-nnapi-cpu")
+
+
 def test_no_fallback_without_a_device_names_the_option() -> None:
     assert "--no-fallback: expected at least one --device, found none" in refused("plan", DIGITS, "--no-fallback")
 

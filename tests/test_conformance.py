@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from nnbridge.cli.commands import cli
 from nnbridge.conformance.cases import Case, check_outputs, spec_files
-from nnbridge.conformance.outcome import NOT_TAKEN, REFUSED, CaseResult, Outcome
+from nnbridge.conformance.outcome import NOT_TAKEN, REFUSED, CaseResult, SuiteOutcome
 from nnbridge.conformance.run import Setting, run_all, run_file
 from nnbridge.conformance.variants import VARIANTS
 from nnbridge.cpu.settings import Settings, preparing
@@ -130,7 +130,7 @@ def test_models_that_must_be_refused_are_no_cases_that_ran() -> None:
     files = [path for path in SPECS if path.parent.name == "V1_2" and path.name.startswith("quantize_quant8")]
     refused = CaseResult("s", "p", "c", REFUSED)
     skipped = CaseResult("s", "p", "d", NOT_TAKEN)
-    assert (Outcome([refused, skipped]).nothing_ran, Outcome([refused]).nothing_ran, Outcome([]).nothing_ran) == (
+    assert (SuiteOutcome([refused, skipped]).nothing_ran, SuiteOutcome([refused]).nothing_ran, SuiteOutcome([]).nothing_ran) == (
         True,
         False,
         True,
@@ -146,7 +146,7 @@ def test_cases_that_are_not_taken_are_counted_by_operation_and_reason(cases: Pat
     reasons = {reason["operation"]: reason for reason in found["unsupported"]}
     assert (reasons["RELU"]["found"], reasons["RELU"]["cases"]) == ("TENSOR_QUANT8_ASYMM", 2)
     shown = CliRunner().invoke(cli, arguments).stdout
-    assert "Operations of cases that were not taken" in shown
+    assert "Operations of cases that were not accepted" in shown
     assert "TENSOR_QUANT8_ASYMM" in shown
 
 

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.converters.declaration import AnyLower, Input, OperatorDef, Option, Output, Registry
+from nnbridge.converters.declaration import AnyLower, OperatorDef, OperatorInput, OperatorOutput, Option, Registry
 from nnbridge.converters.folding import Folding, elements_broadcast, elements_multiplied
+from nnbridge.extensions import StatedKernel
 from nnbridge.model import Array
 from nnbridge.types import FuseCode
 from nnbridge_onnx.read.graph import Dims, Node
@@ -144,6 +145,10 @@ class OnnxOperator(OperatorDef):
     expand: Callable[[Expansion], None] | None = None
     """Writes it out in ONNX's own operators (com.microsoft)."""
 
+    preparing: Callable[..., StatedKernel | None] | None = None
+    """Makes a host kernel that says what it computes of the node, its operands' names, inputs and outputs, and the function that
+    runs it; None for forms that have none."""
+
     def quantised_lowering(self, lower: AnyLower) -> AnyLower:
         """Decorator: the lowering of a group on 8-bit values."""
         self.lower_quantised = lower
@@ -175,11 +180,11 @@ def operator(name: str, number: int, signature: str, summary: str, *, domain: st
             domain=domain,
             summary=summary,
             inputs=tuple(
-                Input(word.rstrip("!?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+", decides_shape="!" in word)
+                OperatorInput(word.rstrip("!?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+", decides_shape="!" in word)
                 for word in inputs.split()
             ),
             outputs=tuple(
-                Output(word.rstrip("?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+") for word in outputs.split()
+                OperatorOutput(word.rstrip("?*+"), optional=word[-1] in "?*", repeat=word[-1] in "*+") for word in outputs.split()
             ),
             **facts,
         )

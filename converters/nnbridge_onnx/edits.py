@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.edits import WHOLE, Answers, Edit
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge_onnx.messages import Graph, copied, loaded
 
 _MAX_PIECES = 64
@@ -52,8 +52,8 @@ def _in_rank(rank: int, graph: Graph) -> bool:
         return False
     if graph.node.op_type in _ROWS and graph.attribute("axis", -1 if graph.opset >= 13 else 1) % len(shape) != len(shape) - 1:
         return False
-    kept = shape[-rank + 1 :]
-    flat = (int(np.prod(shape[: -rank + 1])), *kept) if len(shape) > rank else (*[1] * (rank - len(shape)), *shape)
+    rows = shape[-rank + 1 :]
+    flat = (int(np.prod(shape[: -rank + 1])), *rows) if len(shape) > rank else (*[1] * (rank - len(shape)), *shape)
     target = graph.constant(np.asarray(flat, np.int64))
     within = {name: graph.name(f"{name}_rank{rank}") for name in dict.fromkeys((*whole, graph.out))}
     for name in dict.fromkeys(whole):
@@ -158,7 +158,7 @@ def _newer_opset(model: Any) -> Any | None:
         return onnx.version_converter.convert_version(prepared, _OPSET)
     except Exception as error:
         # The converter's errors have no common class.
-        raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", str(error).splitlines()[0])) from error
+        raise ConversionError(Reason(f"a graph that onnx can bring to opset {_OPSET}", first_line(error))) from error
 
 
 def _unsigned(model: Any) -> Any | None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from nnbridge.converters.draft import Draft, Value
-from nnbridge.converters.lowerer import FLOATS, QUANT8, LowererBase
+from nnbridge.converters.lowerer import LowererBase
 from nnbridge.errors import Why
 from nnbridge.model import Array, Model, Source
-from nnbridge.types import FuseCode, OperandCode, OperationCode
+from nnbridge.types import FLOATS, QUANT8, FuseCode, OperandCode, OperationCode
 from nnbridge_onnx.declaration import OnnxOperator, declared
 from nnbridge_onnx.operands import LAST, TRANSPOSABLE, Operands, dims_of, in_place, moved
 from nnbridge_onnx.passes.qdq import Group

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, first_line
 from nnbridge.model import Array
 
 _GROUPED = {"DequantizeLinear": "QuantizeLinear"}
@@ -39,7 +39,7 @@ def _facts(path: Path, changed: int) -> Facts:
         inferred = onnx.shape_inference.infer_shapes(model).graph
     except Exception as error:
         # protobuf's, the checker's and the operating system's errors have no common class.
-        raise ConversionError(Reason("an ONNX model", (str(error).splitlines() or [""])[0], str(path))) from error
+        raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
     return Facts(model, {value.name: value for value in (*inferred.value_info, *inferred.input, *inferred.output)})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.converters.cutting import cut
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, Reason, first_line
 
 _CONSTANTS = 4
 """The first version of the format in which initialisers need not be inputs as well."""
@@ -22,7 +22,7 @@ def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[
         graph = onnx.shape_inference.infer_shapes(model).graph
     except Exception as error:
         # protobuf's, the checker's and the operating system's errors have no common class.
-        raise ConversionError(Reason("an ONNX model", (str(error).splitlines() or [""])[0], str(path))) from error
+        raise ConversionError(Reason("an ONNX model", first_line(error), str(path))) from error
     producers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     missing = next((name for name in outputs if name not in producers), None)
     if missing is not None:

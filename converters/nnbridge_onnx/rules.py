@@ -153,7 +153,20 @@ NCHW = condition("feature level 3 for the NCHW layout", lambda unit: not unit.nc
 CONSTANT_WEIGHTS = condition(
     "constant weights", lambda unit: unit.constant(1) is not None, lambda unit: "computed ones", kind=Why.NOT_CONSTANT
 )
+CONSTANT_BIAS = condition(
+    "a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None, kind=Why.NOT_CONSTANT
+)
 RANK_4 = ranks(1, MAX_RANK)
+
+
+def weights_of_bytes(what: str) -> UnitCondition:
+    """UINT8 data beside weights of 8 bits, signed or not, in a quantised unit."""
+    return condition(
+        f"UINT8 {what} and 8-bit weights",
+        lambda u: not u.quantised or (u.type(0) == "UINT8" and u.type(1) in ("UINT8", "INT8")),
+        lambda u: (u.type(0), u.type(1)),
+        kind=Why.INPUT_TYPE,
+    )
 
 
 def _wrong_parameters(io: Io, unit: Unit, *, weights: bool = False, per_channel: bool = False) -> str:

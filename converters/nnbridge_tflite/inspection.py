@@ -40,7 +40,7 @@ def inspect(path: Path, options: ConversionOptions) -> Inspection:
     for mapping in (MappingKind.DELEGATE.value, MappingKind.WIDE.value):
         try:
             found = [convert_with_report(path, replace(options, mapping=mapping, signature=key)) for key in called]
-            mappings[mapping] = tuple({(m.subgraph, m.index): m for _, mapped in found for m in mapped}.values())
+            mappings[mapping] = tuple({m.key: m for _, mapped in found for m in mapped}.values())
             between, outer = zip(*(count_transposes(model) for model, _ in found), strict=True)
             transposes[mapping] = sum(between), sum(outer)
         except OptionError:

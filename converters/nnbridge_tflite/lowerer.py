@@ -17,13 +17,11 @@ import numpy.typing as npt
 
 from nnbridge.converters.draft import Step, Unmappable
 from nnbridge.converters.draft import Value as Value
-from nnbridge.converters.lowerer import FLOATS as FLOATS
-from nnbridge.converters.lowerer import QUANT8 as QUANT8
 from nnbridge.converters.lowerer import LowererBase
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Reason, Why
 from nnbridge.model import Array, Source
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import FLOATS, QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator
 from nnbridge_tflite.host.codes import PARAMETERS, builtin_code, options_value
 from nnbridge_tflite.passes.values import TensorValues

@@ -229,9 +229,9 @@ def drop_unused(model: dict[str, Any]) -> None:
     model.update(signature_defs=None, metadata=None, metadata_buffer=None)
 
 
-def _renumber(model: Table, rows: str, users: Sequence[Table], name: str, kept: Sequence[int] = ()) -> None:
+def _renumber(model: Table, rows: str, users: Sequence[Table], name: str, retained: Sequence[int] = ()) -> None:
     """Drop rows of a list that no user names."""
-    moved = {old: new for new, old in enumerate(sorted({*kept, *(user[name] for user in users)}))}
+    moved = {old: new for new, old in enumerate(sorted({*retained, *(user[name] for user in users)}))}
     model[rows] = [model[rows][k] for k in moved]
     for user in users:
         user[name] = moved[user[name]]

@@ -21,7 +21,7 @@ class Why(str, Enum):
     INTERNAL = "internal"
     """The driver failed, or answered wrongly."""
     UNSTATED = "unstated"
-    """The driver gave no reason."""
+    """The driver stated no reason."""
     RANGE = "range"
     """An index or axis beyond what it counts."""
     OPERATOR = "operator"
@@ -119,6 +119,11 @@ def listed(found: object) -> str:
     return ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of another library's message that says something, 200 characters at most, or the error's class."""
+    return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def near(word: str, options: Iterable[str]) -> str:
     """A hint at what could have been meant, or nothing."""
     plain = {_plain(option): option for option in options}
@@ -148,6 +153,12 @@ class OptionError(ConversionError):
 
 class InputError(NnbridgeError):
     """A value of the user's does not fit: a missing input, a wrong shape or type, an unknown device."""
+
+    @classmethod
+    def of(cls, mistakes: Iterable[Reason]) -> InputError:
+        """One error for all mistakes of a file, a line each."""
+        reasons = list(mistakes)
+        return cls(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
 
 
 class NnapiError(NnbridgeError):

@@ -11,6 +11,7 @@ them. Converters publish theirs under the entry point group ``nnbridge.host_exte
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,6 +82,19 @@ HostPrepare: TypeAlias = "Callable[[Sequence[HostTensor], Sequence[HostTensor], 
 
 Constants have data, other inputs have none; all dimensions of inputs are known. None where values are needed to prepare.
 """
+
+
+class StatedKernel:
+    """A prepared host kernel that says what it computes, so that a device may compute it otherwise; its call is the reference."""
+
+    inputs: Sequence[HostTensor]
+    """All inputs of the operation."""
+    outputs: Sequence[HostTensor]
+    places: tuple[int, ...]
+    """The inputs that runs bring."""
+
+    def __call__(self, arrays: Sequence[Array | None]) -> Sequence[Array]:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,6 +305,11 @@ def operand_dtype(operand: Operand) -> np.dtype[Any]:
         return numpy_type(declared.dtype)
     size = declared.byte_size if declared is not None else 1
     return np.dtype(f"V{size}") if size > 1 else np.dtype(np.uint8)
+
+
+def value_size(operand: Operand) -> int:
+    """Bytes of a value of known dimensions."""
+    return math.prod(operand.dims) * operand_dtype(operand).itemsize
 
 
 def is_tensor(operand: Operand) -> bool:

@@ -11,10 +11,12 @@ from nnbridge import saved_edits, storage
 from nnbridge.converters import ConversionOptions, Converter, check_options, converter_for, resolved
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, graphs_of_model
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
+from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
@@ -41,6 +43,32 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
 
 
+def load_without_cpu(
+    path: str | Path, options: ConversionOptions, devices: Sequence[Device], limit: int
+) -> tuple[Model, tuple[Mapped, ...]]:
+    """The same as TFLite's delegate without NNAPI's CPU does it: what the devices refuse, and partitions beyond the limit, stay
+    with the file's own runtime.
+
+    The lowest feature level of the devices counts. OptionError for mappings that are not TFLite's delegate's.
+    """
+    from nnbridge.runtime.feature_level_slices import Slices
+    from nnbridge.runtime.partition_limits import undelegated
+    from nnbridge.runtime.placement import ask
+
+    if mapping_of(path, options) != MappingKind.DELEGATE:
+        rule = "the mapping of TFLite's delegate, which leaves operators to TFLite"
+        raise OptionError(Reason(rule, mapping_of(path, options), str(path), "--disallow-nnapi-cpu"))
+    levels = [int(device.level) for device in devices if device.kind == "device"]
+    options = replace(options, feature_level=min(options.feature_level, *levels, RUNTIME_FEATURE_LEVEL), accelerated=bool(levels))
+    model, mapped = load_with_report(path, options)
+    slices = Slices(model)
+    answers = zip(*(ask(device, model, slices) for device in devices), strict=True)
+    refusals = [None if any(answer.supported for answer in given) else given[0].reason for given in answers]
+    left = undelegated(model.main, refusals, limit)
+    handed = {one.index for one in mapped if one.mapping == MappingKind.DELEGATE}
+    return load_with_report(path, replace(options, left={index: why for index, why in left.items() if index in handed}))
+
+
 def mapping_of(path: str | Path, options: ConversionOptions) -> str:
     """The mapping under which a file is converted: ``phone`` stands for the one of its format."""
     return _resolved(Path(path), options)[1].mapping
@@ -62,10 +90,15 @@ def adjustable(path: str | Path, subgraph: int, index: int) -> Adjustable | None
     return None if converter.adjustable is None else converter.adjustable(Path(path), subgraph, index)
 
 
+def _converter(path: Path) -> Converter | None:
+    """The converter for a file; None for a saved model."""
+    _check_is_model(path)
+    return None if is_saved(path) else converter_for(path)
+
+
 def _resolved(path: Path, options: ConversionOptions) -> tuple[Converter | None, ConversionOptions]:
     """The converter for a file, None for a saved model, and the options as it gets them."""
-    _check_is_model(path)
-    converter = None if is_saved(path) else converter_for(path)
+    converter = _converter(path)
     check_options(options, path, converter)
     return converter, resolved(options, converter, path)
 
@@ -84,8 +117,7 @@ def inspect(path: str | Path, options: ConversionOptions | None = None) -> Inspe
 def interface(path: str | Path, options: ConversionOptions | None = None) -> SignatureInfo:
     """A file's inputs and outputs with what it states of them; empty where the format has no metadata."""
     path, options = Path(path), options or ConversionOptions()
-    _check_is_model(path)
-    converter = None if is_saved(path) else converter_for(path)
+    converter = _converter(path)
     if converter is None or converter.interface is None:
         return SignatureInfo("", (), ())
     return converter.interface(path, options)
@@ -103,8 +135,7 @@ def graphs(path: str | Path, options: ConversionOptions | None = None) -> tuple[
 def source_graph(path: str | Path, options: ConversionOptions | None = None) -> SourceGraph:
     """A file's own operators; ConversionError for formats whose operators no device looks at."""
     path, options = Path(path), options or ConversionOptions()
-    _check_is_model(path)
-    converter = None if is_saved(path) else converter_for(path)
+    converter = _converter(path)
     check_options(options, path, converter)
     if converter is None or converter.operators is None:
         found = "a saved model" if converter is None else f"{converter.name} operators"

@@ -19,13 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
-from nnbridge.types import TYPE_FACTS, Lifetime, is_extension, operation_name, split_extension_code, type_name
+from nnbridge.records import quick
+from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
 _FLOAT32 = struct.Struct("<f")
 Array = npt.NDArray[Any]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ChannelQuant:
     """Parameters of TENSOR_QUANT8_SYMM_PER_CHANNEL: one scale for each index along ``channel_dim``."""
@@ -34,6 +36,7 @@ class ChannelQuant:
     channel_dim: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a constant lies: ``length`` bytes at ``offset`` of a pool, or an index of a referenced model."""
@@ -46,6 +49,7 @@ class Location:
 _NOWHERE = Location()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One operand: type, dimensions (0 = not known, ``()`` of a tensor = rank not known), quantisation, lifetime."""
@@ -84,6 +88,11 @@ class Operand:
         return not is_extension(self.type) and TYPE_FACTS[self.type].tensor
 
     @property
+    def is_sign_flipped(self) -> bool:
+        """True for int8 of the source file that the model has as uint8, offset by 128, below feature level 4."""
+        return self.source_type == "int8" and self.type == OperandCode.TENSOR_QUANT8_ASYMM
+
+    @property
     def is_constant(self) -> bool:
         """True if the value lies in the model."""
         return self.lifetime in _CONSTANT
@@ -93,6 +102,7 @@ class Operand:
         return f"{type_name(self.type)}[{dims}]" if self.is_tensor or dims else type_name(self.type)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Source:
     """The operator of the source file that an operation was converted from. Equal for all operations of one operator."""
@@ -106,7 +116,13 @@ class Source:
     callers: tuple[int, ...] = ()
     """Indexes of the calling operators, outermost first, where the subgraph was inlined."""
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Subgraph and index: the operator's place in the file."""
+        return self.subgraph, self.index
 
+
+@quick
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation: its code, operand indexes, and where it came from."""
@@ -122,6 +138,11 @@ class Operation:
     """The source file's operator, by which operations belong together; None where there is no file."""
 
 
+INFERRED = "inferred"
+"""In :attr:`Subgraph.known`: indexes of operations whose outputs have the dimensions and quantisation that NNAPI computes for the
+inputs as they are declared."""
+
+
 @dataclass(frozen=True)
 class Subgraph:
     """Operands and operations in run order, with the indexes of inputs and outputs."""
@@ -132,11 +153,18 @@ class Subgraph:
     outputs: tuple[int, ...]
     relaxed: bool = False
     """Of a referenced model, its own ``relaxComputationFloat32toFloat16``; the main one's is the model's."""
+    known: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What stages found out about this very subgraph, so that later ones need not do it again; a changed copy starts empty."""
 
     @cached_property
     def producers(self) -> Mapping[int, int]:
         """Operand index → index of the operation that writes it."""
         return MappingProxyType({out: i for i, operation in enumerate(self.operations) for out in operation.outputs})
+
+    def bodies(self, operation: Operation) -> list[int]:
+        """Numbers of the referenced models that an operation runs."""
+        operands = (self.operands[i] for i in operation.inputs)
+        return [operand.location.offset for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
 
     @cached_property
     def consumers(self) -> Mapping[int, tuple[int, ...]]:

@@ -59,7 +59,7 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
 
 def _key(operation: Operation, index: int) -> tuple[int, int]:
     """What reports count operations by: the operator of the file that one came from, or its own index."""
-    return (0, index) if operation.source is None else (operation.source.subgraph, operation.source.index)
+    return (0, index) if operation.source is None else operation.source.key
 
 
 def _editable(path: Path) -> Model | None:

@@ -336,7 +336,10 @@ TYPE_FACTS: Final[dict[int, TypeFacts]] = {
     OperandCode.TENSOR_OEM_BYTE: _facts("u1", True, 1, "unchecked"),
 }
 
-QUANTISED_8BIT_ASYMM: Final = frozenset({OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED})
+FLOATS: Final = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
+"""Tensors of floating-point numbers."""
+QUANT8: Final = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
+"""Tensors of bytes with scale and zero point, unsigned and signed."""
 
 EXTENSION_PREFIX_SHIFT: Final = 16
 

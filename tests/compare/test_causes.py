@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from nnbridge.builder import ModelBuilder
 from nnbridge.cli.commands import cli
-from nnbridge.compare.causes import Case, explain
+from nnbridge.compare.causes import LoneOperation, explain
 from nnbridge.model import Model
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
@@ -36,10 +36,10 @@ def mean_of_four(scale: float = 1.0) -> Model:
     return builder.finish()
 
 
-def mean_case(expected: int) -> Case:
+def mean_case(expected: int) -> LoneOperation:
     # (1 + 1 + 1 + 0) / 4 is 0 truncated, 1 to nearest.
     x = np.uint8([[1, 1, 1, 0]])
-    return Case(mean_of_four(), [x], np.uint8([0]), np.uint8([expected]), "7 MEAN", "MEAN", "litert", "nnapi-reference")
+    return LoneOperation(mean_of_four(), [x], np.uint8([0]), np.uint8([expected]), "7 MEAN", "MEAN", "litert", "nnapi-reference")
 
 
 def test_a_mean_that_the_reference_rounds_is_explained() -> None:

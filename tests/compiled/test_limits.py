@@ -14,6 +14,10 @@ from nnbridge.types import OperationCode
 from tests.compiled.models import F32, I32, Tensor, model_of
 
 
+def _ones(dims: tuple[int, ...]) -> Tensor:
+    return Tensor(F32, dims, value=np.ones(dims, np.float32))
+
+
 @pytest.mark.parametrize(
     ("code", "inputs", "out", "why"),
     [
@@ -22,17 +26,7 @@ from tests.compiled.models import F32, I32, Tensor, model_of
         (OperationCode.PAD, [Tensor(F32, (1 << 24,)), Tensor(I32, (1, 2), value=[[1, 0]])], ((1 << 24) + 1,), "elements"),
         (
             OperationCode.CONV_2D,
-            [
-                Tensor(F32, (1, 1 << 25, 1, 2)),
-                *(Tensor(F32, d, value=np.ones(d, "f4")) for d in ((1, 1, 3, 2), (1,))),
-                0,
-                0,
-                2,
-                0,
-                1,
-                1,
-                0,
-            ],
+            [Tensor(F32, (1, 1 << 25, 1, 2)), *map(_ones, ((1, 1, 3, 2), (1,))), 2, 0, 0, 0, 1, 1, 0],
             (1, 1 << 25, 1, 1),
             "windows",
         ),

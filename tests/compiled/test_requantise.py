@@ -103,6 +103,13 @@ def test_results_beyond_32_bits_are_left_to_the_reference() -> None:
         Rescaling.once(2**31 - 1, 4, 0, 2**28)
 
 
+def test_sums_that_wrap_when_they_are_shifted_to_the_left_are_left_to_the_reference() -> None:
+    """A multiplier of 1 is 2**30 * 2**(1 - 31): the sum is doubled first, in 32 bits."""
+    Rescaling.once(2**30, 1, 0, 2**30 - 1)
+    with pytest.raises(Inexact, match="below 2"):
+        Rescaling.once(2**30, 1, 0, 2**30)
+
+
 @pytest.mark.parametrize("across", [4, 2, 1])
 @pytest.mark.parametrize("rows", [1, 4])
 def test_narrowed_rows_come_in_the_order_of_columns(form: InstructionSet, across: int, rows: int) -> None:

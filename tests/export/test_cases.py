@@ -19,7 +19,7 @@ from nnbridge import export
 from nnbridge.cli.commands import cli
 from nnbridge.conformance.cases import Case, build, check_outputs, inputs_of, read_cases
 from nnbridge.errors import InputError
-from nnbridge.export.cases import Example, case_data, example
+from nnbridge.export.cases import ComputedCase, case_data, example
 from nnbridge.export.spec import _lines
 from nnbridge.extensions import TYPES
 from nnbridge.model import Location, Model
@@ -51,7 +51,7 @@ def test_a_case_that_is_read_again_is_the_same_case(cases: Path) -> None:
                 continue
             model = build(case)
             inputs = inputs_of(case)
-            written = case_data(Example(model, inputs, [np.zeros(1)] * len(model.main.outputs)), case.name)
+            written = case_data(ComputedCase(model, inputs, [np.zeros(1)] * len(model.main.outputs)), case.name)
             assert_same(build(type(case)(case.suite, case.spec, written)), model)
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from nnbridge.converters.inspection import TensorMetadata
 from nnbridge.errors import InputError
 from nnbridge.inputs import Preparation, dequantised, prepare, quantised
-from nnbridge.inputs.preparation import Prepared, Target
+from nnbridge.inputs.preparation import InputTarget, PreparedInput
 from nnbridge.model import Operand
 from nnbridge.types import OperandCode
 
@@ -26,8 +26,8 @@ def operand(code: OperandCode, *dims: int, scale: float = 0.0, zero_point: int =
     return Operand(code, dims, scale, zero_point, source_type=source_type)
 
 
-def read(target: Operand, path: Path, how: Preparation | None = None, stated: TensorMetadata | None = None) -> Prepared:
-    return prepare(Target("x", target, stated or TensorMetadata()), path, how)
+def read(target: Operand, path: Path, how: Preparation | None = None, stated: TensorMetadata | None = None) -> PreparedInput:
+    return prepare(InputTarget("x", target, stated or TensorMetadata()), path, how)
 
 
 def refused(target: Operand, path: Path, how: Preparation | None = None) -> str:

@@ -22,7 +22,7 @@ from nnbridge.cli.commands import cli
 from nnbridge.errors import InputError
 from nnbridge.matrix import Cell, Store, run
 from nnbridge.matrix.budget import broken_limits, read_budgets
-from nnbridge.matrix.cells import Settings, Task, compute_all, tasks
+from nnbridge.matrix.cells import MatrixSettings, Task, compute_all, tasks
 from nnbridge.matrix.changes import changes
 from nnbridge.matrix.models import find_devices, find_models
 from nnbridge.matrix.page import as_html
@@ -46,7 +46,7 @@ def zoo(tmp_path: Path) -> Path:
 
 
 def groups_of(zoo: Path, *devices: str) -> list[list[Task]]:
-    return tasks(find_models([str(zoo)], zoo / "cache"), devices, [8], Settings())
+    return tasks(find_models([str(zoo)], zoo / "cache"), devices, [8], MatrixSettings())
 
 
 def call(*arguments: str) -> Result:
@@ -310,7 +310,7 @@ def test_a_percentage_is_0_or_100_only_if_it_is_that(share: float, text: str) ->
 def test_a_reference_s_difference_is_in_the_cell(real_models: Path) -> None:
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
     path = real_models / "kws_ref_model.tflite"
-    ((task,),) = tasks({"kws": path}, [QUANT], [8], Settings(reference="auto", timed=True))
+    ((task,),) = tasks({"kws": path}, [QUANT], [8], MatrixSettings(reference="auto", timed=True))
     (found,) = compute_all([task])
     assert (found.reference, found.passed, found.quantised) == ("litert", True, True)
     assert found.difference is not None
@@ -329,7 +329,7 @@ def _in_a_folder_of_its_own(tmp_path: Path) -> Iterator[None]:
 
 def test_a_compiler_s_device_answers_for_the_file_with_an_estimate_of_its_time(real_models: Path) -> None:
     path = real_models / "mobilenet_v2_1.0_224_quant.tflite"
-    ((compiler, driver),) = tasks({"m": path}, ["ethos-u55-128", QUANT], [8], Settings())
+    ((compiler, driver),) = tasks({"m": path}, ["ethos-u55-128", QUANT], [8], MatrixSettings())
     taken, not_estimated = compute_all([compiler, driver])
     assert (taken.on_device, taken.operations, taken.partitions) == (66, 66, 1)
     assert taken.estimated_ms == pytest.approx(14.86, rel=0.1)

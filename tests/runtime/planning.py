@@ -189,6 +189,15 @@ def while_model(*, outputs: int = 2) -> Model:
     return graph.finish([i, total, n], made)
 
 
+def if_model(then: Model, otherwise: Model, dims: tuple[int, ...] = (2,)) -> Model:
+    """``y = then(a, b) if condition else otherwise(a, b)``."""
+    graph = Graph()
+    condition = graph.operand("condition", (1,), BOOL8)
+    a, b, y = graph.operand("a", dims), graph.operand("b", dims), graph.operand("y", dims)
+    graph.branch(condition, then, otherwise, [a, b], [y])
+    return graph.finish([condition, a, b], [y])
+
+
 def nested() -> Model:
     """``while i < n: i, total = i + 1, (total + i if flag else total * i)``."""
     then, otherwise = (_with_counter(kind) for kind in ("ADD0", "MUL0"))

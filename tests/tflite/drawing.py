@@ -359,10 +359,10 @@ def windows(rng: Rng, name: str) -> Case:
         masks |= {"shrink_axis_mask": int(pick(rng, 0, 0, 1 << axis)), "ellipsis_mask": 0, "new_axis_mask": 0}
         if masks["shrink_axis_mask"]:  # LiteRT leaves the output unwritten for indexes beyond the end and backward strides.
             begins[axis], strides[axis] = min(begins[axis], x.shape[axis] - 1), abs(strides[axis])
-        if rng.random() < 0.2:  # Beyond the dimension LiteRT reads what lies behind the tensor.
+        if rng.random() < 0.2:  # Beyond the dimension, and with an end_mask, LiteRT reads and writes behind the tensors.
             begins = np.array([int(rng.integers(0, d)) for d in x.shape])
             ends = np.array([int(rng.integers(1, d - b + 1)) for b, d in zip(begins, x.shape, strict=True)])
-            strides, masks["begin_mask"], masks["offset"] = [abs(s) for s in strides], 0, True
+            strides, masks["begin_mask"], masks["end_mask"], masks["offset"] = [abs(s) for s in strides], 0, 0, True
         return Case(name, [x, *map(constant, (begins, ends, strides))], [y], masks, 2)
     if name == "TOPK_V2":
         return Case(name, [x, constant(int(rng.integers(1, x.shape[-1] + 1)))], [y, Tensor((), I32)])

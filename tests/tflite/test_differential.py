@@ -149,3 +149,31 @@ def test_the_maximum_of_16_bit_windows_leaves_padding_out(padding: int, litert: 
     model, _ = converted(builder.write(tmp_path / "m.tflite", [x], [y]), mapping="delegate")
     data = np.array([-9, -5, -2], np.int16).reshape(1, 1, 3, 1)
     assert run(model, {"t0": data})[0].reshape(-1).tolist() == litert  # LiteRT's answers
+
+
+def test_wrapping_sums_of_a_fully_connected_operator_are_those_of_the_optimised_kernel(tmp_path: Path) -> None:
+    """A multiplier of 1 doubles the sum in 32 bits before it halves it."""
+    builder = TfliteBuilder()
+    data, out = builder.tensor((1, 1), "int8", scale=1.0), builder.tensor((1, 4), "int8", scale=1.0, zero_point=-128)
+    weights = builder.constant(np.ones((4, 1)), "int8", scale=1.0)
+    bias = builder.constant([2**30 - 1, 2**30, 2**30 + 5, -(2**30) - 1], "int32", scale=1.0)
+    builder.operator("FULLY_CONNECTED", [data, weights, bias], [out], {}, 4)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [data], [out]))
+    assert run(model, {"t0": np.zeros((1, 1), np.int8)})[0].tolist() == [[127, -128, -128, 127]]  # LiteRT's answers
+
+
+def test_ends_count_from_the_begins_whatever_end_mask_says(tmp_path: Path) -> None:
+    """LiteRT has this shape, but reads to the dimension's end: it would write six numbers and more into it."""
+    builder = TfliteBuilder()
+    data, out = builder.tensor((4, 4), "int32"), builder.tensor((2, 2), "int32")
+    numbers = [builder.constant(pair, "int32") for pair in ([1, 1], [2, 2], [1, 1])]
+    builder.operator("STRIDED_SLICE", [data, *numbers], [out], {"end_mask": 3, "offset": True}, 2)
+    model, _ = converted(builder.write(tmp_path / "m.tflite", [data], [out]))
+    found = run(model, {"t0": np.arange(16, dtype=np.int32).reshape(4, 4)})[0]
+    assert found.tolist() == [[5, 6], [9, 10]]
+
+
+@pytest.mark.parametrize(("x", "litert"), [(-4.697362, -1.6799075e-06), (-2.4500177, -0.01707857)])
+def test_gelu_by_tanh_is_litert_s_but_for_the_last_digits_of_1(x: float, litert: float, tmp_path: Path) -> None:
+    found = computed(tmp_path, "GELU", np.array([x], np.float32), ((1,), "float32"), {"approximate": True})
+    assert abs(found.item() - litert) < 2.0**-22 * abs(x)

@@ -58,13 +58,13 @@ def _heads(to: Lowerer, position: int, attribute: str) -> _Heads:
     return _Heads(transposed, (batch, count, places, size))
 
 
-def _repeated(to: Lowerer, given: _Heads, count: int) -> _Heads:
+def _repeated(to: Lowerer, shared: _Heads, count: int) -> _Heads:
     """Heads that several queries share, once for each."""
-    batch, heads, places, size = given.dims
+    batch, heads, places, size = shared.dims
     to.require(count % heads == 0, "whole groups of heads", [count, heads])
     if count == heads:
-        return given
-    flat = to.emit(C.RESHAPE, given.value, to.vector([batch * heads, 1, places, size]))
+        return shared
+    flat = to.emit(C.RESHAPE, shared.value, to.vector([batch * heads, 1, places, size]))
     tiled = to.emit(C.TILE, flat, to.vector([1, count // heads, 1, 1]))
     dims = (batch, count, places, size)
     return _Heads(to.emit(C.RESHAPE, tiled, to.vector(dims), like=flat), dims)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnbridge.converters.declaration import Option, lowers
-from nnbridge.converters.lowerer import QUANT8
 from nnbridge.errors import OpFailedError, Reason, Why
-from nnbridge.types import OperandCode
+from nnbridge.types import QUANT8, OperandCode
 from nnbridge_onnx.declaration import MOVED, operator
 from nnbridge_onnx.host.evaluator import HostCall
 from nnbridge_onnx.lowerer import C, Lowerer

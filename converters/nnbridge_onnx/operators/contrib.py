@@ -111,22 +111,27 @@ def _same(e: Expansion) -> None:
 # -- fused float operators -----------------------------------------------------------------------------------------------
 
 
+def _with_bias(e: Expansion) -> str:
+    return e.add("Add", e.input(0), e.input(1)) if e.input(1) else e.input(0)
+
+
+def _half_of(e: Expansion, x: str, inner: str) -> None:
+    """x / 2 * (inner + 1)."""
+    e.add("Mul", e.add("Mul", x, e.number(0.5, x)), e.add("Add", inner, e.number(1.0, x)), to=e.output())
+
+
 def _gelu_of(e: Expansion, x: str) -> None:
-    inner = e.add("Erf", e.add("Mul", x, e.number(0.5**0.5, x)))
-    half = e.add("Mul", x, e.number(0.5, x))
-    e.add("Mul", half, e.add("Add", inner, e.number(1.0, x)), to=e.output())
+    _half_of(e, x, e.add("Erf", e.add("Mul", x, e.number(0.5**0.5, x))))
 
 
 def _gelu(e: Expansion) -> None:
-    _gelu_of(e, e.add("Add", e.input(0), e.input(1)) if e.input(1) else e.input(0))
+    _gelu_of(e, _with_bias(e))
 
 
 def _fast_gelu(e: Expansion) -> None:
-    x = e.add("Add", e.input(0), e.input(1)) if e.input(1) else e.input(0)
+    x = _with_bias(e)
     cube = e.add("Mul", e.add("Mul", e.add("Mul", x, x), x), e.number(0.044715, x))
-    inner = e.add("Tanh", e.add("Mul", e.add("Add", x, cube), e.number(0.7978845608028654, x)))
-    half = e.add("Mul", x, e.number(0.5, x))
-    e.add("Mul", half, e.add("Add", inner, e.number(1.0, x)), to=e.output())
+    _half_of(e, x, e.add("Tanh", e.add("Mul", e.add("Add", x, cube), e.number(0.7978845608028654, x))))
 
 
 def _quick_gelu(e: Expansion) -> None:

@@ -21,7 +21,16 @@ from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quanti
 from nnbridge_onnx.operators.sampling import between, read_pixels
 from nnbridge_onnx.operators.windows import Plane, Window, padding, plane, window, windows
 from nnbridge_onnx.read.graph import Node
-from nnbridge_onnx.rules import CONSTANT_WEIGHTS, NCHW, Provider, Unit, condition, uint8_parameters
+from nnbridge_onnx.rules import (
+    CONSTANT_BIAS,
+    CONSTANT_WEIGHTS,
+    NCHW,
+    Provider,
+    Unit,
+    condition,
+    uint8_parameters,
+    weights_of_bytes,
+)
 
 GROUP = Option("group", 1, "groups of channels that are convolved apart", at_least=1)
 
@@ -36,12 +45,7 @@ PROVIDER = Provider(
     2,
     conditions=(
         NCHW,
-        condition(
-            "UINT8 images and 8-bit weights",
-            lambda u: not u.quantised or (u.type(0) == "UINT8" and u.type(1) in ("UINT8", "INT8")),
-            lambda u: (u.type(0), u.type(1)),
-            kind=Why.INPUT_TYPE,
-        ),
+        weights_of_bytes("images"),
         uint8_parameters(1, per_channel=True),
         condition("the operator of ONNX's own domain", lambda u: not u.node.domain, lambda u: u.node.domain, kind=Why.OPERATOR),
         CONSTANT_WEIGHTS,
@@ -58,9 +62,7 @@ PROVIDER = Provider(
             lambda u: u.level,
             3, Why.FEATURE_LEVEL
         ),
-        condition(
-            "a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None, kind=Why.NOT_CONSTANT
-        ),
+        CONSTANT_BIAS,
     ),
     grouped=True,
 )  # fmt: skip
@@ -79,9 +81,9 @@ QLINEAR_CONV = operator(
 @CONV.lowering()
 def _conv(to: Lowerer) -> None:
     """CONV_2D, DEPTHWISE_CONV_2D or GROUPED_CONV_2D with weights [out, in / groups, height, width]."""
-    image, given = plane(to), to.shape(1)
-    to.require(len(given) == len(to.shape()) and 0 not in given, "weights of the image's rank", list(given))
-    dims, x = (*given[:2], *image.pair(given[2:])), image.x
+    image, shape = plane(to), to.shape(1)
+    to.require(len(shape) == len(to.shape()) and 0 not in shape, "weights of the image's rank", list(shape))
+    dims, x = (*shape[:2], *image.pair(shape[2:])), image.x
     to.require_float(x)
     order, weights = filter_order(to, dims), to.known(1)
     if weights is not None:
@@ -187,14 +189,14 @@ CONV_TRANSPOSE = operator(
 @CONV_TRANSPOSE.lowering()
 def _conv_transpose(to: Lowerer) -> None:
     """TRANSPOSE_CONV_2D with explicit padding, one for each group; weights are [in, out / groups, height, width] in ONNX."""
-    image, given = plane(to), to.constant(1)
+    image, weights = plane(to), to.constant(1)
     groups, x = to.option("group"), image.x
-    to.require(given.ndim == len(to.shape()) and groups > 0, "weights of the image's rank", list(given.shape))
-    to.require(given.shape[0] == image.shape[1] and given.shape[0] % groups == 0, "channels in whole groups", groups)
+    to.require(weights.ndim == len(to.shape()) and groups > 0, "weights of the image's rank", list(weights.shape))
+    to.require(weights.shape[0] == image.shape[1] and weights.shape[0] % groups == 0, "channels in whole groups", groups)
     to.require_float(x)
     one = [1] * (1 if image.line else 2)
     strides, dilations = (image.pair(to.option(name, one)) for name in ("strides", "dilations"))
-    weights = _spread(to, given.reshape(*given.shape[:2], *image.pair(given.shape[2:])), dilations)
+    weights = _spread(to, weights.reshape(*weights.shape[:2], *image.pair(weights.shape[2:])), dilations)
     top, left, bottom, right = _transposed_pads(to, image, weights.shape[2:], strides)
     to.require(min(top, left, bottom, right) >= 0, "paddings of at least 0", [top, left, bottom, right])
     bias = to.optional(2)
@@ -234,8 +236,8 @@ def _transposed_pads(to: Lowerer, image: Plane, kernel: Sequence[int], strides: 
     extra = image.pair(to.option("output_padding", [0] * count), 0)
     auto, requested = to.option("auto_pad"), to.option("output_shape", [])[-count:]
     if auto == "NOTSET" and not requested:
-        given = to.option("pads", [0] * 2 * count)
-        top, left, bottom, right = [*image.pair(given[:count], 0), *image.pair(given[count:], 0)]
+        pads = to.option("pads", [0] * 2 * count)
+        top, left, bottom, right = [*image.pair(pads[:count], 0), *image.pair(pads[count:], 0)]
         return [top, left, bottom - extra[0], right - extra[1]]
     targets = image.pair(requested) if requested else [size * s for size, s in zip(image.shape[2:], strides, strict=True)]
     pairs = []

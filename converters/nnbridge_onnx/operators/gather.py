@@ -10,6 +10,7 @@ import numpy as np
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.converters.draft import Value
 from nnbridge.converters.folding import Folding
+from nnbridge.converters.lowerer import DTYPES
 from nnbridge.errors import Why
 from nnbridge.model import Array
 from nnbridge.types import OperandCode
@@ -48,10 +49,10 @@ def indexes_from_front(to: Lowerer, position: int, size: int) -> Value:
         numbers = to.whole(known)
         to.require(all(-size <= v < size for v in numbers), f"indexes in [{-size}, {size})", numbers[:8])
         return to.draft.ints([v % size for v in numbers], known.shape or (1,))
-    given, shape = to.indexes(position), to.shape(position) or (1,)
-    negative = to.emit(C.LESS, given, to.vector([0]), out=Value(OperandCode.TENSOR_BOOL8, shape))
-    from_front = to.emit(C.ADD, given, to.vector([size]))
-    return to.emit(C.SELECT, negative, from_front, given, like=given)
+    indexes, shape = to.indexes(position), to.shape(position) or (1,)
+    negative = to.emit(C.LESS, indexes, to.vector([0]), out=Value(OperandCode.TENSOR_BOOL8, shape))
+    from_front = to.emit(C.ADD, indexes, to.vector([size]))
+    return to.emit(C.SELECT, negative, from_front, indexes, like=indexes)
 
 
 def gather_along(to: Lowerer, chosen: Mapping[int, Sequence[int]]) -> None:
@@ -207,14 +208,13 @@ def _one_hot(to: Lowerer) -> None:
     axis = to.option("axis") % (len(shape) + 1)
     to.require(0 not in out and len(out) <= 4 and pair.size == 2, "an output of rank 4 at most with elements", list(out))
     result = to.output()
-    kinds = {OperandCode.TENSOR_FLOAT32: np.float32, OperandCode.TENSOR_FLOAT16: np.float16, OperandCode.TENSOR_INT32: np.int32}
-    to.require(result.type in kinds, "floating or int32 values", OperandCode(result.type).name)
+    to.require(result.type in DTYPES, "floating or int32 values", OperandCode(result.type).name)
     to.draft.spend(2 * math.prod(out) + depth)
     places = indexes_from_front(to, 0, depth)
     wide = to.emit(C.RESHAPE, places, to.vector([*shape[:axis], 1, *shape[axis:]]))
     along = [depth if i == axis else 1 for i in range(len(out))]
     holds = to.emit(C.EQUAL, wide, to.draft.ints(range(depth), tuple(along)), out=to.bools())
-    off, on = (Value(result.type, out, data=np.full(out, pair[i], kinds[OperandCode(result.type)])) for i in (0, 1))
+    off, on = (Value(result.type, out, data=np.full(out, pair[i], DTYPES[OperandCode(result.type)])) for i in (0, 1))
     to.result(to.emit(C.SELECT, holds, on, off, out=result))
 
 

@@ -15,7 +15,7 @@ from nnbridge_onnx.declaration import MULTIPLIED, Product, Quantised, QuantisedI
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.operators.quantisation import Numbers, quantised_bias, quantised_filter, stored_weights
 from nnbridge_onnx.read.graph import Dims, Node
-from nnbridge_onnx.rules import Provider, Unit, condition, one_of, uint8_parameters
+from nnbridge_onnx.rules import CONSTANT_BIAS, Provider, Unit, condition, one_of, uint8_parameters, weights_of_bytes
 
 
 def _batched(unit: Unit) -> bool:
@@ -34,12 +34,7 @@ def _row_bias(unit: Unit) -> bool:
 
 
 _MATRIX = (
-    condition(
-        "UINT8 values and 8-bit weights",
-        lambda u: not u.quantised or (u.type(0) == "UINT8" and u.type(1) in ("UINT8", "INT8")),
-        lambda u: (u.type(0), u.type(1)),
-        kind=Why.INPUT_TYPE,
-    ),
+    weights_of_bytes("values"),
     uint8_parameters(1),
     condition(
         "two matrices, or batches of one shape at feature level 3",
@@ -85,9 +80,7 @@ GEMM = operator(
                 kind=Why.NOT_CONSTANT
             ),
             condition("a bias of one row", _row_bias, lambda u: list(u.shape(2)), kind=Why.RANK),
-            condition(
-                "a constant bias", lambda u: not u.quantised or not u.has(2) or u.constant(2) is not None, kind=Why.NOT_CONSTANT
-            ),
+            CONSTANT_BIAS,
         ),
         grouped=True,
     ),
@@ -335,7 +328,7 @@ def _einsum(to: Lowerer) -> None:
 
 
 def _parsed(to: Lowerer) -> tuple[list[str], str]:
-    """The letters of each operand and of the result; those that occur once, in their order, where it is not given."""
+    """The letters of each operand and of the result; those that occur once, in their order, where it is omitted."""
     equation = str(to.option("equation")).replace(" ", "")
     to.require("." not in equation, "an equation without dots", equation)
     left, arrow, result = equation.partition("->")

@@ -12,9 +12,8 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
-from nnbridge.converters.lowerer import QUANT8
 from nnbridge.model import Array, ChannelQuant
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import QUANT8, OperandCode, OperationCode
 from nnbridge_onnx.declaration import MOVED, QuantisedIo, operator
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.rules import Provider, uint8_parameters

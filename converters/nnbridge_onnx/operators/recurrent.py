@@ -11,10 +11,12 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.extensions import HostTensor, PreparedHostKernel
 from nnbridge.model import Array
+from nnbridge.operations.recurrent_layer import GATES, RecurrentLayer
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.declaration import operator
-from nnbridge_onnx.host.evaluator import HostCall
+from nnbridge_onnx.host.evaluator import HostCall, HostNode
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.read.graph import Dims
 
@@ -65,12 +67,12 @@ class Recurrence:
 
     def activations(self, defaults: Sequence[str]) -> list[str]:
         """The activations of one direction, which both directions must share."""
-        given = list(self.to.option("activations", [*defaults] * len(self.backwards)))
+        names = list(self.to.option("activations", [*defaults] * len(self.backwards)))
         count = len(defaults)
         to = self.to
-        to.require(len(given) == count * len(self.backwards), f"{count} activations for each direction", given)
-        to.require(given[:count] == given[-count:], "the same activations in both directions", given)
-        return given[:count]
+        to.require(len(names) == count * len(self.backwards), f"{count} activations for each direction", names)
+        to.require(names[:count] == names[-count:], "the same activations in both directions", names)
+        return names[:count]
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
@@ -94,7 +96,7 @@ class Recurrence:
         return self._part(7, direction, gate * self.units, self.units, (self.units,)) if self.to.name(7) else None
 
     def state(self, position: int, direction: int) -> Value:
-        """An initial state [batch, units], zeros if it is not given."""
+        """An initial state [batch, units], zeros if it is omitted."""
         dims = (self.batch, self.units)
         if not self.to.name(position):
             self.to.draft.spend(self.batch * self.units)
@@ -110,13 +112,15 @@ class Recurrence:
             return self.to.float_tensor(constant[direction, first : first + count], self.x, dims)
         shape = self.to.shape(position)
         starts, sizes = [direction, first, *[0] * (len(shape) - 2)], [1, count, *shape[2:]]
-        part = self._emit(C.SLICE, [self.to.input(position), self.to.vector(starts), self.to.vector(sizes)])
-        return self._emit(C.RESHAPE, [part, self.to.vector(dims)])
+        return self._block(position, starts, sizes, dims)
 
     def _sliced(self, position: int, axis: int, first: int, count: int, dims: Dims) -> Value:
         shape = list(self.to.shape(position))
         starts = [first if i == axis else 0 for i in range(len(shape))]
         sizes = [count if i == axis else d for i, d in enumerate(shape)]
+        return self._block(position, starts, sizes, dims)
+
+    def _block(self, position: int, starts: Sequence[int], sizes: Sequence[int], dims: Dims) -> Value:
         part = self._emit(C.SLICE, [self.to.input(position), self.to.vector(starts), self.to.vector(sizes)])
         return self._emit(C.RESHAPE, [part, self.to.vector(dims)])
 
@@ -142,15 +146,15 @@ class Recurrence:
 
     def finish(self, sequences: Sequence[Value], states: Sequence[Sequence[Value]]) -> None:
         """The outputs: the whole sequence, and last states [batch, units] by output and direction."""
-        if self._wanted(0):
+        if self._requested(0):
             dims = (self.batch, self.steps, 1, self.units) if self.batch_first else (self.steps, 1, self.batch, self.units)
             self._joined(0, sequences, dims, 2 if self.batch_first else 1)
         for position, found in enumerate(states, 1):
-            if self._wanted(position):
+            if self._requested(position):
                 single = (self.batch, 1, self.units) if self.batch_first else (1, self.batch, self.units)
                 self._joined(position, found, single, 1 if self.batch_first else 0)
 
-    def _wanted(self, position: int) -> bool:
+    def _requested(self, position: int) -> bool:
         return position < len(self.to.node.outputs) and bool(self.to.node.outputs[position])
 
     def _joined(self, position: int, parts: Sequence[Value], dims: Dims, axis: int) -> None:
@@ -266,9 +270,9 @@ def _both(to: Lowerer, run: Recurrence, code: OperationCode, inputs: Sequence[Va
 def _run(
     to: Lowerer, run: Recurrence, code: OperationCode, inputs: Sequence[Value], sequences: int, states: int
 ) -> Sequence[Value]:
-    cell_wanted = len(to.node.outputs) > 2 and bool(to.node.outputs[2])
+    cell_requested = len(to.node.outputs) > 2 and bool(to.node.outputs[2])
     later = to.draft.feature_level >= _STATES_SINCE
-    to.require(later or not cell_wanted, f"feature level {_STATES_SINCE} for the last state of cells", to.node.outputs[2:])
+    to.require(later or not cell_requested, f"feature level {_STATES_SINCE} for the last state of cells", to.node.outputs[2:])
     outputs = [to.temporary(run.x) for _ in range(sequences + (states if later else 0))]
     return to.emit_all(code, inputs, outputs)
 
@@ -434,8 +438,46 @@ def _run_layer(call: HostCall) -> Sequence[Array]:
     return [np.ascontiguousarray(output) for output, name in zip(outputs, call.node.proto.output, strict=False) if name]
 
 
+def _layer(
+    node: HostNode, names: Sequence[str], inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], run: PreparedHostKernel
+) -> RecurrentLayer | None:
+    """A layer of constant weights without clip, peepholes, coupled gates and sequences of their own lengths."""
+    kind, call, listed = node.proto.op_type, HostCall(node, {}), [*node.proto.input, *[""] * 8]
+    tensors = dict(zip(names, inputs, strict=True))
+    given: list[HostTensor | None] = [tensors[name] if name else None for name in listed[:8]]
+    x, weights, recurrent, bias = (None if one is None else one.data for one in given[:4])
+    unusual = any(call.option(name) for name in ("clip", "input_forget", "activation_alpha", "activation_beta"))
+    if unusual or given[4] is not None or given[7] is not None or (given[3] is not None and bias is None):
+        return None
+    if x is not None or weights is None or recurrent is None or weights.dtype != np.float32:
+        return None
+    backwards, count = _DIRECTIONS[call.option("direction")], len(_USUAL[kind])
+    named = call.option("activations") or _USUAL[kind] * len(backwards)
+    activations = [(name.decode() if isinstance(name, bytes) else name).lower() for name in named]
+    if activations[:count] * len(backwards) != activations:
+        return None
+    sides = (len(backwards), 2, GATES[kind], recurrent.shape[2])
+    present = [bool(name) for name in (*node.proto.output, "", "", "")][:3]
+    return RecurrentLayer(
+        inputs,
+        outputs,
+        tuple(names.index(listed[i]) for i in (0, 5, 6) if listed[i]),
+        kind,
+        backwards,
+        tuple(activations[:count]),
+        weights,
+        recurrent,
+        np.zeros(sides, np.float32) if bias is None else bias.reshape(sides),
+        (present[0], present[1], present[2]),
+        bool(call.option("layout")),
+        bool(call.option("linear_before_reset")),
+        run,
+    )
+
+
 for _definition in (RNN, LSTM, GRU):
     _definition.host_kernel(_run_layer)
+    _definition.preparing = _layer
 
 
 @dataclass

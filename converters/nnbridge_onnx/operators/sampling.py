@@ -93,9 +93,9 @@ def _grid_sample(call: HostCall) -> Sequence[Array] | None:
         return list(places)
 
     made = np.empty((len(data), data.shape[1], math.prod(grid.shape[1:-1])), data.dtype)
-    for image, given, answer in zip(data, grid, made, strict=True):
+    for image, points, answer in zip(data, grid, made, strict=True):
         # The grid names the last axis first.
-        shares = [given[..., -1 - axis].ravel() for axis in range(len(sizes))]
+        shares = [points[..., -1 - axis].ravel() for axis in range(len(sizes))]
         places = [_denormalised(share, size, aligned) for share, size in zip(shares, sizes, strict=True)]
 
         def read(whole: Sequence[Array], image: Array = image) -> Array:

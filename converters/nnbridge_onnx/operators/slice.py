@@ -72,9 +72,9 @@ def _split(to: Lowerer) -> None:
     if "split" in to.node.attributes:
         sizes = to.option("split", [])
     else:
-        given = to.optional(1)
+        stated = to.optional(1)
         each = -(-shape[axis] // count)
-        sizes = [min(each, shape[axis] - i * each) for i in range(count)] if given is None else to.whole(given)
+        sizes = [min(each, shape[axis] - i * each) for i in range(count)] if stated is None else to.whole(stated)
     to.require(len(sizes) == count and sum(sizes) == shape[axis] and min(sizes) > 0, f"sizes that sum to {shape[axis]}", sizes)
     x = to.input()
     begin = 0
@@ -110,8 +110,8 @@ def _slice(to: Lowerer) -> None:
         axes, steps = to.option("axes", range(len(starts))), [1] * len(starts)
     else:
         starts, ends = ([int(v) for v in np.ravel(to.constant(i))] for i in (1, 2))
-        given, stepped = to.optional(3), to.optional(4)
-        axes = list(range(len(starts))) if given is None else [int(v) for v in np.ravel(given)]
+        stated, stepped = to.optional(3), to.optional(4)
+        axes = list(range(len(starts))) if stated is None else [int(v) for v in np.ravel(stated)]
         steps = [1] * len(starts) if stepped is None else [int(v) for v in np.ravel(stepped)]
     begin, end, step = [0] * rank, list(shape), [1] * rank
     for axis, start, stop, by in zip(axes, starts, ends, steps, strict=True):
@@ -124,7 +124,7 @@ def _slice(to: Lowerer) -> None:
         to.finish(C.SLICE, x, to.vector(begin), to.vector(sizes))
         return
     to.require(rank <= MAX_RANK, f"rank {MAX_RANK} at most", rank)
-    # An end before the first element cannot be given as a number; the mask says "to the end".
+    # An end before the first element cannot be written as a number; the mask says "to the end".
     open_ends = sum(1 << i for i, (e, s) in enumerate(zip(end, step, strict=True)) if s < 0 and e < 0)
     ends_given = [e if e >= 0 else 0 for e in end]
     masks = [to.scalar(0), to.scalar(open_ends), to.scalar(0)]
@@ -195,8 +195,8 @@ def _pad(to: Lowerer) -> None:
         to.finish(C.MIRROR_PAD, x, numbers, to.scalar(0), images=images)
         return
     to.require(mode == "constant" and to.is_float(x) and rank <= MAX_RANK, "a constant mode of floating values", mode)
-    given = None if to.node.version < 11 else to.optional(2)
-    fill = float(to.option("value")) if given is None else float(given.item())
+    stated = None if to.node.version < 11 else to.optional(2)
+    fill = float(to.option("value")) if stated is None else float(stated.item())
     to.finish(C.PAD_V2, x, numbers, to.float_scalar(fill, x), images=images)
 
 

@@ -101,14 +101,14 @@ NON_MAX_SUPPRESSION = operator(
 def _non_max_suppression(call: HostCall) -> Sequence[Array]:
     """For each image and class the boxes of the highest scores; among equal scores the first."""
     boxes, scores = _corners(call), call.input(1)
-    most, overlap = (0.0 if given is None else float(np.ravel(given)[0]) for given in (call.optional(2), call.optional(3)))
+    most, overlap = (0.0 if limit is None else float(np.ravel(limit)[0]) for limit in (call.optional(2), call.optional(3)))
     least = call.optional(4)
     chosen: list[tuple[int, int, int]] = []
     for image, of_image in enumerate(scores):
         rows = boxes[image].T
-        for label, given in enumerate(of_image):
-            left = np.flatnonzero(given > np.ravel(least)[0]) if least is not None else np.arange(given.size)
-            left = left[np.argsort(-given[left], kind="stable")]
+        for label, of_class in enumerate(of_image):
+            left = np.flatnonzero(of_class > np.ravel(least)[0]) if least is not None else np.arange(of_class.size)
+            left = left[np.argsort(-of_class[left], kind="stable")]
             chosen += [(image, label, int(left[i])) for i in _selected(rows[:, left], most, overlap)]
     return [np.array(chosen, np.int64).reshape(-1, 3)]
 
@@ -135,12 +135,12 @@ def _selected(rows: Array, most: float, overlap: float) -> list[int]:
 
 def _corners(call: HostCall) -> Array:
     """Boxes as their lowest and highest corner."""
-    given = call.input(0)
+    boxes = call.input(0)
     if call.option("center_point_box"):
-        half = given[..., 2:] / 2
-        one, other = given[..., :2] - half, given[..., :2] + half
+        half = boxes[..., 2:] / 2
+        one, other = boxes[..., :2] - half, boxes[..., :2] + half
     else:
-        one, other = given[..., :2], given[..., 2:]
+        one, other = boxes[..., :2], boxes[..., 2:]
     return np.concatenate([np.minimum(one, other), np.maximum(one, other)], axis=-1)
 
 

@@ -74,8 +74,8 @@ def window(to: Lowerer, image: Plane, kernel: Sequence[int]) -> Window:
     to.require(min(*strides, *dilations) > 0, "strides and dilations above 0", [strides, dilations])
     auto = to.option("auto_pad")
     if auto in ("NOTSET", "VALID"):
-        given = to.option("pads", [0] * 2 * len(one)) if auto == "NOTSET" else [0] * 2 * len(one)
-        top, left, bottom, right = [*image.pair(given[: len(one)], 0), *image.pair(given[len(one) :], 0)]
+        numbers = to.option("pads", [0] * 2 * len(one)) if auto == "NOTSET" else [0] * 2 * len(one)
+        top, left, bottom, right = [*image.pair(numbers[: len(one)], 0), *image.pair(numbers[len(one) :], 0)]
     else:
         pads = []
         for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):

@@ -203,7 +203,7 @@ def _looped(node: Any, body: Any, known: Known) -> _Scanning | None:
 
 
 def _keeps_going(body: Any, known: Known) -> bool:
-    """True if the body's condition is the one that it was given, or always true."""
+    """True if the body's condition is the one that is passed to it, or always true."""
     from onnx.numpy_helper import to_array
 
     name, makers = body.output[0].name, {out: node for node in body.node for out in node.output}

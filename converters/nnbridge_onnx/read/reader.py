@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, first_line
 from nnbridge.model import Array
-from nnbridge_onnx.passes import FILE_PASSES, FileContext, first_line, opset_of
+from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
 from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name
@@ -90,12 +90,14 @@ def _checked(onnx: Any, model: Any, source: str, folder: Path | None) -> Any:
     """The model as the onnx package's checker accepts it."""
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         _check_equations(nodes, source)
-    mended = _mended(onnx, model)
-    by_path = mended is model and folder is not None and all(map(_has_shape, model.graph.input))
+    mended = _ordered(onnx, model)
+    values = (*mended.graph.input, *mended.graph.output)
+    by_path = mended is model and folder is not None and all(map(_has_shape, values))
     with _described(mended):
         # By its path where there is one: the checker looks for external data beside the file.
         onnx.checker.check_model(source if by_path else mended)
-    return mended
+    # What inference reads is checked before: of values that nothing makes it has no types.
+    return mended if all(map(_has_shape, mended.graph.output)) else _typed(onnx, mended)
 
 
 def _check_equations(nodes: Iterable[Any], source: str) -> None:
@@ -128,28 +130,33 @@ def _check_versions(onnx: Any, model: Any, source: str) -> None:
         raise ConversionError(Reason(f"an opset of {newest} at most", str(opset), source))
 
 
-def _mended(onnx: Any, model: Any) -> Any:
-    """The model with its nodes in run order, and outputs that have no type or shape with those that inference finds.
+def _ordered(onnx: Any, model: Any) -> Any:
+    """The model with its nodes in run order, and without values that have no type.
 
     ONNX Runtime accepts such files, the checker does not.
     """
-    untyped = [v for v in model.graph.output if not _has_shape(v)] or [v for v in model.graph.value_info if not _has_type(v)]
     order = _run_order(model.graph)
-    if not untyped and order == list(range(len(order))):
+    if all(map(_has_type, model.graph.value_info)) and order == list(range(len(order))):
         return model
-    mended = onnx.ModelProto()
-    mended.CopyFrom(model)
-    graph = mended.graph
+    ordered = onnx.ModelProto()
+    ordered.CopyFrom(model)
+    graph = ordered.graph
     del graph.node[:], graph.value_info[:]
     graph.node.extend(model.graph.node[i] for i in order)
     graph.value_info.extend(value for value in model.graph.value_info if _has_type(value))
-    if untyped:
-        inferred = onnx.shape_inference.infer_shapes(mended).graph
-        found = {value.name: value.type for value in (*inferred.value_info, *inferred.output, *inferred.input)}
-        for value in graph.output:
-            if not _has_shape(value) and value.name in found:
-                value.type.CopyFrom(found[value.name])
-    return mended
+    return ordered
+
+
+def _typed(onnx: Any, model: Any) -> Any:
+    """The model with the types that inference finds of outputs that state none."""
+    typed = onnx.ModelProto()
+    typed.CopyFrom(model)
+    inferred = onnx.shape_inference.infer_shapes(typed).graph
+    found = {value.name: value.type for value in (*inferred.value_info, *inferred.output, *inferred.input)}
+    for value in typed.graph.output:
+        if not _has_shape(value) and value.name in found:
+            value.type.CopyFrom(found[value.name])
+    return typed
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.operations.arithmetic import mbqm, quantize_multipliers, wrap32
-from nnbridge.operations.shapes import Window, implicit_padding
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, half_away
 
@@ -99,29 +98,6 @@ def finished(
     # Sums start from the bias, and are as wide as it is.
     rescale = rescale or (_by_upper_bits if units is None or units.dtype.itemsize == 8 else mbqm)
     return clamped(rescale(exact, multiplier, shift) + out.zero_point, out, options)
-
-
-def windows(dims: Sequence[int], size: Sequence[int], options: Options) -> tuple[Window, Window]:
-    """The windows over height and width."""
-    found = []
-    for axis, length, cells in zip("hw", dims, size, strict=True):
-        stride = max(int(options.get(f"stride_{axis}") or 1), 1)
-        dilation = max(int(options.get(f"dilation_{axis}_factor") or 1), 1)
-        padding = implicit_padding(length, cells, stride, dilation, (options["padding"]) + 1)
-        found.append(Window(cells, stride, dilation, *padding))
-    return found[0], found[1]
-
-
-def seen(padded: Array, window: tuple[Window, Window], y: int, x: int, size: tuple[int, int]) -> Array:
-    """What one cell of the window sees at every position."""
-    (rows, columns), (height, width) = window, size
-    top, left = y * rows.dilation, x * columns.dilation
-    return padded[:, top :: rows.stride, left :: columns.stride][:, :height, :width]
-
-
-def padded(data: Array, window: tuple[Window, Window]) -> Array:
-    """Images with zeros around them."""
-    return np.pad(data, ((0, 0), *((w.before, w.after) for w in window), (0, 0)))
 
 
 def table_argument(tensor: HostTensor) -> Array:

@@ -44,8 +44,8 @@ _LOST: Mapping[str, Mapping[str, str]] = {
 def passed(file: TfliteFile, number: int) -> Passed:
     """What the compiler passes on of a subgraph."""
     subgraph = file.graph.subgraphs[number]
-    kept = {operator.index: _kept_back(operator, subgraph) for operator in subgraph.operators}
-    unreadable = {index: reason for index, reason in kept.items() if reason is not None}
+    reasons = {operator.index: _refusal(operator, subgraph) for operator in subgraph.operators}
+    unreadable = {index: reason for index, reason in reasons.items() if reason is not None}
     dims = _computed_dims(file, number)
     # Calls name no operator that the compiler cannot pass on.
     found = {o.index: unreadable.get(o.index) or _loss(o, subgraph, dims) for o in subgraph.operators}
@@ -55,7 +55,7 @@ def passed(file: TfliteFile, number: int) -> Passed:
     return Passed(expressed, tuple(operator.name for operator in subgraph.operators), lost)
 
 
-def _kept_back(operator: Operator, subgraph: Subgraph) -> Reason | None:
+def _refusal(operator: Operator, subgraph: Subgraph) -> Reason | None:
     """Why the compiler does not pass an operator on; None if it does."""
     if operator.name not in PASSED or operator.custom:
         return Reason("an operator that the compiler passes on", operator.name, operator.label)

@@ -115,8 +115,8 @@ def _plain(at: _Reading) -> Operator:
 
 
 def _fully_connected(at: _Reading) -> Operator:
-    keeps = len(at.dims(at.outputs[0])) != 2
-    return at.operator(at.name, at.tensors, keep_num_dims=keeps, **at.scalars)
+    other_rank = len(at.dims(at.outputs[0])) != 2
+    return at.operator(at.name, at.tensors, keep_num_dims=other_rank, **at.scalars)
 
 
 def _transpose_conv(at: _Reading) -> Operator:

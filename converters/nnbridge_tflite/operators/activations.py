@@ -11,7 +11,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
-from nnbridge.types import FuseCode, OperationCode
+from nnbridge.types import FLOATS, QUANT8, FuseCode, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import (
     Array,
@@ -26,7 +26,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.host.sixteen_bits import interpolated, table_argument
-from nnbridge_tflite.lowerer import FLOAT32, FLOATS, QUANT8, Lowerer, Value, through_float
+from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.operators.elementwise import unary
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, RANK_4, from_level, input_rank, mapped, output_in
 

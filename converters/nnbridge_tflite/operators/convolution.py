@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,13 +12,26 @@ from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
 from nnbridge.operations.arithmetic import mbqm
-from nnbridge.types import OperandCode, OperationCode, PaddingCode
+from nnbridge.types import FLOATS, OperandCode, OperationCode, PaddingCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
 from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.hybrid import biased, centred_asymmetric, scales, symmetric
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, activated, bounded, data_of, integers, quantised, real, stored
-from nnbridge_tflite.host.sixteen_bits import centred, finished, padded, seen, windows
-from nnbridge_tflite.lowerer import FLOAT32, FLOATS, INT32, Lowerer, Value, real_numbers
+from nnbridge_tflite.host.numbers import (
+    Array,
+    HostTensor,
+    Options,
+    Tensors,
+    activated,
+    bounded,
+    data_of,
+    integers,
+    quantised,
+    real,
+    stored,
+)
+from nnbridge_tflite.host.sixteen_bits import centred, finished
+from nnbridge_tflite.host.windows import positions, spans, taps, windows
+from nnbridge_tflite.lowerer import FLOAT32, INT32, Lowerer, Value, real_numbers
 from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, constant, from_level, mapped
 
 DILATIONS = (
@@ -46,6 +59,11 @@ def _check_transposed(node: Node) -> None:
         node.refuse(f"an output shape with the input's batch, {batch}", listed)
 
 
+def _one_group(node: Node) -> bool:
+    data, filter = node.input(0), node.input(1)
+    return data is None or filter is None or data.shape[3:] == filter.shape[3:]
+
+
 CONV_2D = TfliteOperator(
     "CONV_2D",
     "Products over a sliding window; fewer channels in the filter than in the data make groups.",
@@ -60,6 +78,7 @@ CONV_2D = TfliteOperator(
         RESTRICTED_SCALES,
         Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none", kind=Why.MISSING_OPERAND),
         _NO_DILATION,
+        from_level(3, "groups", _one_group),
     ),
     check=_check,
 )
@@ -79,7 +98,7 @@ TRANSPOSE_CONV = TfliteOperator(
     "Each input cell spread over a window of the output.",
     inputs("output_shape!", "filter", "input", "bias?"),
     options=(PADDING, *STRIDES, FUSED, _BIAS_TYPE),
-    delegate=mapped(3, 3, None, constant(0, "output shape"), constant(1, "filter")),
+    delegate=mapped(4, 3, None, constant(0, "output shape"), constant(1, "filter")),
     check=_check_transposed,
     shaped_by=0,
 )
@@ -169,9 +188,9 @@ def conv_2d(to: Lowerer) -> None:
     to.finish_fused(OperationCode.CONV_2D, data, filter, units, padding(to), *strides(to), *tail, at=6)
 
 
-@CONV_2D.lowering(wide=True)
+@CONV_2D.lowering()
 def grouped_conv_2d(to: Lowerer) -> None:
-    """GROUPED_CONV_2D, which Android's delegate does not use."""
+    """GROUPED_CONV_2D."""
     data = to.input(0)
     filter = weights(to, 1, data)
     to.require(filter.rank == 4 and data.rank == 4 and filter.dims[3] > 0, "rank 4", [data.rank, filter.rank])
@@ -210,30 +229,23 @@ def transpose_conv(to: Lowerer) -> None:
 
 def _convolved(data: Array, weights: Array, options: Options) -> Array:
     """Exact sums over a sliding window; fewer channels in the weights than in the data make groups."""
-    units, height, width, depth = weights.shape
-    window = windows(data.shape[1:3], (height, width), options)
-    size = window[0].positions(data.shape[1]), window[1].positions(data.shape[2])
-    groups, wide = data.shape[3] // depth, padded(data, window)
-    sums = np.zeros((data.shape[0], *size, units))
-    share = units // groups
-    for group in range(groups):
-        read, written = slice(group * depth, (group + 1) * depth), slice(group * share, (group + 1) * share)
-        for y in range(height):
-            for x in range(width):
-                sums[..., written] += seen(wide, window, y, x, size)[..., read] @ weights[written, y, x].T
+    units, *size, depth = weights.shape
+    window, groups = windows(data.shape[1:3], size, options), data.shape[3] // depth
+    sums, share = np.zeros((len(data), *positions(data, window), units)), units // groups
+    for (y, x), part in taps(data, window):
+        for group in range(groups):
+            read, written = slice(group * depth, (group + 1) * depth), slice(group * share, (group + 1) * share)
+            sums[..., written] += part[..., read] @ weights[written, y, x].T
     return sums
 
 
 def _convolved_by_channel(data: Array, weights: Array, options: Options) -> Array:
     """Exact sums over a sliding window, each channel of the data with weights of its own."""
-    _, height, width, units = weights.shape
-    window = windows(data.shape[1:3], (height, width), options)
-    size = window[0].positions(data.shape[1]), window[1].positions(data.shape[2])
-    wide = np.repeat(padded(data, window), units // data.shape[3], axis=3)
-    sums = np.zeros((data.shape[0], *size, units))
-    for y in range(height):
-        for x in range(width):
-            sums += seen(wide, window, y, x, size) * weights[0, y, x]
+    _, *size, units = weights.shape
+    window = windows(data.shape[1:3], size, options)
+    sums = np.zeros((len(data), *positions(data, window), units))
+    for cell, part in taps(np.repeat(data, units // data.shape[3], axis=3), window):
+        sums += part * weights[0][cell]
     return sums
 
 
@@ -261,100 +273,57 @@ _declare_kernels(CONV_2D, _convolved)
 _declare_kernels(DEPTHWISE_CONV_2D, _convolved_by_channel)
 
 
+def _spread(shape: Sequence[int], data: Array, weights: Array, options: Options) -> Array:
+    """The sums of a transposed convolution with weights [..., units, depth], in the dimensions that are stated."""
+    *size, units, _ = weights.shape
+    if len(shape) != data.ndim or (shape[0], shape[-1]) != (len(data), units):
+        dims = ", ".join(("height", "width") if data.ndim == 4 else ("depth", "height", "width"))
+        raise ValueError(f"an output shape of [{len(data)}, {dims}, {units}], found {list(shape)}")
+    bounded(shape)
+    window, counts = windows(shape[1:-1], size, options), data.shape[1:-1]
+    reach = [(n - 1) * w.stride + w.extent for n, w in zip(counts, window, strict=True)]
+    whole = [max(r, w.before + n) for r, w, n in zip(reach, window, shape[1:-1], strict=True)]
+    total = np.zeros((len(data), *whole, units), data.dtype)
+    for cell in np.ndindex(*size):
+        total[spans(cell, counts, window)] += data @ weights[cell].T
+    inside = (slice(None), *(slice(w.before, w.before + n) for w, n in zip(window, shape[1:-1], strict=True)))
+    return total[inside]
+
+
+def _planes(inputs: Tensors, read: Callable[[HostTensor], Array], options: Options) -> Array:
+    """The sums of TRANSPOSE_CONV, each input cell spread over a window of the output."""
+    return _spread(integers(inputs[0]), read(inputs[2]), np.moveaxis(read(inputs[1]), 0, 2), options)
+
+
 @TRANSPOSE_CONV.kernel_16_bit
 def transpose_conv_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    """Each input cell spread over a window of the output."""
-    return [finished(_spread(inputs, centred(inputs[1]), centred(inputs[2]), options), inputs, (2, 1, 3), outputs[0], options)]
+    return [finished(_planes(inputs, centred, options), inputs, (2, 1, 3), outputs[0], options)]
 
 
 @TRANSPOSE_CONV.host_kernel
 def host_transpose_conv(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """For output shapes that NNAPI's operation cannot have: floats, or 8-bit integers as TFLite's reference kernel computes."""
     if quantised(inputs[2]):
-        sums = _spread(inputs, centred(inputs[1]), centred(inputs[2]), options)
-        return [finished(sums, inputs, (2, 1, 3), outputs[0], options, mbqm)]
-    sums = _spread(inputs, real(inputs[1]), real(inputs[2]), options)
-    return [stored(activated(_with_bias(sums, inputs, 3), options), outputs[0])]
+        return [finished(_planes(inputs, centred, options), inputs, (2, 1, 3), outputs[0], options, mbqm)]
+    return _biased(_planes(inputs, real, options), inputs, 3, outputs[0], options)
 
 
-def _spread(inputs: Tensors, weights: Array, data: Array, options: Options) -> Array:
-    """The sums of a transposed convolution, in the dimensions that its first input states."""
-    shape = bounded(integers(inputs[0]))
-    units, height, width, _ = weights.shape
-    if len(shape) != 4 or (shape[0], shape[3]) != (len(data), units):
-        raise ValueError(f"an output shape of [{len(data)}, height, width, {units}], found {list(shape)}")
-    rows, columns = windows(shape[1:3], (height, width), options)
-    spread = [(n - 1) * w.stride + w.size for n, w in zip(data.shape[1:3], (rows, columns), strict=True)]
-    sizes = [max(s, w.before + d) for s, w, d in zip(spread, (rows, columns), shape[1:3], strict=True)]
-    whole = np.zeros((data.shape[0], *sizes, units), data.dtype)
-    for y, x in np.ndindex(height, width):
-        whole[:, y : y + spread[0] - height + 1 : rows.stride, x : x + spread[1] - width + 1 : columns.stride] += (
-            data @ weights[:, y, x].T
-        )
-    return whole[:, rows.before : rows.before + shape[1], columns.before : columns.before + shape[2]]
-
-
-# -- three dimensions ----------------------------------------------------------------------------------------------------------
-
-_SAME, _AXES = 0, ("d", "h", "w")
-
-
-def _steps(options: Options) -> tuple[list[int], list[int]]:
-    """Strides and dilations by depth, height, width."""
-    strides = [int(options.get(f"stride_{a}") or 1) for a in _AXES]
-    return strides, [int(options.get(f"dilation_{a}_factor") or 1) for a in _AXES]
-
-
-def _same_before(size: int, window: int, stride: int, dilation: int, out: int) -> int:
-    """Elements that SAME padding puts in front."""
-    return max((out - 1) * stride + (window - 1) * dilation + 1 - size, 0) // 2
-
-
-def _with_bias(total: Array, inputs: Tensors, place: int) -> Array:
-    return total + real(inputs[place]) if len(inputs) > place and inputs[place].data is not None else total
-
-
-def _within(slices: Iterable[slice]) -> tuple[slice, ...]:
-    """Slices of depth, height and width, behind all of the batch."""
-    return (slice(None), *slices)
+def _biased(sums: Array, inputs: Tensors, place: int, out: HostTensor, options: Options) -> list[Array]:
+    """Sums with the bias, if there is one, and the fused activation."""
+    total = sums + real(inputs[place]) if len(inputs) > place and inputs[place].data is not None else sums
+    return [stored(activated(total, options), out)]
 
 
 @CONV_3D.host_kernel
 def host_conv_3d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     data, weights = real(inputs[0]), real(inputs[1])
-    (strides, dilations), window, sizes = _steps(options), weights.shape[:3], data.shape[1:4]
-    reach = [(k - 1) * d + 1 for k, d in zip(window, dilations, strict=True)]
-    if options["padding"] == _SAME:
-        outs = [-(-n // s) for n, s in zip(sizes, strides, strict=True)]
-        before = [_same_before(*parts) for parts in zip(sizes, window, strides, dilations, outs, strict=True)]
-    else:
-        outs = [(n - r) // s + 1 for n, r, s in zip(sizes, reach, strides, strict=True)]
-        before = [0, 0, 0]
-    after = [max((o - 1) * s + r - n - b, 0) for o, s, r, n, b in zip(outs, strides, reach, sizes, before, strict=True)]
-    padded = np.pad(data, [(0, 0), *zip(before, after, strict=True), (0, 0)])
-    total = np.zeros((data.shape[0], *outs, weights.shape[4]), data.dtype)
-    for place in np.ndindex(*window):
-        starts = [k * d for k, d in zip(place, dilations, strict=True)]
-        seen = _within(slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, outs, strides, strict=True))
-        total += padded[seen] @ weights[place]
-    return [stored(activated(_with_bias(total, inputs, 2), options), outputs[0])]
+    window = windows(data.shape[1:4], weights.shape[:3], options)
+    total = np.zeros((len(data), *positions(data, window), weights.shape[4]), data.dtype)
+    for cell, part in taps(data, window):
+        total += part @ weights[cell]
+    return _biased(total, inputs, 2, outputs[0], options)
 
 
 @CONV_3D_TRANSPOSE.host_kernel
 def host_conv_3d_transpose(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    shape, weights, data = integers(inputs[0]), real(inputs[1]), real(inputs[2])
-    (strides, dilations), window, sizes = _steps(options), weights.shape[:3], data.shape[1:4]
-    same = options["padding"] == _SAME
-    cut = [
-        _same_before(n, k, s, d, o) if same else 0
-        for n, k, s, d, o in zip(shape[1:4], window, strides, dilations, sizes, strict=True)
-    ]
-    spans = [(n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(sizes, strides, window, dilations, strict=True)]
-    whole = [max(span, c + n) for span, c, n in zip(spans, cut, shape[1:4], strict=True)]
-    total = np.zeros((shape[0], *whole, weights.shape[3]), data.dtype)
-    for place in np.ndindex(*window):
-        starts = [k * d for k, d in zip(place, dilations, strict=True)]
-        seen = _within(slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, sizes, strides, strict=True))
-        total[seen] += data @ weights[place].T
-    inside = _within(slice(c, c + n) for c, n in zip(cut, shape[1:4], strict=True))
-    return [stored(activated(_with_bias(total[inside], inputs, 3), options), outputs[0])]
+    return _biased(_spread(integers(inputs[0]), real(inputs[2]), real(inputs[1]), options), inputs, 3, outputs[0], options)

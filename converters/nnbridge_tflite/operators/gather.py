@@ -10,11 +10,11 @@ import numpy as np
 from nnbridge.converters.declaration import Lowering, Option
 from nnbridge.converters.folding import Folding, elements_of_shape
 from nnbridge.errors import Why
-from nnbridge.operations.farmhash import fingerprint64
-from nnbridge.types import OperationCode
+from nnbridge.operations.lookup import numbers_of_bits, projected_bits
+from nnbridge.types import FLOATS, QUANT8, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, integers
-from nnbridge_tflite.lowerer import BOOL8, FLOAT32, FLOATS, INT32, QUANT8, Lowerer, Value
+from nnbridge_tflite.lowerer import BOOL8, FLOAT32, INT32, Lowerer, Value
 from nnbridge_tflite.rules import NUMBERS_HALF, Condition, Node, first_type, mapped, type_in
 
 _PICKS = Folding(lambda data, indices: data.size * indices.size, moves_only=True)
@@ -275,14 +275,5 @@ _DENSE = 2
 
 @LSH_PROJECTION.host_kernel
 def host_hash_projection(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    seeds, items = data_of(inputs[0]), np.ascontiguousarray(data_of(inputs[1]))
-    weights = data_of(inputs[2]).astype(np.float64) if len(inputs) > 2 and inputs[2].data is not None else 1.0
-    raw = items.reshape(len(items), -1).view(np.uint8)
-    prefix = np.ascontiguousarray(seeds.reshape(-1, 1)).view(np.uint8)
-    rows = np.concatenate([np.repeat(prefix, len(raw), axis=0), np.tile(raw, (len(prefix), 1))], axis=1)
-    prints = fingerprint64(rows).view(np.int64).astype(np.float64).reshape(len(prefix), len(raw))
-    bits = ((prints * weights).sum(axis=1) > 0).reshape(seeds.shape).astype(np.int64)
-    if options["type"] == _DENSE:
-        return [bits.reshape(-1)]
-    count = seeds.shape[1]
-    return [bits @ (1 << np.arange(count - 1, -1, -1)) + (np.arange(len(bits)) << count)]
+    bits = projected_bits(data_of(inputs[0]), data_of(inputs[1]), inputs[2].data if len(inputs) > 2 else None)
+    return [bits.reshape(-1) if options["type"] == _DENSE else numbers_of_bits(bits, offset=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,10 +10,12 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.errors import Why
+from nnbridge.operations.shapes import Window
 from nnbridge.types import OperationCode
 from nnbridge_tflite.declaration import FUSED, PADDING, STRIDES, TfliteOperator, inputs
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, first, half_away, integers
-from nnbridge_tflite.host.sixteen_bits import centred, clamped, padded, seen, windows
+from nnbridge_tflite.host.numbers import Array, HostTensor, Options, Tensors, data_of, first, half_away, integers
+from nnbridge_tflite.host.sixteen_bits import centred, clamped
+from nnbridge_tflite.host.windows import positions, taps, windows
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import padding, strides
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, QUANT8, Condition, Node, first_type, from_level, mapped
@@ -40,8 +41,12 @@ AVERAGE_POOL_2D = TfliteOperator(
         1,
         FLOAT_QUANT8,
         Condition(
-            "a window of at most 256 elements for 8-bit tensors",
-            lambda node: node.type(0) not in QUANT8 or node.option("filter_width") * node.option("filter_height") <= 256,
+            "a window of at most 256 elements for 8-bit tensors on NNAPI's CPU",
+            lambda node: (
+                node.accelerated
+                or node.type(0) not in QUANT8
+                or node.option("filter_width") * node.option("filter_height") <= 256
+            ),
             first_type,
             kind=Why.OPERAND_SIZE,
         ),
@@ -50,17 +55,16 @@ AVERAGE_POOL_2D = TfliteOperator(
 )
 
 
+def _window(data: HostTensor, options: Options) -> list[Window]:
+    return windows(data.dims[1:3], [int(options[f"filter_{side}"]) for side in ("height", "width")], options)
+
+
 @AVERAGE_POOL_2D.kernel_16_bit
 def average_pool_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """Means of what lies within the image, halves away from zero."""
-    data = inputs[0]
-    height, width = (int(options[f"filter_{side}"]) for side in ("height", "width"))
-    window = windows(data.dims[1:3], (height, width), options)
-    size = window[0].positions(data.dims[1]), window[1].positions(data.dims[2])
-    ones = replace(data, data=np.ones(data.dims, np.int16), zero_point=0)
+    data = replace(inputs[0], zero_point=0)
     sums, counts = (
-        sum(seen(wide, window, y, x, size) for y, x in np.ndindex(height, width))
-        for wide in (padded(centred(replace(data, zero_point=0)), window), padded(centred(ones), window))
+        sum(part for _, part in taps(values, _window(data, options))) for values in (centred(data), np.ones(data.dims))
     )
     return [clamped(half_away(np.asarray(sums / counts)), outputs[0], options)]
 
@@ -80,14 +84,9 @@ MAX_POOL_2D = TfliteOperator(
 @MAX_POOL_2D.kernel_16_bit
 def max_pool_16_bit(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """The largest number of what lies within the image."""
-    data = inputs[0]
-    height, width = (int(options[f"filter_{side}"]) for side in ("height", "width"))
-    window = windows(data.dims[1:3], (height, width), options)
-    size = window[0].positions(data.dims[1]), window[1].positions(data.dims[2])
-    lowest = -(2**15)
+    data, lowest = replace(inputs[0], zero_point=0), -(2**15)
     # Counted from the lowest number, so that the zeros of the padding are never above one of the image.
-    wide = padded(centred(replace(data, zero_point=0)) - lowest, window)
-    largest = np.maximum.reduce([seen(wide, window, y, x, size) for y, x in np.ndindex(height, width)])
+    largest = np.maximum.reduce([part for _, part in taps(centred(data) - lowest, _window(data, options))])
     return [clamped(largest + lowest, outputs[0], options)]
 
 
@@ -140,15 +139,12 @@ def windows_reduced(
     dilations: Sequence[int],
 ) -> Array:
     """One element for each window that lies inside the array, gathered from a first value on."""
-    reach = [(k - 1) * d + 1 for k, d in zip(shape, dilations, strict=True)]
-    outs = [max((n - r) // s + 1, 0) for n, r, s in zip(data.shape, reach, strides, strict=True)]
-    total = np.full(outs, first, data.dtype)
-    if math.prod(outs) == 0:
-        return total
-    for place in np.ndindex(*shape):
-        starts = [k * d for k, d in zip(place, dilations, strict=True)]
-        seen = tuple(slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, outs, strides, strict=True))
-        total = function(total, data[seen]).astype(data.dtype, copy=False)
+    window = [Window(*parts, 0, 0) for parts in zip(shape, strides, dilations, strict=True)]
+    images = data[None, ..., None]
+    total = np.full([max(n, 0) for n in positions(images, window)], first, data.dtype)
+    if total.size:
+        for _, part in taps(images, window):
+            total = function(total, part[0, ..., 0]).astype(data.dtype, copy=False)
     return total
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 
@@ -85,24 +86,28 @@ def _used(start: int, blocks: int) -> Array:
     return np.array([start + blocks], np.int64)
 
 
+def _next_floats(count: int, inputs: Tensors, options: Options) -> tuple[Array, Array]:
+    """Floats of whole blocks, so many at least, and the state behind them."""
+    start, blocks = _start(inputs, options), -(-count // 4)
+    return _floats(_words(start, blocks, _seeds(options))), _used(start, blocks)
+
+
 @RANDOM_UNIFORM.host_kernel
 def host_random_uniform(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    shape, start = integers(inputs[0]), _start(inputs, options)
-    count = int(np.prod(shape))
-    blocks = -(-count // 4)
-    return [_floats(_words(start, blocks, _seeds(options)))[:count].reshape(shape), _used(start, blocks)]
+    shape = integers(inputs[0])
+    numbers, state = _next_floats(math.prod(shape), inputs, options)
+    return [numbers[: math.prod(shape)].reshape(shape), state]
 
 
 @RANDOM_STANDARD_NORMAL.host_kernel
 def host_random_normal(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
-    shape, start = integers(inputs[0]), _start(inputs, options)
-    count = int(np.prod(shape))
-    blocks = -(-count // 4)
-    pairs = _floats(_words(start, blocks, _seeds(options))).reshape(-1, 2)
+    shape = integers(inputs[0])
+    numbers, state = _next_floats(math.prod(shape), inputs, options)
+    pairs = numbers.reshape(-1, 2)
     radius = np.sqrt(-2 * np.log(np.maximum(pairs[:, 0], np.float32(1e-7))))
     angle = np.float32(2 * np.pi) * pairs[:, 1]
     normal = np.stack([np.sin(angle) * radius, np.cos(angle) * radius], axis=-1).reshape(-1)
-    return [normal[:count].reshape(shape), _used(start, blocks)]
+    return [normal[: math.prod(shape)].reshape(shape), state]
 
 
 SKIPPED = 2 * 256

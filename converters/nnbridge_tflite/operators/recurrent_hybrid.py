@@ -88,9 +88,9 @@ class _Lstm:
             parts.append(_products(more, self.auxiliary, options))
         parts.append(_products(output, self.recurrent, options))
         forget = _sigmoid(self._gate(1, parts, cell, self.peepholes[1]))
-        kept = _sigmoid(self._gate(0, parts, cell, self.peepholes[0])) if _given(self.weights[0]) else _ONE - forget
+        entering = _sigmoid(self._gate(0, parts, cell, self.peepholes[0])) if _given(self.weights[0]) else _ONE - forget
         candidate = activated(self._gate(2, parts, cell, None), options)
-        cell = _clipped(forget * cell + candidate * kept, options["cell_clip"])
+        cell = _clipped(forget * cell + candidate * entering, options["cell_clip"])
         released = _sigmoid(self._gate(3, parts, cell, self.peepholes[2])) * activated(cell, options)
         return self._projected(released, options), cell
 

@@ -13,10 +13,10 @@ from nnbridge.converters.folding import Folding
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.operations.arithmetic import saturate
 from nnbridge.operations.integer_mean import IntegerMean
-from nnbridge.types import OperandCode, OperationCode
+from nnbridge.types import QUANT8, OperandCode, OperationCode
 from nnbridge_tflite.declaration import KEEP_DIMS, NO_MAPPING, TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, axes, data_of, half_away, integers, quantised, real, stored
-from nnbridge_tflite.lowerer import FLOAT32, QUANT8, Lowerer, Value, through_float
+from nnbridge_tflite.lowerer import FLOAT32, Lowerer, Value, through_float
 from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, NO_SCALAR_OUT, OLD_FLOATS, DelegateRule, mapped
 
 _AS_STORED = (OperationCode.REDUCE_ALL, OperationCode.REDUCE_ANY, OperationCode.REDUCE_SUM)

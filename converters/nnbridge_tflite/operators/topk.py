@@ -8,10 +8,10 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option, lowers
 from nnbridge.errors import Why
-from nnbridge.types import OperationCode
+from nnbridge.types import FLOATS, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integers
-from nnbridge_tflite.lowerer import FLOATS, Lowerer
+from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.rules import NUMBERS, NUMBERS_HALF, Condition, constant, first_type, mapped, type_in
 
 _EXTREME = mapped(

@@ -104,12 +104,11 @@ def tensor_metadata(table: Mapping[str, Any], labels: Mapping[str, list[str]]) -
     """The metadata of one tensor; ``labels``: the labels in each file of the archive."""
     options = [unit.get("options", {}) for unit in table.get("process_units", ())]
     normalisation: Mapping[str, Any] = next((found for found in options if "std" in found), {})
-    files = [file.get("name", "") for file in table.get("associated_files", ()) if file.get("type", "").startswith("labels")]
     return TensorMetadata(
         tuple(normalisation.get("mean", ())),
         tuple(normalisation.get("std", ())),
         table.get("content", {}).get("properties", {}).get("sample_rate", 0),
-        tuple(next((labels[name] for name in files if name in labels), ())),
+        tuple(next((labels[name] for name in _labels_of(table) if name in labels), ())),
     )
 
 
@@ -162,8 +161,12 @@ def _label_files(found: Mapping[str, Any]) -> list[str]:
     names = []
     for subgraph in found.get("subgraph_metadata", ()):
         for tensor in (*subgraph.get("input_tensor_metadata", ()), *subgraph.get("output_tensor_metadata", ())):
-            names += [f.get("name", "") for f in tensor.get("associated_files", ()) if f.get("type", "").startswith("labels")]
+            names += _labels_of(tensor)
     return names
+
+
+def _labels_of(tensor: Mapping[str, Any]) -> list[str]:
+    return [f.get("name", "") for f in tensor.get("associated_files", ()) if f.get("type", "").startswith("labels")]
 
 
 class _Plain:

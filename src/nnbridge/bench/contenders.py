@@ -13,7 +13,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs
 from nnbridge.converters import converter_for
 from nnbridge.cpu import compiled
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.extensions import operand_dtype
 from nnbridge.loading import is_saved
 from nnbridge.model import Model, input_name
@@ -55,7 +55,7 @@ def contenders(path: Path, model: Model, inputs: Mapping[str, Array], threads: i
             runs[name] = bind(path, inputs, name, threads)
         except Exception as error:
             # Runtimes raise errors of no common class for what they do not run.
-            missing[name] = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            missing[name] = first_line(error)
     return Contenders(runs, missing)
 
 

@@ -52,10 +52,10 @@ def profile(compilation: Compilation, inputs: Mapping[str, Array], runs: int = 2
     """
     model, plan = compilation.model, compilation.plan
     _, observation, _ = observed_run(compilation, inputs, States(model))
-    given = {i: inputs[name] for i, name in zip(model.own_inputs, named_inputs(model), strict=True) if name in inputs}
+    fed = {i: inputs[name] for i, name in zip(model.own_inputs, named_inputs(model), strict=True) if name in inputs}
     found = {}
     for step in plan.steps:
-        prepared, request = plan.prepared[step.number], _request(compilation, step, observation, given)
+        prepared, request = plan.prepared[step.number], _request(compilation, step, observation, fed)
         if isinstance(prepared, CpuPreparedModel) and request is not None:
             found[step.number] = prepared.profile(request, runs)
     whole = {} if all(map(found.get, range(len(plan.steps)))) else _whole_steps(compilation, inputs, runs)
@@ -70,14 +70,12 @@ def profile(compilation: Compilation, inputs: Mapping[str, Array], runs: int = 2
     return times
 
 
-def _request(
-    compilation: Compilation, step: ExecutionStep, observation: Observation, given: Mapping[int, Array]
-) -> Request | None:
+def _request(compilation: Compilation, step: ExecutionStep, observation: Observation, fed: Mapping[int, Array]) -> Request | None:
     """A step's request with the values that one run had; None if the run shows one of them not."""
     label = source_label(compilation.plan, step.source)
     values = {i: seen.value for (place, i), seen in observation.values.items() if place == label}
     if not label:
-        values.update(given)
+        values.update(fed)
     if any(i not in values for i in (*step.inputs, *step.outputs)):
         return None
     buffers = tuple(OutputBuffer(np.empty(values[i].nbytes, np.uint8), values[i].shape) for i in step.outputs)

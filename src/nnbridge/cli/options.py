@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nnbridge.converters.inspection import Mapped, SignatureInfo
     from nnbridge.devices.device import Device
     from nnbridge.loading import Reader
+    from nnbridge.model import Model
     from nnbridge.report.summary import Summary
     from nnbridge.runtime.compilation import Compilation
 
@@ -81,6 +82,8 @@ def device_options(command: Command) -> Command:
     devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone. module:NAME
         imports that module, found in the current folder too, and runs its code."""
     alone = "These devices only: no CPU, no fallback (createForDevices)."
+    disallowed = """As TFLite's delegate by default: these devices only; operators that they refuse, or of partitions beyond the
+        limit, stay with TFLite, which the host computes as TFLite's reference kernels do."""
     preference = "What decides between devices: relative execution time, or power use for low-power."
     partitioning = """As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures
         final. With --no-fallback failures are final anyway."""
@@ -92,6 +95,7 @@ def device_options(command: Command) -> Command:
         command,
         option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
         option("--no-fallback", is_flag=True, help=alone),
+        option("--disallow-nnapi-cpu", is_flag=True, help=disallowed),
         option("--preference", values=PREFERENCES, default="fast", help=preference),
         option("--partitioning", values=PARTITIONING, default="with-fallback", help=partitioning),
         option("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
@@ -169,6 +173,14 @@ def conversion_of(options: Mapping[str, Any]) -> ConversionOptions:
     return conversion(**{name: options[name] for name in _CONVERSION})
 
 
+def read_model(path: Path, options: Mapping[str, Any]) -> Model:
+    """A file's model, under the conversion options among all of a command."""
+    from nnbridge.loading import load
+
+    with working(f"Reading {path.name}"):
+        return load(path, conversion_of(options))
+
+
 def summary_of(compilation: Compilation, mapped: Sequence[Mapped], path: Path, options: Mapping[str, Any]) -> Summary:
     """What the plan of a file comes to, under the conversion options among all of a command."""
     from nnbridge.devices.source_profiles import BoundDevice
@@ -233,6 +245,7 @@ def compilation_of(
     max_partitions: int | None,
     partitioning: str,
     no_fallback: bool,
+    disallow_nnapi_cpu: bool = False,
     kernels: str | None = None,
     threads: int | None = None,
     **options: Any,
@@ -243,23 +256,29 @@ def compilation_of(
     ``reader``: one that has read the file before.
     """
     from nnbridge.devices.device import cache_files_needed
-    from nnbridge.loading import Reader
+    from nnbridge.loading import Reader, load_without_cpu
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.storage import checksum
 
     if chosen is None:
         chosen, limit = bound_to(path, named_devices(devices), options)
-    if no_fallback and not chosen:
-        raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
+    alone = no_fallback or disallow_nnapi_cpu
+    if alone and not chosen:
+        name = "--no-fallback" if no_fallback else "--disallow-nnapi-cpu"
+        raise InputError(Reason("at least one --device", "none", operand=name))
     asked = conversion(**options)
-    with working(f"Reading {path.name}"):
-        model, mapped = (reader or Reader()).load_with_report(path, asked)
+    max_partitions = partition_limit(path, asked, max_partitions, limit, 0 if no_fallback and not disallow_nnapi_cpu else None)
+    with working(f"Reading {path.name}"), _of(path):
+        if disallow_nnapi_cpu:
+            model, mapped = load_without_cpu(path, asked, chosen, max_partitions)
+            max_partitions = 0
+        else:
+            model, mapped = (reader or Reader()).load_with_report(path, asked)
     mode = PartitioningMode(PARTITIONING.index(partitioning))
-    max_partitions = partition_limit(path, asked, max_partitions, limit, 0 if no_fallback else None)
     with _of(path):
         compilation = (
             Compilation.create_for_devices(model, chosen, kernels=kernels, threads=threads)
-            if no_fallback
+            if alone
             else Compilation.create(model, chosen, mode, kernels=kernels, threads=threads)
         )
         compilation.set_preference(PREFERENCES[preference])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,12 @@ class Samples:
     files: FileSamples | None
     """Those of ``--input``."""
 
+    def counted(self, advance: Callable[[int], None]) -> Iterator[Sample]:
+        """All of them; ``advance`` is called when each is done."""
+        for sample in self.draw():
+            yield sample
+            advance(1)
+
 
 def samples_of(
     model: Model,
@@ -41,13 +47,19 @@ def samples_of(
     seeds: Sequence[int],
     steps: int = 1,
 ) -> Samples:
-    """Samples from files if there are any, else those of a stored reference, else drawn with seeds."""
-    from nnbridge import compare as comparing
+    """Samples from files if there are any, else :func:`drawn_samples`."""
     from nnbridge.cli.file_samples import FileSamples
 
     if inputs:
         files = FileSamples(model, path, inputs, labels, how, options, seeds[0])
         return Samples(lambda: files.samples(runtime or stored), len(files), files)
+    return drawn_samples(model, runtime, stored, seeds, steps)
+
+
+def drawn_samples(model: Model, runtime: Runtime | None, stored: Path | None, seeds: Sequence[int], steps: int = 1) -> Samples:
+    """The samples of a stored reference, else drawn with seeds."""
+    from nnbridge import compare as comparing
+
     if stored is not None:
         listed = comparing.stored_samples(model, stored)
         return Samples(lambda: listed, len(listed), None)

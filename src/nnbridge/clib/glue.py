@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nnbridge import ndk
-from nnbridge.clib.signatures import SIGNATURES, Parameter, Signature
+from nnbridge.clib.signatures import SIGNATURES, CParameter, CSignature
 from nnbridge.errors import BadDataError, InputError, Reason
 from nnbridge.types import ResultCode
 
@@ -29,10 +29,12 @@ def connect(embedded: Any) -> None:
     """Define every function of the library. InputError for environment variables with a wrong value."""
     begin_log()
     ndk.check_environment()
-    define(embedded.ffi, SIGNATURES, ndk.FUNCTIONS, Converter(embedded.ffi))
+    define(embedded.ffi, SIGNATURES, ndk.FUNCTIONS, ArgumentConverter(embedded.ffi))
 
 
-def define(ffi: Any, signatures: Iterable[Signature], functions: Mapping[str, Callable[..., Any]], converter: Converter) -> None:
+def define(
+    ffi: Any, signatures: Iterable[CSignature], functions: Mapping[str, Callable[..., Any]], converter: ArgumentConverter
+) -> None:
     """Define a library's functions by Python functions of the same names, which return a code and then the results."""
     for signature in signatures:
         error = {} if signature.failed is None else {"error": signature.failed}
@@ -48,9 +50,9 @@ def begin_log() -> None:
         logging.basicConfig(level=text.upper(), format="%(name)s: %(message)s")
 
 
-def _bound(signature: Signature, function: Callable[..., Any], converter: Converter) -> Callable[..., Any]:
+def _bound(signature: CSignature, function: Callable[..., Any], converter: ArgumentConverter) -> Callable[..., Any]:
     plan: list[tuple[Callable[..., Any] | None, slice, bool]] = []
-    results: list[tuple[Parameter, int]] = []
+    results: list[tuple[CParameter, int]] = []
     at = 0
     for parameter in signature.parameters:
         width = len(parameter.c)
@@ -101,7 +103,7 @@ def _checked(count: int) -> int:
     return count
 
 
-class Converter:
+class ArgumentConverter:
     """Between C's values and Python's."""
 
     def __init__(self, ffi: Any) -> None:
@@ -123,7 +125,7 @@ class Converter:
             "handles": self._handles,
         }
 
-    def of(self, parameter: Parameter) -> Callable[..., Any] | None:
+    def of(self, parameter: CParameter) -> Callable[..., Any] | None:
         """The conversion of a parameter; None for a number, which stays as it is."""
         return self.conversions.get(parameter.kind)
 
@@ -162,7 +164,7 @@ class Converter:
             raise BadDataError(Reason(f"a length of at most {_MAX_LENGTH} bytes", str(length)))
         return (None, length) if pointer == self.null else (self.ffi.buffer(pointer, length), length)
 
-    def write(self, parameter: Parameter, target: Any, value: Any) -> None:
+    def write(self, parameter: CParameter, target: Any, value: Any) -> None:
         """Write a result."""
         if parameter.kind == "out handle":
             target[0] = self.ffi.cast(self.ffi.typeof(target).item, value or 0)

@@ -97,7 +97,7 @@ void Burst_free: Burst* burst
 
 
 @dataclass(frozen=True)
-class Parameter:
+class CParameter:
     """One parameter of a function: how the glue treats it, and how C writes it."""
 
     kind: str
@@ -115,12 +115,12 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Signature:
+class CSignature:
     """A C function."""
 
     name: str
     returns: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[CParameter, ...]
 
     @property
     def failed(self) -> int | None:
@@ -166,30 +166,30 @@ _FIXED = {
 _HANDLE = re.compile(r"(const )?(\w+)\*$")
 
 
-def _parameter(text: str) -> Parameter:
+def _parameter(text: str) -> CParameter:
     written, name = text.rsplit(" ", 1)
     if written in _FIXED:
         kind, c = _FIXED[written]
-        return Parameter(kind, tuple(c.format(name).split(", ")), name)
+        return CParameter(kind, tuple(c.format(name).split(", ")), name)
     if written.startswith("handles "):
         opaque = PREFIX + written.removeprefix("handles ")
-        return Parameter("handles", (f"const {opaque}* const* {name}", f"uint32_t num{name.capitalize()}"), name)
+        return CParameter("handles", (f"const {opaque}* const* {name}", f"uint32_t num{name.capitalize()}"), name)
     if written.endswith("**"):
-        return Parameter("out handle", (f"{PREFIX}{written} {name}",), name)
+        return CParameter("out handle", (f"{PREFIX}{written} {name}",), name)
     handle = _HANDLE.match(written)
     if handle is not None and handle.group(2) in HANDLES:
-        return Parameter("handle", (f"{handle.group(1) or ''}{PREFIX}{handle.group(2)}* {name}",), name)
+        return CParameter("handle", (f"{handle.group(1) or ''}{PREFIX}{handle.group(2)}* {name}",), name)
     if written.startswith("out "):
-        return Parameter("out number", (f"{written.removeprefix('out ')}* {name}",), name)
-    return Parameter("number", (f"{written} {name}",), name)
+        return CParameter("out number", (f"{written.removeprefix('out ')}* {name}",), name)
+    return CParameter("number", (f"{written} {name}",), name)
 
 
-def signature(line: str) -> Signature:
+def signature(line: str) -> CSignature:
     """The signature that a line of the table stands for."""
     head, _, tail = line.partition(":")
     returns, _, name = head.rpartition(" ")
     parameters = tuple(_parameter(part.strip()) for part in tail.split(",") if part.strip())
-    return Signature(PREFIX + name, returns or "int", parameters)
+    return CSignature(PREFIX + name, returns or "int", parameters)
 
 
-SIGNATURES: tuple[Signature, ...] = tuple(signature(line) for line in _TABLE.strip().splitlines())
+SIGNATURES: tuple[CSignature, ...] = tuple(signature(line) for line in _TABLE.strip().splitlines())

@@ -14,10 +14,7 @@ from nnbridge.operations.numerics import NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
-from nnbridge.types import OperandCode
-
-_QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
-_REAL = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
+from nnbridge.types import FLOATS, QUANT8
 
 
 @cache
@@ -30,7 +27,7 @@ def arithmetic_device(name: str) -> Device:
 def matters(numerics: Numerics, model: Model) -> bool:
     """True if an arithmetic can change a result of a model: it has operations of the types that the arithmetic concerns."""
     types = {graph.operands[i].type for graph in model.subgraphs() for o in graph.operations for i in o.outputs}
-    real, integers = bool(types & set(_REAL)), bool(types & set(_QUANT8))
+    real, integers = bool(types & set(FLOATS)), bool(types & set(QUANT8))
     if numerics.in_float or numerics.rounding != "nnapi":
         return integers
     return real or numerics.name == "exact"

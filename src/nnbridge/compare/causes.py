@@ -57,7 +57,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Case:
+class LoneOperation:
     """An operation computed alone."""
 
     model: Model
@@ -101,7 +101,7 @@ class Case:
         return {operation.type for operation in self.model.main.operations}
 
 
-def explain(case: Case) -> Cause | None:
+def explain(case: LoneOperation) -> Cause | None:
     """The first cause that is verified; None if none is."""
     for kind, find in _CAUSES.items():
         sentence = find(case)
@@ -110,7 +110,7 @@ def explain(case: Case) -> Cause | None:
     return None
 
 
-def _device(case: Case) -> str:
+def _device(case: LoneOperation) -> str:
     if case.device == CPU_NAME:
         return ""
     plain = case.under(CpuDevice(Tier.REFERENCE))
@@ -119,7 +119,7 @@ def _device(case: Case) -> str:
     return f"the arithmetic of {case.device}; NNAPI's CPU computes what {case.reference} does"
 
 
-def _mean(case: Case) -> str:
+def _mean(case: LoneOperation) -> str:
     if OperationCode.MEAN not in case.operations or case.expected.dtype.kind == "f":
         return ""
     nearest = case.under(arithmetic_device("single_rounding"))
@@ -128,7 +128,7 @@ def _mean(case: Case) -> str:
     return ""
 
 
-def _rescaled_mean(case: Case) -> Array | None:
+def _rescaled_mean(case: LoneOperation) -> Array | None:
     """The mean brought to the output's scale before it is rounded; NNAPI's truncated mean is rescaled by operations of their own.
 
     LiteRT rounds twice, first to half steps: its values are this mean's if they are 3/4 of a step off at most.
@@ -145,7 +145,7 @@ def _rescaled_mean(case: Case) -> Array | None:
     return np.where(np.abs(exact - case.expected) <= _TWICE_ROUNDED, case.expected, np.rint(exact))
 
 
-def _sign_flipped(case: Case) -> str:
+def _sign_flipped(case: LoneOperation) -> str:
     """Kernels of uint8 and of int8 round halves otherwise, as averages of Android's and of LiteRT's do."""
     main = case.model.main
     flipped = {i for i, operand in enumerate(main.operands) if sign_flipped(operand, _A_BYTE).dtype == np.int8}
@@ -174,7 +174,7 @@ def _flipped(array: Array) -> Array:
     return (array.view(np.uint8) ^ np.uint8(0x80)).view(np.int8 if array.dtype == np.uint8 else np.uint8)
 
 
-def _qdq(case: Case) -> str:
+def _qdq(case: LoneOperation) -> str:
     if case.reference != "onnxruntime" or case.expected.dtype.kind == "f":
         return ""
     in_float = case.under(arithmetic_device("float_requantised"))
@@ -185,7 +185,7 @@ def _qdq(case: Case) -> str:
     )
 
 
-def _rescaling(case: Case) -> str:
+def _rescaling(case: LoneOperation) -> str:
     if case.expected.dtype.kind == "f":
         return ""
     for numerics in NUMERICS.values():
@@ -198,7 +198,7 @@ def _changes_integers(numerics: Numerics) -> bool:
     return numerics.rounding != EXACT.rounding or (numerics.in_float and not numerics.halves)
 
 
-def _dynamic_range(case: Case) -> str:
+def _dynamic_range(case: LoneOperation) -> str:
     """LiteRT quantises each row of a hybrid operator's input to 8 bits, symmetrically or over its range."""
     if case.expected.dtype != np.float32 or not case.operations & set(_HYBRID):
         return ""
@@ -225,7 +225,7 @@ def _asymmetric(x: Array) -> Array:
     return ((steps - zero) * scale).astype(np.float32).reshape(x.shape)
 
 
-def _sum_order(case: Case) -> str:
+def _sum_order(case: LoneOperation) -> str:
     """Rounding errors of sums: no larger than a few times what other orders change."""
     if case.expected.dtype != np.float32:
         return ""
@@ -236,7 +236,7 @@ def _sum_order(case: Case) -> str:
     return f"float sums in another order; other orders change as much ({spread:.2g})"
 
 
-def _function(case: Case) -> str:
+def _function(case: LoneOperation) -> str:
     """Differences of a few units in the last place, of the element or of the largest number that the operation reads."""
     if case.expected.dtype != np.float32:
         return ""
@@ -253,7 +253,7 @@ def _largest(a: Array, b: Array) -> float:
         return float(np.nan_to_num(np.abs(a.astype(np.float64) - b), nan=0.0).max(initial=0.0))
 
 
-_CAUSES: Mapping[str, Callable[[Case], str]] = {
+_CAUSES: Mapping[str, Callable[[LoneOperation], str]] = {
     "device_arithmetic": _device,
     "mean_truncates": _mean,
     "sign_flipped": _sign_flipped,

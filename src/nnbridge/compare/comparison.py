@@ -17,7 +17,7 @@ import numpy as np
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.causes import Cause
 from nnbridge.compare.metrics import Metrics
-from nnbridge.compare.results import Result
+from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.extensions import operand_dtype
@@ -150,6 +150,11 @@ class OutputComparison:
         return self.high - self.low or abs(self.high) if self.high >= self.low else 0.0
 
     @property
+    def span(self) -> float:
+        """What differences are a share of: 256 steps of integers, or the range."""
+        return self.range if self.max_quant_diff is None else 256.0
+
+    @property
     def _grid(self) -> Array:
         """What atol may be: one value if it is known, otherwise many, one of which is chosen when all samples are known."""
         if self._dtype.kind not in "fc":
@@ -254,7 +259,7 @@ def _differences(a: Array, b: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Comparison(Result):
+class Comparison(NotebookResult):
     """Every output of a model on some devices against a reference."""
 
     model: str

@@ -16,7 +16,7 @@ import numpy as np
 from nnbridge.compare.arithmetics import Runner, arithmetics
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.comparison import OutputComparison, new_comparisons
-from nnbridge.compare.results import Result
+from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances
 from nnbridge.model import Model
@@ -62,7 +62,7 @@ class Deviation:
 
 
 @dataclass(frozen=True)
-class Envelope(Result):
+class Envelope(NotebookResult):
     """What every arithmetic makes of a model's outputs, and whether others' answers are among that."""
 
     model: str
@@ -230,11 +230,11 @@ def envelope(
             found = {name: ask(sample) for name, ask in asked.items()}
             for side, answer in zip(sides, answers, strict=True):
                 side.add(answer, answers[0], sample.label)
-            for name, given in found.items():
-                theirs[name].add(given, answers[0], sample.label)
+            for name, outputs in found.items():
+                theirs[name].add(outputs, answers[0], sample.label)
                 for comparisons, own in zip(beside[name], answers, strict=True):
                     for comparison in comparisons:
-                        comparison.add(own[comparison.name], given[comparison.name])
+                        comparison.add(own[comparison.name], outputs[comparison.name])
             count += 1
     except KeyboardInterrupt:
         if not count:

@@ -16,10 +16,10 @@ import numpy as np
 
 from nnbridge import devices as device_list
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.causes import Case, Cause, explain
+from nnbridge.compare.causes import Cause, LoneOperation, explain
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
-from nnbridge.compare.results import Result
+from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model
 from nnbridge.compare.tensors import Tensors, TensorsByPosition, channels_last
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
@@ -83,7 +83,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class LayerComparison(Result):
+class LayerComparison(NotebookResult):
     """Every tensor of a model on some devices beside a reference's."""
 
     model: str
@@ -216,8 +216,7 @@ def _severity(comparison: OutputComparison | None) -> tuple[float, float]:
     """The largest difference as a share of the range, then the share of elements that differ."""
     if comparison is None:
         return 0.0, 0.0
-    span = comparison.range if comparison.max_quant_diff is None else 256.0
-    return comparison.largest / (span or 1.0), comparison.mismatches / comparison.elements
+    return comparison.largest / (comparison.span or 1.0), comparison.mismatches / comparison.elements
 
 
 def compare_layers(
@@ -374,7 +373,9 @@ class _Layers:
         layer.own.add(result, known[position], label)
         if self.explained and layer.own.mismatches > before and layer.cause is None and result.shape == known[position].shape:
             model, inputs = part.compilation.model, [known[i] for i in part.inputs]
-            case = Case(model, inputs, result, known[position], layer.operator, layer.operation, self.reference, layer.device)
+            case = LoneOperation(
+                model, inputs, result, known[position], layer.operator, layer.operation, self.reference, layer.device
+            )
             layer.cause = explain(case)
 
     def _comparison(self, layer: Layer, operand: Operand) -> OutputComparison:
@@ -437,7 +438,7 @@ class _Layers:
             for operation in model.main.operations
             for i in operation.outputs
         ]
-        outcomes = {(outcome.subgraph, outcome.index): str(outcome.mapping) for outcome in mapped}
+        outcomes = {outcome.key: str(outcome.mapping) for outcome in mapped}
         inside = "inside of an operation here"
         return [
             (name, _OUTCOMES.get(outcomes.get((subgraph, index), ""), inside)) for name, index, subgraph in tensors.others(found)

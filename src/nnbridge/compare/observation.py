@@ -22,7 +22,7 @@ from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partitioner import ExecutionStep
 from nnbridge.runtime.plan import INTERPRETER, Plan
 from nnbridge.runtime.states import States
-from nnbridge.types import Lifetime, OperationCode
+from nnbridge.types import OperationCode
 
 Position: TypeAlias = "tuple[str, int]"
 """A body's label (empty for the main subgraph) and an operand's index there."""
@@ -89,9 +89,8 @@ def _body_label(step: ExecutionStep, subgraph: int, outer: str) -> str:
         return outer
     for number, around in enumerate(step.model.subgraphs()):
         for operation in around.operations:
-            bodies = [k for k in operation.inputs if around.operands[k].lifetime is Lifetime.SUBGRAPH]
-            for position, k in enumerate(bodies):
-                if around.operands[k].location.offset == subgraph - 1 and number != subgraph:
+            for position, body in enumerate(around.bodies(operation)):
+                if body == subgraph - 1 and number != subgraph:
                     role = body_roles(step.model, operation)[position]
                     return _label(role, operation, _body_label(step, number, outer))
     return f"body {subgraph}"

@@ -11,16 +11,11 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array
 from nnbridge.converters import converter_for
-from nnbridge.errors import InputError, Reason
+from nnbridge.errors import InputError, Reason, first_line
 from nnbridge.loading import is_saved
 
 RESOURCES = ("CALL_ONCE", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM", "VAR_HANDLE")
 """Operators with state that outlives LiteRT's reset: variables, positions in streams of random numbers."""
-
-
-def _summary(error: Exception) -> str:
-    """The first line of a runtime's message that says something; the last one is often a mere "failed"."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 @dataclass
@@ -67,7 +62,7 @@ class LiteRT:
                 self._make = partial(Interpreter, str(path), experimental_op_resolver_type=resolver["optimised"], **settings)
                 self._open()
         except (ValueError, RuntimeError) as error:
-            raise InputError(Reason("a model that LiteRT runs", _summary(error), operand=str(path))) from error
+            raise InputError(Reason("a model that LiteRT runs", first_line(error), operand=str(path))) from error
 
     def _open(self) -> None:
         self._interpreter = self._make()
@@ -85,7 +80,7 @@ class LiteRT:
         try:
             return self._outputs(inputs)
         except (ValueError, RuntimeError, TypeError, KeyError) as error:
-            raise InputError(Reason("inputs that LiteRT runs", _summary(error), operand="--reference litert")) from error
+            raise InputError(Reason("inputs that LiteRT runs", first_line(error), operand="--reference litert")) from error
 
     def _outputs(self, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
         if self._runner is not None:
@@ -153,7 +148,7 @@ class OnnxRuntime:
             model = self._with_outputs(path) if preserve else str(path)
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise InputError(Reason("a model that ONNX Runtime runs", _summary(error), operand=str(path))) from error
+            raise InputError(Reason("a model that ONNX Runtime runs", first_line(error), operand=str(path))) from error
 
     def reset(self) -> None:
         """ONNX models have no state."""
@@ -165,7 +160,7 @@ class OnnxRuntime:
         except Exception as error:
             # ONNX Runtime's errors have no common class of their own.
             raise InputError(
-                Reason("inputs that ONNX Runtime runs", _summary(error), operand="--reference onnxruntime")
+                Reason("inputs that ONNX Runtime runs", first_line(error), operand="--reference onnxruntime")
             ) from error
 
         if self._nodes:

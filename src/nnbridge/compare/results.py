@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 
-class Result:
+class NotebookResult:
     """What a comparison came to."""
 
     __slots__ = ()

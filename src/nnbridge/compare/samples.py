@@ -61,11 +61,13 @@ def seeded_inputs(model: Model, seed: int) -> dict[str, Array]:
 
 
 def _drawn_inputs(model: Model, rng: np.random.Generator) -> dict[str, Array]:
-    def drawn(operand: Operand) -> Array:
-        boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-        return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
+    return {name: drawn(rng, operand) for name, operand in named_inputs(model).items()}
 
-    return {name: drawn(operand) for name, operand in named_inputs(model).items()}
+
+def drawn(rng: np.random.Generator, operand: Operand) -> Array:
+    """A random value of an operand; open dimensions are 1."""
+    boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
+    return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
 
 
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
@@ -84,25 +86,25 @@ def random_array(rng: np.random.Generator, dtype: np.dtype[Any], dims: tuple[int
     raise InputError(Reason("an input whose values can be drawn at random", str(dtype)))
 
 
-def open_dimensions(model: Model, given: Iterable[str] = ()) -> str:
-    """Which inputs, but for given ones, have dimensions that the model leaves open, and how to state them; empty for none."""
+def open_dimensions(model: Model, stated: Iterable[str] = ()) -> str:
+    """Which inputs, but for stated ones, have dimensions that the model leaves open, and how to state them; empty for none."""
     found = [
         f"input {name} leaves dimension {', '.join(str(k) for k, d in enumerate(operand.dims) if not d)} of "
         f"[{', '.join(str(d or '?') for d in operand.dims)}] open and 1 was used: state it with "
         f"--shape {name}={','.join(str(d or 'N') for d in operand.dims)}"
         for name, operand in named_inputs(model).items()
-        if 0 in operand.dims and name not in given
+        if 0 in operand.dims and name not in stated
     ]
     return "; ".join(found)
 
 
 @contextmanager
-def stating_open_dimensions(model: Model, given: Iterable[str] = ()) -> Iterator[None]:
+def stating_open_dimensions(model: Model, stated: Iterable[str] = ()) -> Iterator[None]:
     """Operations that fail on random inputs state which of their dimensions were open."""
     try:
         yield
     except OpFailedError as error:
-        hint = open_dimensions(model, given)
+        hint = open_dimensions(model, stated)
         raise OpFailedError(replace(error.reason, found=f"{error.reason.found}; {hint}")) if hint else error from error
 
 

@@ -37,12 +37,12 @@ def operation_times(compilation: Compilation, inputs: Mapping[str, ArrayLike]) -
             part = extract(compilation.model, [operation], reads, list(operation.outputs))
             alone = Compilation.create_for_devices(part, [device])
             alone.finish()
-            given = {
+            fed = {
                 input_name(part.main.operands[i], k): seen.value
                 for k, (i, seen) in enumerate(zip(part.main.inputs, values, strict=True))
                 if seen is not None
             }
-            found[index] = min(_milliseconds(alone, given) for _ in range(_RUNS))
+            found[index] = min(_milliseconds(alone, fed) for _ in range(_RUNS))
         except NnbridgeError:
             continue
     return found

@@ -48,7 +48,7 @@ def _tally(results: Iterable[CaseResult]) -> dict[str, int]:
 
 
 @dataclass
-class Outcome:
+class SuiteOutcome:
     """The results of many cases."""
 
     results: list[CaseResult] = field(default_factory=list)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nnbridge import devices as device_list
 from nnbridge.conformance.cases import Array, Case, build, check_outputs, inputs_of, read_cases
-from nnbridge.conformance.outcome import FAILED, NOT_TAKEN, PASSED, REFUSED, CaseResult, Failure, Outcome
+from nnbridge.conformance.outcome import FAILED, NOT_TAKEN, PASSED, REFUSED, CaseResult, Failure, SuiteOutcome
 from nnbridge.conformance.variants import VARIANTS, Variant
 from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.samples import SampleDriver
@@ -46,12 +46,12 @@ class Setting:
 
 def run_all(
     files: Sequence[Path], setting: Setting, jobs: int | None = None, progress: Callable[[int], None] | None = None
-) -> Outcome:
+) -> SuiteOutcome:
     """Run every case of some spec files; ``progress`` is called with the number of files that were completed since."""
-    outcome = Outcome()
+    outcome = SuiteOutcome()
     jobs = jobs or os.cpu_count() or 1
     with ExitStack() as stack:
-        mapped: Callable[..., Iterator[Outcome]] = map
+        mapped: Callable[..., Iterator[SuiteOutcome]] = map
         if jobs > 1 and len(files) > 1:
             mapped = stack.enter_context(ProcessPoolExecutor(jobs)).map
             # The largest files first, so that no worker is left alone with one at the end.
@@ -64,10 +64,10 @@ def run_all(
     return outcome
 
 
-def run_file(path: Path, setting: Setting) -> Outcome:
+def run_file(path: Path, setting: Setting) -> SuiteOutcome:
     """Run the cases of one spec file."""
     variant: Variant = VARIANTS[setting.variant] if setting.variant else lambda case: case
-    return Outcome([run_case(case, setting) for case in map(variant, read_cases(path)) if case is not None])
+    return SuiteOutcome([run_case(case, setting) for case in map(variant, read_cases(path)) if case is not None])
 
 
 def run_case(case: Case, setting: Setting) -> CaseResult:

@@ -5,7 +5,7 @@ An operator module creates a definition and decorates its lowerings and its host
     GATHER_ND = operator(
         "GATHER_ND",
         "Slices of params at tuples of indices.",
-        inputs=(Input("params"), Input("indices", INTEGERS)),
+        inputs=(OperatorInput("params"), OperatorInput("indices", INTEGERS)),
         folding=Folding(lambda params, indices: params.size * indices.size),
     )
 
@@ -25,6 +25,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -41,7 +42,7 @@ AnyKernel = TypeVar("AnyKernel", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class OperatorInput:
     """One input of an operator."""
 
     name: str
@@ -56,7 +57,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OperatorOutput:
     """One output of an operator."""
 
     name: str = "output"
@@ -104,8 +105,8 @@ class OperatorDef:
     name: str
     summary: str
     """One line of documentation."""
-    inputs: tuple[Input, ...] = (Input("input"),)
-    outputs: tuple[Output, ...] = (Output(),)
+    inputs: tuple[OperatorInput, ...] = (OperatorInput("input"),)
+    outputs: tuple[OperatorOutput, ...] = (OperatorOutput(),)
     options: tuple[Option, ...] = ()
     folding: Folding | None = None
     """How it is computed at conversion when all inputs are known; None if that is never done."""
@@ -128,12 +129,12 @@ class OperatorDef:
         """A declared option."""
         return next((option for option in self.options if option.name == name), None)
 
-    @property
+    @cached_property
     def input_counts(self) -> tuple[int, int | None]:
         """The smallest and largest number of inputs; None for no limit."""
         return _counts(self.inputs)
 
-    @property
+    @cached_property
     def output_counts(self) -> tuple[int, int | None]:
         """The smallest and largest number of outputs; None for no limit."""
         return _counts(self.outputs)
@@ -147,7 +148,7 @@ class OperatorDef:
         return None
 
 
-def _counts(declared: Sequence[Input | Output]) -> tuple[int, int | None]:
+def _counts(declared: Sequence[OperatorInput | OperatorOutput]) -> tuple[int, int | None]:
     # Trailing optional ones may be left out altogether.
     least = max((i for i, one in enumerate(declared, 1) if not one.optional), default=0)
     return least, None if declared and declared[-1].repeat else len(declared)

@@ -61,6 +61,11 @@ class Mapped:
     subgraph: int = 0
     """The operator's subgraph, of files that have several."""
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Subgraph and index: the operator's place in the file."""
+        return self.subgraph, self.index
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         position = {"subgraph": self.subgraph, "index": self.index}

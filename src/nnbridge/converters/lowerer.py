@@ -14,17 +14,16 @@ import numpy as np
 from nnbridge.converters.draft import Draft, Step, Unmappable, Value
 from nnbridge.errors import Reason, Why
 from nnbridge.model import Array, Source
-from nnbridge.types import FuseCode, OperandCode, OperationCode
+from nnbridge.types import QUANT8, FuseCode, OperandCode, OperationCode
 
-FLOATS = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
-QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
 _INT32 = range(-(2**31), 2**31)
 _ARITHMETIC = (OperationCode.ADD, OperationCode.SUB, OperationCode.MUL, OperationCode.DIV)
-_DTYPES = {
+DTYPES = {
     OperandCode.TENSOR_FLOAT32: np.float32,
     OperandCode.TENSOR_FLOAT16: np.float16,
     OperandCode.TENSOR_INT32: np.int32,
 }
+"""Element types of constants that lowerings create."""
 
 
 class LowererBase(ABC):
@@ -124,7 +123,7 @@ class LowererBase(ABC):
 
         8-bit types take the array as it is stored. ``changes`` replace fields of the value, such as ``scale``.
         """
-        dtype = _DTYPES.get(OperandCode(like.type)) if not like.extension else None
+        dtype = DTYPES.get(OperandCode(like.type)) if not like.extension else None
         self.require(
             dtype is not None or like.type in QUANT8,
             "a tensor of floats, int32 or 8-bit integers",

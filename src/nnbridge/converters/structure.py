@@ -80,9 +80,7 @@ def _body_names(model: Model) -> dict[int, str]:
     found: dict[int, list[str]] = {}
     for number, around in enumerate(model.subgraphs()):
         for i, operation in enumerate(around.operations):
-            operands = (around.operands[k] for k in operation.inputs)
-            bodies = [operand.location.offset for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
-            for role, body in zip(body_roles(model, operation), bodies, strict=False):
+            for role, body in zip(body_roles(model, operation), around.bodies(operation), strict=False):
                 within = f" in {found[number - 1][0]}" if number and number - 1 in found else ""
                 found.setdefault(body, []).append(f"{role} of {readable_operation(model, operation)} {i}{within}")
     return {body: uses[0] for body, uses in found.items() if len(uses) == 1}

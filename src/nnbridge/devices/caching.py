@@ -7,11 +7,10 @@ without the runtime.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 
-from nnbridge.devices.device import CacheFiles, Capabilities, Device, Interface, PreparedModel, PrepareModelConfig, Support
+from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig
+from nnbridge.devices.wrapped import WrappedDevice
 from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
-from nnbridge.extensions import Extension
 from nnbridge.model import Model
 from nnbridge.storage import model_in, write_model
 from nnbridge.types import POOL_ALIGNMENT
@@ -20,32 +19,14 @@ _SETTINGS = POOL_ALIGNMENT
 """Bytes before the model, the first two of which are preference and priority."""
 
 
-class CachingDevice(Device):
+class CachingDevice(WrappedDevice):
     """A driver with one model cache file in front of one that has none."""
 
     def __init__(self, inner: Device) -> None:
         if inner.kind != "device":
             raise InputError(Reason("a driver's name behind caching:", inner.name, operand="--device"))
-        self._inner = inner
+        super().__init__(inner)
         self.name = f"caching:{inner.name}"
-        self.version, self.feature_level, self.type = inner.version, inner.feature_level, inner.type
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The driver's."""
-        return self._inner.capabilities
-
-    def supported_operations(self, model: Model) -> Sequence[Support]:
-        """The driver's answers."""
-        return self._inner.supported_operations(model)
-
-    def uncertainties(self, model: Model) -> Sequence[str]:
-        """The driver's."""
-        return self._inner.uncertainties(model)
-
-    def supported_extensions(self) -> Sequence[Extension]:
-        """The driver's."""
-        return self._inner.supported_extensions()
 
     def number_of_cache_files_needed(self) -> tuple[int, int]:
         """One model cache file."""
@@ -53,7 +34,7 @@ class CachingDevice(Device):
 
     def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """On the driver; the model goes into the cache."""
-        prepared = self._inner.prepare_model_with_config(model, config)
+        prepared = self.inner.prepare_model_with_config(model, config)
         if config.save is not None:
             file = io.BytesIO()
             file.write(bytes((config.preference & 255, config.priority & 255)).ljust(_SETTINGS, b"\0"))
@@ -68,6 +49,6 @@ class CachingDevice(Device):
             model = model_in(data[_SETTINGS:], data, self.name)
         except ConversionError as error:
             raise OpFailedError(error.reason) from error
-        prepared = self._inner.prepare_model_with_config(model, PrepareModelConfig(data[0], data[1], deadline))
-        prepared.interface = Interface.of(model)
+        prepared = self.inner.prepare_model_with_config(model, PrepareModelConfig(data[0], data[1], deadline))
+        prepared.interface = ModelInterface.of(model)
         return prepared

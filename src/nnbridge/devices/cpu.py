@@ -20,6 +20,7 @@ from nnbridge.devices.device import (
     OutputShape,
     Performance,
     PreparedModel,
+    PrepareModelConfig,
     Request,
     Result,
     Support,
@@ -36,8 +37,6 @@ from nnbridge.types import (
     TYPE_FACTS,
     DeviceTypeCode,
     OperationCode,
-    PreferenceCode,
-    PriorityCode,
     ResultCode,
     is_extension,
     operation_name,
@@ -204,15 +203,9 @@ class CpuDevice(Device):
         """All but extension operations and the OEM operation."""
         return [_cpu_answer(model, operation.type) for operation in model.main.operations]
 
-    def prepare_model(
-        self,
-        model: Model,
-        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
-        priority: int = PriorityCode.MEDIUM,
-        deadline: int | None = None,
-    ) -> PreparedModel:
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """Bind the model."""
-        check_deadline(deadline)
+        check_deadline(config.deadline)
         return CpuPreparedModel(model, kernels=self._kernels)
 
 

@@ -7,7 +7,6 @@ the NNAPI error that Android reports.
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import OpFailedError, Reason
-from nnbridge.extensions import Extension, operand_dtype
+from nnbridge.extensions import Extension, value_size
 from nnbridge.model import Model, Operand, known
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
@@ -176,14 +175,14 @@ class PrepareModelConfig:
 
 
 @dataclass(frozen=True)
-class Interface:
+class ModelInterface:
     """Type, dimensions, scale and zero point of each input and output of a model."""
 
     inputs: tuple[tuple[int, tuple[int, ...], float, int], ...]
     outputs: tuple[tuple[int, tuple[int, ...], float, int], ...]
 
     @classmethod
-    def of(cls, model: Model) -> Interface:
+    def of(cls, model: Model) -> ModelInterface:
         """A model's interface."""
         main = model.main
         sides = ([main.operands[i] for i in side] for side in (main.inputs, main.outputs))
@@ -193,7 +192,7 @@ class Interface:
 class PreparedModel(ABC):
     """A model that a device is ready to run (``IPreparedModel``). May be executed from several threads."""
 
-    interface: Interface | None = None
+    interface: ModelInterface | None = None
     """Of a model that was prepared from the cache, if the device knows it: the runtime compares it with the step's."""
 
     @abstractmethod
@@ -294,7 +293,7 @@ class Device(ABC):
         """
         if is_extension(operand.type) or (operand.is_tensor and not known(operand.dims)):
             raise OpFailedError(Reason("a base type and known dimensions", str(operand), "allocate"))
-        return np.empty(math.prod(operand.dims) * operand_dtype(operand).itemsize, np.uint8)
+        return np.empty(value_size(operand), np.uint8)
 
     @property
     def level(self) -> FeatureLevel:

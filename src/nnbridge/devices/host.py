@@ -37,6 +37,7 @@ from nnbridge.extensions import (
     HostOperation,
     ModelKernel,
     PreparedHostKernel,
+    StatedKernel,
     host_operation,
     host_options,
     is_options,
@@ -45,10 +46,8 @@ from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
-from nnbridge.operations.integer_lstm import IntegerLstm
-from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.operations.kernels import Tier
-from nnbridge.types import DeviceTypeCode, Lifetime, OperandCode, OperationCode, is_extension, operation_name
+from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
 
 HOST_NAME = "host"
 _Item = TypeVar("_Item")
@@ -85,11 +84,6 @@ class HostPreparedModel(FunctionPreparedModel):
 _FLIP = 128
 
 
-def _as_signed(operand: Operand) -> bool:
-    """True for int8 of the source file that the model has as uint8: on phones the delegate converts it back for the host."""
-    return operand.source_type == "int8" and operand.type == OperandCode.TENSOR_QUANT8_ASYMM
-
-
 def _flipped(array: Array) -> Array:
     """int8 as uint8 that is offset by 128, and back."""
     return (array.view(np.uint8) ^ np.uint8(_FLIP)).view(np.int8 if array.dtype == np.uint8 else np.uint8)
@@ -118,8 +112,9 @@ class _HostKernel:
         self._options = host_options(model, subgraph, operation)
         self._places = [k for k, i in enumerate(operation.inputs) if not is_options(subgraph.operands[i])]
         self._operands = [subgraph.operands[operation.inputs[k]] for k in self._places]
-        self._signed = [_as_signed(operand) for operand in self._operands]
-        self._signed_outputs = [_as_signed(subgraph.operands[i]) for i in operation.outputs]
+        # On phones the delegate converts int8 back for the host.
+        self._signed = [operand.is_sign_flipped for operand in self._operands]
+        self._signed_outputs = [subgraph.operands[i].is_sign_flipped for i in operation.outputs]
         self._outputs = len(operation.outputs)
         self._bodies = bodies
         self._label = f"{hosted.name} ({operation.name})" if operation.name else hosted.name
@@ -128,15 +123,15 @@ class _HostKernel:
         self._lock = threading.Lock()
 
     def __call__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Array]:
-        given = [inputs[k] for k in self._places]
+        operands = [inputs[k] for k in self._places]
         if self._hosted.control:
-            return self._bodies.control(self._hosted.control, self._operands, [t.data for t in given], self._outputs)
-        run = self._prepare(given, outputs) if self._hosted.prepare is not None else None
+            return self._bodies.control(self._hosted.control, self._operands, [t.data for t in operands], self._outputs)
+        run = self._prepare(operands, outputs) if self._hosted.prepare is not None else None
         if run is not None:
-            return run([tensor.data for tensor in given])
+            return run([tensor.data for tensor in operands])
         if self._hosted.kernel is None:
             raise OpFailedError(Reason(self._hosted.reason or "an operation that the host can run", "", self._label))
-        ends = _in_place(given, self._signed, _signed), _in_place(outputs, self._signed_outputs, _signed)
+        ends = _in_place(operands, self._signed, _signed), _in_place(outputs, self._signed_outputs, _signed)
         return self._as_declared(self._hosted.kernel(*ends, self._options))
 
     def _as_declared(self, results: Sequence[Array]) -> Sequence[Array]:
@@ -152,11 +147,11 @@ class _HostKernel:
 
     def prepare_declared(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Prepare for the declared dimensions if all are known; what goes wrong is raised when the operation runs."""
-        given = [inputs[k] for k in self._places]
-        if self._hosted.prepare is None or not all(t.data is not None or t.omitted or known(t.dims) for t in given):
+        operands = [inputs[k] for k in self._places]
+        if self._hosted.prepare is None or not all(t.data is not None or t.omitted or known(t.dims) for t in operands):
             return
         try:
-            self._prepare(given, outputs)
+            self._prepare(operands, outputs)
         except Exception:
             return
 
@@ -204,7 +199,7 @@ def _faster(prepared: PreparedHostKernel | None, settings: Settings) -> Prepared
     if isinstance(prepared, ModelKernel):
         kernel, executor = prepared, Executor(prepared.model, kernels=settings.tier)
         return lambda arrays: kernel.results([out.data for out in executor.run(kernel.arguments(arrays))])
-    if isinstance(prepared, (IntegerLstm, IntegerMean)) and settings.tier >= Tier.COMPILED:
+    if isinstance(prepared, StatedKernel) and settings.tier >= Tier.COMPILED:
         from nnbridge.cpu.compiled.routines import routine  # llvmlite is imported when it is used
 
         return routine(prepared, settings.threads) or prepared
@@ -273,12 +268,12 @@ class _Bodies:
     def control(self, kind: str, operands: Sequence[Operand], values: Sequence[Array | None], outputs: int) -> Sequence[Array]:
         """Control flow (``if`` or ``while``) on the values of its operands, None for bodies."""
         bodies = [self._body(o.location.offset) for o in operands if o.lifetime is Lifetime.SUBGRAPH]
-        given = [v for o, v in zip(operands, values, strict=True) if o.lifetime is not Lifetime.SUBGRAPH]
+        inputs = [v for o, v in zip(operands, values, strict=True) if o.lifetime is not Lifetime.SUBGRAPH]
         if kind == "while":
-            return self._loop(bodies[0], bodies[1], given)[:outputs]
-        if given[0] is None:
+            return self._loop(bodies[0], bodies[1], inputs)[:outputs]
+        if inputs[0] is None:
             raise OpFailedError(Reason("a condition", "none", "IF"))
-        return bodies[0 if _truth(given[0]) else 1](given[1:])
+        return bodies[0 if _truth(inputs[0]) else 1](inputs[1:])
 
     def _body(self, number: int) -> Body:
         observe = getattr(self._limits, "observe", None)

@@ -9,10 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.devices.rules.facts import LIST, MAX_ELEMENTS, NUMBER, OPERAND, OPERANDS, TRUTH, TYPE, Fact, Value, Vocabulary
-from nnbridge.errors import Reason
+from nnbridge.errors import NnapiError, Reason
 from nnbridge.model import Model, Operand, Operation
 from nnbridge.operations import definition
+from nnbridge.operations.call import Arg, NeedsValue
 from nnbridge.operations.declaration import Input, OperationDef, Output, Signature
+from nnbridge.operations.evaluate import make_call, merge_dims, resolve
 from nnbridge.operations.matching import match
 from nnbridge.types import TYPE_FACTS, FuseCode, Lifetime, OperandCode, OperationCode
 
@@ -30,6 +32,7 @@ _EVERYWHERE = {
     "every_input": OPERANDS,
     "every_output": OPERANDS,
     "every_tensor": OPERANDS,
+    "outputs_as_computed": TRUTH,
 }
 """Names that every operation has."""
 _PADDINGS = {"SAME": 1, "VALID": 2}
@@ -147,11 +150,26 @@ class OperationFacts:
     def _alias(self, name: str) -> Value:
         if name == "every_tensor":
             return tuple(f for i in (*self._operation.inputs, *self._operation.outputs) if (f := self._facts.fact(i)).tensor)
+        if name == "outputs_as_computed":
+            return self._outputs_as_computed()
         tensor, side = ALIASES.get(name, ("", ""))
         fact = self.get(tensor) if tensor in self._places else None
         if not isinstance(fact, Fact) or len(fact.dims) != 4:
             return None
         return fact.dims[_SIDES[side][fact.nchw]] or None
+
+    def _outputs_as_computed(self) -> Value:
+        """Whether NNAPI computes outputs of the declared dimensions; None where it computes none, or only execution knows."""
+        model, declared = self._facts.model, definition(self._operation.type)
+        inputs, outputs = ([model.main.operands[i] for i in side] for side in (self._operation.inputs, self._operation.outputs))
+        if declared is None or any(o.is_tensor and (not o.dims or 0 in o.dims) for o in (*inputs, *outputs) if _present(o)):
+            return None
+        args = [Arg.of(o, model.value(o) if o.is_constant else None, present=_present(o)) for o in inputs]
+        try:
+            found = resolve(make_call(declared, args, [Arg.of(o) for o in outputs]))
+        except (NeedsValue, NnapiError):
+            return None
+        return all(merge_dims(out.dims, arg.dims) is not None for out, arg in zip(outputs, found, strict=True))
 
 
 class OperandFacts:
@@ -204,6 +222,10 @@ def _form(declared: OperationDef, inputs: tuple[int, ...], outputs: tuple[int, .
     return next((form for form in declared.signatures if form.admits(len(inputs))), None)
 
 
+def _present(operand: Operand) -> bool:
+    return operand.lifetime is not Lifetime.NO_VALUE
+
+
 def _fact(model: Model, index: int, operand: Operand, nchw: bool) -> Fact:
     facts = TYPE_FACTS.get(operand.type)
     quant = operand.channel_quant
@@ -217,7 +239,7 @@ def _fact(model: Model, index: int, operand: Operand, nchw: bool) -> Fact:
         scales=quant.scales if quant else (),
         channel_dim=quant.channel_dim if quant else -1,
         constant=operand.is_constant,
-        omitted=operand.lifetime is Lifetime.NO_VALUE,
+        omitted=not _present(operand),
         model_input=operand.lifetime is Lifetime.SUBGRAPH_INPUT,
         copied=operand.lifetime is Lifetime.CONSTANT_COPY,
         nchw=nchw,

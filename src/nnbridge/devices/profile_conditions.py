@@ -12,10 +12,10 @@ from string import ascii_letters, digits
 from typing import Any
 
 from nnbridge.devices.operation_facts import operand_vocabulary, reserved, type_words, vocabulary
-from nnbridge.devices.rules import Condition, RuleErrors, Vocabulary, condition, contradictions
+from nnbridge.devices.rules import RuleCondition, RuleErrors, Vocabulary, condition, contradictions
 from nnbridge.devices.rules.conditions import checked
 from nnbridge.devices.rules.facts import LIST, OPERAND
-from nnbridge.devices.rules.syntax import KEYWORDS, Attribute, Comparison, Listing, Name
+from nnbridge.devices.rules.syntax import KEYWORDS, Attribute, ComparisonChain, Listing, Name
 from nnbridge.errors import near
 from nnbridge.types import OperandCode
 
@@ -185,7 +185,7 @@ class ConditionReader:
         else:
             yield Entry(**texts, dies=dies, at=stage)
 
-    def conditions(self, key: str, entries: Sequence[Entry]) -> tuple[Condition, ...]:
+    def conditions(self, key: str, entries: Sequence[Entry]) -> tuple[RuleCondition, ...]:
         """The conditions of one operation, checked alone and together."""
         words = self.definitions.vocabulary(key)
         found = tuple(c for entry in entries if entry.require for c in self._checked(key, entry, words))
@@ -193,13 +193,13 @@ class ConditionReader:
             self._note(key, f"conditions on {subject} that some {key} can meet", made.text, text=made.text)
         return found
 
-    def open_questions(self, key: str, entries: Sequence[Entry]) -> tuple[tuple[Condition, str], ...]:
+    def open_questions(self, key: str, entries: Sequence[Entry]) -> tuple[tuple[RuleCondition, str], ...]:
         """Where the source leaves the answer open: (condition under which it does, why)."""
         words = self.definitions.vocabulary(key)
         opened = [(replace(e, require=e.when, when=""), e.uncertain) for e in entries if not e.require]
         return tuple((c, why) for entry, why in opened for c in self._checked(key, entry, words))
 
-    def on_operands(self, entries: Sequence[Entry]) -> Mapping[str, tuple[Condition, ...]]:
+    def on_operands(self, entries: Sequence[Entry]) -> Mapping[str, tuple[RuleCondition, ...]]:
         """Stage → conditions on every operand of a model."""
         words = operand_vocabulary(self.definitions.hardware)
         return {
@@ -207,7 +207,7 @@ class ConditionReader:
             for stage in STAGES
         }
 
-    def _checked(self, key: str, entry: Entry, words: Vocabulary) -> Iterator[Condition]:
+    def _checked(self, key: str, entry: Entry, words: Vocabulary) -> Iterator[RuleCondition]:
         for text in filter(None, (entry.when, entry.require)):
             try:
                 made = condition(text, words)
@@ -220,7 +220,7 @@ class ConditionReader:
 
     # -- joint types -------------------------------------------------------------------------------------------------
 
-    def signatures(self, key: str, table: Mapping[str, Any], says: str) -> tuple[Condition, ...]:
+    def signatures(self, key: str, table: Mapping[str, Any], says: str) -> tuple[RuleCondition, ...]:
         """Operand names → rows of types that they may have together. A set in several columns is one type of it.
 
         ``!`` behind a type requires a constant, ``~`` forbids one.
@@ -230,7 +230,7 @@ class ConditionReader:
             made for header, rows in table.items() if (made := self._signature(key, header, rows, words, says)) is not None
         )
 
-    def _signature(self, key: str, header: str, rows: object, words: Vocabulary, says: str) -> Condition | None:
+    def _signature(self, key: str, header: str, rows: object, words: Vocabulary, says: str) -> RuleCondition | None:
         names = header.split()
         operands = [name for name, kind in words.names.items() if kind == OPERAND]
         unknown = next((n for n in names if n not in operands), None)
@@ -265,7 +265,7 @@ class ConditionReader:
         own = replace(words, words={**words.words, "signature": (LIST, tuple(allowed))})
         read = tuple(Attribute(0, Name(0, name), attribute) for attribute in ("type", "constant") for name in names)
         text = f"{header}: {'; '.join(dict.fromkeys(shown))}"
-        condition = checked(text, Comparison(0, Listing(0, read), (("in", Name(0, "signature")),)), own)
+        condition = checked(text, ComparisonChain(0, Listing(0, read), (("in", Name(0, "signature")),)), own)
         return replace(condition, says=says, wording=f"types {text}")
 
 

@@ -129,8 +129,7 @@ class _Reader(TableValues):
             devices.append(self._device(name, tables[name]))
             self._check_levels(table, devices[-1].feature_level)
         if self._mistakes:
-            reasons = list(self._mistakes)
-            raise InputError(reasons[0] if len(reasons) == 1 else "\n".join(map(str, reasons)))
+            raise InputError.of(self._mistakes)
         return tuple(devices)
 
     def _parsed(self) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 
 from nnbridge.devices.cpu import check_deadline
-from nnbridge.devices.device import Capabilities, Device, PreparedModel, Request, Result, Support
+from nnbridge.devices.device import Capabilities, Device, PreparedModel, PrepareModelConfig, Request, Result, Support
 from nnbridge.devices.operation_facts import ModelFacts, OperandFacts, OperationFacts
 from nnbridge.devices.requantise import prepared_with
-from nnbridge.devices.rules import Condition, Subject
+from nnbridge.devices.rules import RuleCondition, Subject
 from nnbridge.errors import BadDataError, OpFailedError, Reason, Why
 from nnbridge.extensions import TYPES, Extension
 from nnbridge.model import Model, Operand, Operation
@@ -29,8 +29,6 @@ from nnbridge.types import (
     DeviceTypeCode,
     OperandCode,
     OperationCode,
-    PreferenceCode,
-    PriorityCode,
     ResultCode,
     is_extension,
 )
@@ -71,9 +69,9 @@ class ProfileRule:
     """The longest dimension of any tensor; 0 for no limit."""
     fixed_size: bool = False
     """Every dimension of every operand must be known."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[RuleCondition, ...] = ()
     """All of them must hold, after the rules above."""
-    open: tuple[tuple[Condition, str], ...] = ()
+    open: tuple[tuple[RuleCondition, str], ...] = ()
     """Where the source leaves the answer open: under which condition, and why."""
     never: str = ""
     """Why the device does not support the operation at all; empty if it does."""
@@ -121,7 +119,7 @@ class ProfileDevice(Device):
     """What the rules were compared with: whose answers, count, seed and date."""
     aliases: tuple[str, ...] = ()
     """Other names of the device."""
-    operands: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
+    operands: Mapping[str, tuple[RuleCondition, ...]] = field(default_factory=dict)
     """Stage (``support`` or ``prepare``) → conditions on every operand of a model."""
     numerics: str = "exact"
     faults: Faults = Faults()
@@ -194,15 +192,9 @@ class ProfileDevice(Device):
         kind = min(broken, key=len)[0].kind
         return Reason("; or ".join(required), ", ".join(found), name, kind=kind)
 
-    def prepare_model(
-        self,
-        model: Model,
-        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
-        priority: int = PriorityCode.MEDIUM,
-        deadline: int | None = None,
-    ) -> PreparedModel:
+    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
         """BAD_DATA if an operation is not supported; OP_FAILED with the fault ``prepare``."""
-        check_deadline(deadline)
+        check_deadline(config.deadline)
         if self.faults.prepare:
             raise OpFailedError(Reason("a driver that prepares models", "the fault 'prepare'", self.name))
         refused = next((r for r in self._answers(model) if r is not None), None)
@@ -251,7 +243,7 @@ class _Faulty(PreparedModel):
 _ALIVE = "a driver that survives the question"
 
 
-def _reason(condition: Condition, subject: Subject, name: str, operand: str = "") -> Reason:
+def _reason(condition: RuleCondition, subject: Subject, name: str, operand: str = "") -> Reason:
     """Why a broken condition refuses an operation."""
     found = condition.found(subject)
     if condition.dies:

@@ -24,7 +24,7 @@ from nnbridge.devices.device import (
 from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation
-from nnbridge.types import QUANTISED_8BIT_ASYMM, DeviceTypeCode, OperandCode, OperationCode
+from nnbridge.types import QUANT8, DeviceTypeCode, OperandCode, OperationCode
 
 Claim: TypeAlias = "Callable[[Model, Operation], Reason | None]"
 """Why a driver does not support an operation; None if it does."""
@@ -35,7 +35,7 @@ def _no_extension(model: Model, operation: Operation) -> Reason | None:
     return None if extension is None else Reason("an operation of NNAPI itself", f"one of {extension[0]}", kind=Why.OPERATOR)
 
 
-def _input_of(model: Model, operation: Operation, index: int, codes: frozenset[OperandCode]) -> Reason | None:
+def _input_of(model: Model, operation: Operation, index: int, codes: Sequence[OperandCode]) -> Reason | None:
     """The rule on the type of one input, which extension operations and those without inputs never meet."""
     name = model.operation_name(operation)
     refused = _no_extension(model, operation)
@@ -50,7 +50,7 @@ def _input_of(model: Model, operation: Operation, index: int, codes: frozenset[O
     return Reason(rule, TYPES.readable(code), name, f"input {index}", Why.INPUT_TYPE)
 
 
-_FLOAT = frozenset({OperandCode.TENSOR_FLOAT32})
+_FLOAT = (OperandCode.TENSOR_FLOAT32,)
 _MINIMAL = (OperationCode.ADD, OperationCode.CONCATENATION, OperationCode.CONV_2D)
 
 
@@ -67,7 +67,7 @@ def _minimal_claim(model: Model, operation: Operation) -> Reason | None:
 
 def _quant_claim(model: Model, operation: Operation) -> Reason | None:
     index = 1 if operation.type == OperationCode.SELECT else 0
-    return _input_of(model, operation, index, QUANTISED_8BIT_ASYMM)
+    return _input_of(model, operation, index, QUANT8)
 
 
 def _full_claim(model: Model, operation: Operation) -> Reason | None:

@@ -21,7 +21,7 @@ from nnbridge.devices.device import (
 )
 from nnbridge.devices.host import HostPreparedModel
 from nnbridge.devices.requantise import prepared_with
-from nnbridge.devices.rules import Condition
+from nnbridge.devices.rules import RuleCondition
 from nnbridge.devices.source_facts import OperatorFacts
 from nnbridge.errors import InputError, Reason
 from nnbridge.estimate.numbers import Cost
@@ -39,10 +39,8 @@ class SourceRules:
     """The rules of a device. A profile that is like another one shares them."""
 
     format: str
-    operators: Mapping[str, tuple[tuple[Condition, ...], ...]]
+    operators: Mapping[str, tuple[tuple[RuleCondition, ...], ...]]
     """Operator → alternatives; the conditions of one of them must all hold."""
-    fatal: frozenset[Condition] = frozenset()
-    """Conditions that refuse the whole file when one operator breaks them."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class SourceProfile(Device):
             broken = next((each for each in conditions if each.broken(subject)), None)
             if broken is None:
                 return Claim(operator, uncertain=next((c.uncertain for c in conditions if c.uncertain), ""))
-            rule = _FATAL + broken.sentence if broken in self.rules.fatal else broken.sentence
+            rule = _FATAL + broken.sentence if broken.fails_model else broken.sentence
             reason = Reason(rule, broken.found(subject) or "otherwise", operator.label, says=broken.says)
             first = first or Claim(operator, reason, broken.uncertain)
         assert first is not None  # there is at least one alternative

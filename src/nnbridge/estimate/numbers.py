@@ -84,7 +84,7 @@ class ArrayNumbers:
     banks: int
     """Of the array's own memory, 1,024 bytes each."""
     bank_granules: tuple[int, int, int, int]
-    """Banks are given out in these numbers: for inputs, 32-bit inputs, 32-bit and 40-bit accumulators."""
+    """Banks are allotted in these numbers: for inputs, 32-bit inputs, 32-bit and 40-bit accumulators."""
     stalls: tuple[int, int]
     """Cycles of a step of one granule that waits for the one before: 32-bit and 40-bit accumulators."""
     pool_step_cycles: float = 0.0

@@ -72,11 +72,11 @@ def _array(table: Mapping[str, Any], note: Note) -> ArrayNumbers:
             listed = [1] * count
         values[key] = tuple(listed) if count > 1 else listed[0]
     for key, names in _TABLES.items():
-        given = table.get(key, {})
-        if not isinstance(given, dict) or (key != "passes" and set(given) != set(names)) or not set(given) <= set(names):
-            note(key, f"a table of {', '.join(names)}", given)
-            given = dict.fromkeys(names, 1.0)
-        values[key] = {name: _number(given, name, note) for name in given}
+        typed = table.get(key, {})
+        if not isinstance(typed, dict) or (key != "passes" and set(typed) != set(names)) or not set(typed) <= set(names):
+            note(key, f"a table of {', '.join(names)}", typed)
+            typed = dict.fromkeys(names, 1.0)
+        values[key] = {name: _number(typed, name, note) for name in typed}
     weights = table.get("weights", "plain")
     if weights not in ("plain", "rice"):
         note("weights", "plain or rice", weights)

@@ -1,6 +1,6 @@
 """A model as a conformance case: the form that ``nnbridge vts`` and ``nnbridge devices ask`` read.
 
-The inputs are drawn with seed 0 or given; the outputs are the answers of NNAPI's CPU.
+The inputs are drawn with seed 0 or stated; the outputs are the answers of NNAPI's CPU.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.samples import random_array
+from nnbridge.compare.samples import drawn
 from nnbridge.devices import CPU_NAME
 from nnbridge.errors import InputError, Reason
-from nnbridge.extensions import operand_dtype, readable_operation
+from nnbridge.extensions import readable_operation
 from nnbridge.model import Model, Operand, Subgraph
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -32,7 +32,7 @@ _VERSIONS = ("", "V1_0", "V1_1", "V1_2", "V1_3", "AIDL_V1", "AIDL_V2", "AIDL_V3"
 
 
 @dataclass(frozen=True)
-class Example:
+class ComputedCase:
     """A model with inputs and the outputs to expect, in the model's order; None: an input that is omitted."""
 
     model: Model
@@ -40,8 +40,8 @@ class Example:
     outputs: Sequence[Array]
 
 
-def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: int = 0) -> Example:
-    """A model with inputs, drawn with a seed unless they are given, and the CPU's answers. Open dimensions are drawn as 1.
+def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: int = 0) -> ComputedCase:
+    """A model with inputs, drawn with a seed unless they are stated, and the CPU's answers. Open dimensions are drawn as 1.
 
     InputError for operations that NNAPI does not have: no case can name them.
     """
@@ -51,15 +51,10 @@ def example(model: Model, inputs: Sequence[Array | None] | None = None, seed: in
         raise InputError(Reason("operations of NNAPI's own", f"{len(foreign)} others: {names}", foreign[0].name))
     if inputs is None:
         rng = np.random.default_rng(seed)
-        inputs = [_drawn(rng, model.main.operands[i]) for i in model.main.inputs]
+        inputs = [drawn(rng, model.main.operands[i]) for i in model.main.inputs]
     compilation = Compilation.create_for_devices(model, [CPU_NAME])
     compilation.finish()
-    return Example(model, inputs, list(Execution(compilation).run(list(inputs)).values()))
-
-
-def _drawn(rng: np.random.Generator, operand: Operand) -> Array:
-    boolean = operand.type in (OperandCode.TENSOR_BOOL8, OperandCode.BOOL)
-    return random_array(rng, np.dtype(bool) if boolean else operand_dtype(operand), tuple(d or 1 for d in operand.dims))
+    return ComputedCase(model, inputs, list(Execution(compilation).run(list(inputs)).values()))
 
 
 def write(model: Model, path: Path, title: str) -> dict[Path, int]:
@@ -70,7 +65,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
         return {path: file.write(gzip.compress(json.dumps(content).encode(), mtime=0))}
 
 
-def case_data(found: Example, name: str) -> dict[str, Any]:
+def case_data(found: ComputedCase, name: str) -> dict[str, Any]:
     """A case in the form of the conformance data. Answers of RANDOM_MULTINOMIAL are not checked."""
     model = found.model
     checked = all(o.type != OperationCode.RANDOM_MULTINOMIAL for graph in model.subgraphs() for o in graph.operations)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from nnbridge.export.cases import Example, example, numbers
+from nnbridge.export.cases import ComputedCase, example, numbers
 from nnbridge.model import Model, Operand, Subgraph
 from nnbridge.storage.atomic import atomic_write
 from nnbridge.types import Lifetime, OperandCode, OperationCode
@@ -25,7 +25,7 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
         return {path: file.write(text.encode())}
 
 
-def _lines(found: Example, title: str) -> Iterator[str]:
+def _lines(found: ComputedCase, title: str) -> Iterator[str]:
     model = found.model
     source = Path(title).name.encode("unicode_escape").decode()
     yield f"# {source}: inputs drawn with seed 0, outputs of NNAPI's CPU as nnbridge computes it."

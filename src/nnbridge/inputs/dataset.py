@@ -12,7 +12,7 @@ from nnbridge.compare.samples import named_inputs, seeded_inputs
 from nnbridge.converters.inspection import TensorInfo, TensorMetadata
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.extensions import operand_dtype
-from nnbridge.inputs.preparation import SUFFIXES, Picture, Preparation, Prepared, Target, fit, prepare
+from nnbridge.inputs.preparation import SUFFIXES, InputTarget, Picture, Preparation, PreparedInput, fit, prepare
 from nnbridge.model import Model
 
 
@@ -35,7 +35,7 @@ class _Entry:
 
     name: str
     label: str
-    read: Callable[[], Prepared]
+    read: Callable[[], PreparedInput]
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Dataset:
                     add(inside, file, found)
                 continue
             chosen = name if name is not None else next(iter(operands))
-            target = Target(chosen, operands[chosen], facts.get(chosen, TensorMetadata()))
+            target = InputTarget(chosen, operands[chosen], facts.get(chosen, TensorMetadata()))
             read = partial(prepare, target, how=how)
             several = _batches(target, path)
             add(
@@ -167,7 +167,7 @@ def _files(path: Path, place: str) -> list[tuple[str, str, Path]]:
     return usable
 
 
-def _batches(target: Target, path: Path) -> list[_Entry]:
+def _batches(target: InputTarget, path: Path) -> list[_Entry]:
     """The samples of an array that holds several of the model's batches along its first axis; none of another file."""
     dims = target.operand.dims
     if path.suffix.lower() != ".npy" or not path.is_file() or not dims or not dims[0]:
@@ -178,7 +178,7 @@ def _batches(target: Target, path: Path) -> list[_Entry]:
 
     def entry(k: int) -> _Entry:
         part = array[k * dims[0] : (k + 1) * dims[0]]
-        return _Entry(f"{path.name} {k}", "", lambda: Prepared(fit(target, part, path)))
+        return _Entry(f"{path.name} {k}", "", lambda: PreparedInput(fit(target, part, path)))
 
     return [entry(k) for k in range(array.shape[0] // dims[0])]
 
@@ -190,7 +190,7 @@ def _archive(model: Model, path: Path) -> dict[str, list[_Entry]]:
     entries: dict[str, list[_Entry]] = {}
 
     def entry(name: str, array: Array, label: str) -> _Entry:
-        return _Entry(label, "", lambda: Prepared(fit(Target(name, operands[name]), array, path)))
+        return _Entry(label, "", lambda: PreparedInput(fit(InputTarget(name, operands[name]), array, path)))
 
     for name in operands:
         if name in arrays:

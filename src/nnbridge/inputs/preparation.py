@@ -66,7 +66,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedInput:
     """An input's array, the picture that it was read from, and what should be known about it."""
 
     array: Array
@@ -75,7 +75,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Target:
+class InputTarget:
     """The input that a file is read for."""
 
     name: str
@@ -93,7 +93,7 @@ class Target:
         return InputError(Reason(rule, str(found), self.place, str(path)))
 
 
-def prepare(target: Target, path: Path, how: Preparation | None = None) -> Prepared:
+def prepare(target: InputTarget, path: Path, how: Preparation | None = None) -> PreparedInput:
     """Read one file for an input. InputError for a file of another form, type or shape than the input requires."""
     read = _READERS.get(path.suffix.lower())
     if read is None:
@@ -111,7 +111,7 @@ def prepare(target: Target, path: Path, how: Preparation | None = None) -> Prepa
     return read(target, path, how or Preparation())
 
 
-def fit(target: Target, array: Array, path: Path) -> Array:
+def fit(target: InputTarget, array: Array, path: Path) -> Array:
     """An array as the input: quantised if it holds real numbers, with a batch axis added if that is all it lacks.
 
     int8 becomes uint8, offset by 128, where the model stores it so.
@@ -129,8 +129,8 @@ def fit(target: Target, array: Array, path: Path) -> Array:
     return np.ascontiguousarray(array)
 
 
-def _array(target: Target, path: Path, _how: Preparation) -> Prepared:
-    return Prepared(fit(target, load_array(path, target.place), path))
+def _array(target: InputTarget, path: Path, _how: Preparation) -> PreparedInput:
+    return PreparedInput(fit(target, load_array(path, target.place), path))
 
 
 # Images -----------------------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _pixels(image: Image.Image, channels: int) -> Image.Image:
     return image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels])
 
 
-def _image_axes(target: Target, how: Preparation, path: Path) -> tuple[int, int, int]:
+def _image_axes(target: InputTarget, how: Preparation, path: Path) -> tuple[int, int, int]:
     """The axes of height, width and channels in an input, channels -1 where it has none."""
     dims, counts = target.operand.dims, (1, 3, 4)
     first = len(dims) - 3
@@ -180,7 +180,7 @@ def _image_axes(target: Target, how: Preparation, path: Path) -> tuple[int, int,
     return axes
 
 
-def _image(target: Target, path: Path, how: Preparation) -> Prepared:
+def _image(target: InputTarget, path: Path, how: Preparation) -> PreparedInput:
     dims = target.operand.dims
     rows, columns, axis = _image_axes(target, how, path)
     channels = 1 if axis < 0 else dims[axis] or 3
@@ -193,7 +193,7 @@ def _image(target: Target, path: Path, how: Preparation) -> Prepared:
         values = values[..., 0]
     elif axis < rows:
         values = np.moveaxis(values, -1, 0)
-    return Prepared(fit(target, values, path), picture)
+    return PreparedInput(fit(target, values, path), picture)
 
 
 def _resized(image: Image.Image, size: tuple[int, int], mode: str, path: Path) -> tuple[Image.Image, Picture]:
@@ -220,7 +220,7 @@ def _resized(image: Image.Image, size: tuple[int, int], mode: str, path: Path) -
     return canvas, picture
 
 
-def _normalised(target: Target, pixels: Array, how: Preparation, path: Path) -> Array:
+def _normalised(target: InputTarget, pixels: Array, how: Preparation, path: Path) -> Array:
     """Pixels as the input's stored values, or as real numbers that :func:`fit` quantises.
 
     8-bit inputs receive the bytes themselves, as from TFLite's Task Library, unless a requested or stated normalisation
@@ -255,7 +255,7 @@ def _normalised(target: Target, pixels: Array, how: Preparation, path: Path) -> 
 # Sound ------------------------------------------------------------------------------------------------------------------------
 
 
-def _sound(target: Target, path: Path, how: Preparation) -> Prepared:
+def _sound(target: InputTarget, path: Path, how: Preparation) -> PreparedInput:
     """PCM from -1 to 1, channels averaged; cut or filled with silence to the input's length."""
     try:
         with wave.open(str(path), "rb") as file:
@@ -284,7 +284,7 @@ def _sound(target: Target, path: Path, how: Preparation) -> Prepared:
         array = np.clip(np.rint(array * (limits.max + 1.0)), limits.min, limits.max)
     if not (is_quantised(target.operand)):
         array = array.astype(dtype)
-    return Prepared(fit(target, array, path), None, (*notes, *more))
+    return PreparedInput(fit(target, array, path), None, (*notes, *more))
 
 
 def _pcm(data: bytes, width: int) -> Array:
@@ -296,7 +296,7 @@ def _pcm(data: bytes, width: int) -> Array:
     return wide.view("<i4")[:, 0] / 2.0**31
 
 
-def _filled(target: Target, values: Array, path: Path, what: str, cut: bool) -> tuple[Array, list[str]]:
+def _filled(target: InputTarget, values: Array, path: Path, what: str, cut: bool) -> tuple[Array, list[str]]:
     """Values in the input's shape: zeros behind too few of them, too many refused or ``cut`` off; one open dimension follows."""
     dims = target.operand.dims
     shape = [d or 1 for d in dims]
@@ -323,7 +323,7 @@ def _filled(target: Target, values: Array, path: Path, what: str, cut: bool) -> 
 # Numbers ----------------------------------------------------------------------------------------------------------------------
 
 
-def _bytes(target: Target, path: Path, _how: Preparation) -> Prepared:
+def _bytes(target: InputTarget, path: Path, _how: Preparation) -> PreparedInput:
     """Raw little-endian elements of the type that the source file's input has."""
     operand = target.operand
     dtype = np.dtype(np.int8) if operand.source_type == "int8" else operand_dtype(operand)
@@ -340,10 +340,10 @@ def _bytes(target: Target, path: Path, _how: Preparation) -> Prepared:
         )
         raise target.refuse(f"{required} for {dtype} {list(operand.dims)}", f"{len(data):,}", path)
     array = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
-    return Prepared(fit(target, array.reshape(dims) if operand.dims else array, path))
+    return PreparedInput(fit(target, array.reshape(dims) if operand.dims else array, path))
 
 
-def _numbers(target: Target, path: Path, _how: Preparation) -> Prepared:
+def _numbers(target: InputTarget, path: Path, _how: Preparation) -> PreparedInput:
     """Numbers between commas, semicolons and white space, such as tokens; zeros follow where there are too few.
 
     Whole numbers are stored values; with a decimal point among them all are real numbers, which are quantised.
@@ -381,26 +381,26 @@ def _numbers(target: Target, path: Path, _how: Preparation) -> Prepared:
     except (TypeError, ValueError, OverflowError) as error:
         raise target.refuse(f"numbers of {dtype}", str(error), path) from error
     array, notes = _filled(target, array, path, "numbers", cut=False)
-    return Prepared(fit(target, array, path), None, tuple(notes))
+    return PreparedInput(fit(target, array, path), None, tuple(notes))
 
 
-def _number(target: Target, word: str, path: Path) -> float:
+def _number(target: InputTarget, word: str, path: Path) -> float:
     try:
         return float(word)
     except ValueError as error:
         raise target.refuse("numbers", repr(word[:40]), path) from error
 
 
-def _archive(target: Target, path: Path, _how: Preparation) -> Prepared:
+def _archive(target: InputTarget, path: Path, _how: Preparation) -> PreparedInput:
     rule = "a .npy file of numbers"
     raise target.refuse(rule, f"an archive, whose arrays have names of their own: {target.option} {path}", path)
 
 
-def _table(*entries: tuple[Iterable[str], Callable[[Target, Path, Preparation], Prepared]]) -> dict[str, Any]:
+def _table(*entries: tuple[Iterable[str], Callable[[InputTarget, Path, Preparation], PreparedInput]]) -> dict[str, Any]:
     return {suffix: reader for suffixes, reader in entries for suffix in suffixes}
 
 
-_READERS: dict[str, Callable[[Target, Path, Preparation], Prepared]] = _table(
+_READERS: dict[str, Callable[[InputTarget, Path, Preparation], PreparedInput]] = _table(
     ((".npy",), _array), (IMAGES, _image), ((".wav",), _sound), ((".bin",), _bytes), (NUMBERS, _numbers), ((".npz",), _archive)
 )
 """Suffix → reader."""

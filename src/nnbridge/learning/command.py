@@ -9,7 +9,7 @@ from typing import Any
 from nnbridge.errors import InputError, Reason
 from nnbridge.learning.logs import read_log
 from nnbridge.learning.matching import Operators, by_device, delegated, devices_of, files_of, observed
-from nnbridge.learning.observations import Observation, learned
+from nnbridge.learning.observations import AnsweredOperation, learned
 from nnbridge.learning.questions import write_questions
 from nnbridge.learning.space import Rules
 from nnbridge.learning.writing import delegate_text, profile_text
@@ -49,7 +49,7 @@ def learn_from(paths: Sequence[Path], models: Path | None, output: Path, device:
     return found
 
 
-def _described(name: str, rules: Mapping[str, Rules], seen: Sequence[Observation]) -> dict[str, Any]:
+def _described(name: str, rules: Mapping[str, Rules], seen: Sequence[AnsweredOperation]) -> dict[str, Any]:
     supported = sum(each.supported for each in seen)
     return {
         "name": name,

@@ -10,7 +10,7 @@ from pathlib import Path
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import NnbridgeError
 from nnbridge.learning.logs import CPU, Delegated, Log, Logged
-from nnbridge.learning.observations import Observation, of_model
+from nnbridge.learning.observations import AnsweredOperation, of_model
 from nnbridge.loading import load, source_graph
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
@@ -57,9 +57,9 @@ def devices_of(logs: Sequence[Log]) -> list[str]:
     return [device for device in dict.fromkeys(found) if device not in (CPU, "host", "NNAPI")]
 
 
-def observed(logs: Sequence[Log], device: str, files: Sequence[KnownFile]) -> tuple[list[Observation], list[str]]:
+def observed(logs: Sequence[Log], device: str, files: Sequence[KnownFile]) -> tuple[list[AnsweredOperation], list[str]]:
     """A driver's answers, and why operands of some are not known."""
-    found: list[Observation] = []
+    found: list[AnsweredOperation] = []
     unknown = []
     for logged in (each for log in logs for each in log.models):
         answers = [answer.get(device) for answer in logged.answers]
@@ -69,7 +69,7 @@ def observed(logs: Sequence[Log], device: str, files: Sequence[KnownFile]) -> tu
         if isinstance(matched, str):
             unknown.append(matched)
             pairs = zip(logged.operations, answers, strict=True)
-            found += [Observation(name, yes, where=logged.where) for name, yes in pairs if yes is not None]
+            found += [AnsweredOperation(name, yes, where=logged.where) for name, yes in pairs if yes is not None]
             continue
         model, places = matched
         by_place: list[bool | None] = [None] * len(model.main.operations)

@@ -17,7 +17,7 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL, OperationCode, is_extension
 
 
 @dataclass(frozen=True)
-class Observation:
+class AnsweredOperation:
     """One operation and a device's answer. ``subject`` is None where the log does not say what its operands are."""
 
     operation: str
@@ -28,12 +28,12 @@ class Observation:
     index: int = -1
 
 
-def of_model(model: Model, answers: Sequence[bool | None], where: str) -> list[Observation]:
+def of_model(model: Model, answers: Sequence[bool | None], where: str) -> list[AnsweredOperation]:
     """Observations of a model's main operations; None stands for no answer. Operations of extensions
     are left out, and those that no feature level has yet."""
     facts = ModelFacts(model)
     return [
-        Observation(OperationCode(o.type).name, answer, OperationFacts(facts, o), f"{where} operation {i}", model, i)
+        AnsweredOperation(OperationCode(o.type).name, answer, OperationFacts(facts, o), f"{where} operation {i}", model, i)
         for i, (o, answer) in enumerate(zip(model.main.operations, answers, strict=True))
         if answer is not None and _of_nnapi(o.type)
     ]
@@ -45,20 +45,20 @@ def _of_nnapi(code: int) -> bool:
     return declared is not None and declared.since <= RUNTIME_FEATURE_LEVEL
 
 
-def asked(device: Device, model: Model, where: str) -> list[Observation]:
+def asked(device: Device, model: Model, where: str) -> list[AnsweredOperation]:
     """Observations of a device that answers here."""
     return of_model(model, [reason is None for reason in answers_of(device, model).reasons], where)
 
 
-def learned(observations: Iterable[Observation]) -> dict[str, Rules]:
+def learned(observations: Iterable[AnsweredOperation]) -> dict[str, Rules]:
     """Operation → its rules."""
-    by_operation: dict[str, list[Observation]] = {}
+    by_operation: dict[str, list[AnsweredOperation]] = {}
     for observation in observations:
         by_operation.setdefault(observation.operation, []).append(observation)
     return {key: _learned(key, found) for key, found in by_operation.items()}
 
 
-def _learned(key: str, found: Sequence[Observation]) -> Rules:
+def _learned(key: str, found: Sequence[AnsweredOperation]) -> Rules:
     subjects = [o.subject for o in found if o.subject is not None]
     chosen = features(key, subjects)
     unknown = (None,) * len(chosen)

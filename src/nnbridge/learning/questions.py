@@ -14,7 +14,7 @@ from nnbridge.errors import NnbridgeError
 from nnbridge.export import saved
 from nnbridge.export.cases import model_data, write
 from nnbridge.learning.features import values
-from nnbridge.learning.observations import Observation
+from nnbridge.learning.observations import AnsweredOperation
 from nnbridge.learning.space import Atom, Rules
 from nnbridge.model import Model
 from nnbridge.runtime.partitioner import extract
@@ -25,7 +25,7 @@ _LARGEST = 1 << 16
 """Elements of a tensor; operations with larger ones are not made questions of."""
 
 
-def write_questions(rules: Mapping[str, Rules], seen: Sequence[Observation], folder: Path) -> list[Path]:
+def write_questions(rules: Mapping[str, Rules], seen: Sequence[AnsweredOperation], folder: Path) -> list[Path]:
     """Write a conformance case and a saved model for each question; the paths of the models."""
     written: list[Path] = []
     for key, learned in sorted(rules.items()):
@@ -44,7 +44,7 @@ def write_questions(rules: Mapping[str, Rules], seen: Sequence[Observation], fol
     return written
 
 
-def questions(key: str, rules: Rules, bases: Sequence[Observation]) -> Iterator[Model]:
+def questions(key: str, rules: Rules, bases: Sequence[AnsweredOperation]) -> Iterator[Model]:
     """One model for each condition that could explain a refusal as well as another one: it breaks this one alone."""
     rivals = dict.fromkeys(atom for region in rules.refused if len(region) > 1 for atom, _ in region)
     limits = {atom: value for region in rules.refused for atom, value in region}

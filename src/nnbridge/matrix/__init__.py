@@ -7,8 +7,8 @@ computed again. :mod:`nnbridge.matrix.tables` shows them, :mod:`nnbridge.matrix.
 
 from __future__ import annotations
 
-from nnbridge.matrix.cells import Cell, Settings
+from nnbridge.matrix.cells import Cell, MatrixSettings
 from nnbridge.matrix.runner import run
 from nnbridge.matrix.store import Store
 
-__all__ = ["Cell", "Settings", "Store", "run"]
+__all__ = ["Cell", "MatrixSettings", "Store", "run"]

@@ -32,19 +32,19 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.partition_limits import TFLITE_DEFAULT
 from nnbridge.runtime.plan import Plan
+from nnbridge.storage.atomic import file_checksum
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
     from nnbridge.model import Model
 
-_BLOCK = 1 << 20
 _TIMED_RUNS = 5
 _AND = "+"
 _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
-class Settings:
+class MatrixSettings:
     """What all cells of a run share."""
 
     mapping: str = PHONE
@@ -66,14 +66,14 @@ class Task:
     device: str
     """A device's name as ``--device`` has it; several, joined by ``+``, are offered the model in this order."""
     level: int
-    settings: Settings
+    settings: MatrixSettings
     name: str = ""
     """The model's name in tables."""
 
     @property
     def key(self) -> str:
         """What the answer depends on, as a checksum: files of profiles with their content, code by its name."""
-        own = [_checksum(Path(name.partition("#")[0])) for name in self.device.split(_AND) if SUFFIX in name]
+        own = [file_checksum(Path(name.partition("#")[0])) for name in self.device.split(_AND) if SUFFIX in name]
         known = [__version__, self.digest, self.device, own, self.level, asdict(self.settings)]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
@@ -142,17 +142,11 @@ class Cell:
         return cls(**known)
 
 
-def _checksum(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
-
-
-def tasks(models: Mapping[str, Path], devices: Sequence[str], levels: Sequence[int], settings: Settings) -> list[list[Task]]:
+def tasks(
+    models: Mapping[str, Path], devices: Sequence[str], levels: Sequence[int], settings: MatrixSettings
+) -> list[list[Task]]:
     """The cells, in groups of one model and level that share what is read and what the reference answers."""
-    digests = {path: _checksum(path) for path in models.values()}
+    digests = {path: file_checksum(path) for path in models.values()}
     return [
         [Task(str(path), digests[path], device, level, settings, name) for device in devices]
         for name, path in models.items()
@@ -226,8 +220,8 @@ def _estimate(devices: Sequence[Device]) -> float | None:
     if len(known) != 1 or len(devices) != 1:
         return None
     (device,) = known
-    taken = {claim.operator.index for claim in device.claims if claim.accepted}
-    return estimate(device.graph, taken, device.name, device.profile.cost, ESTIMATE_CPU).us / 1e3
+    accepted = {claim.operator.index for claim in device.claims if claim.accepted}
+    return estimate(device.graph, accepted, device.name, device.profile.cost, ESTIMATE_CPU).us / 1e3
 
 
 def _placement(plan: Plan) -> dict[str, Any]:

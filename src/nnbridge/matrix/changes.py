@@ -30,7 +30,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Change:
+class CellChange:
     """Two cells of one model that are not the same."""
 
     model: str
@@ -71,7 +71,7 @@ class Change:
         return [("old", self.old), ("new", self.new)]
 
 
-def changes(old: Sequence[Cell], new: Sequence[Cell]) -> list[Change]:
+def changes(old: Sequence[Cell], new: Sequence[Cell]) -> list[CellChange]:
     """What differs, by model, device and level. A run with one device is compared with another's one device.
 
     InputError where the runs have no cell in common.
@@ -83,7 +83,7 @@ def changes(old: Sequence[Cell], new: Sequence[Cell]) -> list[Change]:
     if not pairs:
         rule = "two runs with a model, device and level in common (FILE@DEVICE names the device of each)"
         raise InputError(Reason(rule, f"{', '.join(devices[0])} and {', '.join(devices[1])}", operand="--diff"))
-    found = [Change(new.model, new.level, old, new, _moves(old, new)) for old, new in pairs]
+    found = [CellChange(new.model, new.level, old, new, _moves(old, new)) for old, new in pairs]
     return [change for change in found if change.moves or change.lines]
 
 
@@ -110,7 +110,7 @@ def _places(cell: Cell) -> dict[tuple[str, str, int], tuple[int, str]]:
     return places
 
 
-def change_tables(found: Sequence[Change], compared: int) -> list[Table | str]:
+def change_tables(found: Sequence[CellChange], compared: int) -> list[Table | str]:
     """Each change: its figures, then the operations that moved, alike ones together."""
     moved = sum(len(change.moves) for change in found)
     blocks: list[Table | str] = [f"{len(found)} of {counted(compared, 'cell')} changed, {counted(moved, 'operation')} moved"]
@@ -129,6 +129,6 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def as_dict(found: Sequence[Change], compared: int) -> Mapping[str, Any]:
+def as_dict(found: Sequence[CellChange], compared: int) -> Mapping[str, Any]:
     """JSON-ready."""
     return {"cells": compared, "changes": [change.as_dict() for change in found]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -14,8 +13,7 @@ import numpy as np
 from nnbridge import devices as device_list
 from nnbridge.clib.glue import begin_log
 from nnbridge.errors import BadDataError, NnbridgeError, Reason
-from nnbridge.extensions import operand_dtype
-from nnbridge.model import Operand
+from nnbridge.extensions import value_size
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.storage.compiled import CompiledPartition, partition_in
@@ -50,7 +48,7 @@ class Invocation:
         if (tuple(dims) or (1,)) != operand.dims:
             what = "output" if output else "input"
             raise BadDataError(Reason(f"{operand}, as it was compiled", str(list(dims)), self.name, f"{what} {index}"))
-        return _bytes(operand)
+        return value_size(operand)
 
     def compute(self, places: tuple[int, ...], buffers: Callable[[], Sequence[Any]]) -> None:
         """Compute on buffers of inputs, then of outputs; ``places``: where they lie."""
@@ -58,7 +56,7 @@ class Invocation:
             execution, (inputs, outputs) = Execution(self._compilation), self.sides
             execution.set_reusable(True)
             views = [
-                np.frombuffer(buffer, np.uint8)[: _bytes(operand)]
+                np.frombuffer(buffer, np.uint8)[: value_size(operand)]
                 for buffer, operand in zip(buffers(), (*inputs, *outputs), strict=True)
             ]
             for i, view in enumerate(views[: len(inputs)]):
@@ -67,10 +65,6 @@ class Invocation:
                 execution.set_output(i, view)
             self._execution, self._places = execution, places
         self._execution.compute()
-
-
-def _bytes(operand: Operand) -> int:
-    return math.prod(operand.dims) * operand_dtype(operand).itemsize
 
 
 def connect(embedded: Any) -> None:
@@ -120,8 +114,10 @@ def connect(embedded: Any) -> None:
         invocation = invocations[number]
         operands = [operand for side in invocation.sides for operand in side]
         for i, operand in enumerate(operands):
-            if sizes[i] < _bytes(operand):
-                raise BadDataError(Reason(f"a buffer of {_bytes(operand)} bytes", str(sizes[i]), invocation.name, f"operand {i}"))
+            if sizes[i] < value_size(operand):
+                raise BadDataError(
+                    Reason(f"a buffer of {value_size(operand)} bytes", str(sizes[i]), invocation.name, f"operand {i}")
+                )
         places = tuple(int(ffi.cast("uintptr_t", addresses[i])) for i in range(len(operands)))
         invocation.compute(places, lambda: [ffi.buffer(addresses[i], sizes[i]) for i in range(len(operands))])
         return 0

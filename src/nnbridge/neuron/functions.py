@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nnbridge.clib.glue import Converter
+from nnbridge.clib.glue import ArgumentConverter
 from nnbridge.converters.recorded import RecordedOperand, RecordedOperation, Recording
 from nnbridge.errors import BadDataError, BadStateError, Reason
 from nnbridge.ndk.core import HANDLES, Buffer, Handle, OperandType, SymmPerChannelQuantParams, exactly, free, function, not_null
@@ -303,7 +303,7 @@ for _signature in NEURON_SIGNATURES:
         FUNCTIONS[_signature.name] = (lambda *_: None) if _signature.returns == "void" else _body
 
 
-class NeuronConverter(Converter):
+class NeuronConverter(ArgumentConverter):
     """Between C's values and Python's, with the structure that NNAPI does not have."""
 
     def __init__(self, ffi: Any) -> None:

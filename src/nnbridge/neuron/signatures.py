@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnbridge.clib.signatures import PREFIX, SIGNATURES, Signature, signature
+from nnbridge.clib.signatures import PREFIX, SIGNATURES, CSignature, signature
 
 NEURON = "Neuron"
 
@@ -47,12 +47,12 @@ typedef struct {
 """
 
 
-def _renamed(known: Signature) -> Signature:
+def _renamed(known: CSignature) -> CSignature:
     return replace(known, name=NEURON + known.name.removeprefix(PREFIX))
 
 
 _BY_NAME = {known.name: known for known in SIGNATURES}
-NEURON_SIGNATURES: tuple[Signature, ...] = (
+NEURON_SIGNATURES: tuple[CSignature, ...] = (
     *(_renamed(_BY_NAME[PREFIX + name]) for name in _TWINS.split()),
     *(_renamed(signature(line)) for line in _OWN.strip().splitlines()),
 )

@@ -17,7 +17,7 @@ from nnbridge.operations.arithmetic import (
     is_quant8,
     product_scale,
 )
-from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.call import Call
 from nnbridge.operations.correlation import (
     Product,
     Sum,
@@ -33,7 +33,7 @@ from nnbridge.operations.correlation import (
 from nnbridge.operations.declaration import Input, Layout, Output, Signature, operation, rank, signature, types
 from nnbridge.operations.kernels import Function, InPlace, prepared
 from nnbridge.operations.numerics import current, real_product
-from nnbridge.operations.shapes import Window, implicit_padding, windows
+from nnbridge.operations.shapes import Window, implicit_padding, positions, require_pixels, windows
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -118,13 +118,12 @@ def scale_level(call: Call) -> tuple[int, str] | None:
     return 3, "a filter scale of 1 or more"
 
 
-def _spatial(call: Call, x: Arg, filter_h: int, filter_w: int) -> tuple[int, int]:
-    """Height and width of the output; refused where a dimension but the batch is 0 or nothing fits."""
-    call.require(0 not in x.dims[1:], "height, width and depth above 0", list(x.dims), "input")
-    rows, columns = windows(call, x.dims[1], x.dims[2], filter_h, filter_w)
-    size = rows.positions(x.dims[1]), columns.positions(x.dims[2])
-    call.require(min(size) > 0, "a filter that fits into the padded input", list(x.dims), "filter")
-    return size
+def _output(call: Call, units: int) -> tuple[int, ...]:
+    """The output's dimensions, with so many channels."""
+    x, (_, height, width, _) = call["input"], call["filter"].dims
+    _check_bias(call, units)
+    require_pixels(call)
+    return (x.dims[0], *positions(call, windows(call, x.dims[1], x.dims[2], height, width), "a filter"), units)
 
 
 def _check_bias(call: Call, depth_out: int) -> None:
@@ -134,8 +133,7 @@ def _check_bias(call: Call, depth_out: int) -> None:
 def _conv_shape(call: Call) -> tuple[int, ...]:
     x, w = call["input"], call["filter"]
     call.require(w.dims[3] == x.dims[3], f"a filter depth of {x.dims[3]}", w.dims[3], "filter")
-    _check_bias(call, w.dims[0])
-    return (x.dims[0], *_spatial(call, x, w.dims[1], w.dims[2]), w.dims[0])
+    return _output(call, w.dims[0])
 
 
 @operation(
@@ -164,8 +162,7 @@ def _depthwise_shape(call: Call) -> tuple[int, ...]:
     call.require(w.dims[0] == 1, "a filter of [1, h, w, depth_out]", list(w.dims), "filter")
     channels = x.dims[3] * multiplier
     call.require(w.dims[3] == channels, f"depth_in x multiplier = {channels} output channels", w.dims[3], "filter")
-    _check_bias(call, w.dims[3])
-    return (x.dims[0], *_spatial(call, x, w.dims[1], w.dims[2]), w.dims[3])
+    return _output(call, w.dims[3])
 
 
 @operation(
@@ -235,8 +232,7 @@ def _grouped_shape(call: Call) -> tuple[int, ...]:
     call.require(groups > 0, "at least one group", groups, "groups")
     call.require(x.dims[3] == w.dims[3] * groups, f"{groups} groups of depth {w.dims[3]}", x.dims[3], "input")
     call.require(w.dims[0] % groups == 0, f"output channels divisible by {groups}", w.dims[0], "filter")
-    _check_bias(call, w.dims[0])
-    return (x.dims[0], *_spatial(call, x, w.dims[1], w.dims[2]), w.dims[0])
+    return _output(call, w.dims[0])
 
 
 _GROUPED_TENSORS = (
@@ -313,7 +309,7 @@ def _transpose_shape(call: Call) -> tuple[int, ...]:
     x, w = call["input"], call["filter"]
     call.require(w.dims[3] == x.dims[3], f"a filter depth of {x.dims[3]}", w.dims[3], "filter")
     _check_bias(call, w.dims[0])
-    call.require(0 not in x.dims[1:], "height, width and depth above 0", list(x.dims), "input")
+    require_pixels(call)
     size, _, _ = _transpose_padding(call)
     call.require(min(size) > 0, "an output height and width above 0", list(size), "output")
     return (x.dims[0], *size, w.dims[0])

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import HostTensor, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate
 from nnbridge.operations.fixedpoint import logistic16, tanh16
@@ -34,7 +34,7 @@ _PROJECTION, _PROJECTION_BIAS = 16, 17
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GateSource:
     """What gates add up from one kind of input: centred weights [rows, n], and of each row its bias and multiplier."""
 
     weights: Array
@@ -43,7 +43,7 @@ class Source:
     shift: Array
 
     @classmethod
-    def of(cls, weights: HostTensor, activations: HostTensor, bias: HostTensor | None, scale: float) -> Source:
+    def of(cls, weights: HostTensor, activations: HostTensor, bias: HostTensor | None, scale: float) -> GateSource:
         """The source of one gate, whose sums have a scale."""
         rows = len(data_of(weights))
         factor = float(np.float32(weights.scale) * np.float32(activations.scale) / np.float32(scale))
@@ -52,7 +52,7 @@ class Source:
         return cls(_centred(weights).astype(np.float64), added, multiplier, shift)
 
     @classmethod
-    def joined(cls, sources: Sequence[Source]) -> Source:
+    def joined(cls, sources: Sequence[GateSource]) -> GateSource:
         """The rows of several gates."""
         return cls(*(np.concatenate([getattr(source, field.name) for source in sources]) for field in fields(cls)))
 
@@ -85,8 +85,10 @@ def _centred(tensor: HostTensor) -> Array:
     return data_of(tensor).astype(np.int64) - tensor.zero_point
 
 
-class IntegerLstm:
+class IntegerLstm(StatedKernel):
     """One layer with its weights: computes a step [batch, size], or a sequence, with states from and to its caller."""
+
+    places = (DATA, OUTPUT_STATE, CELL_STATE)
 
     def __init__(self, inputs: Tensors, outputs: Tensors, options: Options, *, time_major: bool = True) -> None:
         """ValueError for other cells, or where weights are not known."""
@@ -101,8 +103,8 @@ class IntegerLstm:
         self.exponent = round(math.log2(state.scale))
         """Of the cell state's scale, a power of 2."""
         gates = [_WEIGHTS[gate] for gate in GATES if _present(inputs, _WEIGHTS[gate]) is not None]
-        self.direct = Source.joined([Source.of(inputs[i], data, _present(inputs, i + 11), GATE_SCALE) for i in gates])
-        self.recurrent = Source.joined([Source.of(inputs[i + 4], previous, None, GATE_SCALE) for i in gates])
+        self.direct = GateSource.joined([GateSource.of(inputs[i], data, _present(inputs, i + 11), GATE_SCALE) for i in gates])
+        self.recurrent = GateSource.joined([GateSource.of(inputs[i + 4], previous, None, GATE_SCALE) for i in gates])
         self.gates, self.units = len(gates), len(data_of(inputs[gates[0]]))
         clip = options.get("cell_clip") or 0.0
         self.clip = int(min(max(clip / state.scale, -32768), 32767)) if clip > 0 else 0
@@ -112,10 +114,10 @@ class IntegerLstm:
         self.hidden_factor = quantize_multiplier(float(np.float32(2.0**-30 / np.float32(hidden_scale))))
         self.hidden_point = int(hidden.get("zero_point") or 0)
         projection = _present(inputs, _PROJECTION)
-        self.projection: Source | None = None
+        self.projection: GateSource | None = None
         if projection is not None:
             like = HostTensor(None, (), np.dtype("i1"), hidden_scale, self.hidden_point)
-            self.projection = Source.of(projection, like, _present(inputs, _PROJECTION_BIAS), previous.scale)
+            self.projection = GateSource.of(projection, like, _present(inputs, _PROJECTION_BIAS), previous.scale)
         self.signed_point = previous.zero_point - (128 if previous.dtype == np.uint8 else 0)
         """The output state's zero point as int8 has it."""
 

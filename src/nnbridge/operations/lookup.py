@@ -15,8 +15,8 @@ from nnbridge.operations.declaration import Input, Output, at_least, fixed, like
 from nnbridge.operations.farmhash import fingerprint64
 from nnbridge.operations.kernels import prepared
 from nnbridge.operations.philox import uniform
+from nnbridge.types import FLOATS, OperationCode
 from nnbridge.types import OperandCode as T
-from nnbridge.types import OperationCode
 
 
 @operation(
@@ -109,7 +109,7 @@ def _lsh_shape(call: Call) -> tuple[int, ...]:
     summary="Locality-sensitive hashes of an input's items.",
     types=[
         types(3 if T.TENSOR_FLOAT16 in (kind, seed) else 1, H=seed, T=kind)
-        for seed in (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
+        for seed in FLOATS
         for kind in (T.TENSOR_FLOAT16, T.TENSOR_FLOAT32, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM)
     ],
     inputs=[
@@ -127,21 +127,27 @@ def _lsh_shape(call: Call) -> tuple[int, ...]:
 )
 def lsh_projection(call: Call) -> Array:
     """N173: a bit is the sign of the weighted sum of the items' fingerprints, each with the bit's seed in front."""
-    items = call["input"].data
-    raw = np.ascontiguousarray(items.reshape(items.shape[0], math.prod(items.shape[1:]))).view(np.uint8)
+    weight, kind = call.get("weight"), int(call.scalar("type"))
     seeds = call["hash"].data.astype(np.float32)
-    weight = call.get("weight")
-    weights = np.ones(len(raw)) if weight is None else weight.data.astype(np.float64)
+    bits = projected_bits(seeds, call["input"].data, None if weight is None else weight.data)
+    return bits.reshape(-1) if kind == _DENSE else numbers_of_bits(bits, offset=kind == _SPARSE)
+
+
+def projected_bits(seeds: Array, items: Array, weights: Array | None) -> npt.NDArray[np.int64]:
+    """The bit of each seed [hashes, bits]."""
+    raw = np.ascontiguousarray(items.reshape(items.shape[0], math.prod(items.shape[1:]))).view(np.uint8)
     prefix = np.ascontiguousarray(seeds.reshape(-1, 1)).view(np.uint8)
     rows = np.concatenate([np.repeat(prefix, len(raw), axis=0), np.tile(raw, (len(prefix), 1))], axis=1)
     prints = fingerprint64(rows).view(np.int64).astype(np.float64).reshape(len(prefix), len(raw))
-    bits = ((prints * weights).sum(axis=1) > 0).reshape(seeds.shape).astype(np.int64)
-    kind = int(call.scalar("type"))
-    if kind == _DENSE:
-        return bits.reshape(-1)
-    count = seeds.shape[1]
+    weighted = prints if weights is None else prints * weights.astype(np.float64)
+    return (weighted.sum(axis=1) > 0).reshape(seeds.shape).astype(np.int64)
+
+
+def numbers_of_bits(bits: npt.NDArray[np.int64], *, offset: bool) -> npt.NDArray[np.int64]:
+    """Each hash's bits as a number, the first bit highest; with an offset, no two hashes have a number in common."""
+    count = bits.shape[1]
     numbers = bits @ (1 << np.arange(count - 1, -1, -1))
-    return numbers + (np.arange(len(numbers)) << count) if kind == _SPARSE else numbers
+    return numbers + (np.arange(len(numbers)) << count) if offset else numbers
 
 
 def _multinomial_shape(call: Call) -> tuple[int, ...]:

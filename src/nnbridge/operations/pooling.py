@@ -14,7 +14,7 @@ from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.convolution import ACTIVATION, LAYOUT, NCHW, padded_forms, scalars
 from nnbridge.operations.declaration import Input, Output, TypeSet, like, operation, rank, tensors, types
 from nnbridge.operations.kernels import Function, prepared
-from nnbridge.operations.shapes import Window, windows
+from nnbridge.operations.shapes import Window, positions, require_pixels, windows
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
 
@@ -33,11 +33,8 @@ def _windows(call: Call) -> tuple[Window, Window]:
 
 def _shape(call: Call) -> tuple[int, ...]:
     x = call["input"]
-    call.require(0 not in x.dims[1:], "height, width and depth above 0", list(x.dims), "input")
-    rows, columns = _windows(call)
-    size = rows.positions(x.dims[1]), columns.positions(x.dims[2])
-    call.require(min(size) > 0, "a window that fits into the padded input", list(x.dims), "filter")
-    return x.dims[0], *size, x.dims[3]
+    require_pixels(call)
+    return x.dims[0], *positions(call, _windows(call), "a window"), x.dims[3]
 
 
 def _taps(x: Array, window: Window, axis: int, fill: Any, ufunc: np.ufunc, dtype: Any) -> Array:

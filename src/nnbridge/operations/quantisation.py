@@ -11,10 +11,8 @@ from nnbridge.operations.call import Call, real_numbers
 from nnbridge.operations.declaration import Input, Output, at_least, operation, types, up_to
 from nnbridge.operations.kernels import Function, prepared
 from nnbridge.operations.shapes import same_as_input
+from nnbridge.types import FLOATS, OperationCode
 from nnbridge.types import OperandCode as T
-from nnbridge.types import OperationCode
-
-_FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
 
 
 @operation(
@@ -24,7 +22,7 @@ _FLOATS = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16)
     types=[
         types(level, T=real, O=kind)
         for kind, level in ((T.TENSOR_QUANT8_ASYMM, 3), (T.TENSOR_QUANT8_ASYMM_SIGNED, 4))
-        for real in _FLOATS
+        for real in FLOATS
     ],
     inputs=[Input("input", "T", "real numbers", rank=at_least(1))],
     outputs=[Output("output", "O", "quantised with its own parameters")],
@@ -66,7 +64,7 @@ def quantize(call: Call) -> Function:
             (T.TENSOR_QUANT8_SYMM_PER_CHANNEL, 3),
             (T.TENSOR_QUANT8_ASYMM_SIGNED, 4),
         )
-        for real in _FLOATS
+        for real in FLOATS
     ],
     inputs=[Input("input", "T", "quantised numbers", rank=up_to(4, build=True))],
     outputs=[Output("output", "O", "real numbers")],

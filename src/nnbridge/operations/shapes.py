@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nnbridge.operations.call import Call
+from nnbridge.records import quick
 from nnbridge.types import PaddingCode
 
 
@@ -33,6 +34,7 @@ def broadcast(call: Call, *dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Window:
     """A sliding window along one axis: size, stride, dilation and the padding before and after."""
@@ -60,6 +62,20 @@ def implicit_padding(length: int, size: int, stride: int, dilation: int, scheme:
     extent = (size - 1) * dilation + 1
     total = max(0, (-(-length // stride) - 1) * stride + extent - length)
     return total // 2, total - total // 2
+
+
+def positions(call: Call, window: tuple[Window, Window], what: str) -> tuple[int, int]:
+    """Height and width of the output; refused where the window fits nowhere."""
+    dims = call["input"].dims
+    size = window[0].positions(dims[1]), window[1].positions(dims[2])
+    call.require(min(size) > 0, f"{what} that fits into the padded input", list(dims), "filter")
+    return size
+
+
+def require_pixels(call: Call) -> None:
+    """Refuses images [batch, height, width, depth] of which a dimension but the batch is 0."""
+    dims = call["input"].dims
+    call.require(0 not in dims[1:], "height, width and depth above 0", list(dims), "input")
 
 
 def windows(call: Call, height: int, width: int, filter_h: int, filter_w: int) -> tuple[Window, Window]:

@@ -98,8 +98,8 @@ class Provider:
         named = tuple(LOCAL.get(n) or device_list.device(n) for n in options.nnbridge_devices)
         drivers = tuple(device for device in named if device.kind == "device")
         listed = (*drivers, device_list.cpu()) if named else tuple(device for _, device in devices_of_process())
-        kept = {"cpu"} if options.cpu_only else {"device"} if options.cpu_disabled else {"cpu", "device"}
-        target = tuple(device for device in listed if device.kind in kept)
+        kinds = {"cpu"} if options.cpu_only else {"device"} if options.cpu_disabled else {"cpu", "device"}
+        target = tuple(device for device in listed if device.kind in kinds)
         if not target:
             raise InputError(Reason("a device besides NNAPI's CPU for cpu_disabled", "none", operand="provider options"))
         return cls(name, options, log, target)

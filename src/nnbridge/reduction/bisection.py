@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnbridge.compare.results import Result
+from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample
 from nnbridge.errors import InputError, Reason
 from nnbridge.model import Model
@@ -40,7 +40,7 @@ class Culprit:
 
 
 @dataclass(frozen=True)
-class Bisection(Result):
+class Bisection(NotebookResult):
     """The operations that bring a symptom."""
 
     model: str

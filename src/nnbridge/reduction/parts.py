@@ -83,8 +83,8 @@ class Whole:
         runtime = DeviceReference(model, reference)
         runtime.run(inputs)
         seen = runtime.tensors().observation.values
-        given = {i: inputs[name] for i, name in zip(model.own_inputs, named_inputs(model), strict=True)}
-        values = given | {i: found.value for (body, i), found in seen.items() if not body}
+        fed = {i: inputs[name] for i, name in zip(model.own_inputs, named_inputs(model), strict=True)}
+        values = fed | {i: found.value for (body, i), found in seen.items() if not body}
         alone = replace(model, states=())
         return cls(Candidate(alone, _named(alone, [values[i] for i in alone.main.inputs])), values, reference)
 

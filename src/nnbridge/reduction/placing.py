@@ -10,22 +10,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-import numpy.typing as npt
-
 from nnbridge.compare.layers import titles
 from nnbridge.devices.device import (
-    BufferRole,
-    CacheFiles,
-    Capabilities,
     Device,
-    PreparedModel,
-    PrepareModelConfig,
     Support,
 )
+from nnbridge.devices.wrapped import WrappedDevice
 from nnbridge.errors import Reason
-from nnbridge.extensions import Extension
-from nnbridge.model import Model, Operand, Subgraph
+from nnbridge.model import Model, Subgraph
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.feature_level_slices import Slices
 from nnbridge.runtime.partition_limits import limit_partitions
@@ -56,45 +48,19 @@ class Placed:
         return f"{self.operator}{name}" + (f" in {self.within}" if self.within else "")
 
 
-class Limited(Device):
+class Limited(WrappedDevice):
     """A driver that accepts only chosen operations of the models that it is asked about."""
 
     def __init__(self, inner: Device, chosen: Mapping[Subgraph, Collection[int]]) -> None:
-        self._inner, self._chosen = inner, chosen
-        self.name, self.version, self.kind = inner.name, inner.version, inner.kind
-        self.feature_level, self.type = inner.feature_level, inner.type
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The driver's."""
-        return self._inner.capabilities
+        super().__init__(inner)
+        self._chosen = chosen
 
     def supported_operations(self, model: Model) -> Sequence[Support]:
         """The driver's answers for what was chosen."""
-        answers = self._inner.supported_operations(model)
+        answers = self.inner.supported_operations(model)
         chosen = self._chosen.get(model.main, ())
         refused = Reason("an operation that was chosen for the device")
         return [answer if k in chosen else refused for k, answer in enumerate(answers)]
-
-    def supported_extensions(self) -> Sequence[Extension]:
-        """The driver's."""
-        return self._inner.supported_extensions()
-
-    def prepare_model_with_config(self, model: Model, config: PrepareModelConfig) -> PreparedModel:
-        """On the driver."""
-        return self._inner.prepare_model_with_config(model, config)
-
-    def number_of_cache_files_needed(self) -> tuple[int, int]:
-        """The driver's."""
-        return self._inner.number_of_cache_files_needed()
-
-    def prepare_model_from_cache(self, files: CacheFiles, token: bytes, deadline: int | None = None) -> PreparedModel:
-        """On the driver."""
-        return self._inner.prepare_model_from_cache(files, token, deadline)
-
-    def allocate(self, operand: Operand, roles: Sequence[BufferRole]) -> npt.NDArray[np.uint8]:
-        """By the driver."""
-        return self._inner.allocate(operand, roles)
 
 
 @dataclass(frozen=True)
@@ -133,19 +99,19 @@ class Placements:
 
     def limited(self, chosen: Iterable[Placed]) -> list[Device]:
         """The drivers, accepting nothing but these operations."""
-        kept = {(placed.device, placed.source, placed.index) for placed in chosen}
-        return [Limited(driver, self._chosen(driver, kept)) for driver in self.drivers]
+        accepted = {(placed.device, placed.source, placed.index) for placed in chosen}
+        return [Limited(driver, self._chosen(driver, accepted)) for driver in self.drivers]
 
     @cached_property
     def _slices(self) -> list[Slices]:
         return [Slices(source.model) for source in self.partition.sources]
 
-    def _chosen(self, driver: Device, kept: Collection[tuple[str, int, int]]) -> dict[Subgraph, set[int]]:
+    def _chosen(self, driver: Device, accepted: Collection[tuple[str, int, int]]) -> dict[Subgraph, set[int]]:
         """For each model that the driver is asked about, the positions in it."""
         found: dict[Subgraph, set[int]] = {}
         for number, slices in enumerate(self._slices):
             asked = slices.for_device(driver)
             if asked.model is not None:
-                positions = {k for k, i in enumerate(asked.included) if (driver.name, number, i) in kept}
+                positions = {k for k, i in enumerate(asked.included) if (driver.name, number, i) in accepted}
                 found.setdefault(asked.model.main, set()).update(positions)
         return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnbridge.compare.layers import titles
-from nnbridge.compare.results import Result
+from nnbridge.compare.results import NotebookResult
 from nnbridge.model import Model
 from nnbridge.reduction.parts import Candidate, Whole
 from nnbridge.reduction.search import minimised
@@ -16,7 +16,7 @@ from nnbridge.reduction.symptoms import Predicate, Symptom
 
 
 @dataclass(frozen=True)
-class Reduction(Result):
+class Reduction(NotebookResult):
     """A part of a model that shows a symptom, without any operation of which it shows it no more."""
 
     model: str

@@ -12,9 +12,8 @@ from nnbridge.compare.samples import named_inputs
 from nnbridge.extensions import is_tensor
 from nnbridge.model import ChannelQuant, Model, Operand
 from nnbridge.reduction.parts import Candidate, Whole
-from nnbridge.types import WRITTEN, OperandCode
+from nnbridge.types import FLOATS, WRITTEN
 
-_REAL = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
 Holds = Callable[[Candidate], bool]
 
 
@@ -93,7 +92,7 @@ def _plainer(model: Model) -> Iterator[tuple[str, Callable[[Candidate, int], Can
 
 def _numbers(operand: Operand) -> bool:
     """True for what may have any value: real numbers and quantised ones, not sizes or axes."""
-    return is_tensor(operand) and (operand.scale > 0 or operand.channel_quant is not None or operand.type in _REAL)
+    return is_tensor(operand) and (operand.scale > 0 or operand.channel_quant is not None or operand.type in FLOATS)
 
 
 def _with_input(candidate: Candidate, name: str, number: int) -> Candidate | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
-from nnbridge.conformance.outcome import NOT_TAKEN, STATUSES, Outcome
+from nnbridge.conformance.outcome import NOT_TAKEN, STATUSES, SuiteOutcome
 from nnbridge.report.terminal import Table, counted, printable
 from nnbridge.storage.atomic import atomic_write
 
@@ -14,7 +14,7 @@ _MAX_FAILURES = 20
 _MAX_REASONS = 20
 
 
-def conformance_tables(outcome: Outcome, title: str) -> list[Table | str]:
+def conformance_tables(outcome: SuiteOutcome, title: str) -> list[Table | str]:
     """The first failures, counts by suite, and which operations a driver does not accept for which reasons."""
     failures = [f"{r.suite}/{r.spec} {r.case}: {r.failure.message}" for r in outcome.results if r.failure]
     shown: list[Table | str] = [*failures[:_MAX_FAILURES]]
@@ -28,7 +28,7 @@ def conformance_tables(outcome: Outcome, title: str) -> list[Table | str]:
     shown.append(tallies("suite", title, {**outcome.suites, "all": outcome.sums}))
     partly = {name: tally for name, tally in outcome.operations.items() if tally[NOT_TAKEN]}
     if partly:
-        shown.append(tallies("operation", "Operations of cases that were not taken", partly))
+        shown.append(tallies("operation", "Operations of cases that were not accepted", partly))
         counts = [
             (r.operation, str(count), " ".join(filter(None, (r.operand, r.rule))), r.found) for r, count in outcome.unsupported
         ]
@@ -37,7 +37,7 @@ def conformance_tables(outcome: Outcome, title: str) -> list[Table | str]:
     return shown
 
 
-def write_junit(outcome: Outcome, device: str, path: Path) -> None:
+def write_junit(outcome: SuiteOutcome, device: str, path: Path) -> None:
     """Write a run as JUnit XML: a test suite for each suite, ``skipped`` for cases that the driver does not accept."""
     root = ElementTree.Element("testsuites", name=printable(f"nnbridge vts {device}"))
     for suite, tally in outcome.suites.items():

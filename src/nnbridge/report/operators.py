@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nnbridge.devices.source_profiles import BoundDevice
-from nnbridge.report.terminal import Table, counted
+from nnbridge.report.terminal import Table, counted, counted_kinds
 from nnbridge.runtime.plan import Plan
 
 NUMERICS = "computed with the CPU's arithmetic; the device's own is not emulated"
@@ -77,8 +77,8 @@ def operators_only(devices: list[BoundDevice], full: bool = False) -> list[Table
 
 
 def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
-    taken = Counter(row["device"] for row in rows)
-    title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in taken.items())}"
+    placed = Counter(row["device"] for row in rows)
+    title = f"Operators of the file: {', '.join(f'{count} on {name}' for name, count in placed.items())}"
     if full:
         listed = [(str(row["index"]), row["operator"], row["device"], "; ".join(_texts(row))) for row in rows]
         return [Table(title, ("operator", "type", "place", "why not the device"), listed), f"Numbers: {NUMERICS}."]
@@ -92,8 +92,7 @@ def _tables(rows: list[dict[str, Any]], full: bool) -> list[Table | str]:
 
 
 def _kinds(members: list[dict[str, Any]]) -> str:
-    kinds = Counter(row["operator"] for row in members)
-    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.items())
+    return counted_kinds(row["operator"] for row in members)
 
 
 def _texts(row: Mapping[str, Any]) -> list[str]:

@@ -11,12 +11,11 @@ from nnbridge.converters.structure import FileGraph
 from nnbridge.devices.cpu import CPU_NAME
 from nnbridge.devices.host import HOST_NAME
 from nnbridge.extensions import readable_operation
-from nnbridge.model import Operation, Subgraph
+from nnbridge.model import Operation
 from nnbridge.report import PREFERENCES
 from nnbridge.report.inspection import ON_NNAPI
 from nnbridge.report.plan import reason_line, reasons
 from nnbridge.runtime.compilation import Compilation
-from nnbridge.types import Lifetime
 
 Key = tuple[int, int]
 """Number of a graph of the file and index of an operator there."""
@@ -75,10 +74,10 @@ def outcomes_of(
     """Every operator of a finished compilation's file; ``own``: the graphs are the file's, not those of the NNAPI model."""
     found: dict[Key, OperatorOutcome] = {}
     made: dict[str, OperatorOutcome] = {}
-    mappings = {(m.subgraph, m.index): m for m in mapped}
+    mappings = {m.key: m for m in mapped}
     for placed in _placed(compilation):
         at = placed.operation.source
-        key = placed.key if not own or at is None else (at.subgraph, at.index)
+        key = placed.key if not own or at is None else at.key
         if own and (at is None or (mapped and key not in mappings)):
             continue  # what the conversion added, or a part that other formats keep inside of an operator
         outcome = found.setdefault(key, OperatorOutcome())
@@ -142,12 +141,7 @@ def _placed(compilation: Compilation) -> Iterator[_Placed]:
                 here = _Placed((graph, i), operation, device.name, device.kind, steps.get((number, i)), lines, names)
             yield here
             own = [] if source is None else children.get((source, i), [])
-            for k, body in enumerate(_bodies(subgraphs[graph], operation)):
+            for k, body in enumerate(subgraphs[graph].bodies(operation)):
                 yield from walk(1 + body, own[k] if own else None, here)
 
     return walk(0, 0, None)
-
-
-def _bodies(subgraph: Subgraph, operation: Operation) -> list[int]:
-    operands = (subgraph.operands[i] for i in operation.inputs)
-    return [operand.location.offset for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]

@@ -125,7 +125,7 @@ def _unit(compared: Sequence[OutputComparison]) -> tuple[str, Callable[[OutputCo
     if integers <= {False}:
         return "largest difference", lambda each: _finite(each.max_abs_diff)
     return "largest difference / range", lambda each: _finite(
-        None if each.max_abs_diff is None else each.largest / (256.0 if each.max_quant_diff is not None else each.range or 1.0)
+        None if each.max_abs_diff is None else each.largest / (each.span or 1.0)
     )
 
 

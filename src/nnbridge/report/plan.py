@@ -15,7 +15,7 @@ from nnbridge.extensions import readable_operation
 from nnbridge.model import Model, Operation
 from nnbridge.report import MARKS, PLACES, PREFERENCES
 from nnbridge.report.operators import operators_as_dict, operators_tables
-from nnbridge.report.terminal import Table, counted
+from nnbridge.report.terminal import Table, counted, counted_kinds
 from nnbridge.runtime.caching import CacheRecord
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.partitioner import ExecutionStep, GotoStep, IfStep, LogicalStep, WhileStep
@@ -209,7 +209,7 @@ def _step_row(plan: Plan, item: LogicalStep) -> tuple[str, str, str]:
         return *runtime, f"{where}WHILE, condition {item.condition.start}, body {item.body.start}, end {item.end}"
     device = plan.devices[item.device]
     kinds = Counter(readable_operation(model, model.main.operations[i]) for i in item.operations)
-    return device.name, PLACES[device.kind], where + _listed(kinds)
+    return device.name, PLACES[device.kind], where + counted_kinds(kinds)
 
 
 def cache_lines(compilation: Compilation) -> list[str]:
@@ -233,7 +233,7 @@ def _operations_table(data: dict[str, Any], full: bool) -> Table:
             why = (*(reason_line(reason, operation["type"], measure) for reason in others), *doubts) or ("-",)
         groups.setdefault((operation["device"], why, operation["name"] if full else ""), []).append(operation)
     marks = {operation["mapping"] for operation in data["operations"]} & MARKS.keys()
-    rows = [(device, name or _listed(Counter(map(_mapped, members))), why) for (device, why, name), members in groups.items()]
+    rows = [(device, name or counted_kinds(map(_mapped, members)), why) for (device, why, name), members in groups.items()]
     columns = ("device", "operations", "why no other device")
     return Table("Placement", columns, rows, "; ".join(f"({mark}): {MARKS[mark]}" for mark in sorted(marks)), ruled=True)
 
@@ -242,10 +242,6 @@ def _mapped(operation: dict[str, Any]) -> str:
     """An operation's type, with its mapping and the body that it is part of where they are special."""
     mark = f" ({operation['mapping']})" if operation["mapping"] in MARKS else ""
     return f"{operation['type']}{mark}" + (f" ({operation['within']})" if operation["within"] else "")
-
-
-def _listed(kinds: Counter[str]) -> str:
-    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.items())
 
 
 def reason_line(reason: dict[str, Any], kind: str, measure: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nnbridge.devices.profile_conditions import short_name
 from nnbridge.devices.profiles import ProfileDevice, ProfileRule
-from nnbridge.devices.rules import Condition
+from nnbridge.devices.rules import RuleCondition
 from nnbridge.devices.rules.facts import LIST
 from nnbridge.devices.rules.sentences import sentence
 from nnbridge.devices.rules.syntax import Name, parse, walk
@@ -117,14 +117,14 @@ def _rules(rule: ProfileRule) -> Iterator[dict[str, Any]]:
         yield {"rule": f"where {made.sentence}", "uncertain": why}
 
 
-def _condition(made: Condition) -> dict[str, Any]:
+def _condition(made: RuleCondition) -> dict[str, Any]:
     known = {name: getattr(made, name) for name in ("says", "source", "uncertain") if getattr(made, name)}
     terms = _terms(made)
     known |= {"terms": terms} if terms else {}
     return {"rule": made.sentence + (", or the driver dies" if made.dies else ""), **known}
 
 
-def _terms(made: Condition) -> dict[str, str]:
+def _terms(made: RuleCondition) -> dict[str, str]:
     """What the profile's own names in a condition stand for, and the names in those."""
     words = made.vocabulary
     found: dict[str, str] = {}

@@ -55,7 +55,7 @@ class Summary:
         rest = [f"{count:,} {'runs' if count == 1 else 'run'} on {place}" for place, count in self.elsewhere.items()]
         if self.mapping == BEFORE_NNAPI:
             share = f"{self.accepted:,} of {counted(self.operators, self.unit)}"
-            text = f"On {', '.join(self.devices)}, before NNAPI: {share} are taken"
+            text = f"On {', '.join(self.devices)}, before NNAPI: {share} are accepted"
             text += f" in {counted(self.partitions, 'partition')}" if self.accepted else ""
             return f"{text}; {', '.join(rest)}" if rest else text
         client = CLIENTS[self.mapping]
@@ -110,18 +110,18 @@ def summarise(compilation: Compilation, mapped: Sequence[Mapped], mapping: str, 
 
 def summarise_claims(compilation: Compilation, claims: Mapping[str, Sequence[bool]], android: str) -> Summary:
     """What a plan comes to whose devices look at the file's operators: device → whether it takes each of them."""
-    taken = [any(each) for each in zip(*claims.values(), strict=True)]
-    accepted = sum(taken)
+    supported = [any(each) for each in zip(*claims.values(), strict=True)]
+    accepted = sum(supported)
     partitions = sum(compilation.plan.devices[step.device].kind == "device" for step in compilation.plan.steps)
-    counts = (len(taken), 0, accepted, partitions, accepted, 0, accepted)
-    elsewhere = {_OWN_CPU["delegate"]: len(taken) - accepted} if accepted < len(taken) else {}
+    counts = (len(supported), 0, accepted, partitions, accepted, 0, accepted)
+    elsewhere = {_OWN_CPU["delegate"]: len(supported) - accepted} if accepted < len(supported) else {}
     return Summary(tuple(claims), android, BEFORE_NNAPI, "operator", *counts, elsewhere)
 
 
 def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], str]:
     """What becomes of each operator of the file, by its subgraph and index: one of :data:`_ORDER`."""
     drivers = {share.device for share in compilation.shares()}
-    found = {(m.subgraph, m.index): outcome for m in mapped if (outcome := _of_file(m)) is not None}
+    found = {m.key: outcome for m in mapped if (outcome := _of_file(m)) is not None}
     for key, placement, host in _operations(compilation):
         if mapped and key not in found:
             continue  # an operator that a body holds, or that was added at conversion
@@ -133,7 +133,7 @@ def operator_outcomes(compilation: Compilation, mapped: Sequence[Mapped]) -> dic
 def refusal_kinds(compilation: Compilation, mapped: Sequence[Mapped]) -> dict[tuple[int, int], frozenset[Why]]:
     """Why operators of the file are not on the drivers: the importer's refusals of those of the host, the drivers' of others."""
     drivers = {share.device for share in compilation.shares()}
-    found = {(m.subgraph, m.index): {r.kind for r in m.reasons} for m in mapped if m.mapping == "host"}
+    found = {m.key: {r.kind for r in m.reasons} for m in mapped if m.mapping == "host"}
     for key, (_, placement), host in _operations(compilation):
         if not host:
             reasons = [a.reason for a in placement.answers if a.device in drivers and a.reason is not None]
@@ -161,7 +161,7 @@ def _operations(compilation: Compilation) -> Iterator[tuple[tuple[int, int], tup
     for source, placement in compilation.plan.placed():
         operation = compilation.plan.partition.sources[source].model.main.operations[placement.operation]
         at = operation.source
-        key = (source, placement.operation) if at is None else (at.subgraph, at.index)
+        key = (source, placement.operation) if at is None else at.key
         yield key, (source, placement), operation.mapping == "host"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,6 +28,13 @@ _SMALLER = re.compile(r"[^_-]*[_-]+|[^_-]+")
 """What stays together of a name that is too long for a line, and of a piece of it that is."""
 _VERDICTS = {"pass": "green", "FAIL": "bold red"}
 """The style of cells with nothing else in them, on terminals."""
+
+
+def counted_kinds(kinds: Iterable[str], most: int | None = None) -> str:
+    """``CONV_2D×3, ADD``, for each kind and how often it occurs; of more than ``most`` kinds the most frequent ones."""
+    counts = Counter(kinds)
+    shown = counts.items() if most is None else counts.most_common(most)
+    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in shown) + "…" * (len(counts) > len(shown))
 
 
 def counted(number: int, noun: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.extensions import readable_operation
+from nnbridge.report.terminal import counted_kinds
 from nnbridge.runtime.partitioner import ExecutionStep
 from nnbridge.runtime.plan import Plan
 from nnbridge.runtime.plan_runner import RunReport, Span
@@ -97,8 +98,7 @@ def _mark(name: str, at: int, track: int, arguments: Mapping[str, Any]) -> Event
 
 def _kinds(plan: Plan, step: ExecutionStep) -> str:
     model = plan.partition.sources[step.source].model
-    kinds = Counter(readable_operation(model, model.main.operations[i]) for i in step.operations)
-    return ", ".join(f"{kind}×{count}" if count > 1 else kind for kind, count in kinds.most_common(3)) + "…" * (len(kinds) > 3)
+    return counted_kinds((readable_operation(model, model.main.operations[i]) for i in step.operations), 3)
 
 
 def _arguments(span: Span, step: ExecutionStep) -> dict[str, Any]:

@@ -64,12 +64,12 @@ def as_array(operand: Operand, value: object, call: str) -> Array:
         raise BadDataError(Reason(rule, type(value).__name__, call, operand.name))
     dtype = operand_dtype(operand)
     try:
-        given = np.asarray(value)
+        typed = np.asarray(value)
         with np.errstate(all="ignore"):
-            array = given.astype(dtype)
+            array = typed.astype(dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise BadDataError(Reason(rule, str(error), call, operand.name)) from error
-    if given.dtype.kind not in "biufc" or (dtype.kind in "biu" and not np.array_equal(array, given)):
+    if typed.dtype.kind not in "biufc" or (dtype.kind in "biu" and not np.array_equal(array, typed)):
         raise BadDataError(Reason(f"numbers of {dtype}", str(value)[:60], call, operand.name))
     check_array(operand, array, call)
     return np.ascontiguousarray(array)

@@ -7,13 +7,12 @@ bit, cost grows linearly with the samples, and memory does not grow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from nnbridge.errors import InputError, Reason
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import value_size
 from nnbridge.model import Array, input_name, known, output_name
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.control_flow import shaped
@@ -112,7 +111,7 @@ class Batches:
             places[name] = np.array(inputs[name], order="C")
             execution.set_input(k, places[name])
         for k, (name, operand) in enumerate(self._outputs.items()):
-            buffer = allocated(math.prod(operand.dims) * operand_dtype(operand).itemsize)
+            buffer = allocated(value_size(operand))
             execution.set_output(k, buffer)
             answers[name] = shaped(buffer, operand, operand.dims)
         return execution, places, answers

@@ -406,7 +406,7 @@ def supported_operations(model: Model, devices: Sequence[Device]) -> list[bool]:
     _check_list(devices, "getSupportedOperationsForDevices")
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
-    return [any(answer.supported for answer in given) for given in zip(*answers, strict=True)]
+    return [any(answer.supported for answer in of_operation) for of_operation in zip(*answers, strict=True)]
 
 
 def _device(device: object, call: str) -> Device:

@@ -56,9 +56,9 @@ def called(call: Callable[[], _Answer], name: str, device: str) -> _Answer:
         raise OpFailedError(Reason(f"{name} without failure", found, device)) from error
 
 
-def checked_support(given: object, count: int) -> list[Support]:
+def checked_support(answer: object, count: int) -> list[Support]:
     """The answers of ``getSupportedOperations``; ValueError or TypeError for anything but one for each operation."""
-    answers = list(given)  # type: ignore[call-overload]  # whatever a driver gives; a TypeError is an answer as well
+    answers = list(answer)  # type: ignore[call-overload]  # whatever a driver returns; a TypeError is an answer as well
     if len(answers) != count:
         raise ValueError(f"{len(answers)} answers for {count} operations")
     for answer in answers:

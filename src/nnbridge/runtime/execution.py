@@ -473,12 +473,12 @@ class Execution:
             for name in inputs:
                 if name not in names:
                     raise InputError(Reason(f"an input of the model ({', '.join(names)})", name))
-            given: dict[str, ArrayLike] = {names[i]: value for i, value in self.states.inputs().items()}
-            given.update(inputs)
-            missing = [name for name in names if name not in given]
+            values: dict[str, ArrayLike] = {names[i]: value for i, value in self.states.inputs().items()}
+            values.update(inputs)
+            missing = [name for name in names if name not in values]
             if missing:
                 raise InputError(Reason(f"a value for every input ({', '.join(names)})", f"none for {', '.join(missing)}"))
-            return [given[name] for name in names]
+            return [values[name] for name in names]
         states = self.states.inputs()
         if len(inputs) != len(operands) - len(states):
             raise InputError(Reason(f"{len(operands) - len(states)} inputs", str(len(inputs))))

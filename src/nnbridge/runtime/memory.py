@@ -8,7 +8,6 @@ what a device allocates can be read by everybody; who allocates it, and what hap
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ import numpy.typing as npt
 
 from nnbridge.devices.device import BufferRole, Device, PreparedModel
 from nnbridge.errors import BadDataError, BadStateError, NnapiError, OpFailedError, OutOfMemoryError, Reason, UnmappableError
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import value_size
 from nnbridge.model import Operand, Pool, known
 from nnbridge.operations.validation import MAX_TENSOR_BYTES
 from nnbridge.runtime.compilation import Compilation
@@ -239,7 +238,7 @@ class DeviceMemory(Memory):
         self._initialised = dims is not None
         if dims is not None:
             self.dims = dims
-            self.size = _size(replace(self._operand, dims=dims)) if known(dims) else len(self.content)
+            self.size = value_size(replace(self._operand, dims=dims)) if known(dims) else len(self.content)
 
     def combined(self, dims: tuple[int, ...], call: str) -> tuple[int, ...]:
         found = combine_dims(self._declared, dims)
@@ -328,8 +327,8 @@ class MemoryDesc:
         assert self._operand is not None
         operand, roles = replace(self._operand, dims=self._dims), frozenset(self._roles)
         unknown = operand.is_tensor and not known(self._dims)
-        if not unknown and _size(operand) > MAX_TENSOR_BYTES:
-            raise OpFailedError(Reason(f"at most {MAX_TENSOR_BYTES} bytes", str(_size(operand)), "createFromDesc"))
+        if not unknown and value_size(operand) > MAX_TENSOR_BYTES:
+            raise OpFailedError(Reason(f"at most {MAX_TENSOR_BYTES} bytes", str(value_size(operand)), "createFromDesc"))
         try:
             device = self._allocator()
             return DeviceMemory(operand, roles, self._allocated(device, operand), device.name)
@@ -337,9 +336,9 @@ class MemoryDesc:
             if unknown or any(role.compilation.explicit for role in roles):
                 raise
         try:
-            return DeviceMemory(operand, roles, np.empty(_size(operand), np.uint8), "")
+            return DeviceMemory(operand, roles, np.empty(value_size(operand), np.uint8), "")
         except MemoryError as error:
-            raise OutOfMemoryError(Reason(f"{_size(operand)} bytes of memory", str(error), "createFromDesc")) from error
+            raise OutOfMemoryError(Reason(f"{value_size(operand)} bytes of memory", str(error), "createFromDesc")) from error
 
     def _allocator(self) -> Device:
         """The device of all steps that the roles stand for (fact Y17)."""
@@ -360,7 +359,7 @@ class MemoryDesc:
             for _, (prepared, use) in role.uses()
         ]
         content = called(lambda: device.allocate(operand, roles), "allocate", device.name)
-        least = _size(operand) if known(operand.dims) or not operand.is_tensor else 1
+        least = value_size(operand) if known(operand.dims) or not operand.is_tensor else 1
         right = isinstance(content, np.ndarray) and content.dtype == np.uint8 and content.ndim == 1 and content.flags.writeable
         if not right or len(content) < least:
             raise OpFailedError(Reason(f"{least} writable bytes", type(content).__name__, device.name, "allocate"))
@@ -380,10 +379,6 @@ def combine_dims(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | No
     combined = tuple(x or y for x, y in zip(a, b, strict=True))
     fits = all(x in (0, z) and y in (0, z) for x, y, z in zip(a, b, combined, strict=True))
     return combined if fits else None
-
-
-def _size(operand: Operand) -> int:
-    return math.prod(operand.dims) * operand_dtype(operand).itemsize
 
 
 def _is_scalar(operand: Operand) -> bool:

@@ -57,7 +57,7 @@ def place(model: Model, devices: Sequence[Device], preference: int, *, interpret
     slices = Slices(model)
     answers = [ask(device, model, slices) for device in devices]
     raters = [_Rater(model, device, preference) for device in devices]
-    return tuple(_best(model, i, devices, raters, given, interpret) for i, given in enumerate(zip(*answers, strict=True)))
+    return tuple(_best(model, i, devices, raters, support, interpret) for i, support in enumerate(zip(*answers, strict=True)))
 
 
 def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
@@ -73,14 +73,14 @@ def ask(device: Device, model: Model, slices: Slices) -> list[Answer]:
     accepted = Answer(device.name, None)
     answers = [Answer(device.name, None, others[i]) if i in others else accepted for i in range(len(main.operations))]
     try:
-        given = checked_support(device.supported_operations(part.model), len(part.included))
+        supported = checked_support(device.supported_operations(part.model), len(part.included))
     except (Exception, SystemExit) as error:
         rule, found = "a right answer of getSupportedOperations", f"{type(error).__name__}: {error}"
         for i in part.included:
             reason = Reason(rule, found, model.operation_name(main.operations[i]), kind=Why.INTERNAL)
             answers[i] = Answer(device.name, None, reason, wrong=True)
         return answers
-    for i, support in zip(part.included, given, strict=True):
+    for i, support in zip(part.included, supported, strict=True):
         if isinstance(support, Reason):
             stated = support if support.kind is not None else replace(support, kind=Why.UNSTATED)
             answers[i] = Answer(device.name, None, stated)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -91,3 +92,12 @@ def _remove_stale(path: Path) -> None:
         for found in path.parent.iterdir():
             if temporary.fullmatch(found.name) and time.time() - found.lstat().st_mtime > _STALE_AFTER:
                 found.unlink()
+
+
+def file_checksum(path: Path) -> str:
+    """SHA-256 of a file's content, which may be larger than memory."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()

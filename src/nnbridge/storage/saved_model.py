@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import mmap
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nnbridge.errors import BadDataError, ConversionError, Reason
-from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, operand_dtype
+from nnbridge.extensions import MAX_PREFIXES, OPTIONS_TYPE, TYPES, HostExtension, value_size
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, State, Subgraph
 from nnbridge.operations.validation import validate_model
 from nnbridge.storage.atomic import atomic_write
@@ -315,7 +314,7 @@ def _check_states(model: Model) -> None:
         before, after = main.operands[main.inputs[state.input]], main.operands[main.outputs[state.output]]
         if (before.type, before.dims) != (after.type, after.dims) or 0 in before.dims:
             raise ValueError(f"a state of {before} that is followed by {after}")
-        if len(state.initial) not in (0, math.prod(before.dims) * operand_dtype(before).itemsize):
+        if len(state.initial) not in (0, value_size(before)):
             raise ValueError(f"{len(state.initial)} bytes as first value of {before}")
 
 

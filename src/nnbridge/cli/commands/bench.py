@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, conversion, model_options, option
+from nnbridge.cli.options import MODEL, model_options, option, read_model
 from nnbridge.cli.output import json_option, print_blocks, print_json, working
 
 TIERS = {"auto": ("compiled", "reference"), "compiled": ("compiled",), "reference": ("reference",)}
@@ -53,14 +53,12 @@ def bench(
     from nnbridge.bench.measure import first_answers, measure
     from nnbridge.bench.profiling import profile
     from nnbridge.compare import seeded_inputs
-    from nnbridge.loading import load
     from nnbridge.report.bench import bench_as_dict, bench_events, bench_tables
     from nnbridge.report.trace import write_trace
     from nnbridge.runtime.compilation import Compilation
 
     check_outputs({"--trace": trace}, {"the model": [model]}, ".json")
-    with working(f"Reading {model.name}"):
-        nnapi = load(model, conversion(**options))
+    nnapi = read_model(model, options)
     inputs = seeded_inputs(nnapi, seed)
     with working("Measuring"):
         found = measure(model, nnapi, inputs, sorted({1, threads}), rounds, seconds, TIERS[kernels])

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import parse_preparation
-from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option, partition_limit
-from nnbridge.cli.output import INTERRUPTED, json_option, print_blocks, print_json, progress, working
+from nnbridge.cli.options import MODEL, conversion_of, input_options, model_options, option, partition_limit, read_model
+from nnbridge.cli.output import INTERRUPTED, json_option, print_blocks, print_json, progress
 from nnbridge.cli.searching import required_devices, samples_of, search_of, search_options
 from nnbridge.errors import InputError, Reason
 
@@ -56,7 +56,6 @@ def bisect(
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.devices import CPU_NAME
-    from nnbridge.loading import load
     from nnbridge.reduction.bisection import bisect as search_placements
     from nnbridge.report.search import search_tables
 
@@ -66,10 +65,8 @@ def bisect(
     kinds = None if predicate == WHAT else (predicate,)
     with search_of(model, kinds, against or CPU_NAME, **options) as (search, bound):
         required_devices(search.drivers)
-        asked = conversion_of(options)
-        with working(f"Reading {model.name}"):
-            loaded = load(model, asked)
-        limit = partition_limit(model, asked, max_partitions, bound)
+        loaded = read_model(model, options)
+        limit = partition_limit(model, conversion_of(options), max_partitions, bound)
         if not loaded.main.operations:
             raise InputError(Reason("a model with operations", "none", operand=str(model)))
         runtime = (

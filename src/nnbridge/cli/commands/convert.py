@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, conversion, model_options
+from nnbridge.cli.options import MODEL, model_options, read_model
 from nnbridge.cli.output import echo, json_option, print_json, working
 from nnbridge.report.terminal import counted
 
@@ -30,12 +30,11 @@ def convert(model: Path, output: Path, as_json: bool, **options: Any) -> None:
       nnbridge convert model.tflite -o app/jni/model.c
       nnbridge convert model.nnapi -o cases/mine/model.json.gz
     """
-    from nnbridge import export, loading
+    from nnbridge import export
     from nnbridge.runtime.placement import required_level
 
     check_outputs({"--output": output}, {"the model": [model]})
-    with working(f"Reading {model.name}"):
-        loaded = loading.load(model, conversion(**options))
+    loaded = read_model(model, options)
     with working("Writing"):
         files = export.write(loaded, output, str(model))
     size = sum(files.values())

@@ -69,7 +69,7 @@ def export_overlay(
             found = operation_times(compilation, seeded_inputs(compilation.model, numbers[0]))
         for index, milliseconds in found.items():
             at = compilation.model.main.operations[index].source
-            key = (0, index) if not own or at is None else (at.subgraph, at.index)
+            key = (0, index) if not own or at is None else at.key
             times[key] = times.get(key, 0.0) + milliseconds
     offered = [device.name for device in compilation.plan.devices if device.kind == "device"]
     written = {}
@@ -102,23 +102,13 @@ def _layers(
     quiet: bool,
     options: dict[str, Any],
 ) -> LayerComparison:
+    from nnbridge.cli.sampling import drawn_samples
     from nnbridge.compare.layers import compare_layers
     from nnbridge.compare.references import reference as reference_runtime
-    from nnbridge.compare.samples import seeded_samples, stored_samples
     from nnbridge.compare.tensors import stored_tensors, tensors_of
 
     runtime = None if stored else reference_runtime(reference, path, options["signature"], preserve=True)
-    if runtime is None:
-        listed = stored_samples(compilation.model, Path(reference))
-        samples, total, tensors = iter(listed), len(listed), stored_tensors(Path(reference))
-    else:
-        samples, total = seeded_samples(compilation.model, runtime, seeds), len(seeds)
-        tensors = tensors_of(runtime)
-    with progress("Comparing samples", total, quiet) as advance:
-
-        def counted_samples() -> Any:
-            for sample in samples:
-                yield sample
-                advance(1)
-
-        return compare_layers(compilation, reference, counted_samples(), tensors, mapped=mapped, explained=False)
+    samples = drawn_samples(compilation.model, runtime, Path(reference) if stored else None, seeds)
+    tensors = stored_tensors(Path(reference)) if runtime is None else tensors_of(runtime)
+    with progress("Comparing samples", samples.total, quiet) as advance:
+        return compare_layers(compilation, reference, samples.counted(advance), tensors, mapped=mapped, explained=False)

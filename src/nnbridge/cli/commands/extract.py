@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnbridge.cli.arguments import check_outputs
-from nnbridge.cli.options import MODEL, conversion_of, model_options, option
-from nnbridge.cli.output import echo, json_option, print_json, working
+from nnbridge.cli.options import MODEL, model_options, option, read_model
+from nnbridge.cli.output import echo, json_option, print_json
 from nnbridge.errors import InputError, Reason
 from nnbridge.report.terminal import counted
 
@@ -59,7 +59,6 @@ def extract(
     from nnbridge import export
     from nnbridge.compare import seeded_inputs
     from nnbridge.devices import CPU_NAME
-    from nnbridge.loading import load
     from nnbridge.reduction import Whole, part
     from nnbridge.reduction.saving import save_sample
     from nnbridge.reduction.source_part import source_part
@@ -68,8 +67,7 @@ def extract(
     if (operations is None) == (operators is None):
         raise click.UsageError("One of --operations and --operators is required.")
     check_outputs({"--output": output, "--samples": samples}, {"the model": [model]})
-    with working(f"Reading {model.name}"):
-        loaded = load(model, conversion_of(options))
+    loaded = read_model(model, options)
     chosen = _operations(loaded, operations) if operations is not None else _of_operators(loaded, operators or "")
     found = part(loaded, chosen)
     if output.suffix and output.suffix.lower() == model.suffix.lower() != ".nnapi":

@@ -92,7 +92,7 @@ def matrix(
     """
     from nnbridge.matrix import tables
     from nnbridge.matrix.budget import broken_limits, read_budgets
-    from nnbridge.matrix.cells import Settings, tasks
+    from nnbridge.matrix.cells import MatrixSettings, tasks
     from nnbridge.matrix.models import find_devices, find_models
     from nnbridge.matrix.page import as_html
     from nnbridge.matrix.runner import run
@@ -117,17 +117,17 @@ def matrix(
     path = store or _STORE
     found = find_models(models, path.with_name(f"{path.name}.models"))
     check_outputs(outputs, {"a model": found.values(), "the budget": [budget] if budget else []})
-    settings = Settings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference])
+    settings = MatrixSettings(mapping, reference or "", tuple(parse_seeds(seeds)), timed, PREFERENCES[preference])
     groups = tasks(found, find_devices(devices), _levels(androids, levels), settings)
-    kept = Store(path)
+    cached = Store(path)
     if fresh:
-        kept.remove(task.key for group in groups for task in group)
+        cached.remove(task.key for group in groups for task in group)
     count = sum(map(len, groups))
     with progress("Computing cells", count, as_json) as advance:
         try:
-            cells = run(groups, kept, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
+            cells = run(groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
         except KeyboardInterrupt:
-            done = len(kept.find(task.key for group in groups for task in group))
+            done = len(cached.find(task.key for group in groups for task in group))
             echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command goes on.", err=True)
             raise
     broken = broken_limits(budgets, cells)

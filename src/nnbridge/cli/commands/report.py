@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +29,7 @@ from nnbridge.cli.options import (
 from nnbridge.cli.output import INTERRUPTED, echo, json_option, print_json, progress, working
 
 if TYPE_CHECKING:
-    from nnbridge.cli.sampling import Runtime, Samples
-    from nnbridge.compare import Sample
+    from nnbridge.cli.sampling import Runtime
     from nnbridge.report.page import PageFacts
     from nnbridge.runtime.compilation import Compilation
     from nnbridge.runtime.plan_runner import RunReport
@@ -205,7 +204,7 @@ def _compared(
         runtime = reference_runtime(reference, path, options["signature"], preserve=layers)
     drawn = samples_of(compilation.model, path, runtime, stored, *drawing)
     with progress("Comparing outputs", drawn.total, quiet) as advance:
-        found = comparing.compare(compilation, reference, _counted(drawn, advance))
+        found = comparing.compare(compilation, reference, drawn.counted(advance))
     which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if len(seeds) <= 12 else f"{len(seeds)} seeds"
     which = "inputs from files" if inputs else f"samples of {stored.name}" if stored else which
     versions = dict(facts.versions)
@@ -217,7 +216,7 @@ def _compared(
     tensors = stored_tensors(stored) if stored is not None else tensors_of(runtime) if runtime is not None else None
     assert tensors is not None
     with progress("Comparing tensors", drawn.total, quiet) as advance:
-        by_layer = compare_layers(compilation, reference, _counted(drawn, advance), tensors, mapped=facts.mapped)
+        by_layer = compare_layers(compilation, reference, drawn.counted(advance), tensors, mapped=facts.mapped)
     return replace(facts, layers=by_layer), by_layer.interrupted
 
 
@@ -227,12 +226,6 @@ def _version(title: str, package: str) -> dict[str, str]:
     with suppress(PackageNotFoundError):
         return {title: version(package)}
     return {}
-
-
-def _counted(drawn: Samples, advance: Any) -> Iterator[Sample]:
-    for sample in drawn.draw():
-        yield sample
-        advance(1)
 
 
 def _measured(compilation: Compilation, inputs: Any, repeat: int, quiet: bool) -> list[RunReport]:

@@ -118,7 +118,7 @@ def _content(code: bytes, section: _Section) -> bytes:
 
 
 def _symbols(
-    code: bytes, sections: Sequence[_Section], addresses: Mapping[int, int], wanted: str
+    code: bytes, sections: Sequence[_Section], addresses: Mapping[int, int], symbol: str
 ) -> tuple[dict[int, int], int | None]:
     """Addresses by the number of the symbol, those of this process's functions among them; and that of one function."""
     table = next((section for section in sections if section.type == _SYMBOLS), None)
@@ -129,7 +129,7 @@ def _symbols(
         name = names[at : names.index(b"\0", at)].decode()
         if number in addresses:
             symbols[k] = addresses[number] + value
-            found = symbols[k] if name == wanted else found
+            found = symbols[k] if name == symbol else found
         elif number == _UNDEFINED and name:
             address = _function(name)
             _require(address is not None, "functions of this process", name)

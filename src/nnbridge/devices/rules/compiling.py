@@ -34,15 +34,15 @@ from nnbridge.devices.rules.syntax import (
     MAX_DEPTH,
     Attribute,
     Binary,
-    Call,
-    Choice,
-    Comparison,
+    ComparisonChain,
     Each,
-    Item,
+    Expression,
+    FunctionCall,
+    IfElse,
+    Indexing,
     Listing,
     Logic,
     Name,
-    Node,
     Number,
     RuleError,
     Unary,
@@ -102,7 +102,7 @@ _STORED = [0]
 """How many there are."""
 
 
-def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:
+def compiled(node: Expression, vocabulary: Vocabulary, required: str = TRUTH) -> Callable[[Subject], Value]:
     """A function of the subject: True, False or None (not known). RuleErrors has every mistake of the tree."""
     key = (node, required, _meanings(node, vocabulary))
     found = _COMPILED.get(key)
@@ -116,11 +116,11 @@ def compiled(node: Node, vocabulary: Vocabulary, required: str = TRUTH) -> Calla
 
 
 @lru_cache(maxsize=4096)
-def _names(node: Node) -> tuple[str, ...]:
+def _names(node: Expression) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.name for part in walk(node) if isinstance(part, Name)))
 
 
-def _meanings(node: Node, vocabulary: Vocabulary, depth: int = 0) -> tuple[Any, ...]:
+def _meanings(node: Expression, vocabulary: Vocabulary, depth: int = 0) -> tuple[Any, ...]:
     """What the names of a tree stand for, which is all that a vocabulary adds to it."""
     found: list[Any] = []
     for name in _names(node):
@@ -132,7 +132,7 @@ def _meanings(node: Node, vocabulary: Vocabulary, depth: int = 0) -> tuple[Any, 
     return tuple(found)
 
 
-def _compiled(node: Node, vocabulary: Vocabulary, required: str) -> Callable[[Subject], Value]:
+def _compiled(node: Expression, vocabulary: Vocabulary, required: str) -> Callable[[Subject], Value]:
     compiler = _Compiler(vocabulary)
     function = compiler.of(node, (), required)
     if compiler.mistakes:
@@ -171,14 +171,14 @@ class _Compiler:
         """Names of the conditions around this one."""
         self.mistakes: list[RuleError] = []
 
-    def of(self, node: Node, variables: tuple[tuple[str, str], ...], required: str = ANY) -> Function:
+    def of(self, node: Expression, variables: tuple[tuple[str, str], ...], required: str = ANY) -> Function:
         """The function of a node, whose value must be of the required kind."""
         kind, function = self._parts(node, variables)
         if required in _FITS and kind not in _FITS[required] and not (required == NUMBER and kind == TYPE):
             self._note(_SHOWN[required], _SHOWN.get(kind, kind), node)
         return function if required in (OPERAND, ANY) else _plain(function, kind)
 
-    def _note(self, rule: str, found: str, node: Node) -> tuple[str, Function]:
+    def _note(self, rule: str, found: str, node: Expression) -> tuple[str, Function]:
         self.mistakes.append(RuleError(rule, found, node.at))
         return self._nothing()
 
@@ -186,7 +186,7 @@ class _Compiler:
         """What stands for a part that has a mistake."""
         return ANY, _unknown
 
-    def _parts(self, node: Node, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+    def _parts(self, node: Expression, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
         match node:
             case Number():
                 return NUMBER, _constant(node.value)
@@ -194,7 +194,7 @@ class _Compiler:
                 return self._name(node, variables)
             case Attribute():
                 return self._attribute(node, variables)
-            case Item():
+            case Indexing():
                 values, index = self.of(node.of, variables, LIST), self.of(node.index, variables, NUMBER)
                 several = self._kind(node.of, variables) == OPERANDS
                 return (OPERAND if several else NUMBER), lambda s, v: _item(values(s, v), index(s, v))
@@ -210,9 +210,9 @@ class _Compiler:
             case Logic():
                 parts = [self.of(part, variables, TRUTH) for part in node.of]
                 return TRUTH, _logic(parts, node.sign == "or")
-            case Comparison():
+            case ComparisonChain():
                 return TRUTH, self._comparison(node, variables)
-            case Choice():
+            case IfElse():
                 condition = self.of(node.condition, variables, TRUTH)
                 (kind, yes), (other, no) = self._parts(node.yes, variables), self._parts(node.no, variables)
                 if kind != other or kind != OPERAND:
@@ -221,13 +221,13 @@ class _Compiler:
             case Listing():
                 items = [_plain(self.of(part, variables), ANY) for part in node.of]
                 return LIST, lambda s, v: tuple(item(s, v) for item in items)
-            case Call():
+            case FunctionCall():
                 return self._call(node, variables)
             case Each():
                 return self._each(node, variables)
         raise AssertionError(node)
 
-    def _kind(self, node: Node, variables: tuple[tuple[str, str], ...]) -> str:
+    def _kind(self, node: Expression, variables: tuple[tuple[str, str], ...]) -> str:
         """The kind of a node that has been checked already."""
         if not isinstance(node, Name):
             return ANY
@@ -270,7 +270,7 @@ class _Compiler:
         kind, read, _ = ATTRIBUTES[node.name]
         return kind, lambda s, v: read(x) if isinstance(x := holder(s, v), Fact) else None
 
-    def _comparison(self, node: Comparison, variables: tuple[tuple[str, str], ...]) -> Function:
+    def _comparison(self, node: ComparisonChain, variables: tuple[tuple[str, str], ...]) -> Function:
         kinds = [self._parts(part, variables) for part in node.parts()]
         pairs = []
         for place, (sign, right) in enumerate(node.rest):
@@ -285,7 +285,7 @@ class _Compiler:
             pairs.append(_both(_COMPARED[sign], _plain(first, kind), _plain(second, other)))
         return pairs[0] if len(pairs) == 1 else _logic(pairs, False)
 
-    def _call(self, node: Call, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
+    def _call(self, node: FunctionCall, variables: tuple[tuple[str, str], ...]) -> tuple[str, Function]:
         if node.function in EACH or node.function not in FUNCTIONS:
             known = [*FUNCTIONS, *(f"{name}(… for … in …)" for name in EACH)]
             rule = "a function" if node.function not in EACH else f"{node.function}(condition for name in list)"

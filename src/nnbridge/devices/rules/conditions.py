@@ -14,11 +14,11 @@ from nnbridge.devices.rules.sentences import leaves, sentence
 from nnbridge.devices.rules.syntax import (
     Attribute,
     Binary,
-    Comparison,
+    ComparisonChain,
+    Expression,
     Listing,
     Logic,
     Name,
-    Node,
     Number,
     RuleError,
     Unary,
@@ -32,15 +32,15 @@ Conditional = Callable[[Subject], Value]
 
 
 @dataclass(frozen=True)
-class Condition:
+class RuleCondition:
     """One condition of a rule."""
 
     text: str
-    node: Node = field(repr=False)
+    node: Expression = field(repr=False)
     test: Conditional = field(repr=False, compare=False)
     """True, False, or None where it is not known."""
     vocabulary: Vocabulary = field(repr=False, compare=False)
-    when: Condition | None = None
+    when: RuleCondition | None = None
     """The condition under which this one holds; None for always."""
     says: str = ""
     """The driver's own words for the refusal."""
@@ -49,6 +49,8 @@ class Condition:
     """Why it is open whether the device has this condition."""
     dies: bool = False
     """The driver dies where this is broken, when it is asked for its support."""
+    fails_model: str = ""
+    """``first``: a model that breaks it can not be read; ``last``: one that meets all others can not be compiled."""
     wording: str = ""
     """In words, where the tree's own are not the best ones."""
 
@@ -78,28 +80,28 @@ class Condition:
         return ", ".join(f"{text} {shown(value)}" for text, value in values.items())[:_SHOWN]
 
 
-def condition(text: str, vocabulary: Vocabulary, when: str = "", **remarks: Any) -> Condition:
+def condition(text: str, vocabulary: Vocabulary, when: str = "", **remarks: Any) -> RuleCondition:
     """A checked condition; RuleErrors has all mistakes of its text. ``remarks``: other fields by name."""
     made = replace(checked(text, _parsed(text), vocabulary), **remarks)
     return replace(made, when=condition(when, vocabulary)) if when else made
 
 
-def checked(text: str, node: Node, vocabulary: Vocabulary) -> Condition:
+def checked(text: str, node: Expression, vocabulary: Vocabulary) -> RuleCondition:
     """The condition of a tree; RuleErrors as :func:`condition` has them."""
-    made = Condition(text, node, compiled(node, vocabulary), vocabulary)
+    made = RuleCondition(text, node, compiled(node, vocabulary), vocabulary)
     if not any(isinstance(part, Name) for part in walk(node)):
         raise RuleErrors([RuleError("a condition about the operation", f"one that is always {_truth(made)}", 0)])
     return made
 
 
-def _parsed(text: str) -> Node:
+def _parsed(text: str) -> Expression:
     try:
         return parse(text)
     except RuleError as error:
         raise RuleErrors([error]) from error
 
 
-def _truth(condition: Condition) -> str:
+def _truth(condition: RuleCondition) -> str:
     return "true" if condition.test(_NOBODY) else "false"
 
 
@@ -111,7 +113,7 @@ class _Nobody:
 _NOBODY = _Nobody()
 
 
-def _first_name(node: Node) -> str:
+def _first_name(node: Expression) -> str:
     while not isinstance(node, Name):
         node = node.parts()[0]
     return node.name
@@ -163,7 +165,7 @@ class _Span:
         )
 
 
-def contradictions(conditions: Iterable[Condition]) -> Iterator[tuple[Condition, str]]:
+def contradictions(conditions: Iterable[RuleCondition]) -> Iterator[tuple[RuleCondition, str]]:
     """Conditions that no operation can meet together with those before them, and what they are about."""
     spans: dict[str, _Span] = {}
     for made in conditions:
@@ -192,12 +194,12 @@ def _narrow(span: _Span, sign: str, value: Any) -> None:
             span.low, span.open_low = value, sign == ">"
 
 
-def _bounds(node: Node, vocabulary: Vocabulary) -> Iterator[tuple[str, str, Any]]:
+def _bounds(node: Expression, vocabulary: Vocabulary) -> Iterator[tuple[str, str, Any]]:
     """What a condition says of one name or attribute: (its text, sign, constant)."""
     if isinstance(node, Logic) and node.sign == "and":
         for part in node.of:
             yield from _bounds(part, vocabulary)
-    if isinstance(node, Comparison):
+    if isinstance(node, ComparisonChain):
         left = node.first
         for sign, right in node.rest:
             for one, other, way in ((left, right, sign), (right, left, _MIRRORED.get(sign, ""))):
@@ -207,7 +209,7 @@ def _bounds(node: Node, vocabulary: Vocabulary) -> Iterator[tuple[str, str, Any]
             left = right
 
 
-def _subject(node: Node, vocabulary: Vocabulary) -> str:
+def _subject(node: Expression, vocabulary: Vocabulary) -> str:
     if isinstance(node, Name):
         return node.name if node.name in vocabulary.names else ""
     if isinstance(node, Attribute) and isinstance(node.of, Name) and node.of.name in vocabulary.names:
@@ -215,7 +217,7 @@ def _subject(node: Node, vocabulary: Vocabulary) -> str:
     return ""
 
 
-def _constant(node: Node, vocabulary: Vocabulary) -> Any:
+def _constant(node: Expression, vocabulary: Vocabulary) -> Any:
     """The value of a part that no operation changes; None for others."""
     if not isinstance(node, (Number, Name, Listing, Unary, Binary)):
         return None

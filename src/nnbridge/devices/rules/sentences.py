@@ -8,15 +8,15 @@ from nnbridge.devices.rules.facts import ATTRIBUTES, TRUTH
 from nnbridge.devices.rules.syntax import (
     Attribute,
     Binary,
-    Call,
-    Choice,
-    Comparison,
+    ComparisonChain,
     Each,
-    Item,
+    Expression,
+    FunctionCall,
+    IfElse,
+    Indexing,
     Listing,
     Logic,
     Name,
-    Node,
     Number,
     Unary,
 )
@@ -58,12 +58,12 @@ _NAMES = {
 }
 
 
-def sentence(node: Node) -> str:
+def sentence(node: Expression) -> str:
     """A condition in words."""
     match node:
-        case Call(function="distinct", arguments=(Each(body=Attribute(name="identity"), source=source),)):
+        case FunctionCall(function="distinct", arguments=(Each(body=Attribute(name="identity"), source=source),)):
             return f"no operand stands twice among {_value(source)}"
-        case Comparison(first=Attribute(name=one), rest=(("==", Attribute(name=other)),)) if one == other and _is_truth(one):
+        case ComparisonChain(first=Attribute(name=one), rest=(("==", Attribute(name=other)),)) if one == other and _is_truth(one):
             return f"{sentence(node.first)} if and only if {sentence(node.rest[0][1])}"
         case Unary(sign="not", of=Attribute(name=name) as of) if ATTRIBUTES[name][0] == TRUTH:
             return _negated(sentence(of))
@@ -71,17 +71,17 @@ def sentence(node: Node) -> str:
             return f"it is not so that {sentence(node.of)}"
         case Logic():
             joined = f" {node.sign} "
-            return joined.join(f"({sentence(p)})" if isinstance(p, (Logic, Choice)) else sentence(p) for p in node.of)
-        case Comparison(rest=((("==" | "!=") as sign, Number(value=0)),), first=Binary(sign="%", left=left, right=right)):
+            return joined.join(f"({sentence(p)})" if isinstance(p, (Logic, IfElse)) else sentence(p) for p in node.of)
+        case ComparisonChain(rest=((("==" | "!=") as sign, Number(value=0)),), first=Binary(sign="%", left=left, right=right)):
             text = f"{_value(left)} is a multiple of {_value(right)}"
             return text if sign == "==" else _negated(text)
-        case Comparison():
+        case ComparisonChain():
             parts, last = [], node.first
             for way, right in node.rest:
                 parts.append(f"{_value(last)} {_SIGNS[way]} {_value(right)}")
                 last = right
             return " and ".join(parts)
-        case Choice():
+        case IfElse():
             return f"{sentence(node.yes)} where {sentence(node.condition)}, else {sentence(node.no)}"
         case Each(function="list"):
             return f"{_value(node.body)} for every {node.variable} of {_value(node.source)}"
@@ -105,7 +105,7 @@ def _negated(text: str) -> str:
     return f"not {text}"
 
 
-def _value(node: Node) -> str:
+def _value(node: Expression) -> str:
     match node:
         case Number():
             return f"{node.value:g}" if isinstance(node.value, float) else str(node.value)
@@ -113,7 +113,7 @@ def _value(node: Node) -> str:
             return _NAMES.get(node.name, node.name)
         case Attribute(name=name) if name in ATTRIBUTES:
             return ATTRIBUTES[name][2].format(_value(node.of))
-        case Item():
+        case Indexing():
             return f"{_value(node.of)}[{_value(node.index)}]"
         case Unary(sign="-"):
             return f"-{_value(node.of)}"
@@ -122,21 +122,21 @@ def _value(node: Node) -> str:
             return f" {_ARITHMETIC[node.sign]} ".join(sides)
         case Listing():
             return ", ".join(f"[{_value(p)}]" if isinstance(p, Listing) else _value(p) for p in node.of)
-        case Call():
+        case FunctionCall():
             values = [_value(a) for a in node.arguments]
             return _CALLS[node.function].format(*values) if node.function in _CALLS else f"{node.function}({', '.join(values)})"
         case _:
             return sentence(node)
 
 
-def leaves(node: Node, variables: frozenset[str] = frozenset()) -> dict[str, Node]:
+def leaves(node: Expression, variables: frozenset[str] = frozenset()) -> dict[str, Expression]:
     """What a condition reads of the operation, by the text that names it."""
     match node:
         case Name():
             return {} if node.name in variables else {node.name: node}
         case Attribute(of=Name(name=name)):
             return {} if name in variables else {f"{name}.{node.name}": node}
-        case Item(of=of) if inner := leaves(of, variables):
+        case Indexing(of=of) if inner := leaves(of, variables):
             return inner
         case Each():
             return {**leaves(node.source, variables), **leaves(node.body, variables | {node.variable})}

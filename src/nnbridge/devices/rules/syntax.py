@@ -43,144 +43,144 @@ class RuleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Expression:
     """A part of a condition; ``at`` is where it starts in the text."""
 
     at: int
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         """The nodes directly below."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Node):
+class Number(Expression):
     """A number as it is written."""
 
     value: int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(Expression):
     """An operand, a scalar, a number of the hardware, a type, a constant, or a variable of ``for``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute(Node):
+class Attribute(Expression):
     """``operand.name``."""
 
-    of: Node
+    of: Expression
     name: str
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return (self.of,)
 
 
 @dataclass(frozen=True, slots=True)
-class Item(Node):
+class Indexing(Expression):
     """``list[index]``; a negative index counts from the end."""
 
-    of: Node
-    index: Node
+    of: Expression
+    index: Expression
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return (self.of, self.index)
 
 
 @dataclass(frozen=True, slots=True)
-class Unary(Node):
+class Unary(Expression):
     """``-`` or ``not``."""
 
     sign: str
-    of: Node
+    of: Expression
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return (self.of,)
 
 
 @dataclass(frozen=True, slots=True)
-class Binary(Node):
+class Binary(Expression):
     """Arithmetic."""
 
     sign: str
-    left: Node
-    right: Node
+    left: Expression
+    right: Expression
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return (self.left, self.right)
 
 
 @dataclass(frozen=True, slots=True)
-class Logic(Node):
+class Logic(Expression):
     """``and`` or ``or`` of two or more."""
 
     sign: str
-    of: tuple[Node, ...]
+    of: tuple[Expression, ...]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return self.of
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Node):
+class ComparisonChain(Expression):
     """``left sign right``, or a chain of them: ``0 <= x < 8``."""
 
-    first: Node
-    rest: tuple[tuple[str, Node], ...]
+    first: Expression
+    rest: tuple[tuple[str, Expression], ...]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return (self.first, *(right for _, right in self.rest))
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Node):
+class IfElse(Expression):
     """``yes if condition else no``."""
 
-    condition: Node
-    yes: Node
-    no: Node
+    condition: Expression
+    yes: Expression
+    no: Expression
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return (self.condition, self.yes, self.no)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(Node):
+class Listing(Expression):
     """``[a, b]``."""
 
-    of: tuple[Node, ...]
+    of: tuple[Expression, ...]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return self.of
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class FunctionCall(Expression):
     """A function of nnbridge's list."""
 
     function: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[Expression, ...]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return self.arguments
 
 
 @dataclass(frozen=True, slots=True)
-class Each(Node):
+class Each(Expression):
     """``function(body for variable in source)``."""
 
     function: str
-    body: Node
+    body: Expression
     variable: str
-    source: Node
+    source: Expression
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[Expression, ...]:
         return (self.source, self.body)
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk(node: Expression) -> Iterator[Expression]:
     """A node and all below it."""
     yield node
     for part in node.parts():
@@ -188,7 +188,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str) -> Node:
+def parse(text: str) -> Expression:
     """The tree of a condition; RuleError at its first mistake."""
     if len(text) > MAX_CHARACTERS:
         raise RuleError(f"a condition of at most {MAX_CHARACTERS} characters", str(len(text)), 0)
@@ -201,7 +201,7 @@ class _Parser:
         self._next = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> Expression:
         node = self._choice()
         if self._kind != "end":
             raise self._error("an operator or the end")
@@ -244,7 +244,7 @@ class _Parser:
 
     # -- grammar -----------------------------------------------------------------------------------------------------
 
-    def _deeper(self, read: Callable[[], Node]) -> Node:
+    def _deeper(self, read: Callable[[], Expression]) -> Expression:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise RuleError(f"at most {MAX_DEPTH} levels", "more", self._at)
@@ -252,35 +252,35 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _choice(self) -> Node:
+    def _choice(self) -> Expression:
         return self._deeper(self._choice_of)
 
-    def _choice_of(self) -> Node:
+    def _choice_of(self) -> Expression:
         at, yes = self._at, self._logic("or", lambda: self._logic("and", self._inverted))
         if not self._found("if"):
             return yes
         condition = self._logic("or", lambda: self._logic("and", self._inverted))
         self._require("else")
-        return Choice(at, condition, yes, self._choice())
+        return IfElse(at, condition, yes, self._choice())
 
-    def _logic(self, sign: str, read: Callable[[], Node]) -> Node:
+    def _logic(self, sign: str, read: Callable[[], Expression]) -> Expression:
         at, nodes = self._at, [read()]
         while self._found(sign):
             nodes.append(read())
         return nodes[0] if len(nodes) == 1 else Logic(at, sign, tuple(nodes))
 
-    def _inverted(self) -> Node:
+    def _inverted(self) -> Expression:
         at = self._at
         if self._found("not"):
             return Unary(at, "not", self._deeper(self._inverted))
         return self._comparison()
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> Expression:
         at, first = self._at, self._sum()
         rest = []
         while sign := self._comparison_sign():
             rest.append((sign, self._sum()))
-        return Comparison(at, first, tuple(rest)) if rest else first
+        return ComparisonChain(at, first, tuple(rest)) if rest else first
 
     def _comparison_sign(self) -> str:
         if self._kind == "word" and self._text == "not" and self._tokens[self._next + 1][1] == "in":
@@ -288,10 +288,10 @@ class _Parser:
             return "not in"
         return self._found(*COMPARISONS)
 
-    def _sum(self) -> Node:
+    def _sum(self) -> Expression:
         return self._arithmetic(("+", "-"), lambda: self._arithmetic(("*", "/", "//", "%"), self._factor))
 
-    def _arithmetic(self, signs: tuple[str, ...], read: Callable[[], Node]) -> Node:
+    def _arithmetic(self, signs: tuple[str, ...], read: Callable[[], Expression]) -> Expression:
         at, node, levels = self._at, read(), 0
         while sign := self._found(*signs):
             levels += 1
@@ -300,25 +300,25 @@ class _Parser:
             node = Binary(at, sign, node, read())
         return node
 
-    def _factor(self) -> Node:
+    def _factor(self) -> Expression:
         at = self._at
         if self._found("-"):
             return Unary(at, "-", self._deeper(self._factor))
         return self._primary()
 
-    def _primary(self) -> Node:
+    def _primary(self) -> Expression:
         at, node = self._at, self._atom()
         for _ in range(MAX_DEPTH):
             if self._found("."):
                 node = Attribute(at, node, self._name())
             elif self._found("["):
-                node = Item(at, node, self._choice())
+                node = Indexing(at, node, self._choice())
                 self._require("]")
             else:
                 return node
         raise RuleError(f"at most {MAX_DEPTH} levels", "more", self._at)
 
-    def _atom(self) -> Node:
+    def _atom(self) -> Expression:
         at, kind, text = self._at, self._kind, self._text
         if kind == "number":
             self._next += 1
@@ -334,9 +334,9 @@ class _Parser:
             return Listing(at, self._nodes("]"))
         raise self._error("a number, a name, '(' or '['")
 
-    def _call(self, at: int, function: str) -> Node:
+    def _call(self, at: int, function: str) -> Expression:
         if self._found(")"):
-            return Call(at, function, ())
+            return FunctionCall(at, function, ())
         first = self._choice()
         if self._found("for"):
             variable = self._name()
@@ -344,14 +344,14 @@ class _Parser:
             each = Each(at, function, first, variable, self._choice())
             self._require(")")
             return each
-        return Call(at, function, (first, *(self._nodes(")") if self._found(",") else self._closed())))
+        return FunctionCall(at, function, (first, *(self._nodes(")") if self._found(",") else self._closed())))
 
-    def _closed(self) -> tuple[Node, ...]:
+    def _closed(self) -> tuple[Expression, ...]:
         self._require(")")
         return ()
 
-    def _nodes(self, end: str) -> tuple[Node, ...]:
-        nodes: list[Node] = []
+    def _nodes(self, end: str) -> tuple[Expression, ...]:
+        nodes: list[Expression] = []
         while not self._found(end):
             if nodes:
                 self._require(",")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from nnbridge.report.page.schema import SCHEMA, Json, OperandData, OperationData
 from nnbridge.report.summary import Summary
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.plan_runner import RunReport
+from nnbridge.storage.atomic import file_checksum
 from nnbridge.types import Lifetime, is_extension
 
 _LIFETIMES = {
@@ -37,7 +37,6 @@ _LIFETIMES = {
 }
 _MOST_VALUES = 8
 """Elements of a constant that is shown."""
-_PART = 1 << 20
 _EXACT = 2**53
 """From here on JavaScript's numbers skip integers."""
 _FORMATS = {".tflite": "TFLite", ".onnx": "ONNX", ".nnapi": "NNAPI model"}
@@ -129,7 +128,7 @@ def _model(path: Path, model: Model, cost: PlanCost) -> Json:
         "file": path.name,
         "format": _FORMATS.get(path.suffix.lower(), path.suffix),
         "bytes": path.stat().st_size,
-        "sha256": _sha256(path),
+        "sha256": file_checksum(path),
         "inputs": list(model.own_inputs),
         "outputs": list(model.own_outputs),
         "relaxed": model.relaxed,
@@ -138,14 +137,6 @@ def _model(path: Path, model: Model, cost: PlanCost) -> Json:
         "parameters": cost.parameters,
         "parameter_bytes": cost.parameter_bytes,
     }
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(_PART):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 def _operand(model: Model, operand: Operand, types: _Types) -> OperandData:
@@ -212,8 +203,7 @@ def _operations(sources: Sequence[Model], numbering: Numbering, cost: PlanCost, 
 
 def _bodies(model: Model, operation: Operation) -> list[tuple[str, list[tuple[str, int]]]]:
     """The bodies of an operation: what they hold."""
-    operands = [model.main.operands[i] for i in operation.inputs]
-    bodies = [model.referenced[operand.location.offset] for operand in operands if operand.lifetime is Lifetime.SUBGRAPH]
+    bodies = [model.referenced[number] for number in model.main.bodies(operation)]
     return [(role, _types_of(model, body)) for role, body in zip(body_roles(model, operation), bodies, strict=False)]
 
 

@@ -16,7 +16,6 @@ from nnbridge.report.page.schema import Json
 from nnbridge.runtime.plan import Plan
 from nnbridge.runtime.plan_runner import RunReport
 
-_STEPS_OF_8_BITS = 256.0
 _TITLES = {"litert": "LiteRT", "onnxruntime": "ONNX Runtime"}
 
 
@@ -68,11 +67,10 @@ def _worst(comparisons: Sequence[OutputComparison]) -> Json | None:
 
 def _figures(comparison: OutputComparison) -> Json:
     """Largest and mean difference, in steps and as a share of the reference's range; the share of elements that differ."""
-    steps = comparison.max_quant_diff
     return {
         "max": None if comparison.non_finite_unequal else comparison.max_abs_diff,
-        "steps": steps,
-        "rel": _share(comparison, _STEPS_OF_8_BITS if steps is not None else comparison.range),
+        "steps": comparison.max_quant_diff,
+        "rel": _share(comparison),
         "mean": comparison.mean_abs_diff,
         "ne": comparison.mismatches / comparison.elements,
         "sqnr": comparison.metrics.sqnr,
@@ -80,11 +78,11 @@ def _figures(comparison: OutputComparison) -> Json:
     }
 
 
-def _share(comparison: OutputComparison, span: float) -> float:
+def _share(comparison: OutputComparison) -> float:
     """The largest difference as a share of a range: 1 at most, and where one side alone is not finite."""
-    if comparison.non_finite_unequal or not span:
+    if comparison.non_finite_unequal or not comparison.span:
         return float(comparison.mismatches > 0)
-    return min(1.0, comparison.largest / span)
+    return min(1.0, comparison.largest / comparison.span)
 
 
 def times_as_dict(runs: Sequence[RunReport], steps: int, machine: str) -> Json:

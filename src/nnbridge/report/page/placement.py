@@ -33,7 +33,7 @@ def plan_data(
     number = {id(device): k for k, device in enumerate(plan.devices)}
     step_of = {(step.source, i): k for k, step in enumerate(plan.steps) for i in step.operations}
     known = _Reasons()
-    outcomes = {(m.subgraph, m.index): m for m in mapped}
+    outcomes = {m.key: m for m in mapped}
     placed, why = [], []
     for source, placement in plan.placed():
         operation = plan.partition.sources[source].model.main.operations[placement.operation]
@@ -135,7 +135,7 @@ class _Reasons:
 def _host_reasons(operation: Operation, outcomes: dict[tuple[int, int], Mapped], mapping: str) -> list[Json]:
     """Why the file's operator was not handed to NNAPI."""
     at = operation.source
-    found = None if at is None else outcomes.get((at.subgraph, at.index))
+    found = None if at is None else outcomes.get(at.key)
     if found is None:
         return []
     return [{"device": CLIENTS[mapping], **reason.as_dict(), "host": True} for reason in found.reasons[:1]]
