@@ -45,7 +45,10 @@ def _concat(to: Lowerer) -> None:
 
 def _even_split(unit: Unit) -> bool:
     shape, outputs = unit.shape(), len(unit.node.outputs)
-    size, sizes = shape[int(unit.attribute("axis", 0))], unit.constant(1)
+    axis, sizes = int(unit.attribute("axis", 0)), unit.constant(1)
+    if not -len(shape) <= axis < len(shape):
+        return False
+    size = shape[axis]
     return size % outputs == 0 if sizes is None else len({int(s) for s in np.ravel(sizes)}) == 1 and int(sizes.sum()) == size
 
 
