@@ -24,6 +24,7 @@ import numpy as np
 
 from nnbridge.converters.declaration import AnyLower, OperatorDef, OperatorInput, OperatorOutput, Option, Registry
 from nnbridge.converters.folding import Folding, elements_broadcast, elements_multiplied
+from nnbridge.extensions import StatedKernel
 from nnbridge.model import Array
 from nnbridge.types import FuseCode
 from nnbridge_onnx.read.graph import Dims, Node
@@ -143,6 +144,10 @@ class OnnxOperator(OperatorDef):
     """The lowering of a group on 8-bit values, where the first lowering does not serve."""
     expand: Callable[[Expansion], None] | None = None
     """Writes it out in ONNX's own operators (com.microsoft)."""
+
+    preparing: Callable[..., StatedKernel | None] | None = None
+    """Makes a host kernel that says what it computes of the node, its operands' names, inputs and outputs, and the function that
+    runs it; None for forms that have none."""
 
     def quantised_lowering(self, lower: AnyLower) -> AnyLower:
         """Decorator: the lowering of a group on 8-bit values."""

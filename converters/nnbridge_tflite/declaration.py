@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from nnbridge.converters.declaration import OperatorDef, OperatorInput, OperatorOutput, Option, Registry
@@ -84,7 +85,7 @@ class TfliteOperator(OperatorDef):
     def __post_init__(self) -> None:
         REGISTRY.add(self)
 
-    @property
+    @cached_property
     def input_counts(self) -> tuple[int, int | None]:
         """The smallest and largest number of inputs; None for no limit."""
         least, most = super().input_counts

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from nnbridge.converters.rules import Condition as SharedCondition
 from nnbridge.converters.rules import broken
 from nnbridge.errors import ConversionError, Reason, Why
+from nnbridge.records import quick
 from nnbridge_tflite.read.graph import Operator, Tensor
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ NUMBERS_HALF = (*NUMBERS, "FLOAT16")
 Shape: TypeAlias = "tuple[int, ...]"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Node:
     """An operator with its tensors, as conditions and checks see it."""
@@ -107,18 +110,23 @@ def refusals(
     """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
         return (Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR),)
-    own = [
+    conditions = (*_common(rule.version, rule.level, rule.types, rule.of), *rule.conditions)
+    return tuple(broken(conditions, Node(operator, values, level, accelerated), level, operator.label))
+
+
+@cache
+def _common(version: int, level: int, types: tuple[str, ...] | None, of: int) -> tuple[Condition, ...]:
+    """The conditions that every rule has."""
+    return (
         Condition(
-            f"operator version {rule.version} at most",
-            lambda node: node.operator.version <= rule.version,
+            f"operator version {version} at most",
+            lambda node: node.operator.version <= version,
             lambda node: node.operator.version,
             kind=Why.OPERATOR_VERSION,
         ),
-        Condition(f"feature level {rule.level}", lambda node: False, lambda node: node.level, rule.level, Why.FEATURE_LEVEL),
-    ]
-    if rule.types is not None:
-        own.append(type_in(rule.of, *rule.types))
-    return tuple(broken((*own, *rule.conditions), Node(operator, values, level, accelerated), level, operator.label))
+        Condition(f"feature level {level}", lambda node: False, lambda node: node.level, level, Why.FEATURE_LEVEL),
+        *([] if types is None else [type_in(of, *types)]),
+    )
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------------------

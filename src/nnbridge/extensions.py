@@ -84,6 +84,19 @@ Constants have data, other inputs have none; all dimensions of inputs are known.
 """
 
 
+class StatedKernel:
+    """A prepared host kernel that says what it computes, so that a device may compute it otherwise; its call is the reference."""
+
+    inputs: Sequence[HostTensor]
+    """All inputs of the operation."""
+    outputs: Sequence[HostTensor]
+    places: tuple[int, ...]
+    """The inputs that runs bring."""
+
+    def __call__(self, arrays: Sequence[Array | None]) -> Sequence[Array]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
 class ModelKernel:
     """A prepared host kernel whose arithmetic is NNAPI's: a device may run the model instead of calling ``run``."""

@@ -16,6 +16,7 @@ from tests.compiled.hybrid import Hybrid
 
 F32, U8, I8 = OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
 PER_CHANNEL, I32 = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, OperandCode.TENSOR_INT32
+F16 = OperandCode.TENSOR_FLOAT16
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,11 @@ def model_of(code: OperationCode, inputs: Sequence[Tensor | int | float | bool |
 
 
 def random_data(rng: np.random.Generator, kind: OperandCode, dims: tuple[int, ...]) -> Any:
-    """Values over the whole range of an 8-bit type, or normally distributed ones."""
-    if kind == F32:
-        return rng.normal(size=dims).astype(np.float32)
+    """Values over the whole range of an integer type, or normally distributed ones."""
+    if kind in (F32, F16):
+        return rng.normal(size=dims).astype(TYPE_FACTS[kind].dtype)
+    if kind == I32:
+        return rng.integers(-(2**31), 2**31, dims, np.int32)
     return rng.integers(0, 256, dims).astype(np.uint8).view(TYPE_FACTS[kind].dtype)
 
 
@@ -84,10 +87,11 @@ def check(model: Model, form: InstructionSet, rng: np.random.Generator, rounds: 
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """Equal integers, float32 within 1e-5 and 5 units in the last place."""
+    """Equal integers, float32 within 1e-5 and 5 units in the last place, float16 within one: where float32 rounds otherwise."""
     assert found.shape == expected.shape
     assert found.dtype == expected.dtype
     if expected.dtype.kind == "f":
-        np.testing.assert_allclose(found, expected, rtol=5 * 2.0**-23, atol=1e-5)
+        rtol = 2.0**-10 if expected.dtype == np.float16 else 5 * 2.0**-23
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-5)
     else:
         np.testing.assert_array_equal(found, expected)

@@ -276,7 +276,7 @@ def test_pooling(form: InstructionSet, kind: OperandCode, name: str, seed: int) 
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("axes", [(1, 2), (3,), (0,), (1, 2, 3), (-1,)], ids=str)
+@pytest.mark.parametrize("axes", [(1, 2), (3,), (0,), (1, 2, 3), (-1,), (0, 3), (1, 3)], ids=str)
 def test_mean(form: InstructionSet, kind: OperandCode, axes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(5)
     x = quantised(rng, kind, (2, 5, 6, 20), 0.05)
@@ -287,11 +287,12 @@ def test_mean(form: InstructionSet, kind: OperandCode, axes: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("axes", [(1, 2), (0,), (2, 3), (-1,)], ids=str)
-@pytest.mark.parametrize("code", [OperationCode.REDUCE_MAX, OperationCode.REDUCE_MIN, OperationCode.REDUCE_SUM], ids=str)
-def test_reductions(form: InstructionSet, kind: OperandCode, axes: tuple[int, ...], code: OperationCode) -> None:
-    if kind != F32 and code == OperationCode.REDUCE_SUM:
-        pytest.skip("NNAPI sums real numbers only")
+@pytest.mark.parametrize("axes", [(1, 2), (0,), (2, 3), (-1,), (0, 2), (1, 3)], ids=str)
+@pytest.mark.parametrize("name", ["MAX", "MIN", "SUM", "PROD"])
+def test_reductions(form: InstructionSet, kind: OperandCode, axes: tuple[int, ...], name: str) -> None:
+    if kind != F32 and name in ("SUM", "PROD"):
+        pytest.skip("NNAPI adds and multiplies real numbers only")
+    code = OperationCode[f"REDUCE_{name}"]
     rng = np.random.default_rng(5)
     x = quantised(rng, kind, (2, 5, 6, 70), 0.05)
     dims = tuple(1 if i in [a % 4 for a in axes] else d for i, d in enumerate(x.dims))
@@ -299,7 +300,7 @@ def test_reductions(form: InstructionSet, kind: OperandCode, axes: tuple[int, ..
     check(model_of(code, [x, axis, True], [Tensor(kind, dims, x.scale, x.zero_point)]), form, rng)
 
 
-@pytest.mark.parametrize("kept", [(), (0,), (2,), (0, 1)], ids=str)
+@pytest.mark.parametrize("kept", [(), (0,), (1,), (2,), (0, 1)], ids=str)
 @pytest.mark.parametrize("code", [OperationCode.REDUCE_ANY, OperationCode.REDUCE_ALL], ids=lambda code: code.name)
 def test_reductions_of_booleans(form: InstructionSet, kept: tuple[int, ...], code: OperationCode) -> None:
     """Whatever is not 0 is true, and the answer is 0 or 1."""
@@ -324,6 +325,7 @@ def test_softmax(form: InstructionSet, kind: OperandCode, dims: tuple[int, ...],
     x = quantised(rng, kind, dims, 0.1)
     y = Tensor(kind, dims, 0.0 if kind == F32 else 1 / 256, 0 if kind == F32 else low)
     check(model_of(OperationCode.SOFTMAX, [x, beta], [y]), form, rng)
+    check(model_of(OperationCode.SOFTMAX, [x, beta, 0], [y]), form, rng)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -206,7 +206,8 @@ def test_the_environment_names_the_directory(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_forms_are_chosen_by_features() -> None:
     everything = {name: True for form in FORMS.values() for name in form.requires}
-    assert [form.name for form in supported(everything)] == ["avx512vnni", "avxvnni", "avx2", "plain"]
+    assert [form.name for form in supported(everything)] == ["amx", "avx512vnni", "avxvnni", "avx2", "plain"]
+    assert next(form.name for form in supported({**everything, "amx-int8": False})) == "avx512vnni"
     assert [form.name for form in supported({**everything, "avx512vnni": False})] == ["avxvnni", "avx2", "plain"]
     assert [form.name for form in supported({"avx2": True, "fma": True, "bmi2": True, "f16c": True})] == ["avx2", "plain"]
     assert [form.name for form in supported({})] == ["plain"]

@@ -237,7 +237,9 @@ def prepare(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], options
         feeds = {name: operand(i, data) for i, (name, data) in enumerate(zip(names, arrays, strict=True)) if name}
         return [_result(result, number, label) for result, number in zip(node.run(feeds), written, strict=True)]
 
-    return run
+    preparing = None if node.definition is None or node.domain else node.definition.preparing
+    stated = None if preparing is None else preparing(node, names, inputs, outputs, run)
+    return stated or run
 
 
 def _result(result: Any, number: int, label: str) -> Array:

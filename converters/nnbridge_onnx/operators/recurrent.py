@@ -11,10 +11,12 @@ import numpy as np
 
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.draft import Value
+from nnbridge.extensions import HostTensor, PreparedHostKernel
 from nnbridge.model import Array
+from nnbridge.operations.recurrent_layer import GATES, RecurrentLayer
 from nnbridge.types import OperandCode, OperationCode
 from nnbridge_onnx.declaration import operator
-from nnbridge_onnx.host.evaluator import HostCall
+from nnbridge_onnx.host.evaluator import HostCall, HostNode
 from nnbridge_onnx.lowerer import C, Lowerer
 from nnbridge_onnx.read.graph import Dims
 
@@ -436,8 +438,46 @@ def _run_layer(call: HostCall) -> Sequence[Array]:
     return [np.ascontiguousarray(output) for output, name in zip(outputs, call.node.proto.output, strict=False) if name]
 
 
+def _layer(
+    node: HostNode, names: Sequence[str], inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], run: PreparedHostKernel
+) -> RecurrentLayer | None:
+    """A layer of constant weights without clip, peepholes, coupled gates and sequences of their own lengths."""
+    kind, call, listed = node.proto.op_type, HostCall(node, {}), [*node.proto.input, *[""] * 8]
+    tensors = dict(zip(names, inputs, strict=True))
+    given: list[HostTensor | None] = [tensors[name] if name else None for name in listed[:8]]
+    x, weights, recurrent, bias = (None if one is None else one.data for one in given[:4])
+    unusual = any(call.option(name) for name in ("clip", "input_forget", "activation_alpha", "activation_beta"))
+    if unusual or given[4] is not None or given[7] is not None or (given[3] is not None and bias is None):
+        return None
+    if x is not None or weights is None or recurrent is None or weights.dtype != np.float32:
+        return None
+    backwards, count = _DIRECTIONS[call.option("direction")], len(_USUAL[kind])
+    named = call.option("activations") or _USUAL[kind] * len(backwards)
+    activations = [(name.decode() if isinstance(name, bytes) else name).lower() for name in named]
+    if activations[:count] * len(backwards) != activations:
+        return None
+    sides = (len(backwards), 2, GATES[kind], recurrent.shape[2])
+    present = [bool(name) for name in (*node.proto.output, "", "", "")][:3]
+    return RecurrentLayer(
+        inputs,
+        outputs,
+        tuple(names.index(listed[i]) for i in (0, 5, 6) if listed[i]),
+        kind,
+        backwards,
+        tuple(activations[:count]),
+        weights,
+        recurrent,
+        np.zeros(sides, np.float32) if bias is None else bias.reshape(sides),
+        (present[0], present[1], present[2]),
+        bool(call.option("layout")),
+        bool(call.option("linear_before_reset")),
+        run,
+    )
+
+
 for _definition in (RNN, LSTM, GRU):
     _definition.host_kernel(_run_layer)
+    _definition.preparing = _layer
 
 
 @dataclass

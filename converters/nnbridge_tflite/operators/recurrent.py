@@ -14,12 +14,12 @@ import numpy as np
 from nnbridge.converters.declaration import Option
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.errors import Why
-from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 from nnbridge.operations.integer_lstm import IntegerLstm
+from nnbridge.operations.integer_svdf import IntegerSvdf
 from nnbridge.types import FLOATS, OperandCode, OperationCode
 from nnbridge_tflite.declaration import ACTIVATION, TfliteOperator, inputs, outputs
 from nnbridge_tflite.host.codes import STATES
-from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, quantised, requantised
+from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of
 from nnbridge_tflite.lowerer import Lowerer, Value
 from nnbridge_tflite.operators.convolution import weights
 from nnbridge_tflite.read.graph import Tensor
@@ -347,22 +347,12 @@ def _sigmoid(values: Array) -> Array:
     return 1 / (1 + np.exp(-values))
 
 
+@SVDF.prepared_kernel
+def integer_svdf(inputs: Tensors, outputs: Tensors, options: Options) -> IntegerSvdf:
+    return IntegerSvdf(inputs, outputs, options["rank"])
+
+
 @SVDF.kernel_16_bit
 def host_integer_svdf(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     """One step with 8-bit activations and a 16-bit state in TFLite's integers: the output and the new state."""
-    data, features, time, bias, state = inputs
-    if not (quantised(data) and quantised(outputs[0])):
-        raise ValueError("integer activations")
-    scales = [
-        float(np.float32(a.scale) * np.float32(b.scale) / np.float32(c.scale))
-        for a, b, c in ((data, features, state), (state, time, outputs[0]))
-    ]
-    centred = data_of(data).astype(np.int64) - data.zero_point
-    projected = saturate(
-        mbqm(centred @ data_of(features).T.astype(np.int64), *quantize_multiplier(scales[0])), np.dtype(np.int16)
-    )
-    memory = data_of(state).reshape(*projected.shape, -1)
-    memory = np.concatenate([memory[..., 1:], projected[..., None]], axis=-1)
-    sums = (memory.astype(np.int64) * data_of(time)).sum(-1).reshape(len(memory), -1, options["rank"]).sum(-1)
-    sums = sums if bias.data is None else sums + data_of(bias)
-    return [requantised(sums, scales[1], outputs[0]), memory.reshape(data_of(state).shape)]
+    return integer_svdf(inputs, outputs, options)([tensor.data for tensor in inputs])

@@ -37,6 +37,7 @@ from nnbridge.extensions import (
     HostOperation,
     ModelKernel,
     PreparedHostKernel,
+    StatedKernel,
     host_operation,
     host_options,
     is_options,
@@ -45,8 +46,6 @@ from nnbridge.model import Array, Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg
 from nnbridge.operations.evaluate import evaluate, make_call
-from nnbridge.operations.integer_lstm import IntegerLstm
-from nnbridge.operations.integer_mean import IntegerMean
 from nnbridge.operations.kernels import Tier
 from nnbridge.types import DeviceTypeCode, Lifetime, OperationCode, is_extension, operation_name
 
@@ -200,7 +199,7 @@ def _faster(prepared: PreparedHostKernel | None, settings: Settings) -> Prepared
     if isinstance(prepared, ModelKernel):
         kernel, executor = prepared, Executor(prepared.model, kernels=settings.tier)
         return lambda arrays: kernel.results([out.data for out in executor.run(kernel.arguments(arrays))])
-    if isinstance(prepared, (IntegerLstm, IntegerMean)) and settings.tier >= Tier.COMPILED:
+    if isinstance(prepared, StatedKernel) and settings.tier >= Tier.COMPILED:
         from nnbridge.cpu.compiled.routines import routine  # llvmlite is imported when it is used
 
         return routine(prepared, settings.threads) or prepared

@@ -445,7 +445,6 @@ def _chosen(condition: Array, x: Array, y: Array) -> Array:
     ],
     outputs=[Output("output", "T", "result; its scale and zero point are its own")],
     shape=lambda call: broadcast(call, call["input"].dims, call["alpha"].dims),
-    half="native",
 )
 @prepared("input", "alpha")
 def prelu(call: Call) -> Combine:

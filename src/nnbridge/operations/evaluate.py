@@ -56,7 +56,7 @@ def resolve(call: Call) -> tuple[Arg, ...]:
     A dimension that only the kernel's result knows is -1. NeedsValue if the shape rule reads a value that is not known yet.
     """
     check(call)
-    inner = _to_nhwc(call)
+    inner = to_nhwc(call)
     answer = call.definition.shape(inner)
     shapes = answer if isinstance(answer, list) else [answer]
     if inner is not call and call.definition.layout is not None:
@@ -93,7 +93,7 @@ def run_kernel(call: Call) -> list[Array]:
     """The results of the reference kernel for a call whose outputs are resolved, with NumPy's warnings off."""
     if all(0 in out.dims for out in call.outs) and call.outs:
         return [np.zeros(out.dims, out.dtype) for out in call.outs]
-    inner = _widened(_to_nhwc(call))
+    inner = widened(to_nhwc(call))
     kernel = call.definition.kernel
     try:
         if isinstance(kernel, Prepared):
@@ -114,7 +114,7 @@ def prepare(call: Call, highest: Tier) -> tuple[list[int], Callable[..., Sequenc
 
     None if there is none: values decide, or the call is refused, which :func:`run_kernel` reports. The outputs must be resolved.
     """
-    inner = _widened(_to_nhwc(call))
+    inner = widened(to_nhwc(call))
     found = select(inner, highest)
     if found is None:
         return None
@@ -206,7 +206,7 @@ def _permuted(dims: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
     return tuple(dims[axis] for axis in order)
 
 
-def _to_nhwc(call: Call) -> Call:
+def to_nhwc(call: Call) -> Call:
     """The same call with the layout's inputs and outputs seen as NHWC; the call itself where they are so already."""
     layout = call.definition.layout
     if layout is None or not is_nchw(call):
@@ -224,7 +224,7 @@ def _to_nhwc(call: Call) -> Call:
     return replace(call, args=tuple(args), outs=tuple(outs))
 
 
-def _widened(call: Call) -> Call:
+def widened(call: Call) -> Call:
     """The same call with float16 values in float32; the call itself where there are none or it is ``native``."""
     if call.definition.half != "widen" or not any(arg.type in _HALF for arg in call.args):
         return call

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import HostTensor, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, rdbp, saturate
 from nnbridge.operations.fixedpoint import logistic16, tanh16
@@ -85,8 +85,10 @@ def _centred(tensor: HostTensor) -> Array:
     return data_of(tensor).astype(np.int64) - tensor.zero_point
 
 
-class IntegerLstm:
+class IntegerLstm(StatedKernel):
     """One layer with its weights: computes a step [batch, size], or a sequence, with states from and to its caller."""
+
+    places = (DATA, OUTPUT_STATE, CELL_STATE)
 
     def __init__(self, inputs: Tensors, outputs: Tensors, options: Options, *, time_major: bool = True) -> None:
         """ValueError for other cells, or where weights are not known."""

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnbridge.extensions import HostTensor
+from nnbridge.extensions import HostTensor, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import mbqm, quantize_multiplier, saturate
 
 
-class IntegerMean:
+class IntegerMean(StatedKernel):
     """The mean over axes of one tensor."""
+
+    places = (0,)
 
     def __init__(self, inputs: Sequence[HostTensor], outputs: Sequence[HostTensor], axes: Sequence[int], *, keep: bool) -> None:
         """``axes`` count from 0; ``keep``: axes of size 1 stay."""

@@ -12,7 +12,23 @@ from typing import Any
 from llvmlite import ir
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.values import I1, I8, I16, I32, I64, VOID, Operand, Type, Value, element_of, mangled, size_of, vector
+from nnbridge.cpu.compiled.values import (
+    F16,
+    F32,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    VOID,
+    Operand,
+    Type,
+    Value,
+    element_of,
+    mangled,
+    size_of,
+    vector,
+)
 
 
 class Emitter:
@@ -67,6 +83,10 @@ class Emitter:
     def lane(self, value: Value, index: int) -> Value:
         """One element."""
         return Value(self, self.builder.extract_element(value.raw, ir.Constant(I32, index)))
+
+    def insert(self, value: Value, element: Value, index: int) -> Value:
+        """A vector with another element."""
+        return Value(self, self.builder.insert_element(value.raw, element.raw, ir.Constant(I32, index)))
 
     def select(self, condition: Value, a: Operand, b: Operand) -> Value:
         """``a`` where the condition holds, else ``b``; one of them is a value."""
@@ -163,7 +183,7 @@ class Emitter:
         limit = self.smin(self.smax(count, 0), value.count)
         if not self.instructions.masks:
             # Through the stack: one copy of as many bytes.
-            scratch = self._stack(64)
+            scratch = self.stack(64)
             self.store(value, scratch)
             self.copy(address, scratch, limit * size_of(element_of(value.type)))
             return
@@ -177,7 +197,7 @@ class Emitter:
             function = ir.Function(self.builder.module, kind, name)
         self.builder.call(function, [value.raw, pointer, ir.Constant(I32, 1), mask.raw])
 
-    def _stack(self, size: int) -> Value:
+    def stack(self, size: int) -> Value:
         """A block of the function's own stack."""
         if size not in self._spill:
             with self.builder.goto_entry_block():
@@ -338,6 +358,32 @@ class Emitter:
         """First and last + 1 of ``count`` pieces of work that belong to one part."""
         return count * part // parts, count * (part + 1) // parts
 
+    # -- half precision ----------------------------------------------------------------------------------------------
+
+    def from_half(self, bits: Value) -> Value:
+        """Float32 values of half precision's bits, which are 16-bit integers."""
+        if self.instructions.name != "plain":
+            return bits.bits(vector(F16, bits.count)).widened()
+        kind, wide = vector(F32, bits.count), bits.unsigned(I32)
+        size = (wide & 0x7FFF) << 13
+        # The exponent's bias is less by 112; what is no finite number has all of its bits.
+        finite = (size.bits(kind) * 2.0**112).bits(size.type)
+        found = self.select(size < 0x0F800000, finite, size | 0x7F800000)
+        return (found | ((wide & 0x8000) << 16)).bits(kind)
+
+    def to_half(self, x: Value) -> Value:
+        """The bits of the nearest numbers of half precision, ties to even."""
+        if self.instructions.name != "plain":
+            return x.rounded().bits(vector(I16, x.count))
+        bits = x.bits(vector(I32, x.count))
+        size = bits & 0x7FFFFFFF
+        normal = (size + 0xFFF + ((size >> 13) & 1) - 0x38000000) >> 13
+        # A sum with 1/2 has the last place of the smallest numbers.
+        small = (size.bits(x.type) + 0.5).bits(size.type) - 0x3F000000
+        found = self.select(size < 0x38800000, small, self.smin(normal, 0x7C00))
+        found = self.select(size > 0x7F800000, 0x7E00, found)
+        return (found | (bits.logical_shift(16) & 0x8000)).truncated(I16)
+
     # -- 8-bit products and narrowing --------------------------------------------------------------------------------
 
     def dot(self, total: Value, unsigned: Value, signed: Value) -> Value:
@@ -370,6 +416,25 @@ class Emitter:
         size = {I16: 16, I8: 8}[half]
         low, high = (0, 2**size - 1) if unsigned else (-(2 ** (size - 1)), 2 ** (size - 1) - 1)
         return self.join(*(self.smin(self.smax(x, low), high).truncated(half) for x in (a, b)))
+
+    # -- matrix tiles ------------------------------------------------------------------------------------------------
+
+    def tile(self, operation: str, *arguments: int | Value) -> None:
+        """An instruction of matrix tiles. Python's numbers are tiles; of the values the first is an address."""
+        raw, addressed = [], False
+        for argument in arguments:
+            if not isinstance(argument, Value):
+                raw.append(ir.Constant(I8, argument))
+            elif addressed:
+                raw.append(argument.raw)
+            else:
+                raw.append(self._pointer(argument, I8))
+                addressed = True
+        name, module = f"llvm.x86.{operation}", self.builder.module
+        function = module.globals.get(name)
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(VOID, [r.type for r in raw]), name)
+        self.builder.call(function, raw)
 
     def interleave(self, a: Value, b: Value, high: bool) -> Value:
         """Elements of both in turn, of the low or high half of each block of 128 bits."""

@@ -6,8 +6,10 @@ all forms; results are the same bit for bit. ``NNBRIDGE_INSTRUCTIONS`` names a f
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,6 +37,8 @@ class InstructionSet:
     """Stores that leave bytes out."""
     tiles: tuple[tuple[int, int], ...]
     """Vectors across a matrix tile, and its rows: as many as registers hold. Widest first."""
+    matrices: bool = False
+    """Tiles of 16 x 64 bytes in registers of their own (AMX), which the system has to permit."""
 
     @property
     def step_elements(self) -> int:
@@ -44,9 +48,13 @@ class InstructionSet:
 
 _VNNI = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
 
+_AMX = (*_VNNI, "amx-tile", "amx-int8")
+_AMX_FEATURES = "+avx512vnni,+amx-tile,+amx-int8"
+
 FORMS: dict[str, InstructionSet] = {
     form.name: form
     for form in (
+        InstructionSet("amx", 16, "x86-64-v4", _AMX_FEATURES, _AMX, True, True, ((4, 6), (2, 12), (1, 12)), True),
         InstructionSet("avx512vnni", 16, "x86-64-v4", "+avx512vnni", _VNNI, True, True, ((4, 6), (2, 12), (1, 12))),
         InstructionSet("avxvnni", 8, "x86-64-v3", "+avxvnni", ("avx2", "fma", "avxvnni"), True, False, ((4, 2), (2, 4), (1, 8))),
         InstructionSet("avx2", 8, "x86-64-v3", "", ("avx2", "fma", "bmi2", "f16c"), False, False, ((4, 2), (2, 4), (1, 8))),
@@ -64,7 +72,23 @@ def supported(features: Mapping[str, bool]) -> list[InstructionSet]:
 @functools.cache
 def host_forms() -> tuple[InstructionSet, ...]:
     """The forms that this processor runs, best first."""
-    return tuple(supported(dict.fromkeys(machine().features, True)))
+    found = supported(dict.fromkeys(machine().features, True))
+    return tuple(form for form in found if not form.matrices or _tiles_are_permitted())
+
+
+_SYSTEM_CALL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+"""Linux's arch_prctl for x86-64, ARCH_REQ_XCOMP_PERM, and the number of the tiles' state."""
+
+
+def _tiles_are_permitted() -> bool:
+    """Ask Linux for the state of matrix tiles, for all threads of this process and those to come."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        answer: int = ctypes.CDLL(None).syscall(_SYSTEM_CALL, _REQUEST_PERMISSION, _TILE_DATA)
+    except (OSError, AttributeError):
+        return False
+    return answer == 0
 
 
 def chosen() -> InstructionSet:

@@ -2,7 +2,8 @@
 
 :func:`plan` binds each operation that it can (see :mod:`nnbridge.cpu.compiled.bindings`) and groups neighbours into
 :class:`Program` objects. A program is immutable; what a run writes to (arena, argument blocks) belongs to an instance, of which
-there are as many as runs at a time. Bytes of signed 8-bit operands are unsigned inside a program, offset by 128.
+there are as many as runs at a time. Bytes of signed 8-bit operands are unsigned inside a program, offset by 128; float16 operands
+lie as float32, with values that float16 has.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
 from nnbridge.errors import NnapiError
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.records import quick
 from nnbridge.types import OperandCode
 
 
@@ -43,6 +45,7 @@ Buffer: TypeAlias = "int | Scratch"
 """An operand's buffer, by the operand's index, or a scratch buffer."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Place:
     """An address inside the arena."""
@@ -71,8 +74,8 @@ class Step:
     arguments: Mapping[str, Argument]
     chunks: int
     operation: int
-    reads: tuple[int, ...] = ()
-    writes: tuple[int, ...] = ()
+    reads: tuple[Buffer, ...] = ()
+    writes: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,9 +125,19 @@ def is_signed(arg: Arg) -> bool:
     return arg.type == OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
 
 
+def is_half(arg: Arg) -> bool:
+    """True for float16 operands, which lie as float32 inside a program."""
+    return arg.type == OperandCode.TENSOR_FLOAT16
+
+
+def element_of(arg: Arg) -> int:
+    """Bytes of an element inside a program."""
+    return 4 if is_half(arg) else arg.dtype.itemsize
+
+
 def size_of(arg: Arg) -> int:
-    """Bytes of an operand's value."""
-    return math.prod(arg.dims) * arg.dtype.itemsize
+    """Bytes of an operand's value inside a program."""
+    return math.prod(arg.dims) * element_of(arg)
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,16 @@ class Plan:
         return tuple(i for program in self.programs for i in program.operations)
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What operations of one plan have in common."""
+
+    channels_last: dict[int, Place] = field(default_factory=dict)
+    """Where NCHW operands lie as NHWC, written by the operations so far."""
+    tables: dict[Any, Any] = field(default_factory=dict)
+    """What bindings computed for equal windows, or for several operations at once."""
+
+
 @np.errstate(all="ignore")
 def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
@@ -150,9 +173,10 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
+    shared = Shared()
     for candidate in operations:
         try:
-            groups[-1].append((candidate, bind(candidate, producers, form)))
+            groups[-1].append((candidate, bind(candidate, producers, form, shared)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.
@@ -162,6 +186,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         except (ArithmeticError, ValueError) as error:
             left[candidate.index] = f"requires parameters that floats and integers hold: {error}"
         groups.append([])
+        shared.channels_last.clear()
     programs = []
     for group in groups:
         # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.
@@ -213,7 +238,7 @@ def _read_directly(
     inputs: Sequence[int], args: Mapping[int, Arg], steps: Sequence[Step], buffers: _Buffers, outputs: Sequence[int]
 ) -> set[int]:
     """Inputs that need no copy in the arena."""
-    direct = {i for i in inputs if not is_signed(args[i])}
+    direct = {i for i in inputs if not is_signed(args[i]) and not is_half(args[i])}
     direct -= {root for i in outputs if isinstance(root := buffers.root(i)[0], int)}
     for step in steps:
         for name, value in step.arguments.items():
@@ -386,7 +411,8 @@ class Program:
             "target": inner if inwards else outer,
             "size": size_of(arg),
         }
-        variant = Variant("transfer", (("flip", is_signed(arg)), ("inwards", inwards)))
+        kind = "half" if is_half(arg) else "flipped" if is_signed(arg) else "same"
+        variant = Variant("transfer", (("inwards", inwards), ("kind", kind)))
         reads, writes = ((), (operand,)) if inwards else ((operand,), ())
         return Step(variant, arguments, 1, -1, reads, writes)
 

@@ -12,43 +12,48 @@ from typing import Any
 import numpy as np
 
 from nnbridge.cpu.compiled.bindings.binding import Binding
-from nnbridge.cpu.compiled.bindings.recurrent import INTEGER_LSTM_OPERANDS, integer_lstm
+from nnbridge.cpu.compiled.bindings.layers import recurrent_layer
+from nnbridge.cpu.compiled.bindings.recurrent import integer_lstm
+from nnbridge.cpu.compiled.bindings.svdf import integer_svdf
 from nnbridge.cpu.compiled.bindings.windows import integer_mean
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
-from nnbridge.cpu.compiled.program import Candidate, Unsupported, program_of
-from nnbridge.extensions import HostTensor, PreparedHostKernel
+from nnbridge.cpu.compiled.program import Candidate, Shared, Unsupported, program_of
+from nnbridge.extensions import HostTensor, PreparedHostKernel, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations import definition
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.integer_mean import IntegerMean
+from nnbridge.operations.integer_svdf import IntegerSvdf
+from nnbridge.operations.recurrent_layer import RecurrentLayer
 from nnbridge.types import OperandCode, OperationCode
 
 _TYPES: Mapping[str, OperandCode] = {
     "|i1": OperandCode.TENSOR_QUANT8_ASYMM_SIGNED,
     "|u1": OperandCode.TENSOR_QUANT8_ASYMM,
     "<i2": OperandCode.TENSOR_QUANT16_SYMM,
+    "<f4": OperandCode.TENSOR_FLOAT32,
 }
 
-_BINDINGS: Mapping[type, tuple[Sequence[int], Callable[[Binding, Any], None]]] = {
-    IntegerLstm: (INTEGER_LSTM_OPERANDS, integer_lstm),
-    IntegerMean: ((0,), integer_mean),
+_BINDINGS: Mapping[type, Callable[[Binding, Any], None]] = {
+    IntegerLstm: integer_lstm,
+    IntegerMean: integer_mean,
+    IntegerSvdf: integer_svdf,
+    RecurrentLayer: recurrent_layer,
 }
-"""What an importer prepared → the inputs that runs bring, and the binding."""
 
 
-def routine(prepared: PreparedHostKernel, threads: int = 1, form: InstructionSet | None = None) -> PreparedHostKernel | None:
+def routine(prepared: StatedKernel, threads: int = 1, form: InstructionSet | None = None) -> PreparedHostKernel | None:
     """The same function by compiled kernels; None where there are none."""
-    found = _BINDINGS.get(type(prepared))
-    if found is None or not isinstance(prepared, (IntegerLstm, IntegerMean)):
+    bind, places = _BINDINGS.get(type(prepared)), prepared.places
+    if bind is None:
         return None
-    places, bind = found
     instructions = form or chosen()
     try:
         call = _call([prepared.inputs[i] for i in places], prepared.outputs)
         inputs = tuple(range(len(places)))
         candidate = Candidate(0, inputs, tuple(range(len(inputs), len(inputs) + len(call.outs))), call)
-        binding = Binding(candidate, {}, instructions)
+        binding = Binding(candidate, {}, instructions, Shared())
         bind(binding, prepared)
     except Unsupported:
         return None
@@ -74,6 +79,6 @@ def _call(inputs: Sequence[HostTensor], outputs: Sequence[HostTensor]) -> Call:
 def _arg(tensor: HostTensor) -> Arg:
     kind = _TYPES.get(tensor.dtype.str)
     if kind is None or not tensor.dims or 0 in tensor.dims:
-        raise Unsupported("requires 8- and 16-bit integers of known dimensions")
+        raise Unsupported("requires float32 or 8- and 16-bit integers of known dimensions")
     constant = tensor.data is not None
     return Arg(kind, tensor.dims, tensor.scale, tensor.zero_point, value=tensor.data, constant=constant)

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 Type: TypeAlias = Any
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F32, F64 = ir.FloatType(), ir.DoubleType()
+F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 VOID = ir.VoidType()
 _NAMES = {I1: "i1", I8: "i8", I16: "i16", I32: "i32", I64: "i64", F32: "f32", F64: "f64"}
 _BYTES = {I8: 1, I16: 2, I32: 4, I64: 8, F32: 4, F64: 8}
@@ -155,6 +155,14 @@ class Value:
     def real(self, element: Type = F32) -> Value:
         """Signed integers as real numbers."""
         return self._convert("sitofp", element)
+
+    def widened(self) -> Value:
+        """Half precision as float32."""
+        return self._convert("fpext", F32)
+
+    def rounded(self) -> Value:
+        """Float32 to the nearest of half precision, ties to even."""
+        return self._convert("fptrunc", F16)
 
     def integer(self, element: Type = I32) -> Value:
         """Real numbers as integers, towards 0."""

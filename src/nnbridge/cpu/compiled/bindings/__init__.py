@@ -7,7 +7,7 @@ binding here. Importing this package registers all bindings.
 """
 
 from nnbridge.cpu.compiled import kernels as _kernels  # noqa: F401 - declares them
-from nnbridge.cpu.compiled.bindings import elementwise, moves, products, recurrent, selection, windows
+from nnbridge.cpu.compiled.bindings import elementwise, layers, matmul, moves, products, recurrent, selection, svdf, windows
 from nnbridge.cpu.compiled.bindings.binding import bind
 
-__all__ = ["bind", "elementwise", "moves", "products", "recurrent", "selection", "windows"]
+__all__ = ["bind", "elementwise", "layers", "matmul", "moves", "products", "recurrent", "selection", "svdf", "windows"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,13 +15,18 @@ from nnbridge.cpu.compiled.objects import Variant
 from nnbridge.cpu.compiled.program import (
     Argument,
     Bound,
+    Buffer,
     Candidate,
     Place,
     Scratch,
+    Shared,
     Step,
     Unsupported,
     View,
+    element_of,
+    is_half,
     is_signed,
+    size_of,
 )
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
@@ -28,7 +34,7 @@ from nnbridge.operations.arithmetic import (
     is_quant8,
 )
 from nnbridge.operations.call import Arg, Call
-from nnbridge.operations.evaluate import run_kernel
+from nnbridge.operations.evaluate import is_nchw, run_kernel, to_nhwc, widened
 from nnbridge.types import FuseCode, OperandCode, OperationCode
 
 Binder: TypeAlias = "Callable[[Binding], None]"
@@ -39,16 +45,21 @@ BINDERS: dict[int, Binder] = {}
 _OMITTING: set[Binder] = set()
 """Bindings of operations whose operands may be omitted."""
 
+_ANY_LAYOUT: set[Binder] = set()
+"""Bindings that see images in NCHW as they are."""
+
 _log = logging.getLogger(__name__)
 _CHUNK_US, _MOST_CHUNKS = 4.0, 16
 
 
-def binds(*codes: OperationCode, omitting: bool = False) -> Callable[[Binder], Binder]:
-    """Register a binding for operations; ``omitting``: whose operands may be omitted."""
+def binds(*codes: OperationCode, omitting: bool = False, any_layout: bool = False) -> Callable[[Binder], Binder]:
+    """Register a binding for operations; ``omitting``: whose operands may be omitted; ``any_layout``: also of images in NCHW."""
 
     def register(binder: Binder) -> Binder:
         if omitting:
             _OMITTING.add(binder)
+        if any_layout:
+            _ANY_LAYOUT.add(binder)
         for code in codes:
             assert code not in BINDERS, f"{code.name} has two bindings"
             BINDERS[code] = binder
@@ -57,21 +68,80 @@ def binds(*codes: OperationCode, omitting: bool = False) -> Callable[[Binder], B
     return register
 
 
-def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet) -> list[Bound]:
+def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet, shared: Shared) -> list[Bound]:
     """The steps of an operation; raises :class:`Unsupported`, or the error that its call is refused with."""
     if candidate.resolved is None:
         raise Unsupported(candidate.reason)
     binder = BINDERS.get(candidate.call.definition.code)
     if binder is None:
         raise Unsupported("requires a compiled kernel, found none")
-    binding = Binding(candidate, producers, instructions)
+    # Constants as float32 numbers, where the reference kernel computes with these.
+    call = widened(candidate.call)
+    if call is not candidate.call:
+        candidate = replace(candidate, resolved=call)
+    binding = Binding(candidate, producers, instructions, shared)
     for arg in (*candidate.call.args, *candidate.call.outs):
-        require(arg.present or binder in _OMITTING, "operands that are present")
-        require(bool(arg.constant) or not arg.present or 0 not in arg.dims, "tensors that hold something")
-        # Tables of offsets have 32 bits.
-        require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
-    binder(binding)
+        if not arg.present:
+            require(binder in _OMITTING, "operands that are present")
+        elif not arg.constant:
+            require(0 not in arg.dims, "tensors that hold something")
+        if arg.dims:
+            # Tables of offsets have 32 bits.
+            require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
+    if is_nchw(candidate.call) and binder not in _ANY_LAYOUT:
+        _bind_as_nhwc(binding, binder, shared.channels_last)
+    else:
+        binder(binding)
+    for k, out in enumerate(candidate.call.outs):
+        if is_half(out) and candidate.call.definition.half == "widen":
+            count = math.prod(out.dims)
+            binding.step("round_half", count / 8_000, {"values": binding.target(k), "count": count})
     return binding.bound
+
+
+def _bind_as_nhwc(b: Binding, binder: Binder, channels_last: dict[int, Place]) -> None:
+    """Images are transposed before and after what the binding adds; between two such operations they stay NHWC."""
+    call = to_nhwc(b.call)
+    inner = Binding(replace(b.candidate, resolved=call), {}, b.instructions, b.shared)
+    inner.bound = b.bound
+    for operand, arg, seen in zip(b.candidate.inputs, b.call.args, call.args, strict=True):
+        if seen is not arg and not arg.constant:
+            known = channels_last.get(operand)
+            inner.places[operand] = known or _transposed(b, Place(operand), arg, (2, 3), b.scratch(size_of(arg)))
+    outputs = dict(zip(b.candidate.outputs, zip(b.call.outs, call.outs, strict=True), strict=True))
+    changed = {operand: b.scratch(size_of(out)) for operand, (out, seen) in outputs.items() if out is not seen}
+    inner.places.update(changed)
+    binder(inner)
+    for operand, place in changed.items():
+        _transposed(b, place, outputs[operand][1], (1, 2), Place(operand), writes=(operand,))
+    channels_last.update(changed)
+
+
+def _transposed(
+    b: Binding, source: Place, x: Arg, positions: tuple[int, int], target: Place, writes: Sequence[Buffer] | None = None
+) -> Place:
+    """A step that exchanges an image's channels and its positions, whose axes these are."""
+    pixels = math.prod(x.dims[axis] for axis in positions)
+    channels = math.prod(x.dims[1:]) // pixels
+    sides = (channels, pixels) if positions[1] == 3 else (pixels, channels)
+    return transpose(b, source, (x.dims[0], *sides), element_of(x), target, writes)
+
+
+def transpose(
+    b: Binding,
+    source: Place | Array,
+    matrices: tuple[int, int, int],
+    element: int,
+    target: Place | None = None,
+    writes: Sequence[Buffer] | None = None,
+) -> Place:
+    """A step that transposes a number of matrices [rows, columns] of elements of 1, 2, 4 or 8 bytes."""
+    count, rows, columns = matrices
+    size = count * rows * columns * element
+    target = target or b.scratch(size)
+    arguments: dict[str, Argument] = {"source": source, "target": target, "count": count, "rows": rows, "columns": columns}
+    b.step("transpose", size / 8_000, arguments, writes, size=element)
+    return target
 
 
 def require(condition: object, what: str) -> None:
@@ -90,41 +160,64 @@ def require_at_most(most: int, found: int, what: str) -> None:
 class Binding:
     """One operation on its way to steps."""
 
-    def __init__(self, candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        producers: Mapping[int, Candidate],
+        instructions: InstructionSet,
+        shared: Shared,
+    ) -> None:
         self.candidate, self.call, self.producers, self.instructions = candidate, candidate.call, producers, instructions
-        self.bound: list[Bound] = []
-
-    @property
-    def out(self) -> Arg:
+        self.out = self.call.out
         """The first output."""
-        return self.call.out
+        self.shared = shared
+        self.bound: list[Bound] = []
+        self.places: dict[int, Place] = {}
+        """Where operands lie that the binding sees in another layout."""
 
     def operand(self, arg: Arg) -> int:
         """The operand index of an argument."""
-        return next(i for i, other in zip(self.candidate.inputs, self.call.args, strict=True) if other is arg)
+        for i, other in zip(self.candidate.inputs, self.call.args, strict=True):
+            if other is arg:
+                return i
+        raise AssertionError(f"{arg} is no argument")
 
     def source(self, arg: Arg) -> Place | Array:
         """Where a kernel reads an argument: in the arena, or a constant, whose bytes are unsigned."""
         if not arg.constant:
-            return Place(self.operand(arg))
-        data = np.ascontiguousarray(arg.data)
+            return self.place(self.operand(arg))
+        data = np.ascontiguousarray(arg.data, np.float32 if is_half(arg) else None)
         return data.view(np.uint8) ^ np.uint8(0x80) if is_signed(arg) else data
 
     def target(self, k: int = 0) -> Place:
         """Where an output lies."""
-        return Place(self.candidate.outputs[k])
+        return self.place(self.candidate.outputs[k])
+
+    def place(self, operand: int) -> Place:
+        """Where an operand's data lies for this operation."""
+        return self.places.get(operand) or Place(operand)
 
     def scratch(self, size: int) -> Place:
         """A buffer for this operation alone."""
         return Place(Scratch(size))
 
-    def step(self, kernel: str, us: float, arguments: Mapping[str, Argument], /, **parameters: Any) -> None:
-        """A call of a kernel that takes about ``us`` microseconds."""
+    def step(
+        self,
+        kernel: str,
+        us: float,
+        arguments: Mapping[str, Argument],
+        writes: Sequence[Buffer] | None = None,
+        /,
+        **parameters: Any,
+    ) -> None:
+        """A call of a kernel that takes about ``us`` microseconds; by default it writes all outputs and scratch buffers."""
         chunks = min(max(round(us / _CHUNK_US), 1), _MOST_CHUNKS)
         variant = Variant(kernel, tuple(sorted(parameters.items())))
-        places = [value.buffer for value in arguments.values() if isinstance(value, Place)]
-        reads = tuple({buffer for buffer in places if isinstance(buffer, int)}.difference(self.candidate.outputs))
-        self.bound.append(Step(variant, arguments, chunks, self.candidate.index, reads, self.candidate.outputs))
+        places = {value.buffer for value in arguments.values() if isinstance(value, Place)}
+        reads = tuple(places.difference(self.candidate.outputs))
+        if writes is None:
+            writes = (*self.candidate.outputs, *(buffer for buffer in places if isinstance(buffer, Scratch)))
+        self.bound.append(Step(variant, arguments, chunks, self.candidate.index, reads, tuple(writes)))
 
     def view(self, output: int, of: int, offset: int = 0) -> None:
         """The output is part of another operand's buffer."""
@@ -160,8 +253,13 @@ BOUNDS: dict[int, tuple[float, float]] = {
 
 
 def is_real(arg: Arg) -> bool:
-    """True for float32."""
-    return arg.type == OperandCode.TENSOR_FLOAT32
+    """True for float32, and for float16, which is float32 inside programs."""
+    return arg.type in (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
+
+
+def require_sums_of_float32(x: Arg) -> None:
+    """Leave sums that the reference kernel rounds to float16 one by one to it."""
+    require(not is_half(x), "sums of float32")
 
 
 def require_types(*args: Arg) -> bool:
@@ -170,12 +268,6 @@ def require_types(*args: Arg) -> bool:
         require(is_real(arg) or is_quant8(arg.type), "float32 or 8-bit operands")
     require(len({is_real(arg) for arg in args}) == 1, "operands of one kind")
     return is_real(args[0])
-
-
-def require_nhwc(call: Call) -> None:
-    """Leave images in NCHW to the reference tier."""
-    flag = call.get("nchw")
-    require(flag is None or (flag.constant and not bool(call.scalar("nchw"))), "NHWC data")
 
 
 def constant_data(arg: Arg) -> Array:

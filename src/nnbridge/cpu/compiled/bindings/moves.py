@@ -20,12 +20,14 @@ from nnbridge.cpu.compiled.bindings.binding import (
     require,
     require_at_most,
     run_reference,
+    transpose,
     zero_of,
 )
 from nnbridge.cpu.compiled.program import (
     Argument,
     Join,
     Place,
+    element_of,
 )
 from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
@@ -56,6 +58,10 @@ def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, 
     breaks = np.flatnonzero(~same) + 1
     size = int(np.gcd.reduce(np.append(breaks, len(index))))
     starts = index[::size]
+    matrices = _transposed(starts // size) if size * element in (1, 2, 4, 8) else None
+    if matrices is not None:
+        transpose(b, source, matrices, size * element, target)
+        return
     require_at_most(MOST_PIECES, len(starts), "pieces")
     arguments: dict[str, Argument] = {
         "source": source,
@@ -77,6 +83,20 @@ def move_pieces(b: Binding, source: Place | Array, target: Place, index: Array, 
     b.step("move", us, arguments, piece=piece, scattered=scattered)
 
 
+def _transposed(index: Array) -> tuple[int, int, int] | None:
+    """How many matrices of which rows and columns are transposed, if that is what indexes do."""
+    columns = int(index[1] - index[0]) if len(index) > 1 else 0
+    if columns < 2 or index[0] != 0:
+        return None
+    breaks = np.flatnonzero(np.diff(index) != columns)
+    rows = int(breaks[0]) + 1 if len(breaks) else len(index)
+    if len(index) % (rows * columns):
+        return None
+    matrices = np.arange(len(index)).reshape(-1, rows, columns)
+    same = np.array_equal(index.reshape(-1, columns, rows), matrices.swapaxes(1, 2))
+    return matrices.shape if same else None
+
+
 _MOVES = (
     OperationCode.TRANSPOSE,
     OperationCode.SLICE,
@@ -93,13 +113,13 @@ _MOVES = (
 )
 
 
-@binds(*_MOVES)
+@binds(*_MOVES, any_layout=True)
 def move(b: Binding) -> None:
     """Operations that move data without looking at it: the reference kernel, run on indexes, shows where each element goes."""
     call, x = b.call, b.call.args[0]
     require(not x.constant, "an operand that is not constant")
     require(all(arg.constant for arg in call.args[1:]), "parameters that are constant")
-    element = x.dtype.itemsize
+    element = element_of(x)
     count = math.prod(x.dims)
     require_at_most(MOST_ELEMENTS, max(count, *(math.prod(out.dims) for out in call.outs)), "elements")
     # Counted from 1: what the operation adds of its own is 0.
@@ -118,7 +138,7 @@ def pad(b: Binding) -> None:
     """PAD and PAD_V2."""
     call, x = b.call, b.call["input"]
     require(not x.constant, "an operand that is not constant")
-    require(x.dtype.itemsize in (1, 4), "elements of 1 or 4 bytes")
+    require(element_of(x) in (1, 4), "elements of 1 or 4 bytes")
     value = 0.0
     if call.get("value") is not None:
         value = float(constant_data(call["value"]).reshape(()))
@@ -135,7 +155,7 @@ def pad(b: Binding) -> None:
     index = np.arange(math.prod(x.dims), dtype=np.int64).reshape(x.dims)
     pairs = [(int(before), int(after)) for before, after in constant_data(call["paddings"])]
     padded = np.pad(index, pairs, constant_values=-1)
-    move_pieces(b, b.source(x), b.target(), padded, x.dtype.itemsize, fill)
+    move_pieces(b, b.source(x), b.target(), padded, element_of(x), fill)
 
 
 @binds(OperationCode.PACK)
@@ -144,7 +164,7 @@ def pack(b: Binding) -> None:
     call = b.call
     parts, axis = call.repeated("inputs"), call.axis("axis", len(b.out.dims))
     outer = math.prod(b.out.dims[:axis])
-    _join(b, parts, outer, [math.prod(part.dims[axis:]) * part.dtype.itemsize for part in parts], [])
+    _join(b, parts, outer, [math.prod(part.dims[axis:]) * element_of(part) for part in parts], [])
 
 
 @binds(OperationCode.CONCATENATION)
@@ -154,7 +174,7 @@ def concatenation(b: Binding) -> None:
     parts, axis = call.repeated("inputs"), int(call.scalar("axis"))
     require(all(part.dtype == out.dtype for part in parts), "operands of one type")
     outer = math.prod(out.dims[:axis])
-    sizes = [math.prod(part.dims[axis:]) * out.dtype.itemsize for part in parts]
+    sizes = [math.prod(part.dims[axis:]) * element_of(out) for part in parts]
     _join(b, parts, outer, sizes, _joined_tables(b, parts))
 
 

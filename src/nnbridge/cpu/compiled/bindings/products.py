@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from nnbridge.cpu.compiled.bindings.binding import (
     limits_of,
     require,
     require_at_most,
-    require_nhwc,
     require_types,
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.moves import add_border, border_of, move_pieces
+from nnbridge.cpu.compiled.bindings.rescaling import filter_rescaling, require_bias_scale
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
-from nnbridge.cpu.compiled.kernels.products import pack_strips
+from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips
+from nnbridge.cpu.compiled.kernels.tiles import DEPTH, SIDE, configuration
 from nnbridge.cpu.compiled.program import (
     Argument,
     Place,
@@ -35,26 +36,28 @@ from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     fused_activation,
     product_multiplier,
-    product_scale,
     quantize_multiplier,
 )
 from nnbridge.operations.call import Arg
 from nnbridge.operations.convolution import _transpose_padding as transpose_padding
-from nnbridge.operations.correlation import multipliers
 from nnbridge.operations.shapes import Window, windows
-from nnbridge.types import OperationCode
+from nnbridge.types import FuseCode, OperationCode
 
-_PRODUCTS_PER_US = {"bytes": 150_000.0, "real": 50_000.0}
+_PRODUCTS_PER_US = {"tiles": 400_000.0, "bytes": 150_000.0, "real": 50_000.0}
 """Products that one core computes in a microsecond, by which work is cut into chunks."""
 _MOST_WINDOWS = 1 << 24
 """Windows of a convolution whose places are written down; an image of 3,840 x 2,160 pixels has half as many."""
 
 
-class _Left:
+class Left:
     """The left matrix of a product: where each output's row lies, and the segments that it is read in."""
 
     def __init__(self, source: Place | Array, rows: Array, segments: Array, length: int) -> None:
         self.source, self.rows, self.segments, self.length = source, rows, segments, length
+
+    def part(self, first: int, count: int) -> Left:
+        """Some of the rows."""
+        return Left(self.source, self.rows[first : first + count], self.segments, self.length)
 
 
 class _Images:
@@ -85,7 +88,7 @@ def _with_border(window: Window, before: int, after: int) -> Window:
     return Window(window.size, window.stride, window.dilation, window.before + before, window.after + after)
 
 
-def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> _Left:
+def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> Left:
     """The left matrix of a convolution with filters of this size over some of the channels."""
     images = _Images(b, size)
     x, rows, columns = images.arg, images.rows, images.columns
@@ -101,32 +104,61 @@ def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> _Left:
         add_border(b, x, (batch, images.height, images.width, depth), source, pads, target, widen=pairs)
         source = target
     out = rows.positions(images.height), columns.positions(images.width)
-    return _rows_of(source, (batch, height, width, depth), rows, columns, out, channels, element)
+    return _rows_of(b, source, (batch, height, width, depth), rows, columns, out, channels, element)
 
 
 def _rows_of(
+    b: Binding,
     source: Place | Array,
-    images: Sequence[int],
+    images: tuple[int, int, int, int],
     rows: Window,
     columns: Window,
     out: tuple[int, int],
     channels: slice,
     element: int,
-) -> _Left:
+) -> Left:
     """The rows that windows see in padded images [batch, height, width, depth] of elements of so many bytes."""
+    picked = channels.start, channels.stop - channels.start
+    key = images, rows, columns, out, picked, element
+    found = b.shared.tables.get(key)
+    if found is None:
+        found = b.shared.tables[key] = _row_tables(*key)
+    return Left(source, *found)
+
+
+def _row_tables(
+    images: tuple[int, int, int, int],
+    rows: Window,
+    columns: Window,
+    out: tuple[int, int],
+    picked: tuple[int, int],
+    element: int,
+) -> tuple[Array, Array, int]:
+    """Where each row and its segments begin in bytes, and the length of a segment; ``picked``: the first channel and how many."""
     batch, height, width, depth = images
     require_at_most(_MOST_WINDOWS, batch * out[0] * out[1], "windows")
     require(batch * height * width * depth * element < 2**31, "images below 2 GiB")
-    image, y, k = (axis.astype(np.int32) for axis in np.ogrid[:batch, : out[0], : out[1]])
-    pixels = (image * height + y * rows.stride) * width + k * columns.stride
-    picked = channels.stop - channels.start
-    if columns.dilation == 1 and picked == depth:
-        segments, length = np.arange(rows.size) * rows.dilation * width * depth, columns.size * depth
+    pixel = depth * element
+    starts: Array = np.arange(0, batch * height * width, height * width, dtype=np.int32)[:, None]
+    for stride, count in ((rows.stride * width, out[0]), (columns.stride, out[1])):
+        starts = (starts + np.arange(0, count * stride, stride, dtype=np.int32)).reshape(-1, 1)
+    if columns.dilation == 1 and picked[1] == depth:
+        segments, length = np.arange(rows.size) * (rows.dilation * width), columns.size * depth
     else:
         i, j = np.ogrid[: rows.size, : columns.size]
-        segments, length = ((i * rows.dilation * width + j * columns.dilation) * depth).reshape(-1), picked
-    starts = (pixels * depth + channels.start) * element
-    return _Left(source, starts.reshape(-1), (segments * element).astype(np.int32), length)
+        segments, length = (i * rows.dilation * width + j * columns.dilation).reshape(-1), picked[1]
+    return (starts.reshape(-1) * np.int32(pixel)) + np.int32(picked[0] * element), (segments * pixel).astype(np.int32), length
+
+
+def rows_of_matrix(b: Binding, x: Arg, source: Place | Array, size: int, *, quantised: bool) -> Left:
+    """The rows of ``size`` elements of 32 bits, or of bytes, that lie one behind the other."""
+    count, element = math.prod(x.dims) // size, 1 if quantised else 4
+    if quantised and not b.instructions.quads:
+        wide = b.scratch(2 * count * size)
+        add_border(b, x, (1, count, size, 1), source, (0, 0, 0, 0), wide, widen=True)
+        source, element = wide, 2
+    require(count * size * element < 2**31, "operands below 2 GiB")
+    return Left(source, (np.arange(count) * size * element).astype(np.int32), np.zeros(1, np.int32), size)
 
 
 @dataclass(frozen=True)
@@ -150,21 +182,23 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
     """
     flat = weights.reshape(len(weights), -1)
     count, za = flat.shape[1], zero_of(x)
-    wide_bias = bias.astype(np.int64)
     low, high = int(flat.min()) - zero, int(flat.max()) - zero
-    largest = count * max(za, 255 - za) * max(-low, high) + int(np.abs(wide_bias).max())
+    largest = count * max(za, 255 - za) * max(-low, high) + max(int(bias.max()), -int(bias.min()))
+    wide_bias = bias.astype(np.int64)
     if largest >= 2**31:
         exact = np.abs(flat.astype(np.int64) - zero).sum(axis=1)
         largest = int((exact * max(za, 255 - za) + np.abs(wide_bias)).max())
     require(largest < 2**31, "sums that 32 bits hold")
     # Sums of 32 bits take half the time.
-    totals = flat.sum(axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64) - count * zero
+    totals = np.add.reduce(flat, axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64)
+    if zero:
+        totals -= count * zero
     less_zero = (wide_bias - za * totals).astype(np.int32)
     if not b.instructions.quads:
         return _Weights(weights.astype(np.int16) - np.int16(zero), less_zero, 0, largest)
     if low >= -128 and high <= 127:
         # Bytes wrap to what the difference is.
-        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF)
+        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF) if zero & 0xFF else weights
         return _Weights(stored.view(np.int8), less_zero, 0, largest)
     shift = 128 if weights.dtype == np.uint8 else 0
     zz = zero - shift
@@ -174,22 +208,28 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
     return _Weights(stored.view(np.int8), offset.astype(np.int32), -zz, largest)
 
 
-def _multiply(b: Binding, left: _Left, weights: Array, bias: Array, target: Place, out_row: int) -> None:
-    """A matrix product [rows, channels] of float32; ``weights`` [channels, segments, length]."""
-    low, high = BOUNDS[fused_activation(b.call)]
+def multiply_words(
+    b: Binding,
+    left: Left,
+    weights: Array,
+    bias: Array,
+    target: Place,
+    out_row: int,
+    bounds: tuple[float, float] = BOUNDS[FuseCode.NONE],
+) -> None:
+    """A matrix product [rows, channels] of float32, or of INT32, which wraps; ``weights`` [channels, segments, length]."""
+    form = "integer" if weights.dtype == np.int32 else "real"
+    if form == "integer":
+        # Packing moves words, whatever they stand for.
+        weights, bias = weights.view(np.float32), bias.view(np.float32)
     strips = pack_strips(b.instructions, weights.astype(np.float32, copy=False), bias, None)
-    arguments = _product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
-    arguments.update(low=low, high=high)
-    us = len(left.rows) * weights.size / _PRODUCTS_PER_US["real"]
-    b.step("product", us, arguments, form="real", row_sums="", single=_single(b, left))
+    arguments = product_arguments(b, left, strips.block(4), strips.count, left.length, target, out_row)
+    arguments.update(low=bounds[0], high=bounds[1])
+    multiply(b, left, arguments, weights.size, 0, form=form, row_sums="")
 
 
-def _single(b: Binding, left: _Left) -> bool:
-    return len(left.rows) < max(rows for _, rows in b.instructions.tiles)
-
-
-def _product_arguments(
-    b: Binding, left: _Left, block: Constant, strips: int, steps: int, target: Place, out_row: int
+def product_arguments(
+    b: Binding, left: Left, block: Constant, strips: int, steps: int, target: Place, out_row: int
 ) -> dict[str, Argument]:
     return {
         "left": left.source,
@@ -202,6 +242,7 @@ def _product_arguments(
         "steps": steps,
         "strips": block,
         "strip_count": strips,
+        "weights": block,
         "by_strip": int(len(left.rows) < 8 * strips),
         "zero_point": 0,
         "factor": 0,
@@ -209,49 +250,67 @@ def _product_arguments(
     }
 
 
-def _multiply_quantised(b: Binding, left: _Left, weights: _Weights, rescaling: Rescaling, target: Place, out_row: int) -> None:
+def _multiply_quantised(b: Binding, left: Left, weights: _Weights, rescaling: Rescaling, target: Place, out_row: int) -> None:
     """A matrix product [rows, channels] of bytes."""
     low, high = limits_of(b.out, fused_activation(b.call))
-    steps = -(-left.length // b.instructions.step_elements)
+    steps, stored = -(-left.length // b.instructions.step_elements), weights.stored
+    tall = tiles_of(b, left)
     row_sums = ""
-    sums: Argument = 0
     if weights.factor:
         # Sums inside the tile take one product more for each row and step; a pass of its own pays for long rows.
-        row_sums = "inner" if steps * len(left.segments) <= 8 or len(left.segments) > 1 else "table"
-    if row_sums == "table":
-        sums = b.scratch(4 * len(left.rows))
-        arguments: dict[str, Argument] = {
-            "left": left.source,
-            "rows": left.rows,
-            "count": len(left.rows),
-            "length": left.length,
-            "segments": len(left.segments),
-            "segment_table": left.segments,
-            "factor": weights.factor,
-            "sums": sums,
-        }
-        b.step("row_sums", len(left.rows) * left.length / 30_000, arguments)
-    strips = pack_strips(b.instructions, weights.stored, weights.bias, rescaling, ones=row_sums == "inner")
-    arguments = _product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
+        inner = steps * len(left.segments) <= 8 or len(left.segments) > 1
+        row_sums = "inner" if inner and not tall else "table"
+    sums: Argument = sums_of_rows(b, left, weights.factor) if row_sums == "table" else 0
+    if tall:
+        steps = -(-left.length // DEPTH)
+        stored = np.zeros((*stored.shape[:2], steps * DEPTH), stored.dtype)
+        stored[:, :, : left.length] = weights.stored
+    strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
+    arguments = product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
-    us = len(left.rows) * weights.stored.size / _PRODUCTS_PER_US["bytes"]
-    b.step("product", us, arguments, form=rescaling.form, row_sums=row_sums, single=_single(b, left))
+    multiply(b, left, arguments, stored.size, tall, form=rescaling.form, row_sums=row_sums)
 
 
-def _require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
-    """Where it is another, the reference kernel refuses the operation. Per-channel filters do not look at it."""
-    product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(bias.scale))
-    same = abs(product - declared) <= 1e-6 * min(product, declared)
-    require(w.channel_quant is not None or same, f"a bias scale of {product:g}")
+_LEAST_DEPTH = 96
+"""Bytes of a row from which matrix tiles are faster."""
 
 
-def _filter_rescaling(b: Binding) -> Rescaling:
-    """The requantisation of convolutions."""
-    _require_bias_scale(b.call["input"], b.call["filter"], b.call["bias"])
-    multiplier, exponent = multipliers(b.call)
-    low, _ = limits_of(b.out, fused_activation(b.call))
-    zero = zero_of(b.out)
-    return Rescaling.twice(multiplier, exponent, zero, negative_clamped=low == zero)
+def tiles_of(b: Binding, left: Left) -> int:
+    """Matrix tiles of rows that are summed together, 1 or 2; 0 where other instructions serve better."""
+    count, distances = len(left.rows), np.diff(left.rows)
+    fits = len(left.segments) == 1 and left.length >= _LEAST_DEPTH and count >= SIDE
+    if not (b.instructions.matrices and fits and (distances == distances[0]).all()):
+        return 0
+    return 2 if count >= 2 * SIDE else 1
+
+
+def multiply(b: Binding, left: Left, arguments: dict[str, Argument], size: int, tall: int, **parameters: Any) -> None:
+    """A product with a right matrix of so many elements, by matrix tiles if ``tall`` is not 0."""
+    kind = "tiles" if tall else "real" if parameters["form"] in WORDS else "bytes"
+    us = len(left.rows) * size / _PRODUCTS_PER_US[kind]
+    if not tall:
+        few = len(left.rows) < max(rows for _, rows in b.instructions.tiles)
+        b.step("product", us, arguments, single=few, **parameters)
+        return
+    arguments.update(first=int(left.rows[0]), row=int(left.rows[1] - left.rows[0]), configuration=configuration())
+    b.step("product_tiles", us, arguments, tall=tall, **{"column_sums": False, **parameters})
+
+
+def sums_of_rows(b: Binding, left: Left, factor: int) -> Place:
+    """``factor`` times the sum of each row's bytes."""
+    sums = b.scratch(4 * len(left.rows))
+    arguments: dict[str, Argument] = {
+        "left": left.source,
+        "rows": left.rows,
+        "count": len(left.rows),
+        "length": left.length,
+        "segments": len(left.segments),
+        "segment_table": left.segments,
+        "factor": factor,
+        "sums": sums,
+    }
+    b.step("row_sums", len(left.rows) * left.length / 30_000, arguments)
+    return sums
 
 
 def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
@@ -267,9 +326,9 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
         shaped = part.reshape(each, len(left.segments), left.length)
         target = Place(b.target().buffer, g * each * element)
         if real:
-            _multiply(b, left, shaped, part_bias, target, out.dims[3] * 4)
+            multiply_words(b, left, shaped, part_bias, target, out.dims[3] * 4, BOUNDS[fused_activation(call)])
             continue
-        rescaling = _filter_rescaling(b)
+        rescaling = filter_rescaling(b)
         if groups > 1:
             rescaling = rescaling.for_channels(len(weights)).part(g * each, (g + 1) * each)
         stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, part_bias)
@@ -279,14 +338,12 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
 @binds(OperationCode.CONV_2D)
 def conv_2d(b: Binding) -> None:
     """CONV_2D."""
-    require_nhwc(b.call)
     _convolve(b, constant_data(b.call["filter"]), constant_data(b.call["bias"]))
 
 
 @binds(OperationCode.GROUPED_CONV_2D)
 def grouped_conv_2d(b: Binding) -> None:
     """GROUPED_CONV_2D: a product for each group."""
-    require_nhwc(b.call)
     groups = int(b.call.scalar("groups"))
     require(groups <= 16, "at most 16 groups")
     _convolve(b, constant_data(b.call["filter"]), constant_data(b.call["bias"]), groups)
@@ -296,7 +353,6 @@ def grouped_conv_2d(b: Binding) -> None:
 def transpose_conv_2d(b: Binding) -> None:
     """TRANSPOSE_CONV_2D: a convolution with the filter reversed along both axes, of images with gaps between their pixels."""
     call, x, out = b.call, b.call["input"], b.out
-    require_nhwc(call)
     real = require_types(x, out)
     weights, bias = constant_data(call["filter"]), constant_data(call["bias"])
     (out_h, out_w), (top, _), (left_, _) = transpose_padding(call)
@@ -318,20 +374,19 @@ def transpose_conv_2d(b: Binding) -> None:
         add_border(b, x, full, source, (0, 0, 0, 0), wide, widen=True)
         source, element = wide, 2
     rows, columns = Window(size_h, 1, 1, 0, 0), Window(size_w, 1, 1, 0, 0)
-    left = _rows_of(source, full, rows, columns, (out_h, out_w), slice(0, depth), element)
+    left = _rows_of(b, source, full, rows, columns, (out_h, out_w), slice(0, depth), element)
     shaped = np.ascontiguousarray(weights[:, ::-1, ::-1]).reshape(units, len(left.segments), left.length)
     if real:
-        _multiply(b, left, shaped, bias, b.target(), units * 4)
+        multiply_words(b, left, shaped, bias, b.target(), units * 4, BOUNDS[fused_activation(call)])
         return
     stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, bias)
-    _multiply_quantised(b, left, stored, _filter_rescaling(b), b.target(), units)
+    _multiply_quantised(b, left, stored, filter_rescaling(b), b.target(), units)
 
 
 @binds(OperationCode.DEPTHWISE_CONV_2D)
 def depthwise_conv_2d(b: Binding) -> None:
     """DEPTHWISE_CONV_2D; of one input channel it is a convolution like any other."""
     call = b.call
-    require_nhwc(call)
     x, out = call["input"], b.out
     weights, bias = constant_data(call["filter"])[0], constant_data(call["bias"])
     if x.dims[3] == 1:
@@ -359,10 +414,10 @@ def depthwise_conv_2d(b: Binding) -> None:
         strips, sets = pack_depthwise(b.instructions, weights, bias, None)
     else:
         exact = weights.astype(np.int16) - np.int16(call["filter"].zero_point)
-        totals = exact.sum(axis=(0, 1), dtype=np.int64)
-        largest = LARGEST * 255 * 255 + int(np.abs(bias.astype(np.int64)).max())
+        totals = np.add.reduce(exact, axis=(0, 1), dtype=np.int64)
+        largest = LARGEST * 255 * 255 + max(int(bias.max()), -int(bias.min()))
         require(largest < 2**31, "sums that 32 bits hold")
-        rescaling = _filter_rescaling(b)
+        rescaling = filter_rescaling(b)
         low, high = limits_of(out, fused_activation(call))
         form, fill = rescaling.form, zero_of(x)
         packed_bias = (bias - zero_of(x) * totals).astype(np.int32)
@@ -401,19 +456,12 @@ def fully_connected(b: Binding) -> None:
     real = require_types(x, out)
     weights, bias = constant_data(w), constant_data(call["bias"])
     units, size = weights.shape
-    count = math.prod(x.dims) // size
     shaped = weights.reshape(units, 1, size)
-    source: Place | Array = b.source(x)
-    element = 4 if real else 1
-    if not real and not b.instructions.quads:
-        wide = b.scratch(2 * count * size)
-        add_border(b, x, (1, count, size, 1), source, (0, 0, 0, 0), wide, widen=True)
-        source, element = wide, 2
-    left = _Left(source, (np.arange(count) * size * element).astype(np.int32), np.zeros(1, np.int32), size)
+    left = rows_of_matrix(b, x, b.source(x), size, quantised=not real)
     if real:
-        _multiply(b, left, shaped, bias, b.target(), units * 4)
+        multiply_words(b, left, shaped, bias, b.target(), units * 4, BOUNDS[fused_activation(call)])
         return
-    _require_bias_scale(x, w, call["bias"])
+    require_bias_scale(x, w, call["bias"])
     multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
     stored = _quantised_weights(b, x, shaped, w.zero_point, bias)
     try:

@@ -12,7 +12,7 @@ from nnbridge.cpu.compiled.kernels.recurrent import ACTIVATIONS, GATES
 from nnbridge.cpu.compiled.program import Argument, Place
 from nnbridge.model import Array
 from nnbridge.operations.fixedpoint import logistic16, tanh16
-from nnbridge.operations.integer_lstm import CELL_STATE, DATA, OUTPUT_STATE, IntegerLstm
+from nnbridge.operations.integer_lstm import IntegerLstm
 from nnbridge.operations.lstm import GATES as GATE_NAMES
 from nnbridge.types import OperationCode
 
@@ -82,7 +82,7 @@ def recurrent(b: Binding) -> None:
             "units": size,
         }
         if k:
-            _backwards(arguments, b.source(x), steps)
+            backwards(arguments, b.source(x), steps)
         places = [_state(b, first_state + (1 + bool(form.state)) * k + i, batch * size) for i in range(1 + bool(form.state))]
         arguments.update(last_hidden=places[0], last_state=places[-1], state=0, peepholes=0, clip=0.0, gate_values=0)
         parameters: dict[str, object] = {"cell": "rnn"}
@@ -92,12 +92,12 @@ def recurrent(b: Binding) -> None:
             parameters["shown"] = form.output == 3
             arguments["gate_values"] = b.target(0) if form.output == 3 else 0
         else:
-            _pack(b, arguments, *([constant_data(call[prefix + n])] for n in ("weights", "recurrent_weights", "bias")))
+            pack_cell(b, arguments, *([constant_data(call[prefix + n])] for n in ("weights", "recurrent_weights", "bias")))
         us = batch * steps * size * (x.dims[-1] + size) * GATES[str(parameters["cell"])] / 20_000
         b.step("recurrent_real", us if batch > 1 else 0.0, arguments, activation=activation, **parameters)
 
 
-def _backwards(arguments: dict[str, Argument], source: Place | Array, steps: int) -> None:
+def backwards(arguments: dict[str, Argument], source: Place | Array, steps: int) -> None:
     """From the last time step to the first."""
     require(isinstance(source, Place), "an input that is not constant")
     assert isinstance(source, Place)
@@ -119,7 +119,7 @@ def _gates(b: Binding, prefix: str, arguments: dict[str, Argument]) -> dict[str,
         [constant_data(call[f"{prefix}{kind}_to_{n}_weights"]) for n in names] for kind in ("input", "recurrent")
     )
     biases = [constant_data(call[f"{prefix}{n}_bias" if n == "cell" else f"{prefix}{n}_gate_bias"]) for n in names]
-    _pack(b, arguments, weights, recurrent, biases)
+    pack_cell(b, arguments, weights, recurrent, biases)
     peephole = call.get(f"{prefix}cell_to_forget_weights") is not None
     if peephole:
         # The cell's own gate has none: zeros, so that there are as many rows as gates.
@@ -131,7 +131,7 @@ def _gates(b: Binding, prefix: str, arguments: dict[str, Argument]) -> dict[str,
     return {"cell": "lstm" if "input" in names else "cifg", "peephole": peephole, "clipped": clip > 0}
 
 
-def _pack(
+def pack_cell(
     b: Binding, arguments: dict[str, Argument], weights: Sequence[Array], own: Sequence[Array], bias: Sequence[Array]
 ) -> None:
     """Weights [units, values] and biases [units] of each gate."""
@@ -203,7 +203,3 @@ def integer_lstm(b: Binding, layer: IntegerLstm) -> None:
     }
     us = batch * steps * units * (0.02 + (size + units) * gates / 60_000)
     b.step("lstm_bytes", us if batch > 1 else 0.0, arguments, cell="lstm" if gates == 4 else "cifg")
-
-
-INTEGER_LSTM_OPERANDS = (DATA, OUTPUT_STATE, CELL_STATE)
-"""The host operation's inputs that the binding takes, in order."""

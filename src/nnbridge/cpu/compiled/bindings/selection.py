@@ -10,6 +10,7 @@ import numpy as np
 from nnbridge.cpu.compiled.bindings.binding import Binding, binds, is_real, require
 from nnbridge.cpu.compiled.bindings.elementwise import Rows, every_byte, every_pair
 from nnbridge.cpu.compiled.instance import Fault
+from nnbridge.cpu.compiled.program import element_of
 from nnbridge.operations.arithmetic import is_quant8
 from nnbridge.types import OperandCode, OperationCode
 
@@ -21,7 +22,7 @@ def gather(b: Binding) -> None:
     axis = call.axis("axis", x.rank)
     require(x.type == b.out.type, "operands of one type")
     limit, outer, count = x.dims[axis], math.prod(x.dims[:axis]), math.prod(indices.dims)
-    size = math.prod(x.dims[axis + 1 :]) * x.dtype.itemsize
+    size = math.prod(x.dims[axis + 1 :]) * element_of(x)
 
     def fail(found: int) -> NoReturn:
         call.fail(f"indexes from 0 to {limit - 1}", found, "indices")
@@ -46,11 +47,8 @@ def arg_extreme(b: Binding) -> None:
     call, x = b.call, b.call["input"]
     axis = call.axis("axis", x.rank)
     outer, inner = math.prod(x.dims[:axis]), math.prod(x.dims[axis + 1 :])
-    element = (
-        "byte"
-        if is_quant8(x.type)
-        else {OperandCode.TENSOR_FLOAT32: "real", OperandCode.TENSOR_INT32: "integer"}.get(OperandCode(x.type), "")
-    )
+    real, integer = is_real(x), x.type == OperandCode.TENSOR_INT32
+    element = "byte" if is_quant8(x.type) else "real" if real else "integer" if integer else ""
     require(element, "float32, INT32 or 8-bit operands")
     arguments = {"source": b.source(x), "target": b.target(), "outer": outer, "length": x.dims[axis], "inner": inner}
     largest = call.definition.code == OperationCode.ARGMAX
@@ -99,7 +97,7 @@ def logical_not(b: Binding) -> None:
 def select(b: Binding) -> None:
     """SELECT; bytes have to have the output's parameters."""
     condition, first, second = b.call.args
-    size = b.out.dtype.itemsize
+    size = element_of(b.out)
     same = {(arg.type, np.float32(arg.scale).item(), arg.zero_point) for arg in (first, second, b.out)}
     require(size in (1, 4) and len(same) == 1, "operands of 1 or 4 bytes with one scale and zero point")
     count = math.prod(b.out.dims)

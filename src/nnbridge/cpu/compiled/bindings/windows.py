@@ -16,16 +16,22 @@ from nnbridge.cpu.compiled.bindings.binding import (
     limits_of,
     require,
     require_at_most,
-    require_nhwc,
+    require_sums_of_float32,
     require_types,
+    transpose,
     zero_of,
 )
+from nnbridge.cpu.compiled.bindings.moves import MOST_ELEMENTS, move_pieces
 from nnbridge.cpu.compiled.kernels.resizing import POSITION_FIELDS
 from nnbridge.cpu.compiled.program import (
     Argument,
+    Place,
+    element_of,
     is_signed,
+    size_of,
 )
 from nnbridge.cpu.compiled.requantise import Rescaling
+from nnbridge.model import Array
 from nnbridge.operations.activations import _softmax_tables as softmax_tables
 from nnbridge.operations.arithmetic import (
     fused_activation,
@@ -51,6 +57,7 @@ def _is_boolean(x: Arg) -> bool:
 def _pool(
     b: Binding,
     x: Arg,
+    source: Place | Array,
     kind: str,
     images: tuple[int, int, int, int],
     rows: Window,
@@ -68,7 +75,7 @@ def _pool(
     out_h, out_w = rows.positions(height), columns.positions(width)
     require(rows.size * columns.size * 255 < 2**30, "windows whose sums 32 bits hold")
     arguments: dict[str, Argument] = {
-        "input": b.source(x),
+        "input": source,
         "height": height,
         "width": width,
         "pixel": depth * element,
@@ -104,16 +111,15 @@ def _pool(
 def pool(b: Binding) -> None:
     """AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D."""
     call, x = b.call, b.call["input"]
-    require_nhwc(call)
     batch, height, width, depth = x.dims
     rows, columns = windows(call, height, width, int(call.scalar("filter_h")), int(call.scalar("filter_w")))
     images = (batch, height, width, depth)
-    _pool(b, x, _POOLS[OperationCode(call.definition.code)], images, rows, columns, fused_activation(call))
+    _pool(b, x, b.source(x), _POOLS[OperationCode(call.definition.code)], images, rows, columns, fused_activation(call))
 
 
 @binds(OperationCode.MEAN)
 def mean(b: Binding) -> None:
-    """MEAN over neighbouring axes: one window for each position before them."""
+    """MEAN."""
     _reduce_axes(b, "mean")
 
 
@@ -121,6 +127,7 @@ _REDUCTIONS = {
     OperationCode.REDUCE_MAX: "maximum",
     OperationCode.REDUCE_MIN: "minimum",
     OperationCode.REDUCE_SUM: "sum",
+    OperationCode.REDUCE_PROD: "product",
     # Of booleans, which are bytes: the extreme, 1 at most.
     OperationCode.REDUCE_ANY: "maximum",
     OperationCode.REDUCE_ALL: "minimum",
@@ -129,7 +136,7 @@ _REDUCTIONS = {
 
 @binds(*_REDUCTIONS)
 def reduction(b: Binding) -> None:
-    """REDUCE_MAX, REDUCE_MIN, REDUCE_SUM, REDUCE_ANY, REDUCE_ALL over neighbouring axes."""
+    """REDUCE_MAX, REDUCE_MIN, REDUCE_SUM, REDUCE_PROD, REDUCE_ANY, REDUCE_ALL."""
     _reduce_axes(b, _REDUCTIONS[OperationCode(b.call.definition.code)])
 
 
@@ -139,22 +146,30 @@ def _reduce_axes(b: Binding, kind: str) -> None:
 
 
 def _reduce(b: Binding, x: Arg, kind: str, over: Sequence[int], rescaling: Rescaling | None = None) -> None:
-    """One window for each position before neighbouring axes."""
+    """One window for each position before neighbouring axes; others are brought to the end, which is left to a step before."""
     axes = sorted(set(over))
     require(axes, "axes to reduce")
-    require(axes == list(range(axes[0], axes[-1] + 1)), "neighbouring axes")
-    before, inside = math.prod(x.dims[: axes[0]]), math.prod(x.dims[axes[0] : axes[-1] + 1])
+    if kind in ("sum", "product"):
+        require_sums_of_float32(x)
+    source, stay = b.source(x), [axis for axis in range(x.rank) if axis not in axes]
+    before, inside = math.prod(x.dims[: axes[0]]), math.prod(x.dims[axis] for axis in axes)
     behind = math.prod(x.dims[axes[-1] + 1 :])
+    if before * inside * behind != math.prod(x.dims):
+        count = math.prod(x.dims)
+        require_at_most(MOST_ELEMENTS, count, "elements")
+        target, index = b.scratch(size_of(x)), np.arange(count, dtype=np.int32).reshape(x.dims).transpose(*stay, *axes)
+        move_pieces(b, source, target, index, element_of(x))
+        source, before, behind = target, count // inside, 1
     real = not _is_boolean(x) and require_types(x, b.out)
     if behind == 1 and (real or kind in ("maximum", "minimum")):
-        arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "rows": before, "length": inside}
+        arguments: dict[str, Argument] = {"source": source, "target": b.target(), "rows": before, "length": inside}
         if not real:
             arguments["high"] = 1 if _is_boolean(x) else 255
         b.step("reduce_rows" if real else "extreme_bytes", before * (inside / 5_000 + 0.01), arguments, kind=kind)
         return
     images = (before, inside, 1, behind)
     one = Window(1, 1, 1, 0, 0)
-    _pool(b, x, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling)
+    _pool(b, x, source, kind, images, Window(inside, 1, 1, 0, 0), one, FuseCode.NONE, rescaling)
 
 
 def integer_mean(b: Binding, mean: IntegerMean) -> None:
@@ -165,12 +180,21 @@ def integer_mean(b: Binding, mean: IntegerMean) -> None:
 
 @binds(OperationCode.SOFTMAX)
 def softmax(b: Binding) -> None:
-    """SOFTMAX along the last axis that is not of size 1."""
+    """SOFTMAX along any axis, which is brought to the end."""
     call, x, out = b.call, b.call["input"], b.out
     axis = call.axis("axis", x.rank)
-    require(math.prod(x.dims[axis + 1 :]) == 1, "the last axis")
-    length, rows = x.dims[axis], math.prod(x.dims[:axis])
-    arguments: dict[str, Argument] = {"source": b.source(x), "target": b.target(), "rows": rows, "length": length}
+    length, rows, behind = x.dims[axis], math.prod(x.dims[:axis]), math.prod(x.dims[axis + 1 :])
+    if behind == 1:
+        _softmax_rows(b, b.source(x), b.target(), rows, length)
+        return
+    source, target = transpose(b, b.source(x), (rows, length, behind), element_of(x)), b.scratch(size_of(out))
+    _softmax_rows(b, source, target, rows * behind, length)
+    transpose(b, target, (rows, behind, length), element_of(out), b.target())
+
+
+def _softmax_rows(b: Binding, source: Place | Array, target: Place, rows: int, length: int) -> None:
+    call, x, out = b.call, b.call["input"], b.out
+    arguments: dict[str, Argument] = {"source": source, "target": target, "rows": rows, "length": length}
     if require_types(x, out):
         arguments["beta"] = float(call.scalar("beta"))
         lanes = b.instructions.lanes
@@ -190,7 +214,6 @@ def softmax(b: Binding) -> None:
 def resize_bilinear(b: Binding) -> None:
     """RESIZE_BILINEAR."""
     call, x, out = b.call, b.call["input"], b.out
-    require_nhwc(call)
     require(all(arg.constant for arg in call.args[1:]), "constant sizes")
     require_at_most(MOST_PIECES, max(out.dims[1:3]), "rows or columns")
     real = require_types(x, out)

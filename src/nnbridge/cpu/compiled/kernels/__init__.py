@@ -1,5 +1,31 @@
 """The compiled kernels: importing this package declares all of them."""
 
-from nnbridge.cpu.compiled.kernels import depthwise, elementwise, loops, moves, pooling, products, recurrent, resizing, selection
+from nnbridge.cpu.compiled.kernels import (
+    depthwise,
+    elementwise,
+    loops,
+    moves,
+    packing,
+    pooling,
+    products,
+    recurrent,
+    resizing,
+    selection,
+    svdf,
+    tiles,
+)
 
-__all__ = ["depthwise", "elementwise", "loops", "moves", "pooling", "products", "recurrent", "resizing", "selection"]
+__all__ = [
+    "depthwise",
+    "elementwise",
+    "loops",
+    "moves",
+    "packing",
+    "pooling",
+    "products",
+    "recurrent",
+    "resizing",
+    "selection",
+    "svdf",
+    "tiles",
+]

@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.objects import Fields, kernel
-from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
+from nnbridge.cpu.compiled.values import F32, I8, I16, I32, I64, Value, vector
 
 
 @kernel("source target size")
-def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, flip: bool, inwards: bool) -> None:
+def transfer(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str, inwards: bool) -> None:
     """Copy between the arena and the caller's array, whose address lies at ``source`` (inwards) or ``target``.
 
-    ``flip``: signed bytes become unsigned ones and back, by their highest bit.
+    ``size``: bytes in the arena. ``kind``: the ``same`` bytes, ``flipped``: signed ones become unsigned ones and back, by their
+    highest bit, or ``half``: float16, which is float32 in the arena.
     """
     source, target = (e.load(f.source), f.target) if inwards else (f.source, e.load(f.target))
-    if not flip:
+    if kind == "same":
         first, last = e.share(f.size, part, parts)
         e.copy(target + first, source + first, last - first)
         return
-    size = 4 * e.instructions.lanes
-    first, last = e.share(f.size // size, part, parts)
-    kind = vector(I8, size)
-    sign = e.constant(kind, -128)
-    e.loop(first * size, last * size, lambda i: e.store(e.load(source + i, kind) ^ sign, target + i), step=size)
 
-    def byte(i: Value) -> None:
-        e.store(e.load(source + i, I8) ^ -128, target + i)
+    def flip(width: int) -> Callable[[Value], None]:
+        return lambda i: e.store(e.load(source + i, vector(I8, width)) ^ -128, target + i)
 
-    e.when((part + 1).is_(parts), lambda: e.loop(f.size // size * size, f.size, byte))
+    def convert(width: int) -> Callable[[Value], None]:
+        def several(i: Value) -> None:
+            if inwards:
+                e.store(e.from_half(e.load(source + i * 2, vector(I16, width))), target + i * 4)
+            else:
+                e.store(e.to_half(e.load(source + i * 4, vector(F32, width))), target + i * 2)
+
+        return several
+
+    lanes = e.instructions.lanes
+    body, width, count = (convert, lanes, f.size // 4) if kind == "half" else (flip, 4 * lanes, f.size)
+    first, last = e.share(count // width, part, parts)
+    e.loop(first * width, last * width, body(width), step=width)
+    e.when((part + 1).is_(parts), lambda: e.loop(count // width * width, count, body(1)))
+
+
+@kernel("values count")
+def round_half(e: Emitter, f: Fields, part: Value, parts: Value) -> None:
+    """Each float32 value becomes the nearest one that float16 has."""
+    lanes = e.instructions.lanes
+    first, last = e.share((f.count + (lanes - 1)) // lanes, part, parts)
+
+    def several(block: Value) -> None:
+        at = f.values + block * (4 * lanes)
+        x = e.from_half(e.to_half(e.load(at, vector(F32, lanes))))
+        e.store_first(x, at, f.count - block * lanes)
+
+    e.loop(first, last, several)
 
 
 @kernel("source target size count sources targets")
@@ -51,6 +77,42 @@ def move(
             e.store(e.load(source, element), f.target + offset)
 
     e.loop(first, last, one)
+
+
+@kernel("source target count rows columns")
+def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) -> None:
+    """``count`` matrices [rows, columns] of elements of 1, 2, 4 or 8 bytes, transposed in blocks of 128 bits by as many."""
+    side = 16 // size
+    element = {1: I8, 2: I16, 4: I32, 8: I64}[size]
+    kind = vector(element, side)
+    bands = (f.rows + (side - 1)) // side
+    first, last = e.share(f.count * bands, part, parts)
+
+    def block(source: Value, target: Value, row: Value, column: Value, whole: bool) -> None:
+        lines = [e.load(source + (e.smin(row + k, f.rows - 1) * f.columns + column) * size, kind) for k in range(side)]
+        for _ in range(side.bit_length() - 1):
+            pairs = zip(lines[: side // 2], lines[side // 2 :], strict=True)
+            lines = [e.interleave(a, b, high) for a, b in pairs for high in (False, True)]
+
+        def store(k: int) -> None:
+            e.store_first(lines[k], target + ((column + k) * f.rows + row) * size, f.rows - row)
+
+        for k, line in enumerate(lines):
+            if whole:
+                e.store(line, target + ((column + k) * f.rows + row) * size)
+            else:
+                e.when((column + k) < f.columns, partial(store, k))
+
+    def band(index: Value) -> None:
+        matrix = index // bands
+        row = (index - matrix * bands) * side
+        at = matrix * f.rows * f.columns * size
+        source, target = f.source + at, f.target + at
+        full = e.select((row + side) > f.rows, 0, f.columns // side * side)
+        e.loop(0, full, lambda column: block(source, target, row, column, True), step=side)
+        e.loop(full, f.columns, lambda column: block(source, target, row, column, False), step=side)
+
+    e.loop(first, last, band)
 
 
 @kernel("target size value")

@@ -12,20 +12,32 @@ from nnbridge.cpu.compiled.values import F32, F64, I1, I8, I32, I64, Value, vect
 
 _LARGEST = 3.4028234663852886e38
 _EXTREMES = ("maximum", "minimum")
-IDENTITIES = {"maximum": -_LARGEST, "minimum": _LARGEST}
-"""What extremes of real numbers start from, as NNAPI's do; all else starts from 0."""
+IDENTITIES = {"maximum": -_LARGEST, "minimum": _LARGEST, "product": 1.0}
+"""What products and extremes of real numbers start from, as NNAPI's do; all else starts from 0."""
 
 
 def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
     """A total of real numbers and one more; extremes pass over NaN."""
     if kind == "maximum":
         return e.select(x > total, x, total)
-    return e.select(x < total, x, total) if kind == "minimum" else total + x
+    if kind == "minimum":
+        return e.select(x < total, x, total)
+    return total * x if kind == "product" else total + x
+
+
+def fold(e: Emitter, kind: str, total: Value) -> Value:
+    """All lanes of a total as a vector of one: the upper half onto the lower one, again and again."""
+    width = total.count
+    while width > 1:
+        width //= 2
+        low, high = (e.shuffle(total, range(k, k + width)) for k in (0, width))
+        total = accumulate(e, kind, low, high)
+    return total
 
 
 @kernel("source target rows length")
 def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) -> None:
-    """Each row's ``sum``, ``mean``, ``maximum`` or ``minimum`` of real numbers."""
+    """Each row's ``sum``, ``product``, ``mean``, ``maximum`` or ``minimum`` of real numbers."""
     lanes = e.instructions.lanes
     first, last = e.share(f.rows, part, parts)
     identity = e.constant(vector(F32, lanes), IDENTITIES.get(kind, 0.0))
@@ -40,12 +52,7 @@ def reduce_rows(e: Emitter, f: Fields, part: Value, parts: Value, *, kind: str) 
             return [accumulate(e, kind, total, e.select(inside, x, identity))]
 
         total = e.loop(0, f.length, several, step=lanes, carried=[identity])[0]
-        width = lanes
-        while width > 1:
-            width //= 2
-            # The upper half onto the lower one.
-            low, high = (e.shuffle(total, range(k, k + width)) for k in (0, width))
-            total = accumulate(e, kind, low, high)
+        total = fold(e, kind, total)
         result = total / e.splat(f.length.real(), 1) if kind == "mean" else total
         e.store(result, f.target + index * 4)
 
@@ -85,7 +92,7 @@ def pool(
 ) -> None:
     """Each window's ``average``, ``mean`` (truncated instead of rounded), ``maximum`` or ``l2``, over the cells inside the image.
 
-    Of windows without borders also the ``minimum``, and the ``sum`` of real numbers.
+    Of windows without borders also the ``minimum``, and the ``sum`` and ``product`` of real numbers.
     ``rescaled`` is the sum with the bias in ``parameters``, requantised in a ``form``. ``signed``: bytes stand for signed values,
     which matters to how means round.
     """
@@ -167,7 +174,7 @@ class _Window:
         e, f, lanes = self.e, self.f, self.lanes
         if self.real:
             x = totals[0]
-            if self.kind == "sum":
+            if self.kind in ("sum", "product"):
                 return x
             if self.kind not in _EXTREMES:
                 x = x / e.splat(count.real(), lanes)

@@ -7,8 +7,9 @@ Tiles of rows x columns stay in registers; the last tile of too few rows starts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -42,35 +43,67 @@ class TileShape(NamedTuple):
         return self.vectors * self.lanes
 
 
+WORDS = {"real": F32, "integer": I32}
+"""Forms of products of 32-bit elements."""
+
+
 def tile_shapes(instructions: InstructionSet, form: str) -> list[TileShape]:
-    """Widest first. Float tiles may have short vectors, which waste less on few columns; bytes are narrowed from whole ones."""
+    """Widest first. Tiles of words may have short vectors, which waste less on few columns; bytes come from whole ones."""
     lanes = instructions.lanes
     shapes = [TileShape(vectors, lanes, rows) for vectors, rows in instructions.tiles]
-    return [*shapes, TileShape(1, lanes // 2, shapes[-1].rows)] if form == "real" and lanes > 4 else shapes
+    return [*shapes, TileShape(1, lanes // 2, shapes[-1].rows)] if form in WORDS and lanes > 4 else shapes
 
 
-@kernel("left rows count out out_stride segments segment_table steps strips strip_count by_strip zero_point low high factor sums")
-def product(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, row_sums: str = "", single: bool = False) -> None:
+def by_shape(e: Emitter, shapes: Sequence[TileShape], width: Value, emit: Callable[[TileShape], None]) -> None:
+    """Code for each shape, of which that of a strip's width runs."""
+    if len(shapes) == 1:
+        emit(shapes[0])
+    else:
+        e.when(width.is_(shapes[0].width), lambda: emit(shapes[0]), lambda: by_shape(e, shapes[1:], width, emit))
+
+
+def shares(e: Emitter, f: Fields, part: Value, parts: Value, least: int) -> tuple[Value, Value, Value, Value]:
+    """First and last + 1 of a part's rows, multiples of ``least``, and of its strips; one of both is all."""
+    by_rows = f.by_strip.is_(0)
+    blocks = (e.select(by_rows, f.count, e.number(1)) + (least - 1)) // least
+    first, last = e.share(blocks, part, parts)
+    strip0, strip1 = e.share(f.strip_count, part, parts)
+    return (
+        e.select(by_rows, first * least, e.number(0)),
+        e.select(by_rows, e.smin(last * least, f.count), f.count),
+        e.select(by_rows, e.number(0), strip0),
+        e.select(by_rows, f.strip_count, strip1),
+    )
+
+
+@kernel(
+    "left rows count out out_stride segments segment_table steps strips strip_count weights by_strip zero_point low high"
+    " factor sums"
+)
+def product(
+    e: Emitter,
+    f: Fields,
+    part: Value,
+    parts: Value,
+    *,
+    form: str,
+    row_sums: str = "",
+    column_sums: bool = False,
+    single: bool = False,
+) -> None:
     """``out[row] = epilogue(sum over segments and steps of left[rows[row] + segment + step] * weights)``.
 
-    ``form``: a requantisation form, or ``real`` for float32 with bounds. ``row_sums``: the sums of a row's bytes times ``factor``
-    are added, which weights with a zero point need: ``inner`` sums in the tile, ``table`` reads them from ``sums``. ``single``:
-    one row at a time, for fewer rows than a tile has. ``by_strip``: parts share strips instead of rows.
+    ``form``: a requantisation form, ``real`` for float32 with bounds, or ``integer`` for INT32, which wraps. ``row_sums``: the
+    sums of a row's bytes times ``factor`` are added, which weights with a zero point need: ``inner`` sums in the tile, ``table``
+    reads them from ``sums``. ``column_sums``: each strip of weights begins with what is added to its columns. ``single``: one row
+    at a time, for fewer rows than a tile has. ``by_strip``: parts share strips instead of rows. Weights lie behind ``weights``.
     """
-    whole_rows = e.select(f.by_strip.is_(0), f.count, e.number(1))
-    blocks = (whole_rows + (_LEAST_ROWS - 1)) // _LEAST_ROWS
-    first, last = e.share(blocks, part, parts)
-    share_strips = e.share(f.strip_count, part, parts)
-    by_rows = f.by_strip.is_(0)
-    row0 = e.select(by_rows, first * _LEAST_ROWS, e.number(0))
-    row1 = e.select(by_rows, e.smin(last * _LEAST_ROWS, f.count), f.count)
-    strip0 = e.select(by_rows, e.number(0), share_strips[0])
-    strip1 = e.select(by_rows, f.strip_count, share_strips[1])
+    row0, row1, strip0, strip1 = shares(e, f, part, parts, _LEAST_ROWS)
 
     def strip(index: Value) -> None:
         entry = f.strips + index * (8 * STRIP_FIELDS)
         width, weights, parameters, column, columns = (e.load(entry, I64, 8 * i) for i in range(STRIP_FIELDS))
-        weights, parameters = f.strips + weights, f.strips + parameters
+        weights, parameters = f.weights + weights, f.strips + parameters
 
         def tiles(shape: TileShape) -> None:
             rows = shape.rows
@@ -81,30 +114,24 @@ def product(e: Emitter, f: Fields, part: Value, parts: Value, *, form: str, row_
 
             def tile(at: Value) -> None:
                 start = e.smin(at, e.smax(f.count - rows, 0))
-                _Tile(e, f, shape, rows, form, row_sums).emit(start, weights, parameters, f.out + column, columns)
+                Tile(e, f, shape, rows, form, row_sums, column_sums).emit(start, weights, parameters, f.out + column, columns)
 
             e.loop(row0, row1, tile, step=rows)
 
-        def widest(shapes: Sequence[TileShape]) -> None:
-            if len(shapes) == 1:
-                tiles(shapes[0])
-            else:
-                e.when(width.is_(shapes[0].width), lambda: tiles(shapes[0]), lambda: widest(shapes[1:]))
-
-        widest(tile_shapes(e.instructions, form))
+        by_shape(e, tile_shapes(e.instructions, form), width, tiles)
 
     e.loop(strip0, strip1, strip)
 
 
-class _Tile:
+class Tile:
     """One tile of rows x (vectors * lanes) columns."""
 
-    def __init__(self, e: Emitter, f: Fields, shape: TileShape, rows: int, form: str, row_sums: str) -> None:
+    def __init__(self, e: Emitter, f: Fields, shape: TileShape, rows: int, form: str, row_sums: str, column_sums: bool) -> None:
         self.e, self.f = e, f
         self.rows, self.vectors, self.lanes = rows, shape.vectors, shape.lanes
-        self.form, self.row_sums = form, row_sums
-        self.kind = vector(F32 if form == "real" else I32, self.lanes)
-        self.block = 4 * self.lanes * (1 if form == "real" else rows_of(form))
+        self.form, self.row_sums, self.column_sums = form, row_sums, column_sums
+        self.kind = vector(WORDS.get(form, I32), self.lanes)
+        self.block = 4 * self.lanes * (1 if form in WORDS else rows_of(form))
 
     def emit(self, start: Value, weights: Value, parameters: Value, out: Value, columns: Value) -> None:
         """From row ``start``."""
@@ -112,21 +139,24 @@ class _Tile:
         numbers = [e.load(f.rows + start * 4, I32, 4 * r).signed(I64) for r in range(self.rows)]
         addresses = [f.left + number for number in numbers]
         bias = [e.load(parameters, self.kind, v * self.block) for v in range(self.vectors)]
+        if self.column_sums:
+            bias = [b + e.load(weights, self.kind, 4 * lanes * v) for v, b in enumerate(bias)]
+            weights = weights + 4 * lanes * self.vectors
         initial = [bias[v] for _ in range(self.rows) for v in range(self.vectors)]
         if self.row_sums == "inner":
             initial += [e.constant(self.kind, 0)] * self.rows
         read = self.vectors + (self.row_sums == "inner")
+        add: Callable[[Value, Value, Value], Value] = {
+            "real": lambda total, a, b: e.fma(a, b, total),
+            "integer": lambda total, a, b: total + a * b,
+        }.get(self.form, e.dot)
 
         def step(_: Value, offset: Value, packed: Value, *totals: Value) -> list[Value]:
             columns_ = [e.load(packed, self.kind, 4 * lanes * v) for v in range(read)]
             results, extra = [], []
             for r, address in enumerate(addresses):
-                values = e.splat(e.load(address + offset, F32 if self.form == "real" else I32), lanes)
-                for v in range(self.vectors):
-                    total = totals[r * self.vectors + v]
-                    results.append(
-                        e.fma(values, columns_[v], total) if self.form == "real" else e.dot(total, values, columns_[v])
-                    )
+                values = e.splat(e.load(address + offset, WORDS.get(self.form, I32)), lanes)
+                results += [add(totals[r * self.vectors + v], values, columns_[v]) for v in range(self.vectors)]
                 if self.row_sums == "inner":
                     extra.append(e.dot(totals[self.rows * self.vectors + r], values, columns_[self.vectors]))
             return [offset + 4, packed + 4 * lanes * read, *results, *extra]
@@ -138,11 +168,24 @@ class _Tile:
         totals = e.repeat(f.segments, segment, [weights, *initial])[1:]
         sums = totals[: self.rows * self.vectors]
         grouped = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
+        self.finish(grouped, start, parameters, out, columns, totals[self.rows * self.vectors :])
+
+    def finish(
+        self,
+        grouped: list[list[Value]],
+        start: Value,
+        parameters: Value,
+        out: Value,
+        columns: Value,
+        inner: Sequence[Value] = (),
+    ) -> None:
+        """What becomes of the sums of rows from ``start``; ``inner``: the sums of each row's bytes."""
+        e, f, lanes = self.e, self.f, self.lanes
         target = out + start * f.out_stride
-        if self.form == "real":
-            self._store_real(grouped, target, columns)
+        if self.form in WORDS:
+            self._store(grouped if self.form == "integer" else self._bounded(grouped), target, columns)
             return
-        grouped = self._with_row_sums(grouped, totals, start)
+        grouped = self._with_row_sums(grouped, inner, start)
         for v in range(self.vectors):
             loaded = load_parameters(e, parameters + v * self.block, lanes, self.form)
             for row in grouped:
@@ -150,27 +193,27 @@ class _Tile:
         narrowing = Narrowing(e, self.form, lanes, f.zero_point, f.low, f.high)
         self._store([[made] for made in narrowing.rows(grouped)], target, columns)
 
-    def _with_row_sums(self, grouped: list[list[Value]], totals: list[Value], start: Value) -> list[list[Value]]:
+    def _with_row_sums(self, grouped: list[list[Value]], inner: Sequence[Value], start: Value) -> list[list[Value]]:
         e = self.e
         if not self.row_sums:
             return grouped
         if self.row_sums == "inner":
             factor = e.splat(self.f.factor.truncated(I32), self.lanes)
-            sums = [total * factor for total in totals[self.rows * self.vectors :]]
+            sums = [total * factor for total in inner]
         else:
             sums = [e.splat(e.load(self.f.sums + start * 4, I32, 4 * r), self.lanes) for r in range(self.rows)]
         return [[x + total for x in row] for row, total in zip(grouped, sums, strict=True)]
 
-    def _store_real(self, grouped: list[list[Value]], target: Value, columns: Value) -> None:
+    def _bounded(self, grouped: list[list[Value]]) -> list[list[Value]]:
         e = self.e
         low, high = (e.splat(bound.truncated(I32).bits(F32), self.lanes) for bound in (self.f.low, self.f.high))
-        self._store([[e.clamp_real(x, low, high) for x in row] for row in grouped], target, columns)
+        return [[e.clamp_real(x, low, high) for x in row] for row in grouped]
 
     def _store(self, rows: list[list[Value]], target: Value, columns: Value) -> None:
         """Whole vectors where the strip is full, otherwise as many columns as it has."""
         e = self.e
         count = rows[0][0].count
-        size = 4 if self.form == "real" else 1
+        size = 4 if self.form in WORDS else 1
         addresses = [target]
         for _ in rows[1:]:
             addresses.append(addresses[-1] + self.f.out_stride)
@@ -243,27 +286,49 @@ class Strips:
 
     def block(self, element: int) -> Constant:
         """One constant: the table, then weights and parameters at multiples of 64 bytes. ``element``: bytes of an output."""
-        sizes = [[a[0].nbytes + -a[0].nbytes % 64 for a in (group.weights, group.parameters)] for group in self.groups]
-        at = self.count * 8 * STRIP_FIELDS
-        at += -at % 64
-        made = Constant.of(at + sum(len(group.weights) * sum(pair) for group, pair in zip(self.groups, sizes, strict=True)))
-        table = made.data[: self.count * 8 * STRIP_FIELDS].view(np.int64).reshape(-1, STRIP_FIELDS)
-        for group, pair in zip(self.groups, sizes, strict=True):
-            strips, (size, _) = len(group.weights), pair
-            area = made.data[at : at + strips * sum(pair)].reshape(strips, -1)
-            for array, start in ((group.weights, 0), (group.parameters, size)):
-                place = area[:, start : start + array[0].nbytes].view(array.dtype).reshape(array.shape)
-                place[...] = array
-            number = np.arange(strips)
-            rows, table = table[:strips], table[strips:]
-            columns = group.first + number * group.width
-            rows[:, 0] = group.width
-            rows[:, 1] = at + number * sum(pair)
-            rows[:, 2] = rows[:, 1] + size
-            rows[:, 3] = columns * element
-            rows[:, 4] = np.minimum(self.columns - columns, group.width)
-            at += strips * sum(pair)
+        shapes = tuple(
+            (group.first, group.width, len(group.weights), group.weights[0].nbytes, group.parameters[0].nbytes)
+            for group in self.groups
+        )
+        table, places, size = _strip_table(shapes, self.columns, element)
+        made = Constant.of(size)
+        made.data[: table.nbytes] = table
+        for group, (at, stride, behind) in zip(self.groups, places, strict=True):
+            area = made.data[at : at + len(group.weights) * stride].reshape(-1, stride)
+            for array, start in ((group.weights, 0), (group.parameters, behind)):
+                area[:, start : start + array[0].nbytes].view(array.dtype).reshape(array.shape)[...] = array
         return made
+
+
+@lru_cache(maxsize=256)
+def _strip_table(
+    groups: Sequence[tuple[int, int, int, int, int]], columns: int, element: int
+) -> tuple[Array, Sequence[tuple[int, int, int]], int]:
+    """The table in front of strips, each group's place, stride and the place of parameters in a strip, and the size of all.
+
+    A group is its first column, its width, its strips, and the bytes of weights and of parameters of each.
+    """
+    at = sum(strips for _, _, strips, _, _ in groups) * 8 * STRIP_FIELDS
+    at += -at % 64
+    rows, places = [], []
+    for first, width, strips, weights, parameters in groups:
+        behind = weights + -weights % 64
+        stride = behind + parameters + -parameters % 64
+        places.append((at, stride, behind))
+        for column in range(first, first + strips * width, width):
+            rows.append((width, at, at + behind, column * element, min(columns - column, width)))
+            at += stride
+    return np.array(rows, np.int64).reshape(-1).view(np.uint8), places, at
+
+
+def strips_of(shapes: Sequence[TileShape], count: int) -> Iterator[tuple[TileShape, int, int]]:
+    """Shape, first column and number of strips of one width at a time, the widest first."""
+    columns, first = -(-count // shapes[-1].width) * shapes[-1].width, 0
+    while first < count:
+        shape = next(shape for shape in shapes if shape.width <= columns - first)
+        strips = (columns - first) // shape.width
+        yield shape, first, strips
+        first += strips * shape.width
 
 
 def pack_strips(
@@ -285,16 +350,10 @@ def pack_strips(
         padded[:count, :, :length] = weights
     # The elements of a step lie side by side: they move as one word of 32 bits.
     words = np.ascontiguousarray(padded).view(np.uint32).reshape(columns, segments * steps)
-    extra = np.zeros((segments, steps * elements), weights.dtype)
-    extra[:, :length] = 1
-    groups, first = [], 0
-    while first < count:
-        # Strips of one width at a time, the widest first.
-        shape = next(shape for shape in shapes if shape.width <= columns - first)
+    groups = []
+    for shape, first, strips in strips_of(shapes, count):
         width, lanes = shape.width, shape.lanes
-        strips = (columns - first) // width
         part = words[first : first + strips * width]
-        order = np.arange(first, first + strips * width)
         if rescaling is None:
             part = part.reshape(strips, width, -1).transpose(0, 2, 1)
             parameters = np.zeros(strips * width, np.float32)
@@ -302,12 +361,15 @@ def pack_strips(
         else:
             # In the order of :func:`column_order`: vectors, then blocks of four lanes.
             part = part.reshape(strips, lanes // 4, shape.vectors, 4, -1).transpose(0, 4, 2, 1, 3)
-            order = (column_order(shape.vectors, lanes) + order[::width, None]).reshape(-1)
-            parameters = rescaling.packed(bias, np.where(order < count, order, -1), lanes)
+            order = (column_order(shape.vectors, lanes) + np.arange(first, first + strips * width, width)[:, None]).reshape(-1)
+            if first + strips * width > count:
+                order[order >= count] = -1
+            parameters = rescaling.packed(bias, order, lanes)
         if ones:
+            extra = np.zeros((segments, steps * elements), weights.dtype)
+            extra[:, :length] = 1
             part = part.reshape(strips, segments * steps, width)
             sums = np.broadcast_to(extra.view(np.uint32).reshape(-1, 1), (strips, segments * steps, lanes))
             part = np.concatenate([part, sums], axis=2)
         groups.append(Group(width, first, part, parameters.reshape(strips, -1)))
-        first += strips * width
     return Strips(groups, count)

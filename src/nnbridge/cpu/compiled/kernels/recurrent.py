@@ -62,6 +62,17 @@ ACTIVATIONS: dict[int, Callable[[Emitter, Value], Value]] = {
 """NNAPI's code of a recurrent activation → the function."""
 
 
+def _products(e: Emitter, values: Value, weights: Value, count: Value, sums: Sequence[Value]) -> list[Value]:
+    """Sums of vectors plus a number of values times their weights, which lie as [value][sum][lane]."""
+    kind, size = sums[0].type, 4 * e.instructions.lanes
+
+    def one(i: Value, *now: Value) -> list[Value]:
+        x, at = e.splat(e.load(values + i * 4, F32), kind.count), weights + i * (len(sums) * size)
+        return [e.fma(x, e.load(at, kind, g * size), total) for g, total in enumerate(now)]
+
+    return e.loop(0, count, one, carried=sums)
+
+
 @kernel(f"{_SEQUENCE} state last_state peepholes clip gate_values")
 def recurrent_real(
     e: Emitter,
@@ -81,13 +92,6 @@ def recurrent_real(
     activate, logistic = ACTIVATIONS[activation], FUNCTIONS["logistic"]
     row = gates * size
 
-    def products(values: Value, weights: Value, count: Value, sums: Sequence[Value]) -> list[Value]:
-        def one(i: Value, *now: Value) -> list[Value]:
-            x, at = e.splat(e.load(values + i * 4, F32), lanes), weights + i * row
-            return [e.fma(x, e.load(at, kind, g * size), total) for g, total in enumerate(now)]
-
-        return e.loop(0, count, one, carried=sums)
-
     def of_member(n: Value) -> tuple[list[Value], Compute]:
         after = f.last_state + n * f.units * 4
 
@@ -96,8 +100,8 @@ def recurrent_real(
                 at, left = k * size, f.units - k * lanes
                 weights = f.weights + k * (f.inputs + f.units) * row
                 sums = [e.load(f.bias + k * row, kind, g * size) for g in range(gates)]
-                sums = products(x, weights, f.inputs, sums)
-                sums = products(hidden, weights + f.inputs * row, f.units, sums)
+                sums = _products(e, x, weights, f.inputs, sums)
+                sums = _products(e, hidden, weights + f.inputs * row, f.units, sums)
                 if cell == "rnn":
                     e.store_first(activate(e, sums[0]), target + at, left)
                     return
@@ -128,23 +132,68 @@ def recurrent_real(
     _steps(e, f, part, parts, 4, of_member)
 
 
+@kernel(f"{_SEQUENCE} candidate_weights candidate_bias scratch")
+def gru_real(e: Emitter, f: Fields, part: Value, parts: Value, *, gate: int, activation: int, after: bool) -> None:
+    """GRU cells of float32: the update and the reset gate of all units, then the candidates.
+
+    ``after``: the reset gate acts on the products of the state, else on the state. ``candidate_bias``: of the inputs and of the
+    state. ``scratch``: the update gates, and the reset gates or what they leave of the state, of each member.
+    """
+    lanes = e.instructions.lanes
+    kind, size = vector(F32, lanes), 4 * lanes
+    open_, activate = ACTIVATIONS[gate], ACTIVATIONS[activation]
+
+    def of_member(n: Value) -> tuple[list[Value], Compute]:
+        updates = f.scratch + n * f.blocks * (2 * size)
+        resets = updates + f.blocks * size
+
+        def compute(x: Value, hidden: Value, target: Value) -> list[Value]:
+            def gates(k: Value) -> None:
+                weights = f.weights + k * (f.inputs + f.units) * (2 * size)
+                sums = [e.load(f.bias + k * (2 * size), kind, g * size) for g in range(2)]
+                sums = _products(e, x, weights, f.inputs, sums)
+                sums = _products(e, hidden, weights + f.inputs * (2 * size), f.units, sums)
+                update, reset = (open_(e, total) for total in sums)
+                e.store(update, updates + k * size)
+                e.store(reset if after else reset * e.load(hidden + k * size, kind), resets + k * size)
+
+            e.loop(0, f.blocks, gates)
+
+            def candidates(k: Value) -> None:
+                weights = f.candidate_weights + k * (f.inputs + f.units) * size
+                direct, behind = (e.load(f.candidate_bias + k * (2 * size), kind, g * size) for g in range(2))
+                total = _products(e, x, weights, f.inputs, [direct])[0]
+                behind = _products(e, hidden if after else resets, weights + f.inputs * size, f.units, [behind])[0]
+                total = total + (e.load(resets + k * size, kind) * behind if after else behind)
+                update, state = e.load(updates + k * size, kind), e.load(hidden + k * size, kind)
+                found = (e.constant(kind, 1) - update) * activate(e, total) + update * state
+                e.store_first(found, target + k * size, f.units - k * lanes)
+
+            e.loop(0, f.blocks, candidates)
+            return []
+
+        return [], compute
+
+    _steps(e, f, part, parts, 4, of_member)
+
+
 # -- 8-bit cells with 16-bit gates -----------------------------------------------------------------------------------
 
 
-def _halved(e: Emitter, x: Value, exponent: Value) -> Value:
+def halved(e: Emitter, x: Value, exponent: Value) -> Value:
     """``x / 2**exponent`` to nearest, ties away from zero."""
     half = (e.number(1) << exponent) >> 1
     return (x + half + e.select(half > 0, x >> 63, 0)) >> exponent
 
 
-def _rescaled(e: Emitter, x: Value, parameters: Value, number: int) -> Value:
+def rescaled(e: Emitter, x: Value, parameters: Value, number: int) -> Value:
     """``x`` times a multiplier, with two roundings; its row has the multiplier and the shifts to the left and to the right."""
     multiplier, left, right = (e.load(parameters, I64, 8 * (3 * number + k)) for k in range(3))
     shifted = (x << left).truncated(I32).signed(I64)
-    return _halved(e, (shifted * multiplier + (1 << 30)) >> 31, right)
+    return halved(e, (shifted * multiplier + (1 << 30)) >> 31, right)
 
 
-def _within(e: Emitter, x: Value, low: int | Value, high: int | Value) -> Value:
+def within(e: Emitter, x: Value, low: int | Value, high: int | Value) -> Value:
     return e.smin(e.smax(x, low), high)
 
 
@@ -190,20 +239,19 @@ def lstm_bytes(e: Emitter, f: Fields, part: Value, parts: Value, *, cell: str) -
             def unit(u: Value) -> None:
                 def gate(g: int) -> Value:
                     direct, recurrent = (
-                        _rescaled(e, e.load(scratch + width * k + u * 4, I32).signed(I64), f.parameters, k)
-                        for k in (g, gates + g)
+                        rescaled(e, e.load(scratch + width * k + u * 4, I32).signed(I64), f.parameters, k) for k in (g, gates + g)
                     )
-                    return _within(e, _within(e, direct, -32768, 32767) + recurrent, -32768, 32767)
+                    return within(e, within(e, direct, -32768, 32767) + recurrent, -32768, 32767)
 
                 forget = looked_up(f.sigmoids, gate(gates - 3))
                 entering = looked_up(f.sigmoids, gate(0)) if cell == "lstm" else e.number(32767) - forget
                 opening, candidate = looked_up(f.sigmoids, gate(gates - 2)), looked_up(f.tanhs, gate(gates - 1))
-                kept = _halved(e, forget * e.load(before + u * 2, I16).signed(I64), e.number(15))
-                state = _within(e, kept + _halved(e, entering * candidate, f.exponent + 30), -32768, 32767)
-                state = _within(e, state, e.number(0) - f.clip, f.clip)
+                kept = halved(e, forget * e.load(before + u * 2, I16).signed(I64), e.number(15))
+                state = within(e, kept + halved(e, entering * candidate, f.exponent + 30), -32768, 32767)
+                state = within(e, state, e.number(0) - f.clip, f.clip)
                 e.store(state.truncated(I16), after + u * 2)
-                shown = _rescaled(e, opening * looked_up(f.state_tanhs, state), f.parameters, 2 * gates)
-                result = _within(e, shown + f.hidden_point, -128, 127)
+                shown = rescaled(e, opening * looked_up(f.state_tanhs, state), f.parameters, 2 * gates)
+                result = within(e, shown + f.hidden_point, -128, 127)
                 e.store((result + 128).truncated(I8), target + u)
 
             e.loop(0, f.units, unit)
