@@ -218,6 +218,13 @@ def test_no_fallback_refuses_what_the_devices_do_not_cover() -> None:
     assert "a device that supports the operation" in refused("run", DIGITS, "--seed", "0", "--device", MINIMAL, "--no-fallback")
 
 
+def test_without_nnapis_cpu_what_the_device_refuses_stays_with_tflite() -> None:
+    plan = data("plan", DIGITS, "--device", MINIMAL, "--disallow-nnapi-cpu")
+    found = {(one["operator"]["operator"], one["place"]) for one in plan["operations"]}
+    assert {("CONV_2D", "device"), ("DEPTHWISE_CONV_2D", "host")} <= found
+    assert {place for _, place in found} == {"device", "host"}
+
+
 def test_bad_arguments_give_one_message_each(tmp_path: Path) -> None:
     text = tmp_path / "text.tflite"
     text.write_text("this is not a model")

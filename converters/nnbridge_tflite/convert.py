@@ -85,7 +85,8 @@ def _converted(file: TfliteFile, options: ConversionOptions) -> tuple[Model, tup
         if i not in graph.inputs and not main.values.value(i).constant:
             main.values.value(i).name = name
     inputs, outputs = ([main.values.value(i) for i in side] for side in (graph.inputs, graph.outputs))
-    model = model_with_states(file.path.stem, inputs, outputs, draft, main.variables)
+    hosted = options.left is not None
+    model = model_with_states(file.path.stem, inputs, outputs, draft, main.variables, hosted=hosted)
     model = replace(model, relaxed=True) if context.relaxed else model
     placed = [replace(mapped, subgraph=main.number) if main.number else mapped for mapped in main.placements]
     return model, (*placed, *context.inner.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from nnbridge.converters.declaration import OperatorDef, OperatorInput, OperatorOutput, Option, Registry
@@ -51,6 +52,8 @@ class TfliteOperator(OperatorDef):
     """Its host kernel for 16-bit activations, or for what the other one does not compute as TFLite does."""
     hybrid: HostKernel | None = None
     """Its host kernel for float activations beside 8-bit weights."""
+    floats: HostKernel | None = None
+    """Its host kernel for float32, bit for bit as TFLite's reference kernel; ValueError for what that does not compute."""
     preparing: HostPrepare | None = None
     """Makes its host kernel of constants and dimensions; ValueError for operands that the other kernels are asked for."""
     integer: bool = False
@@ -82,7 +85,7 @@ class TfliteOperator(OperatorDef):
     def __post_init__(self) -> None:
         REGISTRY.add(self)
 
-    @property
+    @cached_property
     def input_counts(self) -> tuple[int, int | None]:
         """The smallest and largest number of inputs; None for no limit."""
         least, most = super().input_counts
@@ -106,6 +109,11 @@ class TfliteOperator(OperatorDef):
     def hybrid_kernel(self, kernel: AnyKernel) -> AnyKernel:
         """Decorator: the function that computes the operator on float activations and 8-bit weights, as LiteRT does."""
         self.hybrid = kernel
+        return kernel
+
+    def float_kernel(self, kernel: AnyKernel) -> AnyKernel:
+        """Decorator: the function that computes the operator on float32, bit for bit as TFLite's reference kernel does."""
+        self.floats = kernel
         return kernel
 
     def integer_kernel(self, kernel: AnyKernel) -> AnyKernel:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.converters.delegation import Dims, Part
+from nnbridge.converters.delegation import Dims, Part, Target
 from nnbridge.converters.draft import Draft
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
@@ -83,16 +83,23 @@ class TfliteDelegation:
         """The builtin codes of a subgraph's operators."""
         return tuple(operator.code for operator in self.file.graph.subgraphs[subgraph].operators)
 
-    def outcomes(self, subgraph: int, dims: Dims, feature_level: int) -> tuple[Mapped, ...]:
+    def outcomes(self, subgraph: int, dims: Dims, target: Target) -> tuple[Mapped, ...]:
         """The outcome of each operator of a subgraph."""
-        return tuple(self._converted(subgraph, self._graph(subgraph, dims), feature_level).placements)
+        return tuple(self._converted(subgraph, self._graph(subgraph, dims), target).placements)
+
+    def declared(self, subgraph: int, dims: Dims) -> Dims:
+        """Dimensions with 0 for those that the file leaves open."""
+        return [
+            tuple(0 if side < 0 else side for side in tensor.signature) if -1 in tensor.signature else known
+            for tensor, known in zip(self.file.graph.subgraphs[subgraph].tensors, dims, strict=True)
+        ]
 
     def part(
-        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, feature_level: int
+        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, target: Target
     ) -> Part:
         """A model of some operators, and of what is computed from constants for them."""
         whole = self._graph(subgraph, dims)
-        folded = {m.index for m in self.outcomes(subgraph, dims, feature_level) if m.mapping == MappingKind.FOLDED}
+        folded = {m.index for m in self.outcomes(subgraph, dims, target) if m.mapping == MappingKind.FOLDED}
         known = {i for operator in whole.operators if operator.index in folded for i in operator.outputs}
         members = {*nodes, *folded}
         tensors = whole.tensors
@@ -103,7 +110,7 @@ class TfliteDelegation:
             inputs=passed,
             outputs=tuple(outputs),
         )
-        main = self._converted(subgraph, graph, feature_level)
+        main = self._converted(subgraph, graph, target)
         outcome = {mapped.index: mapped for mapped in main.placements}
         for node in nodes:
             if outcome[node].mapping != MappingKind.DELEGATE:
@@ -124,10 +131,10 @@ class TfliteDelegation:
         )
         return replace(graph, tensors=tensors)
 
-    def _converted(self, number: int, graph: Subgraph, feature_level: int) -> Conversion:
+    def _converted(self, number: int, graph: Subgraph, target: Target) -> Conversion:
         TYPES.register(HOST)
-        options = ConversionOptions(feature_level, MappingKind.DELEGATE.value)
-        draft = Draft(feature_level, SPARE_ELEMENTS + PER_BYTE * len(self.file.pool))
+        options = ConversionOptions(target.feature_level, MappingKind.DELEGATE.value, accelerated=target.accelerated)
+        draft = Draft(target.feature_level, SPARE_ELEMENTS + PER_BYTE * len(self.file.pool))
         main = NodeConversion(Context(self.file, options, 0), number, graph, draft, Variables())
         main.values.make_inputs(graph.inputs)
         main.convert()

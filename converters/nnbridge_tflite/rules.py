@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from nnbridge.converters.rules import Condition as SharedCondition
 from nnbridge.converters.rules import broken
 from nnbridge.errors import ConversionError, Reason, Why
+from nnbridge.records import quick
 from nnbridge_tflite.read.graph import Operator, Tensor
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ NUMBERS_HALF = (*NUMBERS, "FLOAT16")
 Shape: TypeAlias = "tuple[int, ...]"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Node:
     """An operator with its tensors, as conditions and checks see it."""
@@ -34,6 +37,8 @@ class Node:
     operator: Operator
     values: TensorValues
     level: int = 0
+    accelerated: bool = False
+    """True where the delegate compiles for devices without NNAPI's CPU."""
 
     def input(self, i: int) -> Tensor | None:
         """Input ``i``, or None if it is omitted."""
@@ -53,6 +58,11 @@ class Node:
         """The element type of input ``i``, empty if it is omitted."""
         tensor = self.input(i)
         return tensor.type.name if tensor is not None else ""
+
+    def rank(self, i: int) -> int:
+        """The rank of input ``i``, 0 if it is omitted."""
+        tensor = self.input(i)
+        return len(tensor.shape) if tensor is not None else 0
 
     def option(self, name: str) -> int:
         """A builtin option as a number."""
@@ -94,22 +104,29 @@ def mapped(
     return DelegateRule(version, level, types, of, conditions)
 
 
-def refusals(rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int) -> tuple[Reason, ...]:
+def refusals(
+    rule: DelegateRule | str | None, operator: Operator, values: TensorValues, level: int, accelerated: bool = False
+) -> tuple[Reason, ...]:
     """Everything for which the delegate leaves an operator to TFLite; empty if it accepts it."""
     if not isinstance(rule, DelegateRule):
         return (Reason("an operator that Android's delegate maps", operator.name, operator.label, kind=Why.OPERATOR),)
-    own = [
+    conditions = (*_common(rule.version, rule.level, rule.types, rule.of), *rule.conditions)
+    return tuple(broken(conditions, Node(operator, values, level, accelerated), level, operator.label))
+
+
+@cache
+def _common(version: int, level: int, types: tuple[str, ...] | None, of: int) -> tuple[Condition, ...]:
+    """The conditions that every rule has."""
+    return (
         Condition(
-            f"operator version {rule.version} at most",
-            lambda node: node.operator.version <= rule.version,
+            f"operator version {version} at most",
+            lambda node: node.operator.version <= version,
             lambda node: node.operator.version,
             kind=Why.OPERATOR_VERSION,
         ),
-        Condition(f"feature level {rule.level}", lambda node: False, lambda node: node.level, rule.level, Why.FEATURE_LEVEL),
-    ]
-    if rule.types is not None:
-        own.append(type_in(rule.of, *rule.types))
-    return tuple(broken((*own, *rule.conditions), Node(operator, values, level), level, operator.label))
+        Condition(f"feature level {level}", lambda node: False, lambda node: node.level, level, Why.FEATURE_LEVEL),
+        *([] if types is None else [type_in(of, *types)]),
+    )
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------------------
@@ -126,6 +143,16 @@ def no_activation(types: tuple[str, ...]) -> Condition:
         lambda node: node.type(0) not in types or node.option("fused_activation_function") == 0,
         lambda node: node.option("fused_activation_function"),
         kind=Why.ACTIVATION,
+    )
+
+
+def version_at_most(version: int, exempt: Callable[[Node], object]) -> Condition:
+    """A highest version that some nodes may exceed; the rule's own is the highest of all."""
+    return Condition(
+        f"operator version {version} at most",
+        lambda node: node.operator.version <= version or exempt(node),
+        lambda node: node.operator.version,
+        kind=Why.OPERATOR_VERSION,
     )
 
 
@@ -151,8 +178,7 @@ def output_in(*types: str, below: int = 99) -> Condition:
 
 def input_rank(rule: str, *ranks: int, below: int = 99) -> Condition:
     def holds(node: Node) -> bool:
-        tensor = node.input(0)
-        return tensor is None or len(tensor.shape) in ranks
+        return node.input(0) is None or node.rank(0) in ranks
 
     return Condition(rule, holds, lambda node: str(node.input(0)), below, Why.RANK)
 

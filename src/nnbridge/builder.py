@@ -72,6 +72,7 @@ class ModelBuilder:
         self._large: dict[int, memoryview] = {}
         """Operand → value that is read at finish."""
         self._pools: list[Pool] = []
+        self._pool_numbers: dict[int, int] = {}
         self._referenced: list[Model] = []
         self._relaxed = False
         self._order: tuple[int, ...] = ()
@@ -125,9 +126,7 @@ class ModelBuilder:
             self._large[index] = data
             return
         self._large.pop(index, None)
-        pad(self._small, small_alignment(len(data)))
-        self._operands[index] = operand.at(Lifetime.CONSTANT_COPY, Location(0, len(self._small), len(data)))
-        self._small += data
+        self._operands[index] = operand.at(Lifetime.CONSTANT_COPY, self._copied(data))
 
     def set_operand_value_from_memory(self, index: int, memory: Pool, offset: int, length: int) -> None:
         """``setOperandValueFromMemory``: a constant of ``length`` bytes at ``offset`` of a pool; nothing is copied."""
@@ -136,11 +135,8 @@ class ModelBuilder:
         self._require_length(operand, index, length, call)
         if offset < 0 or offset + length > len(memory) or (offset == 0 and length == 0):
             raise BadDataError(Reason(f"a place inside {len(memory)} bytes", f"{offset}+{length}", call, operand.name))
-        pool = next((i for i, known in enumerate(self._pools) if known is memory), len(self._pools))
-        if pool == len(self._pools):
-            self._pools.append(memory)
         self._large.pop(index, None)
-        self._operands[index] = operand.at(Lifetime.CONSTANT_REFERENCE, Location(pool, offset, length))
+        self._operands[index] = operand.at(Lifetime.CONSTANT_REFERENCE, Location(self.pool_number(memory), offset, length))
 
     def set_operand_value_from_model(self, index: int, model: Model) -> None:
         """``setOperandValueFromModel``: the finished model that a MODEL operand of IF or WHILE stands for."""
@@ -176,6 +172,36 @@ class ModelBuilder:
             raise BadDataError(Reason("data of at least one byte, or none", "0 bytes", "setOperandExtensionData", operand.name))
         self._operands[index] = replace(operand, extension_data=data)
 
+    def add_drafted(
+        self,
+        type: int,
+        dims: Sequence[int],
+        scale: float,
+        zero_point: int,
+        lifetime: Lifetime,
+        value: bytes | Location,
+        *,
+        channel_quant: ChannelQuant | None = None,
+        name: str = "",
+        source_type: str = "",
+    ) -> int:
+        """An operand of one value in one call, which :meth:`finish` alone checks: for clients that have checked it before.
+
+        ``value``: the bytes of a small constant, else where the value lies in a pool of :meth:`pool_number`, or nowhere.
+        """
+        location = value if isinstance(value, Location) else self._copied(value)
+        dims, scale, zero_point = tuple(map(int, dims)), float32(scale), int(zero_point)
+        operand = Operand(type, dims, scale, zero_point, channel_quant, lifetime, location, None, name, source_type)
+        self._operands.append(operand)
+        return len(self._operands) - 1
+
+    def pool_number(self, memory: Pool) -> int:
+        """The index of a pool among the model's."""
+        number = self._pool_numbers.setdefault(id(memory), len(self._pools))
+        if number == len(self._pools):
+            self._pools.append(memory)
+        return number
+
     # -- operations and interface -----------------------------------------------------------------------------------
 
     def add_operation(
@@ -187,25 +213,33 @@ class ModelBuilder:
         name: str = "",
         mapping: str = "",
         source: Source | None = None,
+        checked: bool = True,
     ) -> int:
-        """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature."""
+        """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature.
+
+        Without ``checked``, operands are left to :meth:`finish`.
+        """
         self.require_open("addOperation")
         TYPES.check_allowed(type, "addOperation")
         if type == OperationCode.OEM_OPERATION:
             warn_of_oem()
         if type not in _OPERATIONS and not (is_extension(type) and TYPES.name(type)):
             raise BadDataError(Reason("a known operation", operation_name(type), "addOperation"))
-        count = len(self._operands)
-        for index in (*inputs, *outputs):
+        operation = Operation(type, tuple(inputs), tuple(outputs), name, mapping, source)
+        if checked:
+            self._check_operation(operation)
+        self._operations.append(operation)
+        return len(self._operations) - 1
+
+    def _check_operation(self, operation: Operation) -> None:
+        type, count = operation.type, len(self._operands)
+        for index in (*operation.inputs, *operation.outputs):
             if index is None or not 0 <= index < count:
                 self._operand(index, f"addOperation({operation_name(type)})")
-        operation = Operation(type, tuple(inputs), tuple(outputs), name, mapping, source)
         model = self._assemble(self._operands, (operation,), ()) if type in CONTROL_FLOW else None
         verdict = validate_operation(operation, self._operands, model, None if model is None else model.main)
         if verdict.reason is not None:
             raise BadDataError(self._readable(verdict.reason, operation))
-        self._operations.append(operation)
-        return len(self._operations) - 1
 
     def identify_inputs_and_outputs(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """``identifyInputsAndOutputs``: each must be without value and without role so far."""
@@ -245,8 +279,12 @@ class ModelBuilder:
         if verdict.level > allowed:
             raise BadDataError(Reason(f"feature level {allowed} at most", str(verdict.level)))
         self._state = _State.COMPLETED
-        trimmed = tuple(_without_trailing_defaults(o, model) for o in model.main.operations)
-        return device_view(replace(model, main=replace(model.main, operations=trimmed)))
+        trimmed = tuple([_without_trailing_defaults(o, model) for o in model.main.operations])
+        finished = device_view(replace(model, main=replace(model.main, operations=trimmed)))
+        if all(a is b for a, b in zip(trimmed, model.main.operations, strict=True)):
+            # What devices see has other indexes and places of values, which verdicts do not depend on.
+            finished.main.known.update(model.main.known)
+        return finished
 
     @property
     def run_order(self) -> tuple[int, ...]:
@@ -287,6 +325,12 @@ class ModelBuilder:
             main = replace(main, operands=tuple(placed))
         extensions = _extensions_in_use((main, *referenced))
         return Model(main, tuple(referenced), bytes(small), tuple(all_pools), self._relaxed, extensions, self._name)
+
+    def _copied(self, data: bytes | memoryview) -> Location:
+        """Where a small value lies among those that are copied."""
+        pad(self._small, small_alignment(len(data)))
+        self._small += data
+        return Location(0, len(self._small) - len(data), len(data))
 
     # -- helpers ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ def small_alignment(length: int) -> int:
 
 def pad(blob: bytearray, alignment: int) -> None:
     """Lengthen to the next multiple."""
-    blob.extend(bytes(-len(blob) % alignment))
+    if missing := -len(blob) % alignment:
+        blob.extend(bytes(missing))
 
 
 def device_view(model: Model) -> Model:
@@ -29,6 +30,7 @@ def device_view(model: Model) -> Model:
     subgraphs = (main, *(model.referenced[i] for i in bodies))
     operands = [o for s in subgraphs for o in s.operands]
     pools = sorted({o.location.pool for o in operands if o.lifetime is Lifetime.CONSTANT_REFERENCE})
+    numbers = {pool: number for number, pool in enumerate(pools)}
     codes = {split_extension_code(c)[0] for s in subgraphs for c in _codes(s.operands, s.operations) if is_extension(c)}
     values = bytearray()
 
@@ -40,7 +42,7 @@ def device_view(model: Model) -> Model:
             values.extend(model.operand_values[at.offset : at.offset + at.length])
             return operand if start == at.offset else replace(operand, location=Location(0, start, at.length))
         if operand.lifetime is Lifetime.CONSTANT_REFERENCE:
-            place = pools.index(at.pool)
+            place = numbers[at.pool]
             return operand if place == at.pool else replace(operand, location=replace(at, pool=place))
         if operand.lifetime is Lifetime.SUBGRAPH:
             return replace(operand, location=Location(offset=bodies.index(at.offset)))

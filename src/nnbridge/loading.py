@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import saved_edits, storage
 from nnbridge.converters import ConversionOptions, Converter, check_options, converter_for, resolved
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, graphs_of_model
-from nnbridge.errors import ConversionError, Reason
+from nnbridge.errors import ConversionError, OptionError, Reason
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
+from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
+
+T = TypeVar("T")
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
@@ -37,6 +41,32 @@ def load_with_report(path: str | Path, options: ConversionOptions | None = None)
         # Clients of the C library give their models no name.
         return (model if model.name else replace(model, name=path.stem)), ()
     return (converter.convert(path, options), ()) if converter.explain is None else converter.explain(path, options)
+
+
+def load_without_cpu(
+    path: str | Path, options: ConversionOptions, devices: Sequence[Device], limit: int
+) -> tuple[Model, tuple[Mapped, ...]]:
+    """The same as TFLite's delegate without NNAPI's CPU does it: what the devices refuse, and partitions beyond the limit, stay
+    with the file's own runtime.
+
+    The lowest feature level of the devices counts. OptionError for mappings that are not TFLite's delegate's.
+    """
+    from nnbridge.runtime.feature_level_slices import Slices
+    from nnbridge.runtime.partition_limits import undelegated
+    from nnbridge.runtime.placement import ask
+
+    if mapping_of(path, options) != MappingKind.DELEGATE:
+        rule = "the mapping of TFLite's delegate, which leaves operators to TFLite"
+        raise OptionError(Reason(rule, mapping_of(path, options), str(path), "--disallow-nnapi-cpu"))
+    levels = [int(device.level) for device in devices if device.kind == "device"]
+    options = replace(options, feature_level=min(options.feature_level, *levels, RUNTIME_FEATURE_LEVEL), accelerated=bool(levels))
+    model, mapped = load_with_report(path, options)
+    slices = Slices(model)
+    answers = zip(*(ask(device, model, slices) for device in devices), strict=True)
+    refusals = [None if any(answer.supported for answer in given) else given[0].reason for given in answers]
+    left = undelegated(model.main, refusals, limit)
+    handed = {one.index for one in mapped if one.mapping == MappingKind.DELEGATE}
+    return load_with_report(path, replace(options, left={index: why for index, why in left.items() if index in handed}))
 
 
 def mapping_of(path: str | Path, options: ConversionOptions) -> str:
@@ -143,17 +173,42 @@ def is_saved(path: Path) -> bool:
         return file.read(8)[4:8] == storage.MAGIC or path.suffix.lower() == storage.SUFFIX
 
 
-def bound_to(path: str | Path, devices: Sequence[Device], options: ConversionOptions) -> tuple[list[Device], int | None]:
+class Reader:
+    """Reads a file once for the same options, for callers that ask many devices about files that do not change."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, Path, str], Any] = {}
+
+    def load_with_report(self, path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+        """:func:`load_with_report`; a file that is refused is read again."""
+        return self._once(load_with_report, path, options)
+
+    def source_graph(self, path: Path, options: ConversionOptions) -> SourceGraph:
+        """:func:`source_graph`."""
+        return self._once(source_graph, path, options)
+
+    def _once(self, function: Callable[[Path, ConversionOptions], T], path: Path, options: ConversionOptions) -> T:
+        key = function.__name__, path, repr(options)
+        if key not in self._read:
+            self._read[key] = function(path, options)
+        found: T = self._read[key]
+        return found
+
+
+def bound_to(
+    path: str | Path, devices: Sequence[Device], options: ConversionOptions, reader: Reader | None = None
+) -> tuple[list[Device], int | None]:
     """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
 
     A compiler has no limit, a delegate its own; None where no such device is among them. Signature and shapes of the options
-    decide.
+    decide. ``reader``: one that has read the file before.
     """
     from nnbridge.devices.source_profiles import SourceProfile
 
     asking = [device for device in devices if isinstance(device, SourceProfile)]
     if not asking:
         return list(devices), None
-    graph = source_graph(path, ConversionOptions(signature=options.signature, shapes=options.shapes))
+    asked = ConversionOptions(signature=options.signature, shapes=options.shapes)
+    graph = (reader or Reader()).source_graph(Path(path), asked)
     found = [device.bound(graph) if isinstance(device, SourceProfile) else device for device in devices]
     return found, min(device.max_partitions for device in asking)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnbridge.errors import ConversionError, Reason
+from nnbridge.records import quick
 from nnbridge.types import TYPE_FACTS, Lifetime, OperandCode, is_extension, operation_name, split_extension_code, type_name
 
 _CONSTANT = (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
@@ -26,6 +27,7 @@ _FLOAT32 = struct.Struct("<f")
 Array = npt.NDArray[Any]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ChannelQuant:
     """Parameters of TENSOR_QUANT8_SYMM_PER_CHANNEL: one scale for each index along ``channel_dim``."""
@@ -34,6 +36,7 @@ class ChannelQuant:
     channel_dim: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a constant lies: ``length`` bytes at ``offset`` of a pool, or an index of a referenced model."""
@@ -46,6 +49,7 @@ class Location:
 _NOWHERE = Location()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One operand: type, dimensions (0 = not known, ``()`` of a tensor = rank not known), quantisation, lifetime."""
@@ -98,6 +102,7 @@ class Operand:
         return f"{type_name(self.type)}[{dims}]" if self.is_tensor or dims else type_name(self.type)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Source:
     """The operator of the source file that an operation was converted from. Equal for all operations of one operator."""
@@ -117,6 +122,7 @@ class Source:
         return self.subgraph, self.index
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation: its code, operand indexes, and where it came from."""
@@ -132,6 +138,11 @@ class Operation:
     """The source file's operator, by which operations belong together; None where there is no file."""
 
 
+INFERRED = "inferred"
+"""In :attr:`Subgraph.known`: indexes of operations whose outputs have the dimensions and quantisation that NNAPI computes for the
+inputs as they are declared."""
+
+
 @dataclass(frozen=True)
 class Subgraph:
     """Operands and operations in run order, with the indexes of inputs and outputs."""
@@ -142,6 +153,8 @@ class Subgraph:
     outputs: tuple[int, ...]
     relaxed: bool = False
     """Of a referenced model, its own ``relaxComputationFloat32toFloat16``; the main one's is the model's."""
+    known: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What stages found out about this very subgraph, so that later ones need not do it again; a changed copy starts empty."""
 
     @cached_property
     def producers(self) -> Mapping[int, int]:
@@ -198,7 +211,7 @@ class Pool:
         """ConversionError where the mapped file was cut short."""
         file = _mapped_file(self.owner)
         if file is not None and (size := file.size()) < len(file):
-            raise ConversionError(Reason(f"a model file that retains its {len(file)} bytes while in use", f"{size} bytes"))
+            raise ConversionError(Reason(f"a model file that keeps its {len(file)} bytes while in use", f"{size} bytes"))
 
 
 class ArrayPool(Pool):

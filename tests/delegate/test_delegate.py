@@ -15,8 +15,9 @@ import pytest
 
 from nnbridge import Compilation, Execution, delegate, devices
 from nnbridge.converters import ConversionOptions
+from nnbridge.delegate import delegating
 from nnbridge.devices import driver
-from nnbridge.loading import load, load_with_report
+from nnbridge.loading import load, load_with_report, load_without_cpu
 from nnbridge.runtime.states import States
 from tests.conftest import MODELS
 from tests.delegate.interpreters import SHAPE, accumulator, answer, graph, interpreter, needs
@@ -41,6 +42,19 @@ def test_outputs_are_bit_for_bit_those_of_the_delegate_mapping(file: str, device
     top = 1 if detail["dtype"] == np.float32 else 100
     x = (np.random.default_rng(0).random(detail["shape"]) * top).astype(detail["dtype"])
     compilation = Compilation.create(load(path, ConversionOptions(mapping="delegate")), [device])
+    compilation.finish()
+    (ours,) = Execution(compilation).run([x]).values()
+    assert answer(running, x).tobytes() == ours.tobytes()
+
+
+@pytest.mark.parametrize("file", ["digits_float32", "digits_int8"])
+def test_without_nnapis_cpu_all_outputs_are_bit_for_bit_tflites(file: str) -> None:
+    path, device = MODELS / f"{file}.tflite", devices.device("nnapi-sample_minimal")
+    running = interpreter(path, device.name)
+    detail = running.get_input_details()[0]
+    x = np.random.default_rng(0).integers(0, 100, detail["shape"]).astype(detail["dtype"])
+    model, _ = load_without_cpu(path, ConversionOptions(mapping="delegate"), [device], 3)
+    compilation = Compilation.create_for_devices(model, [device])
     compilation.finish()
     (ours,) = Execution(compilation).run([x]).values()
     assert answer(running, x).tobytes() == ours.tobytes()
@@ -137,17 +151,34 @@ def test_another_batch_is_computed_after_resizing(tmp_path: Path) -> None:
         assert answer(running, x).tolist() == np.abs(x).tolist()
 
 
-@pytest.mark.parametrize("inputs", [(1, 3), (5, 3)])
-def test_with_dynamic_dimensions_resizing_keeps_the_partition(
-    inputs: tuple[int, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_with_dynamic_dimensions_partitions_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compilations: list[Any] = []
+    original = delegating.compiled
+    monkeypatch.setattr(delegating, "compiled", lambda *given: compilations.append(original(*given)) or compilations[-1])
+    running = interpreter(open_batch(tmp_path), allow_dynamic_dimensions=True)
+    for batch in (1, 5, 2):
+        x = np.ones((batch, 3), np.float32)
+        running.resize_tensor_input(running.get_input_details()[0]["index"], x.shape)
+        running.allocate_tensors()
+        assert answer(running, -x).tolist() == x.tolist()
+    assert len(compilations) == 1
+
+
+def test_dimensions_that_the_file_fixes_cannot_be_resized_with_dynamic_dimensions(tmp_path: Path) -> None:
     running = interpreter(graph(tmp_path, "ABS", "RELU"), allow_dynamic_dimensions=True)
-    capfd.readouterr()
-    x = np.ones(inputs, np.float32)
-    running.resize_tensor_input(running.get_input_details()[0]["index"], inputs)
+    running.resize_tensor_input(running.get_input_details()[0]["index"], (5, 3))
     running.allocate_tensors()
-    assert answer(running, -x).tolist() == x.tolist()
-    assert "Replacing" not in capfd.readouterr().err
+    with pytest.raises(RuntimeError, match=r"ANEURALNETWORKS_BAD_DATA .* expected 24 bytes, found 60"):
+        running.invoke()
+
+
+def open_batch(folder: Path) -> Path:
+    """ABS and RELU of any number of rows."""
+    builder = TfliteBuilder()
+    x, y, z = (builder.tensor((1, 3), name=name, shape_signature=[-1, 3]) for name in "xyz")
+    builder.operator("ABS", [x], [y], {})
+    builder.operator("RELU", [y], [z], {})
+    return builder.write(folder / "m.tflite", [x], [z])
 
 
 def test_states_are_the_interpreters(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from nnbridge.errors import (
     BadStateError,
     InputError,
     MissedDeadlineTransientError,
+    OpFailedError,
     OutOfMemoryError,
     OutputInsufficientSizeError,
 )
@@ -114,6 +115,24 @@ def test_too_small_an_output_says_how_large_it_must_be() -> None:
     with pytest.raises(OutputInsufficientSizeError):
         execution.compute()
     assert execution.output_dims(0) == (4, 2)
+
+
+@pytest.mark.parametrize("kernels", ["reference", "compiled"])
+def test_an_output_of_other_dimensions_than_stated_writes_nothing_beyond_its_buffer(kernels: str) -> None:
+    builder = ModelBuilder()
+    rows, both = builder.add_operand(FLOAT, (0, 2)), builder.add_operand(FLOAT, (0, 2))
+    axis = builder.add_operand(OperandCode.INT32)
+    builder.set_operand_value(axis, np.array([0], np.int32))
+    builder.add_operation(OperationCode.CONCATENATION, [rows, rows, axis], [both])
+    builder.identify_inputs_and_outputs([rows], [both])
+    compilation = Compilation.create(builder.finish(), [], kernels=kernels)
+    compilation.finish()
+    execution, memory = Execution(compilation), np.zeros(1000, np.float32)
+    execution.set_input_buffer(0, np.ones((300, 2), np.float32), (300, 2))
+    execution.set_output(0, memory[:2], (1, 2))
+    with pytest.raises(OpFailedError, match=r"expected an output of \[1, 2\] .*found \[600, 2\]"):
+        execution.compute()
+    assert not memory.any()
 
 
 def test_a_temporary_of_unknown_size_crosses_from_device_to_device() -> None:

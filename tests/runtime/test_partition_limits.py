@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnbridge.errors import BadDataError
+from nnbridge.errors import BadDataError, Reason
 from nnbridge.model import Model, Source, Subgraph
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
-from nnbridge.runtime.partition_limits import delegated_partitions
+from nnbridge.runtime.partition_limits import delegated_partitions, undelegated
 from nnbridge.types import OperationCode
 from tests.graphs import unary_chain
 from tests.runtime.drivers import Driver
@@ -190,3 +190,18 @@ def test_an_operation_that_the_cpu_cannot_run_has_no_device_beyond_the_limit() -
     model = graph.finish([x], [graph.add("ABS", [graph.add("ABS", [graph.add("NEG", [oem])])])])
     with pytest.raises(BadDataError, match="max-partitions"):
         limited(model, 1, picky("oem", 0.5, "OEM_OPERATION", "ABS"))
+
+
+def left(pattern: str, limit: int) -> set[int]:
+    """The operators that stay where NNAPI's CPU is disallowed; ``N`` is refused."""
+    model = sourced(chain(pattern), [Source(i, letter) for i, letter in enumerate(pattern)])
+    refusals = [None if letter == "A" else Reason("ABS", "NEG") for letter in pattern]
+    return set(undelegated(model.main, refusals, limit))
+
+
+def test_without_the_cpu_refused_operators_stay_with_the_file() -> None:
+    assert left("ANAAN", 0) == {1, 4}
+
+
+def test_without_the_cpu_smaller_partitions_beyond_the_limit_stay_with_the_file() -> None:
+    assert left("ANAAN", 1) == {0, 1, 4}

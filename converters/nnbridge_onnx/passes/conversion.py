@@ -111,7 +111,8 @@ class Conversion:
             with np.errstate(all="ignore"):
                 outcomes.append(self._place(node))
         outputs = self._outputs(inputs)
-        return Assembly(graph.name).build(inputs, outputs, live_steps(self._draft.steps, outputs)), tuple(outcomes)
+        steps = live_steps(self._draft.steps, outputs)
+        return Assembly(graph.name).build(inputs, outputs, steps, self._draft.inferred), tuple(outcomes)
 
     def known(self) -> Graph:
         """The graph with all that the conversion has found out about its values."""

@@ -200,6 +200,9 @@ def _ways(declared: TfliteOperator, code: int, inputs: Tensors, outputs: Tensors
         exact = declared.integer or (declared.rounds_once and CHANNELS in options)
         if not ways or (exact and quantised(inputs[0])) or is_sixteen((*inputs[:3], *outputs)):
             ways.insert(0, lambda tensors: wide(tensors, outputs, options))
+    floats = declared.floats
+    if floats is not None and outputs[0].dtype == np.float32:
+        ways.insert(0, lambda tensors: floats(tensors, outputs, options))
     hybrid = declared.hybrid
     if hybrid is not None and is_hybrid(inputs):
         ways.insert(0, lambda tensors: hybrid(tensors, outputs, options))

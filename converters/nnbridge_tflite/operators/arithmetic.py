@@ -31,6 +31,7 @@ from nnbridge_tflite.rules import (
     input_in,
     mapped,
     no_activation,
+    version_at_most,
 )
 
 SIGNED = OperandCode.TENSOR_QUANT8_ASYMM_SIGNED
@@ -65,7 +66,13 @@ _SHIFT16 = Option("pot_scale_int16", False, "scales of 16-bit tensors may be pow
 
 ADD = binary("ADD", "a + b", np.add, options=(FUSED, _SHIFT16), delegate=mapped(2, 1, NUMBERS, *_CONDITIONS))
 SUB = binary("SUB", "a - b", np.subtract, options=(FUSED, _SHIFT16), delegate=mapped(3, 2, NUMBERS, *_CONDITIONS, RANK_4))
-MUL = binary("MUL", "a · b", np.multiply, options=(FUSED,), delegate=mapped(2, 1, NUMBERS, *_CONDITIONS))
+MUL = binary(
+    "MUL",
+    "a · b",
+    np.multiply,
+    options=(FUSED,),
+    delegate=mapped(3, 1, NUMBERS, *_CONDITIONS, version_at_most(2, lambda node: node.accelerated)),
+)
 DIV = binary("DIV", "a / b; integers are rounded towards zero.", None, options=(FUSED,), delegate=mapped(1, 2, FLOAT))
 MAXIMUM = binary("MAXIMUM", "The larger of a and b.", np.maximum, OperationCode.MAXIMUM, delegate=_LARGER)
 MINIMUM = binary("MINIMUM", "The smaller of a and b.", np.minimum, OperationCode.MINIMUM, delegate=_LARGER)

@@ -59,6 +59,11 @@ def _check_transposed(node: Node) -> None:
         node.refuse(f"an output shape with the input's batch, {batch}", listed)
 
 
+def _one_group(node: Node) -> bool:
+    data, filter = node.input(0), node.input(1)
+    return data is None or filter is None or data.shape[3:] == filter.shape[3:]
+
+
 CONV_2D = TfliteOperator(
     "CONV_2D",
     "Products over a sliding window; fewer channels in the filter than in the data make groups.",
@@ -73,6 +78,7 @@ CONV_2D = TfliteOperator(
         RESTRICTED_SCALES,
         Condition("a bias", lambda node: node.input(2) is not None, lambda node: "none", kind=Why.MISSING_OPERAND),
         _NO_DILATION,
+        from_level(3, "groups", _one_group),
     ),
     check=_check,
 )
@@ -92,7 +98,7 @@ TRANSPOSE_CONV = TfliteOperator(
     "Each input cell spread over a window of the output.",
     inputs("output_shape!", "filter", "input", "bias?"),
     options=(PADDING, *STRIDES, FUSED, _BIAS_TYPE),
-    delegate=mapped(3, 3, None, constant(0, "output shape"), constant(1, "filter")),
+    delegate=mapped(4, 3, None, constant(0, "output shape"), constant(1, "filter")),
     check=_check_transposed,
     shaped_by=0,
 )
@@ -182,9 +188,9 @@ def conv_2d(to: Lowerer) -> None:
     to.finish_fused(OperationCode.CONV_2D, data, filter, units, padding(to), *strides(to), *tail, at=6)
 
 
-@CONV_2D.lowering(wide=True)
+@CONV_2D.lowering()
 def grouped_conv_2d(to: Lowerer) -> None:
-    """GROUPED_CONV_2D, which Android's delegate does not use."""
+    """GROUPED_CONV_2D."""
     data = to.input(0)
     filter = weights(to, 1, data)
     to.require(filter.rank == 4 and data.rank == 4 and filter.dims[3] > 0, "rank 4", [data.rank, filter.rank])

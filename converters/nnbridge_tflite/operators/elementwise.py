@@ -26,7 +26,7 @@ from nnbridge_tflite.host.numbers import (
     stored,
 )
 from nnbridge_tflite.lowerer import Lowerer, through_float
-from nnbridge_tflite.rules import FLOAT, mapped
+from nnbridge_tflite.rules import FLOAT, FLOAT_QUANT8, input_in, mapped
 
 Function = Callable[[Array], Array]
 
@@ -84,15 +84,22 @@ def _absolute_integers(inputs: Tensors, outputs: Tensors, options: Options) -> S
 
 _MATH = mapped(1, 3, FLOAT)
 ABS = unary("ABS", "|x|", np.abs, OperationCode.ABS, integers=_absolute_integers, delegate=_MATH)
-EXP, RSQRT, SIN, SQRT = (
+EXP, SIN, SQRT = (
     unary(name, summary, function, OperationCode[name], delegate=_MATH)
     for name, summary, function in (
         ("EXP", "e to the power of x", np.exp),
-        ("RSQRT", "1 / √x", lambda a: 1 / np.sqrt(a)),
         ("SIN", "sin x", np.sin),
         ("SQRT", "√x", np.sqrt),
     )
 )
+RSQRT = unary(
+    "RSQRT",
+    "1 / √x",
+    lambda a: 1 / np.sqrt(a),
+    OperationCode.RSQRT,
+    delegate=mapped(2, 3, FLOAT_QUANT8, input_in(*FLOAT, below=7)),
+)
+COS = unary("COS", "cos x", np.cos, delegate=_MATH)
 FLOOR = unary("FLOOR", "⌊x⌋", np.floor, OperationCode.FLOOR, delegate=mapped(1))
 LOG = unary(
     "LOG",
@@ -110,12 +117,11 @@ def _magnitude(x: Array) -> Array:
     return np.abs(x.astype(np.complex128)).astype(np.float32) if x.dtype == np.complex64 else np.hypot(x.real, x.imag)
 
 
-CEIL, COMPLEX_ABS, COS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
+CEIL, COMPLEX_ABS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
     unary(name, summary, function)
     for name, summary, function in (
         ("CEIL", "⌈x⌉", np.ceil),
         ("COMPLEX_ABS", "Magnitudes of complex numbers.", _magnitude),
-        ("COS", "cos x", np.cos),
         ("IMAG", "Imaginary parts of complex numbers.", np.imag),
         ("REAL", "Real parts of complex numbers.", np.real),
         ("ROUND", "The nearest whole number, halves to even.", np.rint),
@@ -139,12 +145,12 @@ def square(to: Lowerer) -> None:
     to.finish(OperationCode.MUL, to.input(0), to.input(0))
 
 
-@COS.lowering(wide=True)
+@COS.lowering()
 def cosine(to: Lowerer) -> None:
-    """sin(x + π/2)."""
+    """sin(π/2 - x), as the delegate does it."""
     value = to.input(0)
     to.require(value.type in FLOATS, "floats", to.declared(0))
-    to.finish(OperationCode.SIN, to.emit(OperationCode.ADD, value, to.fill(math.pi / 2, value)))
+    to.finish(OperationCode.SIN, to.emit(OperationCode.SUB, to.fill(math.pi / 2, value, value.dims), value, to.scalar(0)))
 
 
 @CEIL.lowering(wide=True)

@@ -16,7 +16,7 @@ from nnbridge_tflite.host.numbers import Array, Options, Tensors, data_of, integ
 from nnbridge_tflite.host.sixteen_bits import centred, finished, rescaled_once
 from nnbridge_tflite.lowerer import Lowerer
 from nnbridge_tflite.operators.convolution import bias, weights
-from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, from_level, mapped
+from nnbridge_tflite.rules import NO_OLD_HYBRID, OLD_TYPES, RESTRICTED_SCALES, Condition, Node, from_level, input_rank, mapped
 
 _ASYMMETRIC = Option("asymmetric_quantize_inputs", False, "true: floats beside 8-bit weights get a zero point")
 
@@ -44,11 +44,29 @@ FULLY_CONNECTED = TfliteOperator(
     ),
     rounds_once=True,
 )
+
+
+def _same_stacks(node: Node) -> bool:
+    """True if the dimensions before the matrices are equal."""
+    left, right = (tensor.shape if tensor is not None else () for tensor in map(node.input, (0, 1)))
+    return len(left) == len(right) and left[:-2] == right[:-2]
+
+
 BATCH_MATMUL = TfliteOperator(
     "BATCH_MATMUL",
     "Matrix products of stacks.",
     inputs("left", "right"),
     options=(Option("adj_x", False, "left is transposed"), Option("adj_y", False, "right is transposed"), _ASYMMETRIC),
+    delegate=mapped(
+        2,
+        6,
+        ("FLOAT32", "INT32", "INT8"),
+        input_rank("inputs of rank 2 to 4", 2, 3, 4),
+        Condition(
+            "two inputs of one type", lambda node: node.type(0) == node.type(1), lambda node: node.type(1), kind=Why.HYBRID
+        ),
+        Condition("stacks of one size", _same_stacks, lambda node: node.input(1), kind=Why.OPERAND_SIZE),
+    ),
 )
 RFFT2D = TfliteOperator(
     "RFFT2D",
@@ -114,7 +132,7 @@ def fully_connected_16_bit(inputs: Tensors, outputs: Tensors, options: Options) 
     return [result.reshape(*data.shape[:-1], -1) if options["keep_num_dims"] else result]
 
 
-@BATCH_MATMUL.lowering(wide=True)
+@BATCH_MATMUL.lowering()
 def batch_matmul(to: Lowerer) -> None:
     """BATCH_MATMUL of equal ranks; a side with fewer or smaller batches is repeated."""
 

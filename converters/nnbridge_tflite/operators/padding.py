@@ -13,7 +13,7 @@ from nnbridge.types import QUANT8, OperationCode
 from nnbridge_tflite.declaration import TfliteOperator, inputs
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, bounded, data_of, first, padding_pairs
 from nnbridge_tflite.lowerer import Lowerer, Value
-from nnbridge_tflite.rules import FLOAT_QUANT8, OLD_FLOATS, mapped
+from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, OLD_FLOATS, mapped
 
 
 def _padded_elements(data: Array, paddings: Array) -> float:
@@ -37,10 +37,9 @@ MIRROR_PAD = TfliteOperator(
     "Padded with mirror images.",
     PAD.inputs,
     options=(Option("mode", 0, "0 REFLECT, without the edge; 1 SYMMETRIC, with it"),),
+    delegate=mapped(2, 7, NUMBERS),
     lowerings=[
-        Lowering(
-            lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))), wide=True
-        )
+        Lowering(lambda to: to.finish(OperationCode.MIRROR_PAD, to.input(0), _paddings(to), to.scalar(to.option("mode"))))
     ],
 )
 

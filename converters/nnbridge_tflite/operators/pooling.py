@@ -41,8 +41,12 @@ AVERAGE_POOL_2D = TfliteOperator(
         1,
         FLOAT_QUANT8,
         Condition(
-            "a window of at most 256 elements for 8-bit tensors",
-            lambda node: node.type(0) not in QUANT8 or node.option("filter_width") * node.option("filter_height") <= 256,
+            "a window of at most 256 elements for 8-bit tensors on NNAPI's CPU",
+            lambda node: (
+                node.accelerated
+                or node.type(0) not in QUANT8
+                or node.option("filter_width") * node.option("filter_height") <= 256
+            ),
             first_type,
             kind=Why.OPERAND_SIZE,
         ),

@@ -17,7 +17,18 @@ from nnbridge_tflite.host.codes import CHANNELS
 from nnbridge_tflite.host.numbers import Array, Options, Tensors, broadcast_along, data_of, half_away, real, requantised, stored
 from nnbridge_tflite.host.sixteen_bits import require_integers
 from nnbridge_tflite.lowerer import Lowerer
-from nnbridge_tflite.rules import FLOAT_QUANT8, NUMBERS, QUANT8, Condition, Node, first_type, input_in, mapped, output_in
+from nnbridge_tflite.rules import (
+    FLOAT_QUANT8,
+    NUMBERS,
+    QUANT8,
+    Condition,
+    Node,
+    first_type,
+    input_in,
+    mapped,
+    output_in,
+    version_at_most,
+)
 
 
 def _symmetric_int8(node: Node) -> bool:
@@ -67,9 +78,10 @@ DEQUANTIZE = TfliteOperator(
     "Quantised numbers or halves as float32.",
     folding=_PACKED,
     delegate=mapped(
-        2,
+        99,
         1,
         (*QUANT8, "FLOAT16"),
+        version_at_most(2, lambda node: node.type(0) == "FLOAT16"),
         input_in(*QUANT8, below=4),
         input_in("UINT8", below=3),
         Condition("int8 with zero point 0 below feature level 4", _symmetric_int8, first_type, 4, Why.QUANTISATION_PARAMETERS),

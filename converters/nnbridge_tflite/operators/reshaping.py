@@ -24,6 +24,8 @@ from nnbridge_tflite.rules import (
     Node,
     constant,
     from_level,
+    input_in,
+    input_rank,
     mapped,
     no_activation,
     type_in,
@@ -52,7 +54,8 @@ RESHAPE = TfliteOperator(
     delegate=mapped(
         1,
         1,
-        FLOAT_QUANT8,
+        NUMBERS,
+        input_in(*FLOAT_QUANT8, below=6),
         Condition(
             "a constant shape",
             lambda node: node.input(1) is None or node.constant(1),
@@ -116,7 +119,19 @@ PACK = TfliteOperator(
     inputs("parts*"),
     options=(Option("values_count", 0, "the number of inputs"), AXIS),
     folding=_MOVES,
-    delegate=mapped(2, 4, ("INT32", "FLOAT32", "INT8")),
+    delegate=mapped(
+        2,
+        4,
+        NUMBERS,
+        input_in("FLOAT32", "INT8", below=6),
+        Condition(
+            "an axis before the last",
+            lambda node: node.option("axis") not in (-1, node.rank(0)),
+            lambda node: node.option("axis"),
+            6,
+            Why.ARGUMENT,
+        ),
+    ),
     kernel=lambda inputs, outputs, options: [np.stack([data_of(t) for t in inputs], options["axis"])],
 )
 UNPACK = TfliteOperator(
@@ -125,6 +140,18 @@ UNPACK = TfliteOperator(
     outputs=outputs("parts*"),
     options=(Option("num", 0, "the number of outputs"), AXIS),
     folding=_MOVES,
+    delegate=mapped(
+        2,
+        4,
+        FLOAT_QUANT8,
+        input_rank("an input of rank 2 to 4", 2, 3, 4),
+        Condition(
+            "an axis before the last",
+            lambda node: node.option("axis") not in (-1, node.rank(0) - 1),
+            lambda node: node.option("axis"),
+            kind=Why.ARGUMENT,
+        ),
+    ),
 )
 SPLIT = TfliteOperator(
     "SPLIT",
@@ -147,7 +174,7 @@ SPLIT_V = TfliteOperator(
     folding=_MOVES,
     delegate=mapped(
         2,
-        3,
+        4,
         NUMBERS,
         constant(1, "sizes"),
         constant(2, "axis"),
@@ -212,6 +239,7 @@ REVERSE_V2 = TfliteOperator(
     "Backwards along the named axes.",
     inputs("input", "axes"),
     folding=_MOVES,
+    delegate=mapped(3, 7, NUMBERS),
     kernel=lambda inputs, outputs, options: [np.flip(data_of(inputs[0]), tuple(integers(inputs[1])))],
 )
 REVERSE_SEQUENCE = TfliteOperator(
@@ -309,8 +337,24 @@ def concatenation_by_pack(to: Lowerer) -> None:
 
 
 @PACK.lowering()
+def pack(to: Lowerer) -> None:
+    """PACK; NNAPI has the axis first. Scalars are vectors of one element and need a RESHAPE, which the delegate does not add."""
+    shape = to.shape(0)
+    axis = to.axis(to.option("axis"), len(shape) + 1)
+    if shape:
+        to.finish(OperationCode.PACK, to.scalar(axis), *to.inputs())
+        return
+    to.require(to.mapping != MappingKind.DELEGATE, "tensors that are not scalars", to.declared(0))
+    packed = to.emit(OperationCode.PACK, to.scalar(0), *to.inputs(), like=to.input(0), dims=(to.count, 1))
+    to.reshaped(packed, (to.count,), out=to.out)
+
+
+@PACK.lowering()
 def pack_by_concatenation(to: Lowerer) -> None:
-    """What the delegate does: CONCATENATION along the axis, then RESHAPE."""
+    """What the delegate does below feature level 6: CONCATENATION along the axis, then RESHAPE."""
+    to.require(
+        to.draft.feature_level < 6 or to.mapping != MappingKind.DELEGATE, "a feature level below 6", to.draft.feature_level
+    )
     values = to.inputs()
     shape = to.shape(0)
     axis = to.axis(to.option("axis"), len(shape) + 1)
@@ -318,18 +362,6 @@ def pack_by_concatenation(to: Lowerer) -> None:
     to.require(all(v.dims == values[0].dims for v in values), "tensors of one shape", [v.dims for v in values])
     joined = to.emit(OperationCode.CONCATENATION, *values, to.scalar(axis))
     to.reshaped(joined, (*shape[:axis], len(values), *shape[axis:]), out=to.out)
-
-
-@PACK.lowering(wide=True)
-def pack(to: Lowerer) -> None:
-    """PACK; NNAPI has the axis first. Scalars are vectors of one element and need a RESHAPE."""
-    shape = to.shape(0)
-    axis = to.axis(to.option("axis"), len(shape) + 1)
-    if shape:
-        to.finish(OperationCode.PACK, to.scalar(axis), *to.inputs())
-        return
-    packed = to.emit(OperationCode.PACK, to.scalar(0), *to.inputs(), like=to.input(0), dims=(to.count, 1))
-    to.reshaped(packed, (to.count,), out=to.out)
 
 
 @PACK.lowering(wide=True)
@@ -343,6 +375,18 @@ def pack_expanded(to: Lowerer) -> None:
         to.reshaped(grown[0], dims, out=to.out)
         return
     to.finish(OperationCode.CONCATENATION, *grown, to.scalar(axis))
+
+
+@UNPACK.lowering()
+def unpack_by_split(to: Lowerer) -> None:
+    """What the delegate does: RESHAPE joins the axis with the next one, SPLIT cuts it."""
+    data = to.input(0)
+    axis = to.axis(to.option("axis"), data.rank)
+    to.require(0 not in data.dims and axis < data.rank - 1, "known dimensions, an axis before the last", [data.dims, axis])
+    to.require(data.dims[axis] == len(to.outputs), f"{len(to.outputs)} slices", data.dims[axis])
+    joined = (*data.dims[:axis], data.dims[axis] * data.dims[axis + 1], *data.dims[axis + 2 :])
+    parts = (to.reshaped(data, joined), to.scalar(axis), to.scalar(len(to.outputs)))
+    to.emit_all(OperationCode.SPLIT, parts, to.outputs)
 
 
 @UNPACK.lowering(wide=True)
@@ -439,11 +483,12 @@ def host_range(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[
     return [(start + np.arange(count) * delta).astype(outputs[0].dtype)]
 
 
-@REVERSE_V2.lowering(wide=True)
+@REVERSE_V2.lowering()
 def reverse(to: Lowerer) -> None:
-    """One REVERSE for each axis."""
+    """One REVERSE for each axis; the delegate maps one axis."""
     axes = [to.axis(a, to.input(0).rank) for a in to.integers(1)]
     to.require(axes, "an axis", "none")
+    to.require(to.mapping != MappingKind.DELEGATE or len(axes) == 1, "one axis", axes)
     value = to.input(0)
     for axis in axes[:-1]:
         value = to.emit(OperationCode.REVERSE, value, to.vector([axis]))

@@ -17,8 +17,8 @@ from nnbridge_tflite.host.codes import builtin_code, options_value
 from nnbridge_tflite.passes.states import Key, Variables
 
 
-def subgraph_model(name: str, inputs: Sequence[Value], outputs: Sequence[Value], draft: Draft) -> Model:
-    """The model of a drafted subgraph."""
+def subgraph_model(name: str, inputs: Sequence[Value], outputs: Sequence[Value], draft: Draft, *, hosted: bool = False) -> Model:
+    """The model of a drafted subgraph; ``hosted``: copies are the host's."""
 
     def copy(value: Value) -> Value:
         """A value of its own with the same contents, by a RESHAPE."""
@@ -26,18 +26,26 @@ def subgraph_model(name: str, inputs: Sequence[Value], outputs: Sequence[Value],
         if 0 in value.dims:
             raise ConversionError(Reason("known dimensions of an output that is a copy", str(list(value.dims)), value.name))
         step = Step(OperationCode.RESHAPE, (value, draft.ints(value.dims)), (own,), f"copy {value.name}", MappingKind.WIDE)
+        by_host = replace(step, code=builtin_code("RESHAPE"), inputs=(*step.inputs, options_value({})), mapping=MappingKind.HOST)
         try:
-            draft.add(step)
+            draft.add(by_host if hosted else step)
         except Unmappable:
-            inputs = (*step.inputs, options_value({}))
-            draft.add(replace(step, code=builtin_code("RESHAPE"), inputs=inputs, mapping=MappingKind.HOST))
+            draft.add(by_host)
         return own
 
     own = own_outputs(outputs, inputs, copy)
-    return Assembly(name).build(inputs, own, live_steps(draft.steps, own))
+    return Assembly(name).build(inputs, own, live_steps(draft.steps, own), draft.inferred)
 
 
-def model_with_states(name: str, inputs: Sequence[Value], outputs: Sequence[Value], draft: Draft, variables: Variables) -> Model:
+def model_with_states(
+    name: str,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    draft: Draft,
+    variables: Variables,
+    *,
+    hosted: bool = False,
+) -> Model:
     """The model of a drafted main subgraph, with its variables as states behind the interface."""
     carried = [key for key in variables.starts if key in variables.changed]
     for key, start in variables.starts.items():
@@ -46,7 +54,7 @@ def model_with_states(name: str, inputs: Sequence[Value], outputs: Sequence[Valu
             start.data = variables.firsts[key].data
     before = [variables.starts[key] for key in carried]
     after = [_next(key, variables) for key in carried]
-    model = subgraph_model(name, [*inputs, *before], [*outputs, *after], draft)
+    model = subgraph_model(name, [*inputs, *before], [*outputs, *after], draft, hosted=hosted)
     states = tuple(State(len(inputs) + i, len(outputs) + i, _first_bytes(variables, key)) for i, key in enumerate(carried))
     return replace(model, states=states)
 

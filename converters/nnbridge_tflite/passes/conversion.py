@@ -210,9 +210,13 @@ class Conversion:
         if sixteen and declared is not None and declared.kernel16 is not None:
             why = Reason("8-bit or floating activations", "16-bit ones", operator.label, kind=Why.INPUT_TYPE)
             return self.host(operator, [why])
+        left = self.context.options.left or {}
+        if operator.index in left and not self._calls.subgraphs:
+            return self.host(operator, [left[operator.index]])
         wide = self.context.options.mapping == MappingKind.WIDE
         rule = declared.delegate if declared is not None else None
-        refused = refusals(rule, operator, self.values, self.context.options.feature_level)
+        options = self.context.options
+        refused = refusals(rule, operator, self.values, options.feature_level, options.accelerated)
         reasons: list[Reason] = []
         for lowering in declared.lowerings if declared is not None else ():
             # As the delegate does it where the delegate would, more freely where that is allowed.

@@ -293,8 +293,8 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_li
         expected = shape[axis] if shape else 1
         _refuse(place, f"one scale, or {expected} along dimension {axis} of {list(shape)}", f"{len(scales)} scales")
     held = tuple(scales.tolist())
-    # One scale is the rule; NumPy takes longer for it than Python.
-    if not (0 <= held[0] < math.inf if len(held) == 1 else ((scales >= 0) & (scales < math.inf)).all()):
+    # Sums of what is no number, or infinite, are so too.
+    if not (min(held) >= 0 and math.isfinite(sum(held))):
         _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
     return Quantisation(held, tuple(zero_points.tolist()), axis, True)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
     from nnbridge.converters.inspection import Mapped, SignatureInfo
     from nnbridge.devices.device import Device
+    from nnbridge.loading import Reader
     from nnbridge.model import Model
     from nnbridge.report.summary import Summary
     from nnbridge.runtime.compilation import Compilation
@@ -81,6 +82,8 @@ def device_options(command: Command) -> Command:
     devices = """Drivers to offer the model to, in order, before NNAPI's CPU; repeatable. Default: the CPU alone. module:NAME
         imports that module, found in the current folder too, and runs its code."""
     alone = "These devices only: no CPU, no fallback (createForDevices)."
+    disallowed = """As TFLite's delegate by default: these devices only; operators that they refuse, or of partitions beyond the
+        limit, stay with TFLite, which the host computes as TFLite's reference kernels do."""
     preference = "What decides between devices: relative execution time, or power use for low-power."
     partitioning = """As Android's property debug.nn.partition: no offers nothing to drivers; without-fallback makes failures
         final. With --no-fallback failures are final anyway."""
@@ -92,6 +95,7 @@ def device_options(command: Command) -> Command:
         command,
         option("--device", "devices", multiple=True, metavar="NAME[,NAME…]", help=devices),
         option("--no-fallback", is_flag=True, help=alone),
+        option("--disallow-nnapi-cpu", is_flag=True, help=disallowed),
         option("--preference", values=PREFERENCES, default="fast", help=preference),
         option("--partitioning", values=PARTITIONING, default="with-fallback", help=partitioning),
         option("--max-partitions", type=click.IntRange(min=0), metavar="N", help=partitions),
@@ -216,11 +220,11 @@ def compiled(path: Path, **options: Any) -> tuple[Compilation, tuple[Mapped, ...
     return compilation, mapped
 
 
-def finish(compilation: Compilation, path: Path) -> None:
+def finish(compilation: Compilation, path: Path, *, prepare: bool = True) -> None:
     """Finish the compilation of a file's model."""
     try:
         with working("Compiling"), _of(path):
-            compilation.finish()
+            compilation.finish(prepare=prepare)
     finally:
         if verbose():
             from nnbridge.report.log import decision_lines
@@ -235,11 +239,13 @@ def compilation_of(
     devices: Sequence[str] = (),
     chosen: Sequence[Device] | None = None,
     limit: int | None = None,
+    reader: Reader | None = None,
     preference: str,
     cache_dir: Path | None,
     max_partitions: int | None,
     partitioning: str,
     no_fallback: bool,
+    disallow_nnapi_cpu: bool = False,
     kernels: str | None = None,
     threads: int | None = None,
     **options: Any,
@@ -247,25 +253,32 @@ def compilation_of(
     """The compilation before it is finished, and the outcome of each operator of the file.
 
     ``chosen`` and ``limit``: the devices, bound to the file already, and their limit on partitions (:func:`bound_to`).
+    ``reader``: one that has read the file before.
     """
     from nnbridge.devices.device import cache_files_needed
-    from nnbridge.loading import load_with_report
+    from nnbridge.loading import Reader, load_without_cpu
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.storage import checksum
 
     if chosen is None:
         chosen, limit = bound_to(path, named_devices(devices), options)
-    if no_fallback and not chosen:
-        raise InputError(Reason("at least one --device", "none", operand="--no-fallback"))
+    alone = no_fallback or disallow_nnapi_cpu
+    if alone and not chosen:
+        name = "--no-fallback" if no_fallback else "--disallow-nnapi-cpu"
+        raise InputError(Reason("at least one --device", "none", operand=name))
     asked = conversion(**options)
-    with working(f"Reading {path.name}"):
-        model, mapped = load_with_report(path, asked)
+    max_partitions = partition_limit(path, asked, max_partitions, limit, 0 if no_fallback and not disallow_nnapi_cpu else None)
+    with working(f"Reading {path.name}"), _of(path):
+        if disallow_nnapi_cpu:
+            model, mapped = load_without_cpu(path, asked, chosen, max_partitions)
+            max_partitions = 0
+        else:
+            model, mapped = (reader or Reader()).load_with_report(path, asked)
     mode = PartitioningMode(PARTITIONING.index(partitioning))
-    max_partitions = partition_limit(path, asked, max_partitions, limit, 0 if no_fallback else None)
     with _of(path):
         compilation = (
             Compilation.create_for_devices(model, chosen, kernels=kernels, threads=threads)
-            if no_fallback
+            if alone
             else Compilation.create(model, chosen, mode, kernels=kernels, threads=threads)
         )
         compilation.set_preference(PREFERENCES[preference])
@@ -289,12 +302,15 @@ def partition_limit(path: Path, asked: ConversionOptions, *stated: int | None) -
     return known[0] if known else TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" else 0
 
 
-def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
+def bound_to(
+    path: Path, chosen: Sequence[Device], options: Mapping[str, Any], reader: Reader | None = None
+) -> tuple[list[Device], int | None]:
     """:func:`nnbridge.loading.bound_to` with a command's options."""
     from nnbridge.converters import ConversionOptions
     from nnbridge.loading import bound_to
 
-    return bound_to(path, chosen, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
+    asked = ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"]))
+    return bound_to(path, chosen, asked, reader)
 
 
 def named_devices(names: Sequence[str]) -> list[Device]:

@@ -58,6 +58,11 @@ class ConversionOptions:
     float64: str = "host"
     """What becomes of float64 values of ONNX files, which NNAPI does not have: ``host`` computes them there, ``narrow`` makes
     them float32, ``refuse`` refuses the file."""
+    accelerated: bool = False
+    """The delegate compiles for devices without NNAPI's CPU, whose limits then do not count."""
+    left: Mapping[int, Reason] | None = None
+    """Operators of the converted graph that stay with the file's own runtime (the host), by index: why devices do not get them.
+    None where NNAPI's CPU computes what devices refuse."""
 
 
 @dataclass(frozen=True)

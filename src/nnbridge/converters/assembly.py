@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.converters.draft import Step, Value
-from nnbridge.errors import Reason
-from nnbridge.model import Model
-from nnbridge.types import MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES
+from nnbridge.converters.draft import Inferred, Region, Step, Value, kinds_of
+from nnbridge.errors import BadDataError, Reason
+from nnbridge.model import INFERRED, Location, Model
+from nnbridge.types import CONTROL_FLOW, MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES, Lifetime, is_extension
 
 Node = TypeVar("Node")
 Key = TypeVar("Key", bound=Hashable)
@@ -61,30 +61,61 @@ def in_file(reason: Reason, source: object) -> Reason:
     return replace(reason, operation=f"{source} {reason.operation}".rstrip())
 
 
+_NOWHERE = Location()
+
+
+def _in_file(value: Value) -> Region | None:
+    """Where a large constant of a file stays; None for small and computed ones, which are copied."""
+    region = value.region
+    return region if region is not None and region.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES else None
+
+
 class Assembly:
     """One model being built from drafted values and operations."""
 
     def __init__(self, name: str) -> None:
-        self._builder = ModelBuilder(name)
+        self._name = name
+
+    def build(
+        self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step], inferred: Inferred | None = None
+    ) -> Model:
+        """The finished model of these operations. Operands are made for what is used, constants stay where they are."""
+        try:
+            model = self._built(inputs, outputs, steps, checked=False)
+        except BadDataError:
+            # The call that brings what finish refuses names it.
+            model = self._built(inputs, outputs, steps, checked=True)
+        if inferred:
+            drafted = zip(model.main.operations, self._builder.run_order, strict=True)
+            model.main.known[INFERRED] = frozenset(
+                k
+                for k, (operation, i) in enumerate(drafted)
+                # Values may have changed since, and trailing inputs may be dropped.
+                if inferred.get(steps[i]) == kinds_of(steps[i]) and len(operation.inputs) == len(steps[i].inputs)
+            )
+        return model
+
+    def _built(self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step], *, checked: bool) -> Model:
+        """The model; ``checked``: each call checks what it gets, as well as the last one, which checks the whole."""
+        self._checked = checked
+        self._builder = builder = ModelBuilder(self._name)
         self._indexes: dict[int, int] = {}
         self._names: dict[str, int] = {}
         """Names in use, and the number that was last tried for each."""
-
-    def build(self, inputs: Sequence[Value], outputs: Sequence[Value], steps: Sequence[Step]) -> Model:
-        """The finished model of these operations. Operands are made for what is used, constants stay where they are."""
         # The interface comes first so that its names stay as they are.
         interface = [*map(self._operand, inputs), *map(self._operand, outputs)]
         for step in steps:
-            self._builder.add_operation(
+            builder.add_operation(
                 step.code,
                 [self._operand(v) for v in step.inputs],
                 [self._operand(v) for v in step.outputs],
                 name=step.name,
                 mapping=step.mapping,
                 source=step.source,
+                checked=checked or step.code in CONTROL_FLOW,
             )
-        self._builder.identify_inputs_and_outputs(interface[: len(inputs)], interface[len(inputs) :])
-        return self._builder.finish()
+        builder.identify_inputs_and_outputs(interface[: len(inputs)], interface[len(inputs) :])
+        return builder.finish()
 
     def _operand(self, value: Value) -> int:
         """The value's operand, added when it is first met."""
@@ -96,6 +127,10 @@ class Assembly:
     def _add(self, value: Value) -> int:
         builder = self._builder
         name = self._unique(value.name)
+        place = None if self._checked else self._place(value)
+        if place is not None:
+            kind, quant = (value.type, value.dims, value.scale, value.zero_point), value.channel_quant
+            return builder.add_drafted(*kind, *place, channel_quant=quant, name=name, source_type=value.source_type)
         index = builder.add_operand(
             value.type, value.dims, scale=value.scale, zero_point=value.zero_point, name=name, source_type=value.source_type
         )
@@ -106,20 +141,30 @@ class Assembly:
             builder.set_operand_value_from_model(index, value.model)
         elif value.omitted:
             builder.set_operand_value(index, None)
+        elif (region := _in_file(value)) is not None:
+            builder.set_operand_value_from_memory(index, region.pool, region.offset, region.length)
         elif value.data is not None:
-            self._set_value(index, value)
+            builder.set_operand_value(index, np.ascontiguousarray(value.data))
         return index
 
-    def _set_value(self, index: int, value: Value) -> None:
-        """Large constants of a file stay where they are; small and computed ones are copied."""
-        assert value.data is not None
-        at = value.region
-        if at is not None and at.length > MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
-            self._builder.set_operand_value_from_memory(index, at.pool, at.offset, at.length)
-        elif value.data.nbytes <= MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
-            self._builder.set_operand_value(index, value.data.tobytes())
-        else:
-            self._builder.set_operand_value(index, np.ascontiguousarray(value.data))
+    def _place(self, value: Value) -> tuple[Lifetime, bytes | Location] | None:
+        """The lifetime and the place of a value, or its bytes if these are copied; None for what is set by calls of their own."""
+        quant = value.channel_quant
+        if value.model is not None or is_extension(value.type):
+            return None
+        if quant is not None and not (
+            len(quant.scales) == value.dims[quant.channel_dim] and min(quant.scales) > 0 < sum(quant.scales)
+        ):
+            return None
+        if value.omitted:
+            return Lifetime.NO_VALUE, _NOWHERE
+        if value.data is None:
+            return Lifetime.TEMPORARY_VARIABLE, _NOWHERE
+        if (region := _in_file(value)) is not None:
+            return Lifetime.CONSTANT_REFERENCE, Location(self._builder.pool_number(region.pool), region.offset, region.length)
+        if value.data.nbytes <= MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES:
+            return Lifetime.CONSTANT_COPY, value.data.tobytes()
+        return None
 
     def _unique(self, name: str) -> str:
         """The name, numbered if another operand has it."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -128,12 +129,12 @@ class OperatorDef:
         """A declared option."""
         return next((option for option in self.options if option.name == name), None)
 
-    @property
+    @cached_property
     def input_counts(self) -> tuple[int, int | None]:
         """The smallest and largest number of inputs; None for no limit."""
         return _counts(self.inputs)
 
-    @property
+    @cached_property
     def output_counts(self) -> tuple[int, int | None]:
         """The smallest and largest number of outputs; None for no limit."""
         return _counts(self.outputs)

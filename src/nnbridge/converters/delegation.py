@@ -31,6 +31,18 @@ class Part:
     """The tensor of each of the model's outputs, likewise."""
     variables: int = 0
     """How many of the inputs, and of the outputs, are variables."""
+    lasting: bool = False
+    """True for a model that stays when inputs are resized: what the file leaves open is open in it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a delegate compiles for."""
+
+    feature_level: int
+    """The lowest of its devices."""
+    accelerated: bool = False
+    """True for devices without NNAPI's CPU."""
 
 
 class Delegation(Protocol):
@@ -42,11 +54,14 @@ class Delegation(Protocol):
     def codes(self, subgraph: int) -> tuple[int, ...]:
         """The builtin codes of a subgraph's operators."""
 
-    def outcomes(self, subgraph: int, dims: Dims, feature_level: int) -> tuple[Mapped, ...]:
+    def outcomes(self, subgraph: int, dims: Dims, target: Target) -> tuple[Mapped, ...]:
         """The outcome of each operator; what the importer refuses is left to the interpreter."""
 
+    def declared(self, subgraph: int, dims: Dims) -> Dims:
+        """Dimensions with 0 for those that the file leaves open, so that one model serves inputs that are resized."""
+
     def part(
-        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, feature_level: int
+        self, subgraph: int, nodes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int], dims: Dims, target: Target
     ) -> Part:
         """A model of some operators; ConversionError if they are none that NNAPI gets."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,11 @@ from nnbridge.operations.call import Arg, Call, NeedsValue
 from nnbridge.operations.evaluate import resolve
 from nnbridge.operations.matching import match
 from nnbridge.operations.validation import OperandKind, check_operand_type, validate_model, validate_operation, verdict_of
+from nnbridge.records import quick
 from nnbridge.types import CONTROL_FLOW, TYPE_FACTS, FeatureLevel, Lifetime, OperandCode, OperationCode, is_extension
 
 _RELATIVE_SCALE_ERROR = 1e-5
+_TENSORS = frozenset(code for code, facts in TYPE_FACTS.items() if facts.tensor)
 _TRIED_SIZES = (7, 11)
 """Two sizes for an open dimension; what depends on it comes out differently."""
 
@@ -36,6 +38,7 @@ class Unmappable(Exception):
         self.reason = reason if reason.kind is not None else replace(reason, kind=Why.OPERAND_VALUE)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Region:
     """A constant's place in a mapped file or another pool: bytes."""
@@ -54,6 +57,7 @@ class Value:
     scale: float = 0.0
     zero_point: int = 0
     channel_quant: ChannelQuant | None = None
+    """Scales are numbers of float32."""
     name: str = ""
     source_type: str = ""
     """The element type in the file where the operand's is another."""
@@ -129,6 +133,7 @@ class Value:
         return Operand(self.type, self.dims, float32(self.scale), self.zero_point, self.channel_quant, lifetime, name=self.name)
 
 
+@quick
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
     """A drafted operation."""
@@ -141,6 +146,16 @@ class Step:
     source: Source | None = None
 
 
+StepKinds: TypeAlias = "tuple[tuple[OperandKind, ...], tuple[OperandKind, ...]]"
+Inferred: TypeAlias = "dict[Step, StepKinds]"
+"""Operations all of whose outputs are as NNAPI computes them, with the inputs and outputs of that time."""
+
+
+def kinds_of(step: Step) -> StepKinds:
+    """What validation reads of an operation's inputs and outputs."""
+    return tuple([value.kind() for value in step.inputs]), tuple([value.kind() for value in step.outputs])
+
+
 class Draft:
     """Operations in run order, and constants that operations share."""
 
@@ -149,6 +164,7 @@ class Draft:
         self._budget = budget
         self._outer = outer
         self.steps: list[Step] = []
+        self.inferred: Inferred = {}
         self._shared: dict[Any, Value] = {}
 
     def inner(self) -> Draft:
@@ -205,8 +221,8 @@ class Draft:
         self.steps.append(step)
 
     def _check(self, step: Step) -> None:
-        self._resolve(step)
-        inputs, outputs = tuple([value.kind() for value in step.inputs]), tuple([value.kind() for value in step.outputs])
+        inferred = self._resolve(step)
+        inputs, outputs = kinds_of(step)
         for type, dims, scale, zero_point, *_ in outputs:
             broken = check_operand_type(type, dims, scale, zero_point)
             if broken is not None:
@@ -219,9 +235,11 @@ class Draft:
             raise Unmappable(
                 Reason(f"feature level {verdict.level} at least", str(self.feature_level), name, kind=Why.FEATURE_LEVEL)
             )
+        if inferred:
+            self.inferred[step] = inputs, outputs
 
-    def _resolve(self, step: Step) -> None:
-        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI lays down for them.
+    def _resolve(self, step: Step) -> bool:
+        """Fill in the outputs' dimensions, and insist on the quantisation that NNAPI lays down for them; True if all is known.
 
         This comes before validation, because the dimensions that a file declares for computed tensors may be stale.
         """
@@ -235,23 +253,27 @@ class Draft:
             tried = _open_dims(Call(declared, found.signature, tuple(args), tuple(outs)))
             for i, value in enumerate(step.outputs):
                 value.dims = tried[i] if tried is not None else value.open_dims or (0,) * len(value.dims)
-            return
+            return False
         try:
             resolved = resolve(Call(declared, found.signature, tuple(args), tuple(outs)))
         except NeedsValue:
             for value in step.outputs:
                 value.dims = value.open_dims or value.dims
-            return
+            return False
         except NnapiError as error:
             raise Unmappable(error.reason) from error
         for value, arg in zip(step.outputs, resolved, strict=True):
             _require_same_quantisation(declared.name, value, arg)
-            value.dims = tuple(max(d, 0) for d in arg.dims)
+            value.dims = arg.dims if min(arg.dims, default=0) >= 0 else tuple(max(d, 0) for d in arg.dims)
+        return all(
+            min(arg.dims, default=0) > 0 and (float32(value.scale), value.zero_point) == (arg.scale, arg.zero_point)
+            for value, arg in zip(step.outputs, resolved, strict=True)
+        )
 
 
 def _open(arg: Arg) -> bool:
     """True for a tensor of which a dimension or the rank is not known."""
-    return 0 in arg.dims if arg.dims else not is_extension(arg.type) and TYPE_FACTS[arg.type].tensor
+    return 0 in arg.dims if arg.dims else arg.type in _TENSORS
 
 
 def _open_dims(call: Call) -> list[tuple[int, ...]] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -45,8 +45,8 @@ def plan_arena(leases: Sequence[Lease[Key]]) -> tuple[dict[Key, int], int]:
     return offsets, max((end for _, end, *_ in placed), default=0)
 
 
-def allocate(size: int) -> Array:
-    """An aligned array of so many bytes, of undefined content."""
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+def allocate(size: int, make: Callable[..., Array] = np.empty) -> Array:
+    """An aligned array of so many bytes, of undefined content unless ``make`` is ``np.zeros``."""
+    raw = make(size + ALIGNMENT, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[start : start + size]

@@ -16,19 +16,28 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from nnbridge.cpu import compiled
 from nnbridge.cpu.arena import Lease, allocate, plan_arena
 from nnbridge.cpu.control_flow import CONTROL_FLOW, Limits
-from nnbridge.cpu.operands import as_declared, as_operand, constant, declaration_of, fully_known, store_results
+from nnbridge.cpu.operands import (
+    as_declared,
+    as_operand,
+    constant,
+    declaration_of,
+    declared_call,
+    fully_known,
+    resolved_call,
+    store_results,
+)
 from nnbridge.cpu.settings import current
-from nnbridge.errors import NnapiError
-from nnbridge.model import Array, Model, Operation, Subgraph
-from nnbridge.operations.call import Arg, Call, NeedsValue
-from nnbridge.operations.evaluate import evaluate, make_call, prepare, resolve, run_kernel
+from nnbridge.cpu.steps import Prepared, Run, Step, ignoring, nothing
+from nnbridge.model import INFERRED, Array, Model, Operation, Subgraph
+from nnbridge.operations.call import Arg, Call
+from nnbridge.operations.evaluate import evaluate, make_call, prepare, run_kernel
 from nnbridge.operations.kernels import KERNELS, InPlace, Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
 
@@ -138,37 +147,6 @@ class _Bindings:
         return program
 
 
-class _Run:
-    """One run: the arrays by operand index, then scratch buffers (None where nothing is held), and what it resolved itself."""
-
-    __slots__ = ("limits", "resolved", "values")
-
-    def __init__(self, values: list[Any], limits: Limits) -> None:
-        self.values = values
-        self.limits = limits
-        self.resolved: dict[int, Arg] = {}
-
-
-Step: TypeAlias = Callable[[_Run], None]
-
-
-class _Prepared(NamedTuple):
-    """An operation whose shapes a run brought: its outputs, the operands that it reads, and its kernel."""
-
-    outs: tuple[Arg, ...]
-    sources: list[int]
-    compute: Callable[..., Any]
-
-
-def _nothing(_: _Run) -> None:
-    """The step of an operation that a program computes."""
-
-
-def _ignoring(function: Callable[[], None]) -> Step:
-    """A function of nothing as a step."""
-    return lambda _: function()
-
-
 class _Program:
     """A subgraph bound for one set of input shapes."""
 
@@ -188,6 +166,11 @@ class _Program:
         for i, dims in zip(subgraph.inputs, shapes, strict=True):
             arg = Arg.of(subgraph.operands[i], present=dims is not None)
             self._specs[i] = arg if dims is None else arg.with_value(None, tuple(dims))
+        as_declared = all(dims == subgraph.operands[i].dims for i, dims in zip(subgraph.inputs, shapes, strict=True))
+        self._inferred: frozenset[int] = subgraph.known.get(INFERRED, frozenset()) if as_declared else frozenset()
+        """Operations whose outputs need not be inferred again, as long as what they read is as declared."""
+        self._others: set[int] = set()
+        """Operands that may be otherwise than declared."""
         self._buffers: dict[int, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         """Shape and element type of what kernels write in place: outputs, then scratch buffers."""
         self._scratch: list[int] = []
@@ -218,7 +201,7 @@ class _Program:
         )
 
         def step_of(program: Program) -> Step:
-            def run_program(run: _Run) -> None:
+            def run_program(run: Run) -> None:
                 values = run.values
                 inputs = [np.ascontiguousarray(values[i]) for i in program.inputs]
                 program.run(inputs, [values[i] for i in program.outputs], executor.threads)
@@ -227,7 +210,7 @@ class _Program:
 
         steps: dict[int, Step] = {}
         for program in found.programs:
-            steps.update(dict.fromkeys(program.operations, _nothing))
+            steps.update(dict.fromkeys(program.operations, nothing))
             first = program.operations[0]
             steps[first] = step_of(program)
             self._compiled[first] = program
@@ -240,7 +223,7 @@ class _Program:
             values = self._idle.pop()
         except IndexError:
             values = self._new_values()
-        run = _Run(values, limits)
+        run = Run(values, limits)
         try:
             for i, array in zip(self._subgraph.inputs, inputs, strict=True):
                 values[i] = array
@@ -250,7 +233,7 @@ class _Program:
                         limits.observe(self._number, i, array)
             for i, array in zip(self._subgraph.outputs, outputs or self._no_outputs, strict=True):
                 # Kernels write through reshaped views.
-                if array is not None and i not in self._dynamic and array.flags.c_contiguous:
+                if array is not None and self._fits(i, array):
                     values[i] = array
                 elif i in self._buffers:
                     values[i] = np.empty(*self._buffers[i])
@@ -272,6 +255,11 @@ class _Program:
                 values[i] = None
             self._idle.append(values)
 
+    def _fits(self, i: int, array: Array) -> bool:
+        """True for an output's array that steps may write into: a client may state other dimensions than the run computes."""
+        spec = self._specs[i]
+        return i not in self._dynamic and array.flags.c_contiguous and spec is not None and array.shape == spec.dims
+
     def _bound_values(self, inputs: Arrays, outputs: Arrays) -> list[Any] | None:
         """The values of a run on these arrays; None if only a run knows what to do with them."""
         subgraph, values = self._subgraph, self._new_values()
@@ -290,17 +278,17 @@ class _Program:
         if values is None:
             return None
         stays = {*self._offsets, *subgraph.inputs, *subgraph.outputs}
-        run, steps = _Run(values, NO_LIMITS), []
+        run, steps = Run(values, NO_LIMITS), []
         for k, (step, ended) in enumerate(self._steps):
             released = [i for i in ended if i not in stays]
             program = self._compiled.get(k)
             if program is not None and stays.issuperset((*program.inputs, *program.outputs)):
                 read, written = ([values[i] for i in side] for side in (program.inputs, program.outputs))
                 compiled_run = program.bind(read, written, self._executor.threads)
-                if all(other is _nothing for n, (other, _) in enumerate(self._steps) if n != k):
+                if all(other is nothing for n, (other, _) in enumerate(self._steps) if n != k):
                     return compiled_run
-                steps.append((_ignoring(compiled_run), released))
-            elif step is not _nothing or released:
+                steps.append((ignoring(compiled_run), released))
+            elif step is not nothing or released:
                 steps.append((step, released))
 
         def run_bound() -> None:
@@ -317,7 +305,7 @@ class _Program:
         values = self._bound_values(inputs, outputs)
         if values is None:
             return []
-        found, run = [], _Run(values, NO_LIMITS)
+        found, run = [], Run(values, NO_LIMITS)
         with np.errstate(all="ignore"):
             for k, (step, _) in enumerate(self._steps):
                 program = self._compiled.get(k)
@@ -325,12 +313,12 @@ class _Program:
                     read = [np.ascontiguousarray(values[i]) for i in program.inputs]
                     parts = program.profile(read, [values[i] for i in program.outputs], rounds)
                     found += [(part.operation, "compiled", times) for part, times in parts]
-                elif step is not _nothing:
+                elif step is not nothing:
                     seconds = timeit.repeat(partial(step, run), number=1, repeat=rounds + 1)[1:]
                     found.append((k, "reference", [1e6 * each for each in seconds]))
         return found
 
-    def _result(self, run: _Run, i: int) -> Arg:
+    def _result(self, run: Run, i: int) -> Arg:
         spec, value = run.resolved.get(i) or self._specs[i], run.values[i]
         assert spec is not None
         return spec.with_value(value, spec.dims if value is None else value.shape)
@@ -379,12 +367,16 @@ class _Program:
         specs = [self._specs[i] for i in operation.inputs]
         inputs = [spec for spec in specs if spec is not None]
         if not control_flow and len(inputs) == len(specs):
-            call = self._resolved(operation, inputs)
+            known = position in self._inferred and self._others.isdisjoint(operation.inputs)
+            if not known:
+                self._others.update(operation.outputs)
+            call = (declared_call if known else resolved_call)(self._subgraph, operation, inputs)
             if call is not None:
                 self._calls[position] = call
                 for i, spec in zip(operation.outputs, call.outs, strict=True):
                     self._specs[i] = spec
                 return
+        self._others.update(operation.outputs)
         self._dynamic.update(operation.outputs)
         for i in operation.outputs:
             # Control flow leaves exactly what its outputs declare, so that what follows can still be bound.
@@ -396,17 +388,6 @@ class _Program:
         call = self._calls.get(position)
         return self._dynamic_step(operation) if call is None else self._static_step(position, operation, call)
 
-    def _resolved(self, operation: Operation, inputs: Sequence[Arg]) -> Call | None:
-        """The call with its outputs, if their shapes can be inferred now; refusals wait until the operation runs."""
-        operands = self._subgraph.operands
-        call = make_call(declaration_of(operation), inputs, [Arg.of(operands[i]) for i in operation.outputs])
-        try:
-            resolved = zip(operation.outputs, resolve(call), strict=True)
-            outs = tuple(as_declared(operation, operands[i], spec) for i, spec in resolved)
-        except (NeedsValue, NnapiError):
-            return None
-        return None if any(d <= 0 for out in outs for d in out.dims) else Call(call.definition, call.signature, call.args, outs)
-
     def _static_step(self, position: int, operation: Operation, call: Call) -> Step:
         outputs, inputs, store = operation.outputs, operation.inputs, self._executor.store
         found = prepare(call, self._executor.kernels)
@@ -415,7 +396,7 @@ class _Program:
                 (k, i) for k, (i, arg) in enumerate(zip(inputs, call.args, strict=True)) if arg.present and not arg.constant
             ]
 
-            def whole_call(run: _Run) -> None:
+            def whole_call(run: Run) -> None:
                 args = list(call.args)
                 for k, i in run_time:
                     args[k] = args[k].with_value(run.values[i], args[k].dims)
@@ -426,7 +407,7 @@ class _Program:
         sources = [inputs[k] for k in positions]
         if not isinstance(second, InPlace):
 
-            def from_data(run: _Run) -> None:
+            def from_data(run: Run) -> None:
                 values = run.values
                 store_results(values, outputs, inputs, second(*[values[i] for i in sources]), store)
 
@@ -438,7 +419,7 @@ class _Program:
         write = second.write
         rounded = [i for i, out in zip(outputs, call.outs, strict=True) if out.dtype == np.float32]
 
-        def in_place(run: _Run) -> None:
+        def in_place(run: Run) -> None:
             values = run.values
             write([values[i] for i in buffers], *[values[i] for i in sources])
             if store is not None:
@@ -452,10 +433,10 @@ class _Program:
         executor, subgraph, specs = self._executor, self._subgraph, self._specs
         outs = [subgraph.operands[i] for i in operation.outputs]
         control_flow = CONTROL_FLOW.get(operation.type)
-        known: dict[tuple[Any, ...], _Prepared | None] = {}
+        known: dict[tuple[Any, ...], Prepared | None] = {}
         """What was prepared for the shapes that came; None where values decide as well."""
 
-        def prepared_for(run: _Run) -> _Prepared | None:
+        def prepared_for(run: Run) -> Prepared | None:
             values = run.values
             key = tuple([None if (value := values[i]) is None else value.shape for i in operation.inputs])
             if key in known:
@@ -464,7 +445,7 @@ class _Program:
             shaped = [
                 arg if arg.constant or dims is None else arg.with_value(None, dims) for arg, dims in zip(args, key, strict=True)
             ]
-            call = self._resolved(operation, shaped)
+            call = resolved_call(subgraph, operation, shaped)
             found = None if call is None else prepare(call, executor.kernels)
             if len(known) >= _BOUND_PROGRAMS:
                 known.clear()
@@ -473,10 +454,10 @@ class _Program:
             else:
                 positions, second = found
                 compute = second.allocating([(o.dims, o.dtype) for o in call.outs]) if isinstance(second, InPlace) else second
-                known[key] = _Prepared(call.outs, [operation.inputs[k] for k in positions], compute)
+                known[key] = Prepared(call.outs, [operation.inputs[k] for k in positions], compute)
             return known[key]
 
-        def dynamic(run: _Run) -> None:
+        def dynamic(run: Run) -> None:
             found = prepared_for(run) if control_flow is None else None
             if found is not None:
                 values = run.values

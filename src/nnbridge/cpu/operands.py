@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nnbridge.errors import OpFailedError, Reason
-from nnbridge.model import Array, Model, Operand, Operation
+from nnbridge.errors import NnapiError, OpFailedError, Reason
+from nnbridge.model import Array, Model, Operand, Operation, Subgraph
 from nnbridge.operations import definition
-from nnbridge.operations.call import Arg
-from nnbridge.operations.evaluate import merge_dims
+from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.operations.evaluate import make_call, merge_dims, resolve
 from nnbridge.types import Lifetime, operation_name
 
 Store: TypeAlias = Callable[[Array], Array]
@@ -81,3 +81,20 @@ def as_declared(operation: Operation, operand: Operand, computed: Arg) -> Arg:
             rule = f"an output with scale {operand.scale} and zero point {operand.zero_point} as declared"
             raise OpFailedError(Reason(rule, found, name, operand.name))
     return computed.with_value(computed.value, dims)
+
+
+def resolved_call(subgraph: Subgraph, operation: Operation, inputs: Sequence[Arg]) -> Call | None:
+    """The call with its outputs, if their shapes can be inferred now; refusals wait until the operation runs."""
+    operands = subgraph.operands
+    call = make_call(declaration_of(operation), inputs, [Arg.of(operands[i]) for i in operation.outputs])
+    try:
+        resolved = zip(operation.outputs, resolve(call), strict=True)
+        outs = tuple(as_declared(operation, operands[i], spec) for i, spec in resolved)
+    except (NeedsValue, NnapiError):
+        return None
+    return None if any(d <= 0 for out in outs for d in out.dims) else Call(call.definition, call.signature, call.args, outs)
+
+
+def declared_call(subgraph: Subgraph, operation: Operation, inputs: Sequence[Arg]) -> Call:
+    """The call of an operation whose outputs were inferred from inputs as they are declared."""
+    return make_call(declaration_of(operation), inputs, [Arg.of(subgraph.operands[i]) for i in operation.outputs])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import Dims, Part
+from nnbridge.converters.delegation import Dims, Part, Target
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
@@ -75,10 +76,10 @@ class Delegate:
         return cls(options, log, (), listed, bool(drivers))
 
     @property
-    def level(self) -> int:
-        """The feature level that decides about nodes: the lowest of the target devices'."""
+    def decisive(self) -> Target:
+        """What decides about nodes: the lowest feature level of the target devices, and whether there are such."""
         levels = [int(device.level) for device in self.target if device.kind == "device"]
-        return min([*levels, int(RUNTIME_FEATURE_LEVEL)])
+        return Target(min([*levels, int(RUNTIME_FEATURE_LEVEL)]), bool(levels))
 
     def prepare(self, context: Context, replace_nodes: Callable[[Sequence[int]], int]) -> int:
         """Hand nodes of a graph to NNAPI; TFLite's status. NnapiError where NNAPI fails."""
@@ -91,7 +92,7 @@ class Delegate:
             self.log(f"WARNING: nothing is handed to NNAPI: {error}\n")
             return 0
         dims = context.all_dims(graph.tensors)
-        outcomes = {m.index: m for m in graph.delegation.outcomes(graph.subgraph, dims, self.level)}
+        outcomes = {m.index: m for m in graph.delegation.outcomes(graph.subgraph, dims, self.decisive)}
         nodes = [n for n in plan if n in outcomes and outcomes[n].mapping == MappingKind.DELEGATE]
         if self.options.verbose_validation:
             self._say_refusals(context, plan, outcomes)
@@ -126,13 +127,29 @@ class Delegate:
         part = part or self.part(partition)
         key = f"{partition.graph.subgraph} {partition.nodes} {[partition.dims[i] for i in part.inputs]} {self.options.allow_fp16}"
         compilation = compiled(part.model, self.options, self.listed, self.target, key)
-        return Kernel(part, compilation, self.options, [partition.dims[i] for i in part.inputs])
+        kernel = Kernel(part, compilation, self.options, [partition.dims[i] for i in part.inputs])
+        if part.lasting:
+            kernel.resized(kernel.dims, self.computed(partition))
+        return kernel
 
     def part(self, partition: Partition) -> Part:
-        """The partition's model."""
-        graph, p = partition.graph, partition
-        part = graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, p.dims, self.level)
+        """The partition's model; with dynamic dimensions one that lasts, where NNAPI's operations can have what is open."""
+        part = None
+        if self.options.allow_dynamic_dimensions:
+            declared = partition.graph.delegation.declared(partition.graph.subgraph, partition.dims)
+            with suppress(ConversionError, NnapiError):
+                part = replace(self._part(partition, declared), lasting=True)
+        part = part or self._part(partition, partition.dims)
         return replace(part, model=replace(part.model, relaxed=True)) if self.options.allow_fp16 else part
+
+    def computed(self, partition: Partition) -> list[tuple[int, ...]]:
+        """The dimensions of a partition's outputs for the interpreter's of now; 0 for what only a run knows."""
+        main = self._part(partition, partition.dims).model.main
+        return [main.operands[i].dims for i in main.outputs]
+
+    def _part(self, partition: Partition, dims: Dims) -> Part:
+        graph, p = partition.graph, partition
+        return graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, dims, self.decisive)
 
     def _supported(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[Partition, Part]]:
         """Partitions of the nodes that the target devices support as a whole, with their models.

@@ -149,12 +149,15 @@ class _Glue:
         self._nodes.pop(record.number, None)
 
     def prepare(self, context: Any, _node: Any, record: Any) -> int:
-        """``TfLiteRegistration.prepare``: compile anew if dimensions have changed."""
+        """``TfLiteRegistration.prepare``: compile anew if dimensions have changed, but for a model that lasts."""
         graph = Context(self._embedded, context)
         try:
             node = self._node(record)
             dims = tuple(graph.dims(i) for i in node.kernel.part.inputs)
-            if dims != node.kernel.dims:
+            if dims != node.kernel.dims and node.kernel.part.lasting:
+                node.partition.dims = graph.all_dims(node.partition.graph.tensors)
+                node.kernel.resized(dims, node.delegate.computed(node.partition))
+            elif dims != node.kernel.dims:
                 node.partition.dims = graph.all_dims(node.partition.graph.tensors)
                 node.kernel = node.delegate.compile(node.partition)
                 self._watch(node)

@@ -74,8 +74,17 @@ class Kernel:
         self._bound: OrderedDict[tuple[tuple[int, int], ...], _Bound] = OrderedDict()
         self._now: _Bound | None = None
         self._burst = Burst(compilation) if self._in_bursts() else None
-        self.dynamic = [t for t, o in zip(part.outputs, self._operands[1], strict=True) if 0 in o.dims]
+        self._computed = [operand.dims for operand in self._operands[1]]
+
+    @property
+    def dynamic(self) -> list[int]:
         """Outputs whose dimensions only a run knows."""
+        return [tensor for tensor, dims in zip(self.part.outputs, self._computed, strict=True) if 0 in dims]
+
+    def resized(self, dims: Sequence[tuple[int, ...]], computed: Sequence[tuple[int, ...]]) -> None:
+        """The interpreter has other dimensions for the inputs, so outputs have others: executions are bound anew."""
+        self.dims, self._computed, self._now = tuple(dims), list(computed), None
+        self._bound.clear()
 
     def _in_bursts(self) -> bool:
         """As asked, and by itself where Android's delegate does so: chosen devices of feature level 5 to 7."""
@@ -84,8 +93,8 @@ class Kernel:
 
     def output_dims(self) -> list[tuple[int, tuple[int, ...]]]:
         """The tensors of known dimensions that the partition writes, without variables."""
-        pairs = zip(self.part.outputs[: self._own], self._operands[1], strict=False)
-        return [(tensor, operand.dims) for tensor, operand in pairs if 0 not in operand.dims]
+        pairs = zip(self.part.outputs[: self._own], self._computed, strict=False)
+        return [(tensor, dims) for tensor, dims in pairs if 0 not in dims]
 
     def invoke(self, context: Context, places: Callable[[], tuple[tuple[int, int], ...]] | None) -> None:
         """Compute. ``places``: where the tensors lie, if they have moved since the last time."""
@@ -141,7 +150,7 @@ class Kernel:
                 own = np.empty(len(data), np.uint8)
                 bound.before.append((own, data, True))
                 data = own
-            bound.execution.set_input_buffer(i, data)
+            bound.execution.set_input_buffer(i, data, self._missing(context, tensor, operand))
         for i, (tensor, operand) in enumerate(zip(self.part.outputs, outputs, strict=True)):
             data = np.frombuffer(context.buffer(tensor), np.uint8)
             # A variable is read as it was before while its next value is computed.
@@ -149,8 +158,13 @@ class Kernel:
                 own = np.empty(len(data), np.uint8)
                 bound.after.append((data, own, operand.is_sign_flipped))
                 data = own
-            bound.execution.set_output(i, data)
+            bound.execution.set_output(i, data, self._missing(context, tensor, operand))
         return bound
+
+    @staticmethod
+    def _missing(context: Context, tensor: int, operand: Operand) -> tuple[int, ...] | None:
+        """The interpreter's dimensions where the model leaves some open."""
+        return (context.dims(tensor) or (1,)) if 0 in operand.dims else None
 
     def _run(self, context: Context) -> None:
         """Compute where outputs have dimensions that only the run knows."""

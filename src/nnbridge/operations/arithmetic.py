@@ -52,13 +52,17 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 def quantize_multipliers(reals: npt.ArrayLike) -> tuple[Array, Array]:
     """:func:`quantize_multiplier` for an array: multipliers and shifts as int64 arrays."""
     values = np.asarray(reals, np.float64)
-    for value in values[~np.isfinite(values)].tolist():
-        quantize_multiplier(value)  # raises
+    if not np.isfinite(values).all():
+        for value in values[~np.isfinite(values)].tolist():
+            quantize_multiplier(value)  # raises
     mantissas, exponents = np.frexp(values)
     multipliers, shifts = np.floor(mantissas * 2**31 + 0.5).astype(np.int64), exponents.astype(np.int64)
-    full = multipliers == 2**31
-    multipliers, shifts = multipliers >> full, shifts + full
-    held = (values != 0) & (shifts >= -31)
+    if (full := multipliers == 2**31).any():
+        multipliers, shifts = multipliers >> full, shifts + full
+    held = shifts >= -31
+    if held.all() and values.all():
+        return multipliers, shifts
+    held &= values != 0
     return np.where(held, multipliers, 0), np.where(held, shifts, 0)
 
 

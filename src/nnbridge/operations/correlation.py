@@ -59,17 +59,22 @@ def check_bias_scale(call: Call) -> None:
     call.require(abs(product - declared) <= 1e-6 * min(product, declared), rule, f"{declared:g}", "bias")
 
 
-def multipliers(call: Call) -> tuple[Array, Array]:
-    """N7, N9: multiplier and shift of the products, one for all channels or one for each.
+def real_multipliers(call: Call) -> Array:
+    """N7, N9: what the products are multiplied with, one number for all channels or one for each.
 
     Android rounds the product of input and per-channel scale to float32, TFLite computes it in double: about one output in a
     million differs by a step. Android's conformance cases admit both; this follows TFLite, so that answers agree.
     """
     x, w, out = call["input"], call["filter"], call.out
     if w.channel_quant is None:
-        return quantize_multipliers([product_multiplier(x.scale, w.scale, out.scale)])
+        return np.array([product_multiplier(x.scale, w.scale, out.scale)])
     scales = np.asarray(w.channel_quant.scales, np.float64)
-    return quantize_multipliers(float(np.float32(x.scale)) * scales / float(np.float32(out.scale)))
+    return float(np.float32(x.scale)) * scales / float(np.float32(out.scale))
+
+
+def multipliers(call: Call) -> tuple[Array, Array]:
+    """Multipliers and shifts of the products."""
+    return quantize_multipliers(real_multipliers(call))
 
 
 def operand_values(arg: Arg) -> Array:

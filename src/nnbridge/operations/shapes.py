@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nnbridge.operations.call import Call
+from nnbridge.records import quick
 from nnbridge.types import PaddingCode
 
 
@@ -33,6 +34,7 @@ def broadcast(call: Call, *dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Window:
     """A sliding window along one axis: size, stride, dilation and the padding before and after."""

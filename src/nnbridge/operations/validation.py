@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeAlias
@@ -40,6 +40,7 @@ _NOWHERE = Location()
 _NO_VALUE = Lifetime.NO_VALUE
 OperandKind: TypeAlias = "tuple[int, tuple[int, ...], float, int, int | None, bool, bool]"
 """What validation reads of an operand: type, dims, scale, zero point, channel dimension, present, constant."""
+_VERDICTS = "verdicts"
 _EXTENSION_NAME = re.compile(r"[a-z0-9_]*\.[a-z0-9_.]*")
 
 
@@ -61,6 +62,11 @@ class Verdict:
 
 def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point: int) -> Reason | None:
     """What ``addOperand`` refuses: unknown types, scalars with dimensions, bad quantisation, tensors too large."""
+    check = _type_fault if is_extension(code) else _cached_type_fault
+    return check(code, tuple(dims), scale, zero_point)
+
+
+def _type_fault(code: int, dims: tuple[int, ...], scale: float, zero_point: int) -> Reason | None:
     if is_extension(code):
         name = type_name(code)
         declared = TYPES.operand_type(code)
@@ -91,6 +97,9 @@ def check_operand_type(code: int, dims: Sequence[int], scale: float, zero_point:
     if math.prod(dims if all(dims) else filter(None, dims)) * size > MAX_TENSOR_BYTES:
         return Reason("a tensor of at most 2**32 - 1 bytes", str(list(dims)), operand=name, kind=Why.OPERAND_SIZE)
     return None
+
+
+_cached_type_fault = lru_cache(maxsize=4096)(_type_fault)
 
 
 def byte_size(operand: Operand) -> int | None:
@@ -133,23 +142,31 @@ def validate_operation(
     Networks repeat the same few kinds of operations, and each stage validates what it gets: verdicts are cached. Those that
     involve an extension are not, as the prefix in its code may come to stand for another one.
     """
-    kinds = {i: _kind(operands[i]) for i in (*operation.inputs, *operation.outputs)}
-    return _validate_operation(operation, kinds, model, subgraph)
+    inputs, outputs = (tuple([_kind(operands[i]) for i in side]) for side in (operation.inputs, operation.outputs))
+    return with_bodies(verdict_of(operation.type, inputs, outputs), operation, model, subgraph)
 
 
-def _validate_operation(
-    operation: Operation,
-    kinds: Sequence[OperandKind] | Mapping[int, OperandKind],
-    model: Model | None,
-    subgraph: Subgraph | None,
-) -> Verdict:
-    inputs, outputs = tuple([kinds[i] for i in operation.inputs]), tuple([kinds[i] for i in operation.outputs])
-    verdict = verdict_of(operation.type, inputs, outputs)
+def with_bodies(verdict: Verdict, operation: Operation, model: Model | None, subgraph: Subgraph | None) -> Verdict:
+    """The verdict with what the bodies of IF and WHILE add to it."""
     if operation.type not in CONTROL_FLOW or model is None or subgraph is None or not verdict.valid:
         return verdict
     reason = check_control_flow(model, subgraph, operation)
     unknown = operation.type == OperationCode.WHILE and has_unknown_boundary(model, subgraph, operation)
     return replace(verdict, reason=reason, runtime_only=unknown)
+
+
+def verdicts_of(subgraph: Subgraph) -> Sequence[Verdict]:
+    """Each operation against its declaration, bodies of IF and WHILE apart; computed once where no operand is an extension's."""
+    found: Sequence[Verdict] | None = subgraph.known.get(_VERDICTS)
+    if found is None:
+        kinds = [_kind(operand) for operand in subgraph.operands]
+        found = [
+            verdict_of(o.type, tuple([kinds[i] for i in o.inputs]), tuple([kinds[i] for i in o.outputs]))
+            for o in subgraph.operations
+        ]
+        if not is_extension(max([kind[0] for kind in kinds], default=0)):
+            subgraph.known[_VERDICTS] = found
+    return found
 
 
 def verdict_of(code: int, inputs: tuple[OperandKind, ...], outputs: tuple[OperandKind, ...]) -> Verdict:
@@ -224,42 +241,44 @@ def _rules_level(declared: OperationDef, call: Call) -> int:
 
 def validate_operand(operand: Operand, index: int, model: Model) -> Reason | None:
     """An operand of a finished model: type, quantisation, lifetime and the place of its value."""
-    label = f"operand {index} {operand.name}" if operand.name else f"operand {index}"
-    broken = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
-    if broken is not None:
-        return replace(broken, operand=label)
+    fault = check_operand_type(operand.type, operand.dims, operand.scale, operand.zero_point) or _operand_fault(operand, model)
+    return None if fault is None else replace(fault, operand=f"operand {index} {operand.name}".rstrip())
+
+
+def _operand_fault(operand: Operand, model: Model) -> Reason | None:
+    """What is wrong with an operand beside its type."""
     if operand.type == OperandCode.TENSOR_INT32 and (operand.zero_point != 0 or operand.scale < 0):
-        return Reason("zero point 0 and a scale of at least 0", f"{operand.scale}, {operand.zero_point}", operand=label)
+        return Reason("zero point 0 and a scale of at least 0", f"{operand.scale}, {operand.zero_point}")
     if (operand.type == OperandCode.MODEL) != (operand.lifetime is Lifetime.SUBGRAPH):
-        return Reason("lifetime SUBGRAPH for MODEL operands only", operand.lifetime.name, operand=label)
+        return Reason("lifetime SUBGRAPH for MODEL operands only", operand.lifetime.name)
     if operand.type == OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
         if operand.channel_quant is None:
-            return Reason("per-channel quantisation parameters", "none", operand=label, kind=Why.QUANTISATION_TYPE)
+            return Reason("per-channel quantisation parameters", "none", kind=Why.QUANTISATION_TYPE)
     elif operand.channel_quant is not None:
-        return Reason("no per-channel quantisation parameters", "some", operand=label, kind=Why.QUANTISATION_TYPE)
+        return Reason("no per-channel quantisation parameters", "some", kind=Why.QUANTISATION_TYPE)
     if operand.extension_data is not None and not is_extension(operand.type):
-        return Reason("extension data of extension operands only", f"{len(operand.extension_data)} bytes", operand=label)
+        return Reason("extension data of extension operands only", f"{len(operand.extension_data)} bytes")
     at = operand.location
     if operand.lifetime is Lifetime.SUBGRAPH and not (0 <= at.offset < len(model.referenced) and at.pool == at.length == 0):
-        return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}", operand=label)
+        return Reason("an index of a referenced subgraph", f"{at.offset} of {len(model.referenced)}")
     if operand.lifetime in _WITHOUT_LOCATION and at != _NOWHERE:
-        return Reason("no location for an operand without value", f"{at.offset}+{at.length}", operand=label)
+        return Reason("no location for an operand without value", f"{at.offset}+{at.length}")
     if not operand.is_constant:
         return None
     size = byte_size(operand)
     oem = operand.type in (OperandCode.OEM_SCALAR, OperandCode.TENSOR_OEM_BYTE)
     if size is None and (operand.is_tensor or not is_extension(operand.type)):
-        return Reason("known, non-zero dimensions of a constant", str(list(operand.dims)), operand=label)
+        return Reason("known, non-zero dimensions of a constant", str(list(operand.dims)))
     if size is not None and not oem and operand.location.length != size:
-        return Reason(f"a constant of {size} bytes", f"{operand.location.length}", operand=label)
+        return Reason(f"a constant of {size} bytes", f"{operand.location.length}")
     copied = operand.lifetime is Lifetime.CONSTANT_COPY
     if copied and at.pool != 0:
-        return Reason("pool 0 for a value that was copied", str(at.pool), operand=label)
+        return Reason("pool 0 for a value that was copied", str(at.pool))
     if not copied and not 0 <= at.pool < len(model.pools):
-        return Reason("a pool of the model", str(at.pool), operand=label)
+        return Reason("a pool of the model", str(at.pool))
     capacity = len(model.operand_values) if copied else len(model.pools[at.pool])
     if at.offset < 0 or at.offset + at.length > capacity:
-        return Reason(f"a place inside {capacity} bytes", f"{at.offset}+{at.length}", operand=label)
+        return Reason(f"a place inside {capacity} bytes", f"{at.offset}+{at.length}")
     return None
 
 
@@ -307,9 +326,8 @@ def _validate_subgraph(subgraph: Subgraph, model: Model) -> Verdict:
     if reason is not None:
         return Verdict(reason=reason)
     level, runtime_only = 1, False
-    kinds = [_kind(operand) for operand in subgraph.operands]
-    for operation in subgraph.operations:
-        verdict = _validate_operation(operation, kinds, model, subgraph)
+    for operation, verdict in zip(subgraph.operations, verdicts_of(subgraph), strict=True):
+        verdict = with_bodies(verdict, operation, model, subgraph)
         if not verdict.valid:
             return verdict
         level, runtime_only = max(level, verdict.level), runtime_only or verdict.runtime_only

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, Reason, Why
 from nnbridge.model import Location, Model, Operand, Operation, Subgraph
-from nnbridge.operations.validation import Verdict, operand_level, validate_operation
+from nnbridge.operations.validation import Verdict, operand_level, verdicts_of, with_bodies
 from nnbridge.types import CONTROL_FLOW, WRITTEN, Lifetime
 
 MAX_DEPTH = 100
@@ -25,8 +25,8 @@ def requirements(model: Model) -> list[Verdict]:
     """
     known: dict[int, tuple[Verdict, int]] = {}
 
-    def of(operation: Operation, subgraph: Subgraph, depth: int) -> tuple[Verdict, int]:
-        own = validate_operation(operation, subgraph.operands, model, subgraph)
+    def of(operation: Operation, own: Verdict, subgraph: Subgraph, depth: int) -> tuple[Verdict, int]:
+        own = with_bodies(own, operation, model, subgraph)
         if operation.type not in CONTROL_FLOW:
             return own, 0
         indexes = [subgraph.operands[i].location.offset for i in operation.inputs if _is_model(subgraph.operands[i])]
@@ -38,7 +38,7 @@ def requirements(model: Model) -> list[Verdict]:
             require(depth)
             inner = model.referenced[index]
             ends = [Verdict(operand_level(inner.operands[i])) for i in (*inner.inputs, *inner.outputs)]
-            found = [of(operation, inner, depth) for operation in inner.operations]
+            found = [of(*each, inner, depth) for each in zip(inner.operations, verdicts_of(inner), strict=True)]
             height = max((height for _, height in found), default=0)
             known[index] = _combined([*ends, *(verdict for verdict, _ in found)]), height
         require(depth + known[index][1])
@@ -48,7 +48,7 @@ def requirements(model: Model) -> list[Verdict]:
         if depth > MAX_DEPTH:
             raise BadDataError(Reason(f"control flow nested at most {MAX_DEPTH} deep", "deeper"))
 
-    return [of(operation, model.main, 0)[0] for operation in model.main.operations]
+    return [of(*each, model.main, 0)[0] for each in zip(model.main.operations, verdicts_of(model.main), strict=True)]
 
 
 def _combined(verdicts: Sequence[Verdict]) -> Verdict:

@@ -9,7 +9,7 @@ operator of the source file (:class:`~nnbridge.model.Source`), which may be seve
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nnbridge.devices.device import Device
@@ -42,15 +42,33 @@ def limit_partitions(
     found = delegated_partitions(main, [_on_driver(placement, devices) for placement in changed])
     ranked = sorted(range(len(found)), key=lambda k: -_nodes(main, found[k]))
     for k in ranked[limit:]:
-        size = _nodes(main, found[k])
-        why = Reason(
-            f"one of the {limit} largest of {len(found)} delegated partitions (--max-partitions {limit})",
-            f"one of {size} operator{'' if size == 1 else 's'}",
-            kind=Why.PARTITIONS,
-        )
+        why = _beyond(limit, len(found), _nodes(main, found[k]))
         for i in found[k]:
             changed[i] = _on_cpu(changed[i], devices, why)
     return tuple(changed)
+
+
+def undelegated(main: Subgraph, refusals: Sequence[Reason | None], limit: int) -> Mapping[int, Reason]:
+    """Operators of the source file that stay with its own runtime where NNAPI's CPU is disallowed: index → why.
+
+    As TFLite's delegate leaves them: those of which the devices refuse an operation, and those of the smaller partitions beyond
+    ``limit`` (0: no limit). ``refusals``: of each operation, None where a device supports it.
+    """
+    sources = [operation.source for operation in main.operations]
+    left = {source: why for source, why in zip(sources, refusals, strict=True) if why is not None}
+    found = delegated_partitions(main, [source not in left for source in sources])
+    for members in sorted(found, key=lambda members: -_nodes(main, members))[limit or len(found) :]:
+        left |= dict.fromkeys((sources[i] for i in members), _beyond(limit, len(found), _nodes(main, members)))
+    return {source.index: why for source, why in left.items() if source is not None and not source.callers}
+
+
+def _beyond(limit: int, partitions: int, nodes: int) -> Reason:
+    """Why a partition of so many operators is not handed over."""
+    return Reason(
+        f"one of the {limit} largest of {partitions} delegated partitions (--max-partitions {limit})",
+        f"one of {nodes} operator{'' if nodes == 1 else 's'}",
+        kind=Why.PARTITIONS,
+    )
 
 
 def _on_driver(placement: Placement, devices: Sequence[Device]) -> bool:

@@ -93,7 +93,7 @@ class _Runs:
     """Runs of files on NNAPI's CPU and the host, each file compiled once."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = {**options, "devices": (), "no_fallback": False, "cache_dir": None}
+        self._options = {**options, "devices": (), "no_fallback": False, "disallow_nnapi_cpu": False, "cache_dir": None}
         self._compiled: dict[Path, Any] = {}
 
     def __call__(self, path: Path, seed: int) -> Mapping[str, Array]:

@@ -22,9 +22,7 @@ class Constant:
     @classmethod
     def of(cls, size: int) -> Constant:
         """Zeros."""
-        memory = allocate(size + SLACK)
-        memory[:] = 0
-        return cls(memory[:size])
+        return cls(allocate(size + SLACK, np.zeros)[:size])
 
 
 def address_of(array: Array) -> int:

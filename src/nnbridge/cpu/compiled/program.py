@@ -12,8 +12,8 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from nnbridge.cpu.compiled.objects import KERNELS, Variant, function, library
 from nnbridge.errors import NnapiError
 from nnbridge.model import Array
 from nnbridge.operations.call import Arg, Call, NeedsValue
+from nnbridge.records import quick
 from nnbridge.types import OperandCode
 
 
@@ -44,6 +45,7 @@ Buffer: TypeAlias = "int | Scratch"
 """An operand's buffer, by the operand's index, or a scratch buffer."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Place:
     """An address inside the arena."""
@@ -152,6 +154,16 @@ class Plan:
         return tuple(i for program in self.programs for i in program.operations)
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What operations of one plan have in common."""
+
+    channels_last: dict[int, Place] = field(default_factory=dict)
+    """Where NCHW operands lie as NHWC, written by the operations so far."""
+    tables: dict[Any, Any] = field(default_factory=dict)
+    """What bindings computed for equal windows, or for several operations at once."""
+
+
 @np.errstate(all="ignore")
 def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
@@ -161,10 +173,10 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
     producers = {o: c for c in operations if c.resolved is not None for o in c.outputs}
     groups: list[list[tuple[Candidate, list[Bound]]]] = [[]]
     left: dict[int, str] = {}
-    channels_last: dict[int, Place] = {}
+    shared = Shared()
     for candidate in operations:
         try:
-            groups[-1].append((candidate, bind(candidate, producers, form, channels_last)))
+            groups[-1].append((candidate, bind(candidate, producers, form, shared)))
             continue
         except (Unsupported, NnapiError) as reason:
             # Of what is refused the reference kernel reports it when the operation runs.
@@ -174,7 +186,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         except (ArithmeticError, ValueError) as error:
             left[candidate.index] = f"requires parameters that floats and integers hold: {error}"
         groups.append([])
-        channels_last.clear()
+        shared.channels_last.clear()
     programs = []
     for group in groups:
         # Views alone are for the reference tier, but for a whole model of them: then no step of Python is left.

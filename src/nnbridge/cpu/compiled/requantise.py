@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,6 +31,37 @@ _FOLDED = 53
 
 class Inexact(Exception):
     """Sums or results that 32 bits do not hold."""
+
+
+Numbers: TypeAlias = "Array | int"
+"""One for each channel, or one for all."""
+
+
+def _least(numbers: Numbers) -> int:
+    return numbers if isinstance(numbers, int) else int(numbers.min())
+
+
+def _most(numbers: Numbers) -> int:
+    return numbers if isinstance(numbers, int) else int(numbers.max())
+
+
+def _form_of(most_left: int, least_shift: int, most_shift: int, uncorrected: bool) -> str:
+    if most_left > 0 or least_shift < 32 or most_shift > _FOLDED:
+        return "general"
+    return "relu" if uncorrected else "signed"
+
+
+Rounded: TypeAlias = "tuple[Numbers, Numbers, Numbers, Numbers, Numbers]"
+"""Multiplier, left shift, constant without zero point, correction and shift."""
+
+
+def roundings(m: Numbers, e: Numbers) -> Rounded:
+    """The numbers of two roundings of ``x * m / 2**31 * 2**e``; channels of several operations may lie one behind the other."""
+    right, left = -e * (e < 0), e * (e > 0)
+    if _least(m) == 0:
+        right, left = np.where(m == 0, 1, right), np.where(m == 0, 0, left)
+    to_right = (right > 0) * 1
+    return m, left, (1 << 30) + (to_right << (30 + right)), to_right << 31, 31 + right
 
 
 @dataclass(frozen=True)
@@ -46,13 +79,10 @@ class Rescaling:
     @classmethod
     def twice(cls, multiplier: Array, exponent: Array, zero_point: int, *, negative_clamped: bool = False) -> Rescaling:
         """Android's two roundings of ``x * M / 2**31 * 2**exponent`` (``mbqm``). Multipliers are 0 or 2**30 to 2**31 - 1."""
-        m, e = (np.atleast_1d(np.asarray(values, np.int64)) for values in (multiplier, exponent))
-        right, left = np.maximum(-e, 0), np.maximum(e, 0)
-        if not m.all():
-            right[m == 0], left[m == 0] = 1, 0
-        to_right = (right > 0).astype(np.int64)
-        constant, correction = (1 << 30) + (to_right << (30 + right)), to_right << 31
-        return cls._of(m, left, constant, correction, 31 + right, zero_point, negative_clamped)
+        # Python's integers are several times faster than arrays of one.
+        single = multiplier.size == 1 and abs(exponent.item()) < 32
+        rounded = roundings(multiplier.item(), exponent.item()) if single else roundings(multiplier, exponent)
+        return cls.of(rounded, zero_point, negative_clamped=negative_clamped)
 
     @classmethod
     def once(cls, multiplier: int, exponent: int, zero_point: int, bound: int) -> Rescaling:
@@ -63,18 +93,35 @@ class Rescaling:
         shift = 31 - exponent
         if shift < 1 or (exponent > 0 and bound << exponent >= 2**31) or (bound * multiplier >> shift) >= 2**31 - 1:
             raise Inexact(f"an output scale with results below 2**31 (a multiplier of {multiplier} * 2**{exponent - 31})")
-        m = np.array([multiplier], np.int64)
-        nothing = np.zeros(1, np.int64)
-        return cls._of(m, nothing, np.array([1 << (shift - 1)], np.int64), nothing, np.array([shift]), zero_point, False)
+        return cls.of((multiplier, 0, 1 << (shift - 1), 0, shift), zero_point)
 
     @classmethod
-    def _of(
-        cls, m: Array, left: Array, constant: Array, correction: Array, shift: Array, zero_point: int, negative_clamped: bool
-    ) -> Rescaling:
-        if left.any() or shift.min() < 32 or shift.max() > _FOLDED:
-            return cls(m, left, constant, correction, shift, zero_point, "general")
-        form = "relu" if negative_clamped or not correction.any() else "signed"
-        return cls(m, left, constant + (np.int64(zero_point) << shift), correction, shift, zero_point, form)
+    def of(cls, rounded: Rounded, zero_point: int, *, negative_clamped: bool = False) -> Rescaling:
+        """The fastest form that is exact."""
+        m, left, constant, correction, shift = rounded
+        form = _form_of(_most(left), _least(shift), _most(shift), negative_clamped or _most(correction) == 0)
+        if form != "general":
+            constant = constant + (zero_point << shift)
+        listed = (m, left, constant, correction, shift)
+        m, left, constant, correction, shift = (np.array(numbers, np.int64, ndmin=1, copy=None) for numbers in listed)
+        return cls(m, left, constant, correction, shift, zero_point, form)
+
+    @classmethod
+    def each(
+        cls, multipliers: Array, exponents: Array, ends: Array, zero_points: Sequence[int], clamped: Sequence[bool]
+    ) -> list[Rescaling]:
+        """:meth:`twice` of several operations at once, whose channels lie one behind the other up to ``ends``."""
+        m, left, constant, correction, shift = (np.asarray(numbers) for numbers in roundings(multipliers, exponents))
+        starts = np.append(0, ends[:-1])
+        folded = constant + (np.repeat(zero_points, ends - starts) << np.minimum(shift, _FOLDED))
+        most_left, most_shift, most_correction = (np.maximum.reduceat(a, starts).tolist() for a in (left, shift, correction))
+        listed = most_left, np.minimum.reduceat(shift, starts).tolist(), most_shift, most_correction, zero_points, clamped
+        made = []
+        for start, end, high, least, most, signed, zero, relu in zip(starts.tolist(), ends.tolist(), *listed, strict=True):
+            form, part = _form_of(high, least, most, relu or signed == 0), slice(start, end)
+            constants = (constant if form == "general" else folded)[part]
+            made.append(cls(m[part], left[part], constants, correction[part], shift[part], zero, form))
+        return made
 
     def for_channels(self, count: int) -> Rescaling:
         """Parameters of one for all channels, repeated for each."""
@@ -96,23 +143,23 @@ class Rescaling:
         """Parameter blocks of vectors of ``lanes``; ``order`` names the channel of each lane, -1 for none."""
         general = self.form == "general"
         # What lanes without a channel read stands last.
-        table = np.zeros((6, len(bias) + 1), np.int64)
+        table = np.zeros((len(bias) + 1, 7 if general else 5), np.int64)
         odd_shift = self.shift if general else self.shift - 32
-        listed = (bias, self.multiplier, self.constant, self.shift, odd_shift, -self.correction)
-        for entries, values in zip(table, listed, strict=True):
+        listed = (bias, self.multiplier, self.constant, self.shift, odd_shift, -self.correction, self.left)
+        for entries, values in zip(table.T, listed, strict=False):
             entries[:-1] = values
-        picked = table[:, order].reshape(6, -1, lanes)
-        blocks = np.zeros((picked.shape[1], rows_of(self.form), lanes), np.int32)
+        # [vectors, pairs of lanes, even or odd, parameters]
+        picked = table[order].reshape(-1, lanes // 2, 2, table.shape[1])
+        blocks = np.empty((len(picked), rows_of(self.form), lanes), np.int32)
         wide = blocks.view(np.int64)
-        blocks[:, 0] = picked[0]
+        blocks[:, 0] = picked[..., 0].reshape(-1, lanes)
         for phase in (0, 1):
-            rows = (picked[1], picked[2], picked[3 + phase], *([picked[5]] if general else []))
-            for row, values in zip((1, 3, 5, 8), rows, strict=False):
-                wide[:, row + phase] = values[:, phase::2]
+            lane = picked[:, :, phase]
+            wide[:, 1 + phase], wide[:, 3 + phase], wide[:, 5 + phase] = lane[..., 1], lane[..., 2], lane[..., 3 + phase]
+            if general:
+                wide[:, 8 + phase] = lane[..., 5]
         if general:
-            left = np.zeros(len(bias) + 1, np.int64)
-            left[:-1] = self.left
-            blocks[:, 7] = left[order].reshape(-1, lanes)
+            blocks[:, 7] = picked[..., 6].reshape(-1, lanes)
         return blocks
 
     def uniform(self, lanes: int) -> Array:
@@ -205,7 +252,10 @@ class Narrowing:
         return made[: len(rows)]
 
 
+@cache
 def column_order(across: int, lanes: int) -> Array:
     """The column that each lane of ``across`` vectors stands for, so that narrowing leaves bytes in their natural order."""
     vectors, lane = np.divmod(np.arange(across * lanes), lanes)
-    return lane // 4 * (4 * across) + vectors * 4 + lane % 4
+    order: Array = lane // 4 * (4 * across) + vectors * 4 + lane % 4
+    order.flags.writeable = False
+    return order

@@ -17,7 +17,7 @@ from nnbridge.cpu.compiled.bindings.recurrent import integer_lstm
 from nnbridge.cpu.compiled.bindings.svdf import integer_svdf
 from nnbridge.cpu.compiled.bindings.windows import integer_mean
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
-from nnbridge.cpu.compiled.program import Candidate, Unsupported, program_of
+from nnbridge.cpu.compiled.program import Candidate, Shared, Unsupported, program_of
 from nnbridge.extensions import HostTensor, PreparedHostKernel, StatedKernel
 from nnbridge.model import Array
 from nnbridge.operations import definition
@@ -53,7 +53,7 @@ def routine(prepared: StatedKernel, threads: int = 1, form: InstructionSet | Non
         call = _call([prepared.inputs[i] for i in places], prepared.outputs)
         inputs = tuple(range(len(places)))
         candidate = Candidate(0, inputs, tuple(range(len(inputs), len(inputs) + len(call.outs))), call)
-        binding = Binding(candidate, {}, instructions)
+        binding = Binding(candidate, {}, instructions, Shared())
         bind(binding, prepared)
     except Unsupported:
         return None

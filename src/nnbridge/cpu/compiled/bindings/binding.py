@@ -19,6 +19,7 @@ from nnbridge.cpu.compiled.program import (
     Candidate,
     Place,
     Scratch,
+    Shared,
     Step,
     Unsupported,
     View,
@@ -67,28 +68,28 @@ def binds(*codes: OperationCode, omitting: bool = False, any_layout: bool = Fals
     return register
 
 
-def bind(
-    candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet, channels_last: dict[int, Place]
-) -> list[Bound]:
-    """The steps of an operation; raises :class:`Unsupported`, or the error that its call is refused with.
-
-    ``channels_last``: where NCHW operands lie as NHWC, written by the operations before; this one adds its own.
-    """
+def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet, shared: Shared) -> list[Bound]:
+    """The steps of an operation; raises :class:`Unsupported`, or the error that its call is refused with."""
     if candidate.resolved is None:
         raise Unsupported(candidate.reason)
     binder = BINDERS.get(candidate.call.definition.code)
     if binder is None:
         raise Unsupported("requires a compiled kernel, found none")
     # Constants as float32 numbers, where the reference kernel computes with these.
-    candidate = replace(candidate, resolved=widened(candidate.call))
-    binding = Binding(candidate, producers, instructions)
+    call = widened(candidate.call)
+    if call is not candidate.call:
+        candidate = replace(candidate, resolved=call)
+    binding = Binding(candidate, producers, instructions, shared)
     for arg in (*candidate.call.args, *candidate.call.outs):
-        require(arg.present or binder in _OMITTING, "operands that are present")
-        require(bool(arg.constant) or not arg.present or 0 not in arg.dims, "tensors that hold something")
-        # Tables of offsets have 32 bits.
-        require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
+        if not arg.present:
+            require(binder in _OMITTING, "operands that are present")
+        elif not arg.constant:
+            require(0 not in arg.dims, "tensors that hold something")
+        if arg.dims:
+            # Tables of offsets have 32 bits.
+            require(math.prod(arg.dims) < 2**29, "tensors of fewer than 2**29 elements")
     if is_nchw(candidate.call) and binder not in _ANY_LAYOUT:
-        _bind_as_nhwc(binding, binder, channels_last)
+        _bind_as_nhwc(binding, binder, shared.channels_last)
     else:
         binder(binding)
     for k, out in enumerate(candidate.call.outs):
@@ -101,7 +102,7 @@ def bind(
 def _bind_as_nhwc(b: Binding, binder: Binder, channels_last: dict[int, Place]) -> None:
     """Images are transposed before and after what the binding adds; between two such operations they stay NHWC."""
     call = to_nhwc(b.call)
-    inner = Binding(replace(b.candidate, resolved=call), {}, b.instructions)
+    inner = Binding(replace(b.candidate, resolved=call), {}, b.instructions, b.shared)
     inner.bound = b.bound
     for operand, arg, seen in zip(b.candidate.inputs, b.call.args, call.args, strict=True):
         if seen is not arg and not arg.constant:
@@ -159,20 +160,27 @@ def require_at_most(most: int, found: int, what: str) -> None:
 class Binding:
     """One operation on its way to steps."""
 
-    def __init__(self, candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        producers: Mapping[int, Candidate],
+        instructions: InstructionSet,
+        shared: Shared,
+    ) -> None:
         self.candidate, self.call, self.producers, self.instructions = candidate, candidate.call, producers, instructions
+        self.out = self.call.out
+        """The first output."""
+        self.shared = shared
         self.bound: list[Bound] = []
         self.places: dict[int, Place] = {}
         """Where operands lie that the binding sees in another layout."""
 
-    @property
-    def out(self) -> Arg:
-        """The first output."""
-        return self.call.out
-
     def operand(self, arg: Arg) -> int:
         """The operand index of an argument."""
-        return next(i for i, other in zip(self.candidate.inputs, self.call.args, strict=True) if other is arg)
+        for i, other in zip(self.candidate.inputs, self.call.args, strict=True):
+            if other is arg:
+                return i
+        raise AssertionError(f"{arg} is no argument")
 
     def source(self, arg: Arg) -> Place | Array:
         """Where a kernel reads an argument: in the arena, or a constant, whose bytes are unsigned."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -164,8 +165,8 @@ def combine(b: Binding) -> None:
         real_multiplier = product_multiplier(first.scale, second.scale, out.scale)
         require(real_multiplier < 1, "a product of input scales below the output scale")
         multiplier, exponent = quantize_multiplier(real_multiplier)
-        one = Rescaling.twice(np.array([multiplier]), np.array([exponent]), zero_of(out))
-        blocks, forms, left = [_uniform(b, one)], (one.form,), (0, 0)
+        block, form = _uniform(multiplier, exponent, zero_of(out), b.instructions.lanes)
+        blocks, forms, left = [block], (form,), (0, 0)
     else:
         arguments["table"] = every_pair(call, first, second, out)
         b.step("look_up_pairs", count / 500, arguments, repeats=rows.repeats)
@@ -192,9 +193,11 @@ def every_pair(call: Call, first: Arg, second: Arg, out: Arg) -> Array:
     return as_inside(run_reference(made)[0], out)
 
 
-def _uniform(b: Binding, rescaling: Rescaling) -> Array:
-    """The parameter block of one for all lanes."""
-    return rescaling.uniform(b.instructions.lanes)
+@lru_cache(maxsize=256)
+def _uniform(multiplier: int, exponent: int, zero_point: int, lanes: int) -> tuple[Array, str]:
+    """The parameter block of one rescaling for all lanes, and its form."""
+    one = Rescaling.twice(np.array([multiplier]), np.array([exponent]), zero_point)
+    return one.uniform(lanes), one.form
 
 
 def _sum_parameters(b: Binding, first: Arg, second: Arg) -> tuple[list[Array], tuple[str, ...], tuple[int, int]]:
@@ -202,16 +205,15 @@ def _sum_parameters(b: Binding, first: Arg, second: Arg) -> tuple[list[Array], t
     twice_max = 2.0 * max(np.float32(first.scale), np.float32(second.scale))
     real_out = float(twice_max / float(np.float32(2**20) * np.float32(b.out.scale)))
     require(real_out < 1, "twice the larger input scale below 2**20 times the output scale")
-    made, left = [], []
+    made, left, lanes = [], [], b.instructions.lanes
     for arg in (first, second):
         multiplier, exponent = quantize_multiplier(float(float(np.float32(arg.scale)) / twice_max))
         # The larger scale is exactly one half of the common one: one bit more on the left, and one on the right.
         half = exponent == 0
-        made.append(Rescaling.twice(np.array([multiplier]), np.array([-1 if half else exponent]), 0))
+        made.append(_uniform(multiplier, -1 if half else exponent, 0, lanes))
         left.append(21 if half else 20)
-    multiplier, exponent = quantize_multiplier(real_out)
-    made.append(Rescaling.twice(np.array([multiplier]), np.array([exponent]), zero_of(b.out)))
-    return [_uniform(b, one) for one in made], tuple(one.form for one in made), (left[0], left[1])
+    made.append(_uniform(*quantize_multiplier(real_out), zero_of(b.out), lanes))
+    return [block for block, _ in made], tuple(form for _, form in made), (left[0], left[1])
 
 
 _FUNCTIONS: dict[OperationCode, tuple[str, int]] = {

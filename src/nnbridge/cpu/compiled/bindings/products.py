@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     zero_of,
 )
 from nnbridge.cpu.compiled.bindings.moves import add_border, border_of, move_pieces
+from nnbridge.cpu.compiled.bindings.rescaling import filter_rescaling, require_bias_scale
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
 from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips
@@ -36,12 +36,10 @@ from nnbridge.model import Array
 from nnbridge.operations.arithmetic import (
     fused_activation,
     product_multiplier,
-    product_scale,
     quantize_multiplier,
 )
 from nnbridge.operations.call import Arg
 from nnbridge.operations.convolution import _transpose_padding as transpose_padding
-from nnbridge.operations.correlation import multipliers
 from nnbridge.operations.shapes import Window, windows
 from nnbridge.types import FuseCode, OperationCode
 
@@ -106,12 +104,13 @@ def _windowed(b: Binding, size: tuple[int, int], channels: slice) -> Left:
         add_border(b, x, (batch, images.height, images.width, depth), source, pads, target, widen=pairs)
         source = target
     out = rows.positions(images.height), columns.positions(images.width)
-    return _rows_of(source, (batch, height, width, depth), rows, columns, out, channels, element)
+    return _rows_of(b, source, (batch, height, width, depth), rows, columns, out, channels, element)
 
 
 def _rows_of(
+    b: Binding,
     source: Place | Array,
-    images: Sequence[int],
+    images: tuple[int, int, int, int],
     rows: Window,
     columns: Window,
     out: tuple[int, int],
@@ -119,19 +118,36 @@ def _rows_of(
     element: int,
 ) -> Left:
     """The rows that windows see in padded images [batch, height, width, depth] of elements of so many bytes."""
+    picked = channels.start, channels.stop - channels.start
+    key = images, rows, columns, out, picked, element
+    found = b.shared.tables.get(key)
+    if found is None:
+        found = b.shared.tables[key] = _row_tables(*key)
+    return Left(source, *found)
+
+
+def _row_tables(
+    images: tuple[int, int, int, int],
+    rows: Window,
+    columns: Window,
+    out: tuple[int, int],
+    picked: tuple[int, int],
+    element: int,
+) -> tuple[Array, Array, int]:
+    """Where each row and its segments begin in bytes, and the length of a segment; ``picked``: the first channel and how many."""
     batch, height, width, depth = images
     require_at_most(_MOST_WINDOWS, batch * out[0] * out[1], "windows")
     require(batch * height * width * depth * element < 2**31, "images below 2 GiB")
-    image, y, k = (axis.astype(np.int32) for axis in np.ogrid[:batch, : out[0], : out[1]])
-    pixels = (image * height + y * rows.stride) * width + k * columns.stride
-    picked = channels.stop - channels.start
-    if columns.dilation == 1 and picked == depth:
-        segments, length = np.arange(rows.size) * rows.dilation * width * depth, columns.size * depth
+    pixel = depth * element
+    starts: Array = np.arange(0, batch * height * width, height * width, dtype=np.int32)[:, None]
+    for stride, count in ((rows.stride * width, out[0]), (columns.stride, out[1])):
+        starts = (starts + np.arange(0, count * stride, stride, dtype=np.int32)).reshape(-1, 1)
+    if columns.dilation == 1 and picked[1] == depth:
+        segments, length = np.arange(rows.size) * (rows.dilation * width), columns.size * depth
     else:
         i, j = np.ogrid[: rows.size, : columns.size]
-        segments, length = ((i * rows.dilation * width + j * columns.dilation) * depth).reshape(-1), picked
-    starts = (pixels * depth + channels.start) * element
-    return Left(source, starts.reshape(-1), (segments * element).astype(np.int32), length)
+        segments, length = (i * rows.dilation * width + j * columns.dilation).reshape(-1), picked[1]
+    return (starts.reshape(-1) * np.int32(pixel)) + np.int32(picked[0] * element), (segments * pixel).astype(np.int32), length
 
 
 def rows_of_matrix(b: Binding, x: Arg, source: Place | Array, size: int, *, quantised: bool) -> Left:
@@ -166,21 +182,23 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
     """
     flat = weights.reshape(len(weights), -1)
     count, za = flat.shape[1], zero_of(x)
-    wide_bias = bias.astype(np.int64)
     low, high = int(flat.min()) - zero, int(flat.max()) - zero
-    largest = count * max(za, 255 - za) * max(-low, high) + int(np.abs(wide_bias).max())
+    largest = count * max(za, 255 - za) * max(-low, high) + max(int(bias.max()), -int(bias.min()))
+    wide_bias = bias.astype(np.int64)
     if largest >= 2**31:
         exact = np.abs(flat.astype(np.int64) - zero).sum(axis=1)
         largest = int((exact * max(za, 255 - za) + np.abs(wide_bias)).max())
     require(largest < 2**31, "sums that 32 bits hold")
     # Sums of 32 bits take half the time.
-    totals = flat.sum(axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64) - count * zero
+    totals = np.add.reduce(flat, axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64)
+    if zero:
+        totals -= count * zero
     less_zero = (wide_bias - za * totals).astype(np.int32)
     if not b.instructions.quads:
         return _Weights(weights.astype(np.int16) - np.int16(zero), less_zero, 0, largest)
     if low >= -128 and high <= 127:
         # Bytes wrap to what the difference is.
-        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF)
+        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF) if zero & 0xFF else weights
         return _Weights(stored.view(np.int8), less_zero, 0, largest)
     shift = 128 if weights.dtype == np.uint8 else 0
     zz = zero - shift
@@ -295,22 +313,6 @@ def sums_of_rows(b: Binding, left: Left, factor: int) -> Place:
     return sums
 
 
-def _require_bias_scale(x: Arg, w: Arg, bias: Arg) -> None:
-    """Where it is another, the reference kernel refuses the operation. Per-channel filters do not look at it."""
-    product, declared = float(product_scale(x.scale, w.scale)), float(np.float32(bias.scale))
-    same = abs(product - declared) <= 1e-6 * min(product, declared)
-    require(w.channel_quant is not None or same, f"a bias scale of {product:g}")
-
-
-def _filter_rescaling(b: Binding) -> Rescaling:
-    """The requantisation of convolutions."""
-    _require_bias_scale(b.call["input"], b.call["filter"], b.call["bias"])
-    multiplier, exponent = multipliers(b.call)
-    low, _ = limits_of(b.out, fused_activation(b.call))
-    zero = zero_of(b.out)
-    return Rescaling.twice(multiplier, exponent, zero, negative_clamped=low == zero)
-
-
 def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
     """Convolutions with filters [channels, h, w, depth], in groups of channels."""
     call, x, out = b.call, b.call["input"], b.out
@@ -326,7 +328,7 @@ def _convolve(b: Binding, weights: Array, bias: Array, groups: int = 1) -> None:
         if real:
             multiply_words(b, left, shaped, part_bias, target, out.dims[3] * 4, BOUNDS[fused_activation(call)])
             continue
-        rescaling = _filter_rescaling(b)
+        rescaling = filter_rescaling(b)
         if groups > 1:
             rescaling = rescaling.for_channels(len(weights)).part(g * each, (g + 1) * each)
         stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, part_bias)
@@ -372,13 +374,13 @@ def transpose_conv_2d(b: Binding) -> None:
         add_border(b, x, full, source, (0, 0, 0, 0), wide, widen=True)
         source, element = wide, 2
     rows, columns = Window(size_h, 1, 1, 0, 0), Window(size_w, 1, 1, 0, 0)
-    left = _rows_of(source, full, rows, columns, (out_h, out_w), slice(0, depth), element)
+    left = _rows_of(b, source, full, rows, columns, (out_h, out_w), slice(0, depth), element)
     shaped = np.ascontiguousarray(weights[:, ::-1, ::-1]).reshape(units, len(left.segments), left.length)
     if real:
         multiply_words(b, left, shaped, bias, b.target(), units * 4, BOUNDS[fused_activation(call)])
         return
     stored = _quantised_weights(b, x, shaped, call["filter"].zero_point, bias)
-    _multiply_quantised(b, left, stored, _filter_rescaling(b), b.target(), units)
+    _multiply_quantised(b, left, stored, filter_rescaling(b), b.target(), units)
 
 
 @binds(OperationCode.DEPTHWISE_CONV_2D)
@@ -412,10 +414,10 @@ def depthwise_conv_2d(b: Binding) -> None:
         strips, sets = pack_depthwise(b.instructions, weights, bias, None)
     else:
         exact = weights.astype(np.int16) - np.int16(call["filter"].zero_point)
-        totals = exact.sum(axis=(0, 1), dtype=np.int64)
-        largest = LARGEST * 255 * 255 + int(np.abs(bias.astype(np.int64)).max())
+        totals = np.add.reduce(exact, axis=(0, 1), dtype=np.int64)
+        largest = LARGEST * 255 * 255 + max(int(bias.max()), -int(bias.min()))
         require(largest < 2**31, "sums that 32 bits hold")
-        rescaling = _filter_rescaling(b)
+        rescaling = filter_rescaling(b)
         low, high = limits_of(out, fused_activation(call))
         form, fill = rescaling.form, zero_of(x)
         packed_bias = (bias - zero_of(x) * totals).astype(np.int32)
@@ -459,7 +461,7 @@ def fully_connected(b: Binding) -> None:
     if real:
         multiply_words(b, left, shaped, bias, b.target(), units * 4, BOUNDS[fused_activation(call)])
         return
-    _require_bias_scale(x, w, call["bias"])
+    require_bias_scale(x, w, call["bias"])
     multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
     stored = _quantised_weights(b, x, shaped, w.zero_point, bias)
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -285,27 +286,39 @@ class Strips:
 
     def block(self, element: int) -> Constant:
         """One constant: the table, then weights and parameters at multiples of 64 bytes. ``element``: bytes of an output."""
-        sizes = [[a[0].nbytes + -a[0].nbytes % 64 for a in (group.weights, group.parameters)] for group in self.groups]
-        at = self.count * 8 * STRIP_FIELDS
-        at += -at % 64
-        made = Constant.of(at + sum(len(group.weights) * sum(pair) for group, pair in zip(self.groups, sizes, strict=True)))
-        table = made.data[: self.count * 8 * STRIP_FIELDS].view(np.int64).reshape(-1, STRIP_FIELDS)
-        for group, pair in zip(self.groups, sizes, strict=True):
-            strips, (size, _) = len(group.weights), pair
-            area = made.data[at : at + strips * sum(pair)].reshape(strips, -1)
-            for array, start in ((group.weights, 0), (group.parameters, size)):
-                place = area[:, start : start + array[0].nbytes].view(array.dtype).reshape(array.shape)
-                place[...] = array
-            number = np.arange(strips)
-            rows, table = table[:strips], table[strips:]
-            columns = group.first + number * group.width
-            rows[:, 0] = group.width
-            rows[:, 1] = at + number * sum(pair)
-            rows[:, 2] = rows[:, 1] + size
-            rows[:, 3] = columns * element
-            rows[:, 4] = np.minimum(self.columns - columns, group.width)
-            at += strips * sum(pair)
+        shapes = tuple(
+            (group.first, group.width, len(group.weights), group.weights[0].nbytes, group.parameters[0].nbytes)
+            for group in self.groups
+        )
+        table, places, size = _strip_table(shapes, self.columns, element)
+        made = Constant.of(size)
+        made.data[: table.nbytes] = table
+        for group, (at, stride, behind) in zip(self.groups, places, strict=True):
+            area = made.data[at : at + len(group.weights) * stride].reshape(-1, stride)
+            for array, start in ((group.weights, 0), (group.parameters, behind)):
+                area[:, start : start + array[0].nbytes].view(array.dtype).reshape(array.shape)[...] = array
         return made
+
+
+@lru_cache(maxsize=256)
+def _strip_table(
+    groups: Sequence[tuple[int, int, int, int, int]], columns: int, element: int
+) -> tuple[Array, Sequence[tuple[int, int, int]], int]:
+    """The table in front of strips, each group's place, stride and the place of parameters in a strip, and the size of all.
+
+    A group is its first column, its width, its strips, and the bytes of weights and of parameters of each.
+    """
+    at = sum(strips for _, _, strips, _, _ in groups) * 8 * STRIP_FIELDS
+    at += -at % 64
+    rows, places = [], []
+    for first, width, strips, weights, parameters in groups:
+        behind = weights + -weights % 64
+        stride = behind + parameters + -parameters % 64
+        places.append((at, stride, behind))
+        for column in range(first, first + strips * width, width):
+            rows.append((width, at, at + behind, column * element, min(columns - column, width)))
+            at += stride
+    return np.array(rows, np.int64).reshape(-1).view(np.uint8), places, at
 
 
 def strips_of(shapes: Sequence[TileShape], count: int) -> Iterator[tuple[TileShape, int, int]]:
@@ -337,13 +350,10 @@ def pack_strips(
         padded[:count, :, :length] = weights
     # The elements of a step lie side by side: they move as one word of 32 bits.
     words = np.ascontiguousarray(padded).view(np.uint32).reshape(columns, segments * steps)
-    extra = np.zeros((segments, steps * elements), weights.dtype)
-    extra[:, :length] = 1
     groups = []
     for shape, first, strips in strips_of(shapes, count):
         width, lanes = shape.width, shape.lanes
         part = words[first : first + strips * width]
-        order = np.arange(first, first + strips * width)
         if rescaling is None:
             part = part.reshape(strips, width, -1).transpose(0, 2, 1)
             parameters = np.zeros(strips * width, np.float32)
@@ -351,9 +361,13 @@ def pack_strips(
         else:
             # In the order of :func:`column_order`: vectors, then blocks of four lanes.
             part = part.reshape(strips, lanes // 4, shape.vectors, 4, -1).transpose(0, 4, 2, 1, 3)
-            order = (column_order(shape.vectors, lanes) + order[::width, None]).reshape(-1)
-            parameters = rescaling.packed(bias, np.where(order < count, order, -1), lanes)
+            order = (column_order(shape.vectors, lanes) + np.arange(first, first + strips * width, width)[:, None]).reshape(-1)
+            if first + strips * width > count:
+                order[order >= count] = -1
+            parameters = rescaling.packed(bias, order, lanes)
         if ones:
+            extra = np.zeros((segments, steps * elements), weights.dtype)
+            extra[:, :length] = 1
             part = part.reshape(strips, segments * steps, width)
             sums = np.broadcast_to(extra.view(np.uint32).reshape(-1, 1), (strips, segments * steps, lanes))
             part = np.concatenate([part, sums], axis=2)
