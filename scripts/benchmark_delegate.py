@@ -15,9 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from script_support import alternating, argument_parser, medians, one_line_errors
+from script_support import argument_parser, medians, one_line_errors
 
 from nnbridge import delegate
+from nnbridge.bench.measure import alternating
 from nnbridge.delegate.kernel import Kernel
 
 LIMIT = 30.0
@@ -43,7 +44,7 @@ def measured(file: Path, device: str, repeat: int) -> tuple[float, float]:
     interpreter.allocate_tensors()
     interpreter.invoke()
     (kernel,) = kernels
-    found = medians(alternating({"invoke": interpreter.invoke, "execution": kernel.compute}, repeat))
+    found = medians(alternating({"invoke": interpreter.invoke, "execution": kernel.compute}, repeat, 60.0))
     return found["invoke"] * 1e3, found["execution"] * 1e3
 
 

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from script_support import alternating, medians, one_line_errors
+from script_support import medians, one_line_errors
 
 from nnbridge import Compilation, Execution, ModelBuilder, OperandCode, OperationCode, clib, ndk
+from nnbridge.bench.measure import alternating
 
 SIZE = 64
 INNER = 500
@@ -34,7 +35,7 @@ def main() -> None:
     compilation = Compilation.create(builder.finish(), [])
     compilation.finish()
     sides = {"Python API": _python(compilation), "C library": _c(compilation)}
-    times = medians(alternating({name: _repeated(side) for name, side in sides.items()}, options.rounds))
+    times = medians(alternating({name: _repeated(side) for name, side in sides.items()}, options.rounds, 60.0))
     times = {name: time / INNER * 1e3 for name, time in times.items()}
     for name, time in times.items():
         print(f"{name}: {time:.1f} us an execution")

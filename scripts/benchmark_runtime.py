@@ -17,11 +17,11 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from script_support import alternating, medians, one_line_errors
+from script_support import medians, one_line_errors
 
 from nnbridge import Compilation, Execution, load
 from nnbridge.bench.contenders import bound
-from nnbridge.bench.measure import alternating as warmed
+from nnbridge.bench.measure import alternating
 from nnbridge.builder import ModelBuilder
 from nnbridge.compare import seeded_inputs
 from nnbridge.devices.device import OutputBuffer, Request
@@ -60,7 +60,7 @@ def growth(rounds: int) -> None:
         for size in sizes:
             model = made(size)
             runs[str(size)] = bound(model, seeded_inputs(model, 0), "auto", 1)[0]
-        for name, milliseconds in medians(warmed(runs, rounds, 60.0)).items():
+        for name, milliseconds in medians(alternating(runs, rounds, 60.0)).items():
             print(f"{name:>4} {unit}s: {1e3 * milliseconds:9.2f} µs, {1e3 * milliseconds / int(name):7.2f} µs each")
 
 
@@ -109,9 +109,9 @@ def measure(path: Path, rounds: int) -> tuple[float, float]:
     plan = compilation.plan
     if not plan.simple:
         raise InputError(Reason("a model that one device runs whole", f"{len(plan.steps)} steps", str(path)))
-    given = {**seeded_inputs(model, 0), **States(model).values}
+    values = {**seeded_inputs(model, 0), **States(model).values}
     main = model.main
-    inputs = [np.ascontiguousarray(given[main.operands[i].name]) for i in main.inputs]
+    inputs = [np.ascontiguousarray(values[main.operands[i].name]) for i in main.inputs]
     operands = [main.operands[i] for i in main.outputs]
     sizes = [size_of(operand, operand.dims) for operand in operands]
     outputs = [np.empty(size, np.uint8) for size in sizes if size is not None]
@@ -128,7 +128,7 @@ def measure(path: Path, rounds: int) -> tuple[float, float]:
             execution.set_output(i, data)
         execution.compute()
 
-    times = medians(alternating({"driver": driver, "runtime": runtime}, rounds))
+    times = medians(alternating({"driver": driver, "runtime": runtime}, rounds, 60.0))
     return times["driver"], times["runtime"]
 
 

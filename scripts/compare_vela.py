@@ -27,46 +27,64 @@ with one_line_errors():
 
     from nnbridge import devices
     from nnbridge.devices.source_profiles import SourceProfile
-    from nnbridge.estimate.network import PartitionEstimate, partition_estimate
+    from nnbridge.estimate.network import PartitionEstimate, arena_bytes, partition_estimate
     from nnbridge.estimate.partitions import groups
     from nnbridge.loading import source_graph
 
 PER_FILE = 8
 """Operators of a file: one that breaks TFLite's own rules refuses the whole file."""
+BATCH = 64
+"""Files that are written at once."""
 
 
-def written(kind: str, count: int, seed: int, folder: Path) -> Iterator[Path]:
-    """Random files."""
-    for number in range(seed, seed + count):
-        path = folder / f"{kind}{number}.tflite"
-        if kind == "network":
-            yield network(number).write(path)
-        else:
-            file, inputs, outputs = operators(number, PER_FILE)
-            yield file.write(path, inputs, outputs)
+def networks(count: int, seed: int, folder: Path) -> Iterator[Path]:
+    """Files of random networks."""
+    return (network(number).write(folder / f"network{number}.tflite") for number in range(seed, seed + count))
 
 
-def placed(path: Path, device: SourceProfile, oracle: Oracle) -> Counter[str]:
-    """Agreements and disagreements of one file, each of which is printed; what Vela crashed on is counted apart."""
-    claims = device.claims(source_graph(path))
-    if oracle.error:
-        refused = "Semantics" in oracle.error
-        return Counter({"agree": len(claims)} if refused and not any(c.accepted for c in claims) else {"Vela fails": len(claims)})
+def one_by_one(device: SourceProfile, count: int, seed: int, vela: Path, folder: Path) -> Counter[str]:
+    """Random operators: several to a file, and each of a file that Vela refuses or fails on in a file of its own."""
     found: Counter[str] = Counter()
-    for claim in claims:
-        on_cpu = claim.operator.index in oracle.on_cpu
-        found["agree" if on_cpu != claim.accepted else "differ"] += 1
-        if on_cpu == claim.accepted:
-            print(f"{path.name} {claim.operator.label}: Vela {'CPU' if on_cpu else 'NPU'}, here {claim.reason or 'NPU'}")
+    waiting = [range(first, min(first + PER_FILE, seed + count)) for first in range(seed, seed + count, PER_FILE)]
+    while waiting:
+        batch, waiting = waiting[:BATCH], waiting[BATCH:]
+        files = [_written(seeds, folder) for seeds in batch]
+        for seeds, path, oracle in zip(batch, files, run(vela, files, device.name, folder), strict=True):
+            if oracle.error and len(seeds) > 1:
+                waiting += [range(each, each + 1) for each in seeds]
+            else:
+                found += placed(path, device, oracle)
+            path.unlink()
     return found
 
 
-def estimates(path: Path, device: SourceProfile) -> list[PartitionEstimate]:
-    """The partitions of a file."""
+def _written(seeds: range, folder: Path) -> Path:
+    file, inputs, outputs = operators(seeds)
+    return file.write(folder / f"operators{seeds[0]}.tflite", inputs, outputs)
+
+
+def placed(path: Path, device: SourceProfile, oracle: Oracle) -> Counter[str]:
+    """Agreements and disagreements of one file, each of which is printed; a file on which Vela crashed is counted apart."""
+    claims = device.claims(source_graph(path))
+    if oracle.crashed:
+        return Counter({"Vela crashes": len(claims)})
+    found: Counter[str] = Counter()
+    for claim in claims:
+        on_cpu = bool(oracle.error) or claim.operator.index in oracle.on_cpu
+        found["agree" if on_cpu != claim.accepted else "differ"] += 1
+        if on_cpu == claim.accepted:
+            answer = oracle.error.strip()[-300:] or ("CPU" if on_cpu else "NPU")
+            print(f"{path.name} {claim.operator.label}: Vela {answer}, here {claim.reason or 'NPU'}")
+    return found
+
+
+def estimates(path: Path, device: SourceProfile) -> tuple[list[PartitionEstimate], int]:
+    """The partitions of a file, and the bytes of all its values."""
     graph = source_graph(path)
     accepted = frozenset(claim.operator.index for claim in device.claims(graph) if claim.accepted)
     assert device.cost is not None
-    return [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted)]
+    found = [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted)]
+    return found, arena_bytes(graph, found, device.cost)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -78,9 +96,8 @@ def errors(pairs: Sequence[tuple[Path, Oracle]], device: SourceProfile) -> None:
     """Prints each network, then medians and 90 %, and by kind the factors between which 90 % of the operators lie."""
     cycles, memory, kinds = [], [], defaultdict(list)
     for path, oracle in pairs:
-        found = estimates(path, device)
+        found, peak = estimates(path, device)
         total = sum(o.cycles for partition in found for o in partition.operators)
-        peak = max((partition.peak_bytes for partition in found), default=0)
         if not oracle.total_cycles or not total:
             continue
         cycles.append(total / oracle.total_cycles - 1)
@@ -112,13 +129,10 @@ def main() -> int:
     device = devices.device(options.device)
     assert isinstance(device, SourceProfile)
     with TemporaryDirectory() as folder:
-        files = list(written("operators", -(-options.operators // PER_FILE), options.seed, Path(folder)))
-        networks = [*written("network", options.networks, options.seed, Path(folder)), *options.files]
         vela, out = options.vela.resolve(), Path(folder)
-        counts: Counter[str] = Counter()
-        for path, oracle in zip(files, run(vela, files, options.device, out), strict=True):
-            counts += placed(path, device, oracle)
-        pairs = list(zip(networks, run(vela, networks, options.device, out), strict=True))
+        counts = one_by_one(device, options.operators, options.seed, vela, out)
+        files = [*networks(options.networks, options.seed, out), *options.files]
+        pairs = list(zip(files, run(vela, files, options.device, out), strict=True))
         for path, oracle in pairs:
             counts += placed(path, device, oracle)
         print(f"operators: {', '.join(f'{count} {what}' for what, count in counts.items())}")

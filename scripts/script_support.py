@@ -1,4 +1,4 @@
-"""What the scripts share: one-line errors, ``--help``, alternating measurement, and what a comparison came to.
+"""What the scripts share: one-line errors, ``--help``, measurement, and what a comparison came to.
 
 Importing it puts the repository on the import path, so that scripts can use ``tests``.
 """
@@ -111,20 +111,6 @@ def milliseconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return (time.perf_counter() - start) * 1e3
-
-
-def alternating(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each side in each round: the sides take turns, so that a busy machine slows all of them alike.
-
-    Each side runs once before, unmeasured.
-    """
-    for run in sides.values():
-        run()
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, run in sides.items():
-            times[name].append(milliseconds(run))
-    return times
 
 
 def medians(times: Mapping[str, Sequence[float]]) -> dict[str, float]:

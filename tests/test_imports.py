@@ -6,6 +6,7 @@ import ast
 import logging
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -39,6 +40,15 @@ LAYERS = (
 )
 """Parts of nnbridge, from the lowest: each imports those above its own line alone. Converters come on top of them."""
 CONVERTERS_MAY_IMPORT = {"records", "converters", "storage", "source", "operations", "extensions", "model", "errors", "types"}
+SAME_NAMES = {
+    "nnbridge": {
+        *("Answer", "Candidate", "Group", "Kernel", "Option", "Options", "Partition", "Plan", "Pool", "Search", "Step", "Target"),
+        "Value",
+    },
+    "nnbridge_tflite": {"Graph"},
+    "nnbridge_onnx": {"Facts", "Graph"},
+}
+"""Names that two classes of a package still have. No name is added: a class has the name of what it alone is."""
 
 
 def modules() -> dict[str, Path]:
@@ -118,6 +128,13 @@ def test_converters_import_no_devices_and_no_runtime() -> None:
         ("nnbridge_onnx.backend", "devices"),
         ("nnbridge_onnx.backend", "runtime"),
     }
+
+
+@pytest.mark.parametrize("package", SAME_NAMES)
+def test_no_two_classes_of_a_package_have_one_name(package: str) -> None:
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items() if name.split(".")[0] == package)
+    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert {name for name, count in classes.items() if count > 1 and not name.startswith("_")} <= SAME_NAMES[package]
 
 
 @pytest.mark.parametrize("package", ["storage", "loading", "devices", "runtime.execution", "extensions", "operations", "ndk"])

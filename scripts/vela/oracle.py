@@ -25,6 +25,9 @@ class Oracle:
     """Vela's answer for one file."""
 
     error: str = ""
+    """Why Vela refused the file, or failed on it."""
+    crashed: bool = False
+    """It ended by a signal, or took too long."""
     on_cpu: frozenset[int] = frozenset()
     """Operators that Vela left as they are; it compiled the others or folded them away."""
     cycles: dict[int, float] = field(default_factory=dict)
@@ -50,7 +53,11 @@ def run(vela: Path, files: Sequence[Path], accelerator: str, folder: Path, memor
             print(json.dumps([str(log), str(file.resolve()), *options]), file=forked.stdin, flush=True)
             status = forked.stdout.readline().strip()
             said = log.read_text(errors="replace") if log.exists() else ""
-            yield _read(folder, file, said) if status == "0" else Oracle(f"{said.strip()[-300:]} ({status})")
+            yield (
+                _read(folder, file, said)
+                if status == "0"
+                else Oracle(f"{said.strip()[-600:]} ({status})", status.startswith("-"))
+            )
 
 
 def _read(folder: Path, file: Path, log: str) -> Oracle:
@@ -72,7 +79,7 @@ def _read(folder: Path, file: Path, log: str) -> Oracle:
     for used in (compiled, database, *summaries):
         used.unlink(missing_ok=True)
     total, sram = (float(summary.get(key) or 0) for key in ("cycles_total", "sram_memory_used"))
-    return Oracle("", frozenset(on_cpu), cycles, total, sram * 1024)
+    return Oracle("", False, frozenset(on_cpu), cycles, total, sram * 1024)
 
 
 def _tables(database: Path) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -302,12 +302,13 @@ DRAWS: Mapping[str, Callable[[Draw], None]] = {
 }  # fmt: skip
 
 
-def operators(seed: int, count: int) -> tuple[TfliteBuilder, list[int], list[int]]:
-    """A file of unconnected operators, with its inputs and outputs."""
-    chance, file = random.Random(seed), TfliteBuilder()
+def operators(seeds: Sequence[int]) -> tuple[TfliteBuilder, list[int], list[int]]:
+    """A file of unconnected operators, one for each seed, with its inputs and outputs."""
+    file = TfliteBuilder()
     inputs: list[int] = []
     outputs: list[int] = []
-    for _ in range(count):
+    for seed in seeds:
+        chance = random.Random(seed)
         draw = Draw(chance, file)
         chance.choice(list(DRAWS.values()))(draw)
         inputs += draw.inputs

@@ -120,8 +120,8 @@ def listed(found: object) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's message that says something, or the error's class."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line of another library's message that says something, 200 characters at most, or the error's class."""
+    return next((line.strip()[:200] for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def near(word: str, options: Iterable[str]) -> str:

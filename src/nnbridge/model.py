@@ -211,7 +211,7 @@ class Pool:
         """ConversionError where the mapped file was cut short."""
         file = _mapped_file(self.owner)
         if file is not None and (size := file.size()) < len(file):
-            raise ConversionError(Reason(f"a model file that retains its {len(file)} bytes while in use", f"{size} bytes"))
+            raise ConversionError(Reason(f"a model file that keeps its {len(file)} bytes while in use", f"{size} bytes"))
 
 
 class ArrayPool(Pool):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nnbridge.conformance.cases import Case, build
@@ -59,6 +60,15 @@ def test_a_seed_has_its_operations_and_validation_accepts_each(tmp_path: Path) -
     assert len({json.dumps(question) for question in first}) > 15
     for question in first:
         build(Case("random", "", {**question, "name": ""}))
+
+
+def test_outputs_of_computed_questions_have_the_dimensions_that_nnapi_computes(tmp_path: Path) -> None:
+    import random_operations
+
+    operations = random_operations.operations_of([questions(tmp_path / "add.jsonl", add_of([2, 3], [3]))])
+    for question in random_operations.questions(operations, 30, seed=3, computed=True):
+        first, second, output = (question["model"]["operands"][i]["dims"] for i in (0, 1, -1))
+        assert output == list(np.broadcast_shapes(first, second))
 
 
 def test_a_disagreement_with_a_judges_program_is_listed(

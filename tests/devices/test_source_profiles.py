@@ -77,6 +77,46 @@ def test_one_operator_against_tflites_semantics_refuses_the_whole_file_to_vela(t
     assert [claim.accepted for claim in found] == [False, False]
 
 
+def test_what_vela_can_not_compile_refuses_the_file_after_what_it_leaves_to_the_cpu(tmp_path: Path) -> None:
+    u55 = claims("ethos-u55-128", chain(tmp_path, "RELU", "TANH", type="int32"))
+    assert [claim.accepted for claim in u55] == [False, False]
+    u85 = claims("ethos-u85-256", chain(tmp_path, "ABS", "TANH", type="int32"))
+    assert [claim.accepted for claim in u85] == [False, False]
+    alone = claims("ethos-u85-256", chain(tmp_path, "ABS", type="int32"))
+    assert [claim.accepted for claim in alone] == [True]
+
+
+# Each as Vela 5.2.0 answers it.
+@pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u65-512", "ethos-u85-256"])
+def test_vela_takes_what_its_table_does_not_name(tmp_path: Path, device: str) -> None:
+    file = TfliteBuilder()
+    value = file.tensor((1, 9, 9, 8), "int8", scale=0.05, zero_point=3)
+    slope = file.constant(np.ones((1, 1, 8), np.int8))
+    inclined, wider, pooled = (
+        file.tensor(shape, "int8", scale=0.05, zero_point=zero)
+        for shape, zero in (((1, 9, 9, 8), 0), ((1, 1, 9, 9, 8), 10), ((1, 1, 1, 8), 3))
+    )
+    file.operator("PRELU", [value, slope], [inclined], {})
+    file.operator("EXPAND_DIMS", [value, file.constant(np.array(0, np.int32))], [wider], {})
+    pool = {"padding": 0, "stride_w": 9, "stride_h": 9, "filter_width": 9, "filter_height": 9}
+    file.operator("AVERAGE_POOL_2D", [value], [pooled], pool)
+    path = file.write(tmp_path / "taken.tflite", [value], [inclined, wider, pooled])
+    assert [str(claim.reason) for claim in claims(device, path)] == ["None"] * 3
+
+
+@pytest.mark.parametrize(("sides", "half"), [((4, 4), False), ((4, 1), False), ((4, 2), True)])
+def test_bilinear_resizing_of_a_column_is_taken_where_only_one_side_grows(
+    tmp_path: Path, sides: tuple[int, int], half: bool
+) -> None:
+    file = TfliteBuilder()
+    value = file.tensor((1, 2, 1, 8), "int8", scale=0.05)
+    out = file.tensor((1, *sides, 8), "int8", scale=0.05)
+    size = file.constant(np.array(sides, np.int32))
+    file.operator("RESIZE_BILINEAR", [value, size], [out], {"align_corners": False, "half_pixel_centers": half})
+    found = claims("ethos-u65-256", file.write(tmp_path / "resized.tflite", [value], [out]))
+    assert found[0].accepted is (sides[1] == 1 or half)
+
+
 def test_the_edge_tpu_has_one_partition(tmp_path: Path) -> None:
     found = claims("edgetpu", chain(tmp_path, "RELU", "SIN", "TANH"))
     assert [claim.accepted for claim in found] == [True, False, False]

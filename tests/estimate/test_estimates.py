@@ -16,18 +16,21 @@ from hypothesis import strategies as st
 from nnbridge import devices
 from nnbridge.devices.source_profiles import SourceProfile
 from nnbridge.errors import InputError
-from nnbridge.estimate.blocks import Pass, Plane, block, pass_cost
+from nnbridge.estimate.blocks import Pass, PassCost, Plane, block, pass_cost
+from nnbridge.estimate.buffering import Buffer, buffer_of
 from nnbridge.estimate.calibration import Measured, calibrate
 from nnbridge.estimate.cut import Option, best_cut, exhaustive, largest, memory
 from nnbridge.estimate.cycles import operation_cycles
-from nnbridge.estimate.network import partition_estimate
+from nnbridge.estimate.memory import peak_bytes
+from nnbridge.estimate.network import arena_bytes, partition_estimate
 from nnbridge.estimate.numbers import ArrayNumbers
 from nnbridge.estimate.partitions import groups
 from nnbridge.estimate.plans import estimate
-from nnbridge.estimate.work import Work, encoded_bytes
+from nnbridge.estimate.work import ENCODER_BYTES, Work, encoded_bytes
 from nnbridge.loading import source_graph
 from nnbridge.source import SourceTensor
 from tests.devices.test_source_profiles import chain, profile
+from tests.tflite.files import TfliteBuilder
 
 
 def numbers(name: str = "ethos-u55-128") -> ArrayNumbers:
@@ -73,22 +76,73 @@ def test_edges_count_as_parts_of_a_block() -> None:
 
 
 def test_weights_that_are_read_again_are_loaded_while_the_operator_before_runs() -> None:
-    work = Work("conv", (1, 48, 48, 16), 96, (3, 3), 1, ((1, 48, 48, 96),), weight_bytes=1536, encoded_bytes=1536)
+    work = Work("conv", (1, 48, 48, 16), 16, (1, 1), 1, ((1, 48, 48, 16),), weight_bytes=1536, encoded_bytes=1536)
     waited, hidden = (operation_cycles(work, numbers(), slack=slack).cycles for slack in (0.0, 1e6))
     # 1,536 bytes of weights and 160 of biases and scales at a byte per cycle, 64 cycles until the first.
     assert waited - hidden == 1536 + 160 + 64
 
 
+# 64 cycles until the first byte, a byte per cycle from the weights' memory; blocks of 16 channels.
+@pytest.mark.parametrize(
+    ("depth", "stored", "found", "slack", "buffer"),
+    [
+        # Read four times, and copied while the operator before runs.
+        (64, 1000, PassCost(5000, 8000, 4, 16), 5000, Buffer((1008,), True, 5000)),
+        # Read once, and nothing hides the copy.
+        (64, 1000, PassCost(100, 800, 1, 64), 0, Buffer((), False, 100)),
+        # 1,700 cycles are enough for 16 of 48 channels; the other 32 are copied while these are computed.
+        (48, 4800, PassCost(30000, 8000, 2, 16), 1700, Buffer((1600, 3200), True, 20000)),
+    ],
+)
+def test_weights_are_copied_into_sram_where_that_costs_no_time(
+    depth: int, stored: int, found: PassCost, slack: float, buffer: Buffer
+) -> None:
+    assert buffer_of(depth, stored, found, numbers(), slack) == buffer
+
+
+def test_two_buffers_take_turns_and_the_last_slice_is_held_until_the_end() -> None:
+    buffer = Buffer((100, 60, 80))
+    assert (buffer.parts, buffer.last) == ((100, 60), 100)
+
+
+def test_a_value_that_is_looked_up_as_it_is_computed_is_not_stored(tmp_path: Path) -> None:
+    file = TfliteBuilder()
+    value, sum_, out = (file.tensor((1, 8, 8, channels), "int8", scale=0.5) for channels in (1, 8, 8))
+    weights = file.constant(np.ones((8, 1, 1, 1), np.int8), scale=[0.5] * 8, zero_point=[0] * 8, axis=0)
+    file.operator("CONV_2D", [value, weights], [sum_], {"padding": 0, "stride_w": 1, "stride_h": 1})
+    file.operator("LOGISTIC", [sum_], [out], {})
+    graph = source_graph(file.write(tmp_path / "fused.tflite", [value], [out]))
+    both = groups(graph, frozenset((0, 1)))[0]
+    assert peak_bytes(graph, both, 16, {}, [1]) == 64 + 512
+    assert peak_bytes(graph, both, 16, {0: Buffer((96,), True)}, [1]) == 64 + 512 + 96
+
+
 def test_a_rice_code_takes_the_parameter_that_needs_least() -> None:
-    # Symbols 1 0 2 6: 2 + 1 + 3 + 7 bits with a parameter of 0, 2 + 2 + 3 + 5 with 1, 3 + 3 + 3 + 4 with 2.
+    # Three values that are not zero, a byte each at the start, as symbols 0 to 2: 1 + 2 + 3 bits with a parameter of 0. Runs of
+    # zeros after them: none, one, none, which is 1 + 2 + 1 bits.
     tensor = SourceTensor(0, "w", "INT8", 8, (4,), read=lambda: np.array([-1, 0, 1, 3], np.int8))
-    assert encoded_bytes(tensor) == 2
+    assert encoded_bytes(tensor) == ENCODER_BYTES + 3 + math.ceil((6 + 4) / 8)
+
+
+def test_long_runs_of_zeros_between_weights_are_counted() -> None:
+    # 8 weights of one value: a byte at the start, and 8 bits with a parameter of 0. Then 56 zeros, whose run counts for the last
+    # weight, with a parameter of 3: 4 bits for each of the seven runs of 0, 4 + 7 for that of 56; with 2 these are 3 and 3 + 14.
+    tensor = SourceTensor(0, "w", "INT8", 8, (8,), read=lambda: np.full(8, 32, np.int8))
+    assert encoded_bytes(tensor, ((56, 1),)) == ENCODER_BYTES + math.ceil((8 + 8 + 7 * 3 + 17) / 8)
+
+
+@pytest.mark.parametrize(("spread", "coded"), [(5, 304), (14, 432), (25, 496)])
+def test_weights_take_as_many_bytes_as_velas_encoder_makes_of_them(spread: float, coded: int) -> None:
+    # ethosu.mlw_codec.encode of ethos-u-vela 5.2.0, of the same 512 numbers.
+    drawn = np.random.default_rng(1).normal(0, spread, 512)
+    tensor = SourceTensor(0, "w", "INT8", 8, (512,), read=lambda: np.clip(drawn, -127, 127).astype(np.int8))
+    assert abs(encoded_bytes(tensor) - coded) <= 16
 
 
 @pytest.mark.parametrize("configuration", ["ethos-u55-128", "ethos-u65-256"])
 def test_published_networks_are_near_velas_cycles_and_memory(shared: Path, configuration: str) -> None:
     oracle = json.loads(gzip.decompress((shared / "reference" / "devices" / "vela-open.json.gz").read_bytes()))
-    device, cycles, peaks = profile(configuration), [], []
+    device, cycles, memories = profile(configuration), [], []
     assert device.cost is not None
     for file, configurations in oracle["files"].items():
         summary = configurations[f"{configuration}/regor"].get("summary") or {}
@@ -97,10 +151,11 @@ def test_published_networks_are_near_velas_cycles_and_memory(shared: Path, confi
         graph = source_graph(shared / file)
         parts = [partition_estimate(graph, group, device.cost) for group in groups(graph, accepted(device, shared / file))]
         cycles.append(abs(sum(o.cycles for p in parts for o in p.operators) / summary["total_cycles"] - 1))
-        peaks.append(abs(max(p.peak_bytes for p in parts) / summary["memory_peak"]["Sram"] - 1))
+        memories.append(abs(arena_bytes(graph, parts, device.cost) / summary["memory_peak"]["Sram"] - 1))
     assert median(cycles) <= 0.02
     assert sorted(cycles)[-3] <= 0.12
-    assert median(peaks) <= 0.02
+    assert median(memories) <= 0.01
+    assert sorted(memories)[-3] <= 0.02
 
 
 def test_nothing_is_estimated_without_numbers(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ _PAD = helper.make_node("Pad", ["x", "p"], ["y"])
 HOSTILE: dict[str, tuple[Any, list[Any], Constants]] = {
     "input of 2^62 elements": (helper.make_node("Relu", ["x"], ["y"]), [BIG, BIG], {}),
     "input of 2^63 - 1 elements": (helper.make_node("Relu", ["x"], ["y"]), [2**63 - 1], {}),
+    "vector of 2^32 - 1 elements": (helper.make_node("Add", ["x", "c"], ["y"]), [2**32 - 1], {"c": np.float32(1)}),
     "negative dimension": (helper.make_node("Relu", ["x"], ["y"]), [-5, 2], {}),
     "strings that nothing makes": (helper.make_node("RegexFullMatch", ["nobody"], ["y"], pattern="a"), [2], {}),
     **{

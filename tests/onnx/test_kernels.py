@@ -56,6 +56,7 @@ def quantised(data: np.ndarray) -> list[np.ndarray]:
 
 DEFORMED = {"group": 2, "offset_group": 2, "pads": [1, 0, 1, 0]}
 LIMITS = [np.array([5]), np.array([0.3], np.float32), np.array([0.2], np.float32)]
+NOTHING = np.zeros(0, np.float32)
 CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
     ("GatherElements", [real(5, 6), RNG.integers(-6, 6, (5, 9))], {"axis": 1}, 1, 17),
     ("GatherElements", [real(5, 6, 2), RNG.integers(-5, 5, (3, 6, 2))], {}, 1, 17),
@@ -137,6 +138,22 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, int]] = [
     ("Unique", [np.array([[3, 1, 3], [2, 0, 2]])], {"sorted": 0, "axis": 1}, 1, 17),
     ("Upsample", [real(1, 2, 3, 4)], {"scales": [1.0, 1.0, 2.0, 1.5], "mode": "linear"}, 1, 7),
     ("Resize", [real(2, 3), np.float32([1.5, 2])], {}, 1, 10),
+    *(
+        (
+            "Resize",
+            [real(1, 1, 3, 5), NOTHING, np.float32([1, 1, 0.5, 0.3])],
+            {"coordinate_transformation_mode": rule, **more},
+            1,
+            19,
+        )
+        for rule in ("pytorch_half_pixel", "half_pixel_symmetric", "asymmetric")
+        for more in (
+            {"mode": "nearest", "nearest_mode": "ceil"},
+            {"mode": "linear"},
+            {"mode": "linear", "antialias": 1},
+            {"mode": "cubic", "exclude_outside": 1, "cubic_coeff_a": -0.5},
+        )
+    ),
     ("ConvTranspose", [real(2, 4, 3, 4, 2), real(4, 2, 2, 3, 1), real(4)], {"group": 2, "strides": [2, 1, 3]}, 1, 17),
     ("ConvTranspose", [real(1, 2, 5), real(2, 3, 3)], {"strides": [2], "auto_pad": "SAME_LOWER"}, 1, 17),
     ("QLinearConv", quantised(real(1, 2, 3, 4, 5)), {"pads": [1, 0, 1, 0, 0, 1]}, 1, 17),

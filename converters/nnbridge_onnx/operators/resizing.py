@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -187,12 +188,80 @@ def _chosen_by_nnapi(size: int, out: int) -> Array:
     return np.minimum(found, size - 1).astype(int)
 
 
+def _cubic(x: Array, a: float) -> Array:
+    near, far = (a + 2) * x**3 - (a + 3) * x**2 + 1, a * (x**3 - 5 * x**2 + 8 * x - 4)
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+_FILTERS: Mapping[str, tuple[int, Callable[[Array, float], Array]]] = {
+    "linear": (1, lambda x, a: np.maximum(1 - x, 0)),
+    "cubic": (2, _cubic),
+}
+"""Mode → how far its filter reaches, and a pixel's weight by its distance."""
+
+
+def _whole(sizes: Array, dtype: np.dtype[Any]) -> Array:
+    """Interpolated numbers in an element type: integers are rounded to nearest, halves to even, and clamped."""
+    if dtype.kind not in "iu":
+        return sizes.astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(sizes), limits.min, limits.max).astype(dtype)
+
+
 @RESIZE.host_kernel
+def _resized(call: HostCall) -> Sequence[Array] | None:
+    """Axis by axis, each pixel from those that the filter reaches; beyond the image its edge is repeated.
+
+    A length is the whole number of elements, as ONNX defines it. Its own tests of interpolation between aligned corners take the
+    number before it is rounded down.
+    """
+    if call.version < 11:
+        return _upsample(call)
+    x, scales, rule, mode = call.input(0), call.optional(2), call.option("coordinate_transformation_mode"), call.option("mode")
+    if (
+        rule not in _SOURCES
+        or call.option("keep_aspect_ratio_policy") != "stretch"
+        or (mode != "nearest" and mode not in _FILTERS)
+    ):
+        return None
+    axes = [a % x.ndim for a in call.option("axes") or range(x.ndim)]
+    if scales is None or not scales.size:
+        sizes = [int(n) for n in call.input(3)]
+        factors = [n / x.shape[a] if x.shape[a] else 1.0 for a, n in zip(axes, sizes, strict=True)]
+    else:
+        factors = [float(s) for s in scales]
+        sizes = [int(np.floor(x.shape[a] * s)) for a, s in zip(axes, factors, strict=True)]
+    if not x.size or min(sizes, default=1) < 1:
+        return None
+    made = x if mode == "nearest" else x.astype(np.float64)
+    for axis, out, scale in zip(axes, sizes, factors, strict=True):
+        size = x.shape[axis]
+        if mode == "nearest":
+            made = made.take(_chosen(rule, call.option("nearest_mode"), size, out, scale), axis)
+        elif size != out or scale != 1:
+            made = _interpolated(call, made, axis, out, scale)
+    return [made if mode == "nearest" else _whole(made, x.dtype)]
+
+
+def _interpolated(call: HostCall, x: Array, axis: int, out: int, scale: float) -> Array:
+    rule, size = call.option("coordinate_transformation_mode"), x.shape[axis]
+    length = scale * size if rule == "align_corners" else out
+    positions = _SOURCES[rule](np.arange(out, dtype=np.float64), scale, size, length)[:, None]
+    stretch = min(scale, 1.0) if call.option("antialias") else 1.0
+    reach, weight = _FILTERS[call.option("mode")]
+    reach = math.ceil(reach / stretch)
+    taps = np.floor(positions).astype(int) + np.arange(1 - reach, reach + 1)
+    weights = weight(np.abs(taps - positions) * stretch, call.option("cubic_coeff_a", -0.75))
+    if call.option("exclude_outside", 0):
+        weights = weights * ((taps >= 0) & (taps < size))
+    weights = weights / weights.sum(1, keepdims=True)
+    nearest, shape = np.clip(taps, 0, size - 1), (-1, *(1,) * (x.ndim - axis - 1))
+    return sum(x.take(nearest[:, k], axis) * weights[:, k].reshape(shape) for k in range(taps.shape[1]))
+
+
 @UPSAMPLE.host_kernel
 def _upsample(call: HostCall) -> Sequence[Array] | None:
     """Axis by axis: the pixel at or below a position, or between it and the next one."""
-    if call.version > 10:
-        return None
     x, scales = call.input(0), call.option("scales") if call.version < 9 else call.input(1)
     mode = call.option("mode")
     if mode not in ("nearest", "linear", "bilinear"):

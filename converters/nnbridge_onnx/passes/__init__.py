@@ -15,7 +15,7 @@ import numpy as np
 
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.assembly import needed
-from nnbridge.errors import ConversionError, Reason, near
+from nnbridge.errors import ConversionError, Reason, first_line, near
 from nnbridge_onnx.passes.contrib import expand_contrib
 from nnbridge_onnx.passes.float64 import apply_float64
 from nnbridge_onnx.passes.folding import fold_constants
@@ -36,12 +36,6 @@ class Pass(Generic[T, Context]):
     run: Callable[[T, Context], T]
     requires: str
     ensures: str
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
 
 
 def opset_of(model: Any) -> int | None:

@@ -14,7 +14,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
-from nnbridge_onnx.read.graph import INT32, INT64, Graph
+from nnbridge_onnx.read.graph import INT64, Graph
 
 ROUNDS = 8
 SMALL = 4096
@@ -229,9 +229,9 @@ def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bo
     """
     sizes = sizes | {tensor.name: int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer}
     for value in graph.input:
-        type = value.type.tensor_type
-        if type.elem_type in (INT32, INT64) and len(type.shape.dim) == 1:
-            sizes[value.name] = int(type.shape.dim[0].dim_value)
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 1:  # Of any element type: inference follows the elements of floats in sums and products as well.
+            sizes[value.name] = int(dims[0].dim_value)
     for node in graph.node:
         ranks = [sizes.get(name, MAX_RANK) for name in node.input]
         size = sum(ranks) if node.op_type == "Concat" else max(ranks, default=MAX_RANK)

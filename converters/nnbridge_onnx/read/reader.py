@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nnbridge.converters import ConversionOptions
-from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason
+from nnbridge.errors import ConversionError, InputError, NnbridgeError, Reason, first_line
 from nnbridge.model import Array
-from nnbridge_onnx.passes import FILE_PASSES, FileContext, first_line, opset_of
+from nnbridge_onnx.passes import FILE_PASSES, FileContext, opset_of
 from nnbridge_onnx.passes.inline import MAX_DEPTH, subgraphs
 from nnbridge_onnx.passes.shape_inference import infer_shapes
 from nnbridge_onnx.read.graph import FLOAT, OPTIONAL, SEQUENCE, STRING, Graph, Node, Tensor, dtype_of, type_name

@@ -110,11 +110,18 @@ LOG = unary(
     as_stored=True,
 )
 NEG = unary("NEG", "-x", np.negative, OperationCode.NEG, delegate=mapped(2, 3, ("FLOAT32", "INT32")), as_stored=True)
+
+
+def _magnitude(x: Array) -> Array:
+    """Rounded as C's hypot, which computes float32 in float64."""
+    return np.abs(x.astype(np.complex128)).astype(np.float32) if x.dtype == np.complex64 else np.hypot(x.real, x.imag)
+
+
 CEIL, COMPLEX_ABS, IMAG, REAL, ROUND, SIGN, SQUARE, ZEROS_LIKE = (
     unary(name, summary, function)
     for name, summary, function in (
         ("CEIL", "⌈x⌉", np.ceil),
-        ("COMPLEX_ABS", "Magnitudes of complex numbers.", lambda a: np.hypot(a.real, a.imag)),  # rounded as C's hypot
+        ("COMPLEX_ABS", "Magnitudes of complex numbers.", _magnitude),
         ("IMAG", "Imaginary parts of complex numbers.", np.imag),
         ("REAL", "Real parts of complex numbers.", np.real),
         ("ROUND", "The nearest whole number, halves to even.", np.rint),

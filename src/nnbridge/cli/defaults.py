@@ -15,12 +15,12 @@ from typing import Any
 import click
 
 from nnbridge.errors import InputError, Reason, near
-from nnbridge.toml import tomllib
+from nnbridge.toml import content_of, table_of
 
 NONE = "none"
 """In place of a file's name: no defaults."""
 _OWN, _SHARED = "nnbridge.toml", "pyproject.toml"
-_MAX_BYTES = 1 << 20
+_WHAT = "a TOML file of defaults"
 _NOT_DEFAULTS = ("--help", "--version", "--config")
 _FILE = re.compile(r"([^,#]+\.(?:toml|npz))(#[^,]*)?")
 _ONE_OF = (("--android", "--feature-level"), ("--reference", "--against"), ("--layers", "--envelope"))
@@ -57,7 +57,7 @@ def read_defaults(config: str | None, root: click.Group) -> Defaults | None:
         return None
     if config is not None:
         path = Path(config)
-        found: tuple[Path, dict[str, Any]] | None = path, _table(path, _content(path))
+        found: tuple[Path, dict[str, Any]] | None = path, _table(path, content_of(path, _WHAT))
     else:
         found = _nearest(Path.cwd())
     if found is None:
@@ -75,7 +75,7 @@ def _nearest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
             path = place / name
             if not path.is_file():
                 continue
-            content = _content(path)
+            content = content_of(path, _WHAT)
             if name == _OWN or b"nnbridge" in content:
                 table = _table(path, content)
                 if name == _OWN or table:
@@ -83,23 +83,9 @@ def _nearest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(Reason("a TOML file of defaults", error.strerror or str(error), operand=str(path))) from error
-    if len(content) > _MAX_BYTES:
-        raise InputError(Reason(f"a file of defaults of at most {_MAX_BYTES} bytes", "more", operand=str(path)))
-    return content
-
-
 def _table(path: Path, content: bytes) -> dict[str, Any]:
     """``[tool.nnbridge]``, or the whole file if it is nnbridge's alone."""
-    try:
-        data = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise InputError(Reason("a TOML file of defaults", str(error), operand=str(path))) from error
+    data = table_of(content, path, _WHAT)
     tool = data.get("tool", {})
     own = tool.get("nnbridge") if isinstance(tool, dict) else None
     found = data if own is None and path.name != _SHARED else own if own is not None else {}

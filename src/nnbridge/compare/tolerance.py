@@ -20,10 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nnbridge.errors import InputError, Reason, near
-from nnbridge.toml import tomllib
-
-MAX_BYTES = 1 << 20
-"""Largest file of tolerances that is read."""
+from nnbridge.toml import read_toml
 
 
 @dataclass(frozen=True)
@@ -71,18 +68,7 @@ def as_tolerances(tolerance: Tolerance | Tolerances) -> Tolerances:
 
 def read_tolerances(path: Path, typed: Mapping[str, Any]) -> Tolerances:
     """Tolerances from a TOML file; ``typed`` are the fields that an option states, which the file's general ones yield to."""
-    source = str(path)
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(Reason("a TOML file of tolerances", error.strerror or str(error), operand=source)) from error
-    if len(content) > MAX_BYTES:
-        raise InputError(Reason(f"at most {MAX_BYTES:,} bytes", "more", operand=source))
-    try:
-        table = tomllib.loads(content.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(Reason("a TOML file of tolerances", str(error), operand=source)) from error
+    source, table = str(path), read_toml(path, "a TOML file of tolerances")
     outputs = table.pop("output", {})
     if not isinstance(outputs, dict):
         raise InputError(Reason("tables [output.NAME]", repr(outputs), operand=source))

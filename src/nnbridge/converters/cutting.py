@@ -10,7 +10,7 @@ Tensor = TypeVar("Tensor", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Cut(Generic[Tensor]):
+class Excerpt(Generic[Tensor]):
     """A part of a graph."""
 
     operators: tuple[int, ...]
@@ -25,7 +25,7 @@ def cut(
     producers: Mapping[Tensor, int],
     reads: Sequence[Iterable[Tensor]],
     constant: Callable[[Tensor], bool],
-) -> Cut[Tensor]:
+) -> Excerpt[Tensor]:
     """The operators that compute ``outputs`` from ``inputs``; they go back to the graph's own inputs where those are not enough.
 
     ``producers``: tensor → operator; ``reads``: the tensors that each operator reads.
@@ -43,4 +43,4 @@ def cut(
                 waiting.append(producers[tensor])
             elif not constant(tensor):
                 read[tensor] = None
-    return Cut(tuple(sorted(found)), tuple(tensor for tensor in read if producers.get(tensor) not in found))
+    return Excerpt(tuple(sorted(found)), tuple(tensor for tensor in read if producers.get(tensor) not in found))

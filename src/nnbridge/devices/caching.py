@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 
-from nnbridge.devices.device import CacheFiles, Device, Interface, PreparedModel, PrepareModelConfig
+from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig
 from nnbridge.devices.wrapped import WrappedDevice
 from nnbridge.errors import ConversionError, InputError, OpFailedError, Reason
 from nnbridge.model import Model
@@ -50,5 +50,5 @@ class CachingDevice(WrappedDevice):
         except ConversionError as error:
             raise OpFailedError(error.reason) from error
         prepared = self.inner.prepare_model_with_config(model, PrepareModelConfig(data[0], data[1], deadline))
-        prepared.interface = Interface.of(model)
+        prepared.interface = ModelInterface.of(model)
         return prepared

@@ -175,14 +175,14 @@ class PrepareModelConfig:
 
 
 @dataclass(frozen=True)
-class Interface:
+class ModelInterface:
     """Type, dimensions, scale and zero point of each input and output of a model."""
 
     inputs: tuple[tuple[int, tuple[int, ...], float, int], ...]
     outputs: tuple[tuple[int, tuple[int, ...], float, int], ...]
 
     @classmethod
-    def of(cls, model: Model) -> Interface:
+    def of(cls, model: Model) -> ModelInterface:
         """A model's interface."""
         main = model.main
         sides = ([main.operands[i] for i in side] for side in (main.inputs, main.outputs))
@@ -192,7 +192,7 @@ class Interface:
 class PreparedModel(ABC):
     """A model that a device is ready to run (``IPreparedModel``). May be executed from several threads."""
 
-    interface: Interface | None = None
+    interface: ModelInterface | None = None
     """Of a model that was prepared from the cache, if the device knows it: the runtime compares it with the step's."""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from nnbridge.entry_points import installed
 from nnbridge.source import SourceDeclaration, SourceGraph, SourceOperator, SourceTensor
 
 _STATED = ("shape", "axis", "axes", "paddings", "begin", "end", "size", "sizes", "strides", "permutation", "multiples")
-PARAMETERS = frozenset((*_STATED, "output_shape", "filter", "weights", "bias", "value"))
+PARAMETERS = frozenset((*_STATED, "output_shape", "filter", "weights", "bias", "value", "alpha"))
 """Inputs that say how to compute, by name; the others and the outputs are maps."""
 WEIGHTS = ("filter", "weights")
 _ENUMERATED = {"SAME": 0, "VALID": 1, "NONE": 0, "RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3, "TANH": 4, "SIGN_BIT": 5}
@@ -27,10 +27,8 @@ _COMPUTED: Mapping[str, Mapping[str, str]] = {
         "outer": NUMBER,
         "height": NUMBER,
     },
-    **{name: {"factor_h": NUMBER, "factor_w": NUMBER} for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")},
 }
-"""Operator → names that are computed: what a permutation does with rows, columns and channels, ``outer``: what is above them;
-how many times as many rows and columns an image gets."""
+"""Operator → names that are computed: what a permutation does with rows, columns and channels, ``outer``: what is above them."""
 _COMMON: Mapping[str, str] = {
     "inputs": OPERANDS,
     "outputs": OPERANDS,
@@ -38,15 +36,15 @@ _COMMON: Mapping[str, str] = {
     "maps": OPERANDS,
     "version": NUMBER,
     "open_dims": LIST,
-    "unstated": NUMBER,
+    "unstated": OPERANDS,
     "scaleless": NUMBER,
     "largest_weight_sum": NUMBER,
     "largest_bias": NUMBER,
     "zero_inputs": NUMBER,
 }
 """Names of every operator: ``maps`` are inputs and outputs without parameters, ``open_dims`` the dimensions that the file leaves
-open, ``unstated`` how many maps and weights have no quantisation parameters, ``scaleless`` how many have no positive scale,
-``largest_weight_sum`` the largest sum of absolute weights of an output channel, ``largest_bias`` the largest absolute bias,
+open, ``unstated`` the maps and weights without quantisation parameters, ``scaleless`` how many have no positive scale,
+``largest_weight_sum`` the largest sum of absolute weights of an output channel, ``largest_bias`` the largest bias,
 ``zero_inputs`` how many inputs are constants that are all zero."""
 
 
@@ -93,7 +91,7 @@ class OperatorFacts:
         if name in _COMMON:
             return getattr(self, f"_{name}")()
         if name in _COMPUTED.get(self.operator.name, {}):
-            return (self._permutation if self.operator.name == "TRANSPOSE" else self._factors)().get(name)
+            return self._permutation().get(name)
         declared = self._names.get(self.operator.name)
         for place, each in enumerate(declared.inputs if declared is not None else ()):
             if each.name == name and each.repeat:
@@ -135,17 +133,6 @@ class OperatorFacts:
             "height": sides[-3],
         }
 
-    def _factors(self) -> Mapping[str, Value]:
-        source, output = self.operator.input(0), self.operator.outputs[0]
-        if source is None or len(source.shape) != 4 or len(output.shape) != 4:
-            return {}
-        less = 1 if self.operator.options.get("align_corners") else 0
-        found = {}
-        for name, place in (("factor_h", 1), ("factor_w", 2)):
-            before = source.shape[place] - less
-            found[name] = (output.shape[place] - less) / before if before else 1.0 if output.shape[place] == 1 else 0.0
-        return found
-
     def _named(self) -> list[tuple[str, SourceTensor]]:
         declared = self._names.get(self.operator.name)
         names = [each.name for each in declared.inputs] if declared is not None and declared.inputs else ["input"]
@@ -167,7 +154,7 @@ class OperatorFacts:
         return tuple(sorted({dim for tensor in tensors for dim in tensor.open_dims}))
 
     def _unstated(self) -> Value:
-        return sum(not t.quantised for t in (*self._map_tensors(), *self._weight_tensors()))
+        return tuple(_fact(t) for t in (*self._map_tensors(), *self._weight_tensors()) if not (t.scales and t.zero_points))
 
     def _scaleless(self) -> Value:
         return sum(not (t.scales and min(t.scales) > 0) for t in (*self._map_tensors(), *self._weight_tensors()))
@@ -177,7 +164,7 @@ class OperatorFacts:
 
     def _largest_bias(self) -> Value:
         bias = next((t for name, t in self._named() if name == "bias"), None)
-        return 0 if bias is None or bias.value is None or not bias.elements else int(np.abs(bias.value.astype(object)).max())
+        return 0 if bias is None or bias.value is None or not bias.elements else int(bias.value.max())
 
     def _zero_inputs(self) -> Value:
         return sum(t.value is not None and not t.value.any() for t in self.operator.inputs if t is not None)

@@ -26,6 +26,8 @@ _TABLES = ("hardware", "sets", "conditions", "operations")
 _KEYS = (*_TEXTS, *_TABLES, "rules", "partitions", "max_partitions", "cost", "notes", "aliases")
 _RULE_KEYS = ("require", "when", "says", "uncertain", "except", "only", "fails_model")
 _PARTITIONS = ("all", "first")
+_TURNS = ("first", "", "last")
+"""What refuses a file when it is read comes before all placing, what refuses it when it is compiled after it."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SHOWN = 80
 
@@ -77,7 +79,7 @@ class _Reader(TableValues):
             self._hardware(table),
             partitions,
             self._limit(table),
-            cost_of(self._table(table, "cost"), self.note) if "cost" in table else None,
+            cost_of(self._table(table, "cost"), self.note) if table.get("cost", False) is not False else None,
             aliases=tuple(self._list(table, "aliases", str)),
             numerics=self._numerics(table),
             numerics_source=self._text_of(table, "numerics_source"),
@@ -99,10 +101,9 @@ class _Reader(TableValues):
         if level not in LEVELS:
             self.note("level", f"one of {', '.join(LEVELS)}", level)
         known = declarations(level)
-        common = list(self._entries("rules", table.get("rules", []), {}))
         named = {key: list(self._entries(key, value, {})) for key, value in self._table(table, "conditions").items()}
+        common = list(self._entries("rules", table.get("rules", []), named))
         sets = {key: tuple(value) for key, value in self._table(table, "sets").items() if isinstance(value, list)}
-        fatal: set[RuleCondition] = set()
         operators = {}
         for key, value in self._table(table, "operations").items():
             if known and key not in known:
@@ -113,14 +114,13 @@ class _Reader(TableValues):
             several = isinstance(value, list) and bool(value) and all(isinstance(v, list) for v in value)
             found = []
             for alternative in value if several else [value]:
-                entries = [e for e in common if self._applies(key, e)] + list(self._entries(key, alternative, named))
-                made = tuple(c for e in entries for c in self._conditions(key, e, words, fatal))
+                entries = [e for e in (*common, *self._entries(key, alternative, named)) if self._applies(key, e)]
+                made = tuple(c for e in entries for c in self._conditions(key, e, words))
                 for contradicting, subject in contradictions(made):
                     self.note(key, f"conditions on {subject} that some {key} can meet", contradicting.text)
-                # A file that cannot be compiled is found before any operator is placed.
-                found.append(tuple(sorted(made, key=lambda each: each not in fatal)))
+                found.append(tuple(sorted(made, key=lambda each: _TURNS.index(each.fails_model))))
             operators[key] = tuple(found)
-        return SourceRules(level, operators, frozenset(fatal))
+        return SourceRules(level, operators)
 
     def _entries(self, key: str, value: Any, named: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
         for item in value if isinstance(value, list) else [value]:
@@ -140,19 +140,19 @@ class _Reader(TableValues):
         only, excepted = self._list(entry, "only", str), self._list(entry, "except", str)
         return key not in excepted and (not only or key in only)
 
-    def _conditions(
-        self, key: str, entry: Mapping[str, Any], words: Vocabulary, fatal: set[RuleCondition]
-    ) -> Iterator[RuleCondition]:
+    def _conditions(self, key: str, entry: Mapping[str, Any], words: Vocabulary) -> Iterator[RuleCondition]:
         try:
             made = condition(entry["require"], words, self._text_of(entry, "when"))
         except RuleErrors as error:
             for mistake in error.mistakes:
                 self.note(entry["require"], f"{mistake.rule} at character {mistake.at + 1}", mistake.found)
             return
-        made = replace(made, says=self._text_of(entry, "says"), uncertain=self._text_of(entry, "uncertain"))
-        if entry.get("fails_model") is True:
-            fatal.add(made)
-        yield made
+        says, uncertain = self._text_of(entry, "says"), self._text_of(entry, "uncertain")
+        fails = entry.get("fails_model", False)
+        if fails not in (True, False, "last"):
+            self.note("fails_model", "true (when the file is read) or last (when it is compiled)", fails)
+        turn = "first" if fails is True else "last" if fails else ""
+        yield replace(made, says=says, uncertain=uncertain, fails_model=turn)
 
     def _limit(self, table: Mapping[str, Any]) -> int:
         value = table.get("max_partitions", 0)

@@ -41,8 +41,6 @@ class SourceRules:
     format: str
     operators: Mapping[str, tuple[tuple[RuleCondition, ...], ...]]
     """Operator → alternatives; the conditions of one of them must all hold."""
-    fatal: frozenset[RuleCondition] = frozenset()
-    """Conditions that refuse the whole file when one operator breaks them."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class SourceProfile(Device):
             broken = next((each for each in conditions if each.broken(subject)), None)
             if broken is None:
                 return Claim(operator, uncertain=next((c.uncertain for c in conditions if c.uncertain), ""))
-            rule = _FATAL + broken.sentence if broken in self.rules.fatal else broken.sentence
+            rule = _FATAL + broken.sentence if broken.fails_model else broken.sentence
             reason = Reason(rule, broken.found(subject) or "otherwise", operator.label, says=broken.says)
             first = first or Claim(operator, reason, broken.uncertain)
         assert first is not None  # there is at least one alternative

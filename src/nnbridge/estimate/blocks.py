@@ -77,11 +77,13 @@ class Block:
 
 @dataclass(frozen=True)
 class PassCost:
-    """Cycles of a pass; bytes of maps that it moves, short bursts counted as whole ones; how often weights are read."""
+    """Cycles of a pass; bytes of maps that it moves, short bursts counted as whole ones; how often weights are read; channels of
+    a block."""
 
     cycles: float
     moved: float
     rereads: int
+    depth: int
 
 
 def _ceil(a: float, b: float) -> int:
@@ -272,7 +274,7 @@ def pass_cost(work: Pass, numbers: ArrayNumbers) -> PassCost:
         least = (memory + output + array) / 4
         first, second = max(array, least), max(output, least)
         cycles = max(first, second) * count + min(first, second) + memory
-    return PassCost(cycles, _moved(work, numbers, found, source, blocks), blocks[0] * blocks[1])
+    return PassCost(cycles, _moved(work, numbers, found, source, blocks), blocks[0] * blocks[1], found.out[2])
 
 
 def _moved(work: Pass, numbers: ArrayNumbers, found: Block, source: Plane, blocks: tuple[int, ...]) -> float:

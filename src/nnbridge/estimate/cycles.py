@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from nnbridge.estimate.blocks import SPLIT, Pass, PassCost, pass_cost
+from nnbridge.estimate.buffering import NO_BUFFER, Buffer, buffer_of
 from nnbridge.estimate.numbers import ArrayNumbers
 from nnbridge.estimate.work import FLAT, Work
 
@@ -20,6 +21,8 @@ ONE_PIXEL_CYCLES = 8
 """Cycles per element of an image that is blown up from one pixel."""
 
 
+STREAM = 16
+"""Bytes in multiples of which weights, and biases with scales, are stored."""
 PRODUCTS = ("conv", "depthwise", "fully_connected")
 """Kinds with weights."""
 _FORMS = {"fully_connected": "vector"}
@@ -27,14 +30,15 @@ _FORMS = {"fully_connected": "vector"}
 
 @dataclass(frozen=True)
 class Timing:
-    """Cycles of an operator, and those while which weights of the next one can be loaded."""
+    """Cycles of an operator, those while which weights of the next one can be loaded, and the SRAM that holds its weights."""
 
     cycles: float
     slack: float
+    buffer: Buffer = NO_BUFFER
 
 
-def operation_cycles(work: Work, numbers: ArrayNumbers, *, table: bool = False, slack: float = 0.0) -> Timing:
-    """Cycles of one operator; ``table``: a table is looked up for each output; ``slack``: that of the operator before."""
+def operation_cycles(work: Work, numbers: ArrayNumbers, *, table: bool = False, slack: float | None = None) -> Timing:
+    """Cycles of one operator; ``table``: a table is looked up for each output; ``slack``: that of the operator before, if any."""
     if work.kind in PRODUCTS:
         return _product(work, numbers, table, slack)
     cycles = _FORMULAS[work.kind](work, numbers)
@@ -67,30 +71,36 @@ def _pass(work: Work, numbers: ArrayNumbers, form: str, output: str, table: bool
         ),
         numbers,
     )
-    return PassCost(found.cycles * work.out[0], found.moved * work.out[0], found.rereads)
+    return PassCost(found.cycles * work.out[0], found.moved * work.out[0], found.rereads, found.depth)
 
 
-def _product(work: Work, numbers: ArrayNumbers, table: bool, slack: float) -> Timing:
-    """Weights that are read once come straight from their memory. Those read again are loaded before: all of them if the slack is
-    enough, else as many channels as it is enough for, and the others while these are computed."""
+def _product(work: Work, numbers: ArrayNumbers, table: bool, before: float | None) -> Timing:
+    """Weights that are not buffered are read from their memory for each block. Those that are take no time as far as the slack
+    before is enough for the first slice, and the computation for the others; scales are read from their memory in any case."""
     found = _pass(work, numbers, _FORMS.get(work.kind, work.kind), "mul" if work.element_bytes == 2 else "other", table)
-    stored, cycles = weight_bytes(work, numbers), found.cycles
-    load = stored / numbers.bandwidth["weights"]
-    if found.rereads == 1:
-        return Timing(max(_held(found, numbers), load), cycles)
-    load += numbers.weight_latency
-    read = (found.moved + stored * found.rereads) / numbers.bandwidth["maps"]
-    depth = work.out[3]
-    first = min(depth, max(SPLIT, int(slack / load * depth) // SPLIT * SPLIT)) / depth
-    tail = cycles * (1 - first) if first < 1 else cycles
-    waited = max(load - slack + tail, cycles + max(0.0, load * first - slack))
-    return Timing(max(waited, read, load * (1 - first)), tail)
+    weights, scales = _constants(work, numbers)
+    memory, maps = numbers.bandwidth["weights"], numbers.bandwidth["maps"]
+    buffer = buffer_of(work.out[3], weights + scales, found, numbers, before)
+    if not buffer.slices:
+        return Timing(max(_held(found, numbers), found.rereads * (weights + scales) / memory), buffer.slack, buffer)
+    slack, first = before or 0.0, buffer.slices[0]
+    later = max(weights - first * buffer.early, 0)
+    copied, started = ((size / memory + numbers.weight_latency - slack) for size in (weights + scales, first))
+    waited = max(copied + buffer.slack, found.cycles + max(started, 0.0))
+    read = (found.moved + later + found.rereads * weights) / maps
+    return Timing(max(waited, read, (later + found.rereads * scales) / memory), buffer.slack, buffer)
 
 
 def weight_bytes(work: Work, numbers: ArrayNumbers) -> float:
     """Bytes of weights, biases and scales as the device stores them."""
-    stored = float(work.encoded_bytes) if numbers.compressed_weights else float(work.weight_bytes)
-    return stored + numbers.scale_bytes * work.out[3] * (LSTM_PRODUCTS if work.kind == "lstm" else 1)
+    return float(sum(_constants(work, numbers)))
+
+
+def _constants(work: Work, numbers: ArrayNumbers) -> tuple[int, int]:
+    """Bytes of weights, and of biases with scales."""
+    stored = work.encoded_bytes if numbers.compressed_weights else work.weight_bytes
+    scales = numbers.scale_bytes * work.out[3] * (LSTM_PRODUCTS if work.kind == "lstm" else 1)
+    return _ceil(stored, STREAM) * STREAM, _ceil(scales, STREAM) * STREAM
 
 
 def _elements(work: Work) -> int:

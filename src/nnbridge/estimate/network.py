@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from nnbridge.estimate.cycles import PRODUCTS, operation_cycles, weight_bytes
+from nnbridge.estimate.buffering import Buffer
+from nnbridge.estimate.cycles import PRODUCTS, Timing, operation_cycles, weight_bytes
 from nnbridge.estimate.memory import peak_bytes
 from nnbridge.estimate.numbers import Band, Cost
 from nnbridge.estimate.partitions import Group
+from nnbridge.estimate.partitions import group as group_of
 from nnbridge.estimate.work import CLAMPS, JOINS, PARTS, TABLES, Work, work_of
 from nnbridge.source import SourceGraph, SourceOperator
 
@@ -38,9 +40,11 @@ class PartitionEstimate:
     call_us: float
     copy_us: float
     peak_bytes: int
-    """Of values; without weights."""
+    """Of values, and of weights while they are copied from their memory."""
     weight_bytes: int
     """As the device stores them."""
+    buffers: Mapping[int, Buffer] = field(default_factory=dict)
+    """Operator that runs by itself → the SRAM for its weights."""
 
     @property
     def us(self) -> float:
@@ -56,45 +60,59 @@ class PartitionEstimate:
 def partition_estimate(graph: SourceGraph, group: Group, cost: Cost) -> PartitionEstimate:
     """A group's operators one by one."""
     members = frozenset(group.operators)
-    estimates, weights = [], 0.0
-    slack = 0.0
+    estimates, weights, buffers = [], 0.0, dict[int, Buffer]()
+    slack: float | None = None
     for index in group.operators:
-        found, stored, slack = _operator(graph, graph.operators[index], group, members, cost, slack)
+        found, stored, timing = _operator(graph, graph.operators[index], group, members, cost, slack)
         estimates.append(found)
         weights += stored
+        if timing is not None and timing.cycles:
+            buffers[index], slack = timing.buffer, timing.slack
     copy = group.boundary_bytes / (cost.partition.copy_gbps * 1e3) if cost.partition.copy_gbps else 0.0
     multiple = cost.array.channel_multiple if cost.array else 1
-    return PartitionEstimate(
-        group, tuple(estimates), cost.partition.call_us, copy, peak_bytes(graph, group, multiple), round(weights)
-    )
+    peak = peak_bytes(graph, group, multiple, buffers, _fused(graph, members))
+    return PartitionEstimate(group, tuple(estimates), cost.partition.call_us, copy, peak, round(weights), buffers)
+
+
+def arena_bytes(graph: SourceGraph, partitions: Sequence[PartitionEstimate], cost: Cost) -> int:
+    """Bytes of one memory for all values of a file, those of operators on the CPU included."""
+    everything = range(len(graph.operators))
+    buffers = {index: buffer for each in partitions for index, buffer in each.buffers.items()}
+    members = [frozenset(each.group.operators) for each in partitions]
+    fused = [index for each in members for index in _fused(graph, each)]
+    elsewhere = frozenset(everything).difference(*members)
+    multiple = cost.array.channel_multiple if cost.array else 1
+    return peak_bytes(graph, group_of(graph, everything), multiple, buffers, fused, elsewhere)
+
+
+def _fused(graph: SourceGraph, members: Collection[int]) -> list[int]:
+    """Operators of a group that others compute."""
+    return [index for index in sorted(members) if fused_into(graph, graph.operators[index], members) is not None]
 
 
 def _operator(
-    graph: SourceGraph, operator: SourceOperator, group: Group, members: Collection[int], cost: Cost, slack: float
-) -> tuple[OperatorEstimate, float, float]:
-    """The estimate, the bytes of weights, and the cycles while which the next operator's weights can be loaded."""
+    graph: SourceGraph, operator: SourceOperator, group: Group, members: Collection[int], cost: Cost, slack: float | None
+) -> tuple[OperatorEstimate, float, Timing | None]:
+    """The estimate, the bytes of weights, and the times on an array if it runs by itself on one."""
     work = work_of(operator)
     if work is None:
-        return OperatorEstimate(operator.index, operator.name, "", 0.0, Band.UNKNOWN, note="no formula is known"), 0.0, slack
+        return OperatorEstimate(operator.index, operator.name, "", 0.0, Band.UNKNOWN, note="no formula is known"), 0.0, None
     band = cost.band.of(work.kind) if cost.band else Band.UNKNOWN
     if cost.array is None:
         assert cost.rates is not None  # a cost model has one of the two
         read = work.weight_bytes + sum(t.bytes for t in (*operator.computed, *operator.outputs))
         us = 0.0 if work.kind == "view" else 1e6 * max(work.macs / cost.rates.macs_per_second, read / cost.rates.bytes_per_second)
-        return OperatorEstimate(operator.index, operator.name, work.kind, us, band, 0.0, work.macs), work.weight_bytes, slack
+        return OperatorEstimate(operator.index, operator.name, work.kind, us, band, 0.0, work.macs), work.weight_bytes, None
     fused = fused_into(graph, operator, members)
     if fused is not None:
         note = f"fused into operator {fused.index}"
-        return OperatorEstimate(operator.index, operator.name, work.kind, 0.0, (1.0, 1.0), note=note), 0.0, slack
+        return OperatorEstimate(operator.index, operator.name, work.kind, 0.0, (1.0, 1.0), note=note), 0.0, None
     work = _in_place(graph, operator, work, group, members)
     timing = operation_cycles(work, cost.array, table=_looks_up(graph, operator, members), slack=slack)
     us = timing.cycles / cost.array.clock_mhz
     stored = weight_bytes(work, cost.array) if work.weight_bytes else 0.0
-    return (
-        OperatorEstimate(operator.index, operator.name, work.kind, us, band, timing.cycles, work.macs),
-        stored,
-        timing.slack or slack,
-    )
+    found = OperatorEstimate(operator.index, operator.name, work.kind, us, band, timing.cycles, work.macs)
+    return found, stored, timing
 
 
 def fused_into(graph: SourceGraph, operator: SourceOperator, members: Collection[int]) -> SourceOperator | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nnbridge.errors import InputError, Reason
 from nnbridge.estimate.cut import Cut, Option, best_cut, largest
-from nnbridge.estimate.network import PartitionEstimate, partition_estimate
+from nnbridge.estimate.network import PartitionEstimate, arena_bytes, partition_estimate
 from nnbridge.estimate.numbers import Cost
 from nnbridge.estimate.partitions import Group, group, groups
 from nnbridge.estimate.reading import cost_of
@@ -49,6 +49,8 @@ class Estimate:
     choices: tuple[Choice, ...]
     """The CPU alone, TFLite's rules, and the best cut, in this order."""
     limit: int | None
+    arena_bytes: int
+    """One memory for all values of the file, those of the CPU included."""
 
     @property
     def best(self) -> Choice:
@@ -118,7 +120,7 @@ def estimate(
         choices.append(Choice(name, cut, alone - cut.gain_us))
     best = best_cut([*whole, *runs], limit)
     choices.append(Choice("best cut", best, alone - best.gain_us))
-    return Estimate(device, cost, cpu, cpu_cost, partitions, alone, tuple(choices), limit)
+    return Estimate(device, cost, cpu, cpu_cost, partitions, alone, tuple(choices), limit, arena_bytes(graph, partitions, cost))
 
 
 def _option(graph: SourceGraph, number: int, partition: PartitionEstimate, cpu_cost: Cost) -> Option:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nnbridge.estimate.blocks import part_kernel
+from nnbridge.model import Array
 from nnbridge.source import SourceOperator, SourceTensor
 
 Sides: TypeAlias = "tuple[int, int, int, int]"
@@ -24,6 +25,10 @@ VIEWS = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))
 PARTS = frozenset(("SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "UNPACK"))
 """Operators whose outputs are parts of their input."""
 JOINS = frozenset(("CONCATENATION", "PACK"))
+RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+SUMS, EXTREMES = ("ADD", "SUB"), ("MAXIMUM", "MINIMUM")
+OVERWRITES = TABLES | CLAMPS | frozenset((*SUMS, *EXTREMES, "MUL", "QUANTIZE"))
+"""Operators that may write their output over an input."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +71,45 @@ def sides(shape: tuple[int, ...]) -> Sides:
     return math.prod(padded[:-3]), padded[-3], padded[-2], padded[-1]
 
 
-def encoded_bytes(tensor: SourceTensor, padding: int = 0) -> int:
-    """Bytes of a constant's integers in a Rice code, with zeros of padding: that of the parameter that needs least."""
+CODES, RUN_CODES = 6, 4
+"""Parameters of the Rice codes of weights, and of runs of zeros."""
+PALETTE = 32
+"""Values that may come first; each takes a byte at the start."""
+ENCODER_BYTES = 8
+"""At the start and end of a stream of weights."""
+Runs: TypeAlias = tuple[tuple[int, int], ...]
+"""Runs of zeros that fill the steps of an array: lengths, each with the number of runs."""
+
+
+def encoded_bytes(tensor: SourceTensor, runs: Runs = ()) -> int:
+    """Bytes of a constant's integers in a Rice code, of the parameter that needs least.
+
+    Zeros are weights of their own, or there is a second Rice code: the number of zeros after each weight that is none.
+    """
     if tensor.value is None or not tensor.elements:
         return 0
     zero = tensor.zero_points[0] if tensor.zero_points else 0
     values = np.asarray(tensor.value).reshape(-1).astype(np.int64) - zero
     counts = np.bincount(2 * np.abs(values) - (values < 0))
-    counts[0] += padding
+    padded = np.append(counts[:1] + sum(length * number for length, number in runs), counts[1:])
+    lengths = ((1, int(counts[0])), *runs)
+    others = max(0, values.size - int(counts[0]) - sum(number for _, number in lengths))
+    after = min(sum(number * (1 + k + (length >> k)) for length, number in ((0, others), *lengths)) for k in range(RUN_CODES))
+    bits = min(_rice(padded), _rice(counts[1:]) + after)
+    return ENCODER_BYTES + int(bits + 7) // 8
+
+
+def _rice(counts: Array) -> int:
+    """Bits of symbols, by how often each occurs. The most frequent ones come first if they are more than half of all."""
+    palette = np.argsort(-counts, kind="stable")[:PALETTE]
+    bits = 0
+    if 2 * counts[palette].sum() > counts.sum():
+        rest = counts.copy()
+        rest[palette] = 0
+        bits = 8 * int(np.count_nonzero(counts[palette]))
+        counts = np.concatenate((counts[palette], rest))
     symbols = np.arange(len(counts))
-    return int(min((counts * (1 + k + (symbols >> k))).sum() for k in range(16)) + 7) // 8
+    return bits + int(min((counts * (1 + k + (symbols >> k))).sum() for k in range(CODES)))
 
 
 def work_of(operator: SourceOperator) -> Work | None:
@@ -96,17 +130,25 @@ def _dilation(operator: SourceOperator) -> int:
     return max(1, int(operator.options.get("dilation_h_factor") or 1))
 
 
-def _weights(*tensors: SourceTensor | None, padded: int = 0) -> tuple[int, int]:
-    """Bytes of constants, plain and encoded; ``padded``: elements with the zeros between them that fill the array's steps."""
+def _weights(*tensors: SourceTensor | None, runs: Runs = ()) -> tuple[int, int]:
+    """Bytes of constants, plain and encoded; ``runs``: the zeros between them."""
     found = [t for t in tensors if t is not None and t.constant]
-    return sum(t.bytes for t in found), sum(encoded_bytes(t, max(0, padded - t.elements)) for t in found)
+    return sum(t.bytes for t in found), sum(encoded_bytes(t, runs) for t in found)
 
 
-def _in_steps(elements: int, channels: int, units: int, by_part: bool = True) -> int:
-    """Weights with the zeros that fill the steps: 4 elements of the kernel where several are taken at once, and 8 channels.
-    Longer runs of zeros, as of a single channel, need next to nothing."""
-    filled = channels if channels < FLAT else -(-channels // FLAT) * FLAT
-    return (-(-elements // 4) * 4 if by_part else elements) * filled * units
+def _in_steps(elements: int, channels: int, units: int, by_part: bool = True, depthwise: bool = False) -> Runs:
+    """The zeros that fill the steps: 8 output and 8 input channels, and 4 elements of the kernel where several are taken at once,
+    or 32 input channels."""
+    groups, lines = -(-units // FLAT), 1 if depthwise else -(-channels // FLAT)
+    row = 1 if depthwise else FLAT
+    runs = [] if depthwise or channels % FLAT == 0 else [(-channels % FLAT, units * elements)]
+    if units % FLAT:
+        runs.append((-units % FLAT * row, elements * lines))
+    if by_part and elements % 4:
+        runs.append((-elements % 4 * FLAT * row, groups * lines))
+    elif not by_part and lines % 4:
+        runs.append((-lines % 4 * FLAT * row, groups * elements))
+    return tuple(runs)
 
 
 def _first(operator: SourceOperator) -> SourceTensor:
@@ -126,7 +168,7 @@ def _conv(operator: SourceOperator, data: int = 0) -> Work | None:
     bits = max(1, source.bits // 8)
     macs = math.prod(out) * channels * math.prod(kernel)
     maps, stride = _maps(operator), _stride(operator)
-    weights = _weights(filter, padded=_in_steps(math.prod(kernel), channels, out[3], part_kernel(channels, kernel, bits)))
+    weights = _weights(filter, runs=_in_steps(math.prod(kernel), channels, out[3], part_kernel(channels, kernel, bits)))
     return Work("conv", out, channels, kernel, bits, maps, stride, *weights, macs, dilation=_dilation(operator))
 
 
@@ -143,7 +185,7 @@ def _depthwise(operator: SourceOperator) -> Work | None:
     kind = "conv" if source.shape and source.shape[-1] == 1 else "depthwise"
     bits, macs = max(1, source.bits // 8), math.prod(out) * math.prod(kernel)
     maps, stride = _maps(operator), _stride(operator)
-    weights = _weights(filter, padded=_in_steps(math.prod(kernel), 1, out[3]))
+    weights = _weights(filter, runs=_in_steps(math.prod(kernel), 1, out[3], depthwise=kind == "depthwise"))
     return Work(kind, out, 1, kernel, bits, maps, stride, *weights, macs, dilation=_dilation(operator))
 
 
@@ -164,7 +206,7 @@ def _fully_connected(operator: SourceOperator) -> Work | None:
         _element(operator),
         maps,
         1,
-        *_weights(weights, padded=_in_steps(1, channels, units, False)),
+        *_weights(weights, runs=_in_steps(1, channels, units, False)),
         macs,
     )
 
@@ -261,13 +303,12 @@ _RULES: Mapping[str, Callable[[SourceOperator], Work | None]] = {
     "MAX_POOL_2D": _pool,
     "MEAN": _mean,
     "ARG_MAX": _arg_max,
-    "RESIZE_BILINEAR": _resize,
-    "RESIZE_NEAREST_NEIGHBOR": _resize,
+    **dict.fromkeys(RESIZES, _resize),
     "SOFTMAX": _softmax,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
-    **dict.fromkeys(("ADD", "SUB"), _elementwise("add")),
+    **dict.fromkeys(SUMS, _elementwise("add")),
     "MUL": _elementwise("mul"),
-    **dict.fromkeys(("MAXIMUM", "MINIMUM"), _elementwise("other")),
+    **dict.fromkeys(EXTREMES, _elementwise("other")),
     **dict.fromkeys(("QUANTIZE", *TABLES, *CLAMPS), _walk),
     **dict.fromkeys(VIEWS, _view),
     **dict.fromkeys((*PARTS, *JOINS, "PAD", "PADV2", "MIRROR_PAD", "TILE", "TRANSPOSE", "REVERSE_V2"), _copy),

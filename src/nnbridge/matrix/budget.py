@@ -23,7 +23,7 @@ from typing import Any
 
 from nnbridge.errors import InputError, Reason, near
 from nnbridge.matrix.cells import Cell
-from nnbridge.toml import tomllib
+from nnbridge.toml import read_toml
 
 _Value = float | int | bool | None
 _MOST: Mapping[str, Callable[[Cell], _Value]] = {
@@ -75,11 +75,7 @@ def _check(key: str, limit: float | bool, cell: Cell) -> str:
 
 def read_budgets(path: Path) -> tuple[Budget, ...]:
     """The limits of a file; InputError for unknown keys and wrong values."""
-    try:
-        with path.open("rb") as file:
-            data = tomllib.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(Reason("a budget in TOML", str(error), operand=str(path))) from error
+    data = read_toml(path, "a budget in TOML")
     tables = data.get("budget")
     if set(data) != {"budget"} or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError(Reason("tables [[budget]] alone", ", ".join(data) or "none", operand=str(path)))

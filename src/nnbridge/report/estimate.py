@@ -16,7 +16,8 @@ NOT_THE_CHIP = "of what the oracle estimates or measured, not of a chip that nob
 
 
 def estimate_as_dict(found: Estimate) -> dict[str, Any]:
-    """``cpu_us``: everything on the CPU; ``choices``: the CPU alone, TFLite's rules, the best cut; ``partitions`` one by one."""
+    """``cpu_us``: everything on the CPU; ``choices``: the CPU alone, TFLite's rules, the best cut; ``partitions`` one by one;
+    ``arena_bytes``: one memory for all values, those of the CPU included."""
     return {
         "device": found.device,
         "source": found.cost.source,
@@ -27,6 +28,7 @@ def estimate_as_dict(found: Estimate) -> dict[str, Any]:
         "device_us": sum(each.us for each in found.partitions),
         "device_cycles": sum(o.cycles for each in found.partitions for o in each.operators),
         "peak_bytes": max((each.peak_bytes for each in found.partitions), default=0),
+        "arena_bytes": found.arena_bytes,
         "weight_bytes": sum(each.weight_bytes for each in found.partitions),
         "memory_limit": found.limit,
         "choices": [_choice(each, found.cpu_us) for each in found.choices],

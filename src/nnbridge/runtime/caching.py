@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnbridge.devices.device import CacheFiles, Device, Interface, PreparedModel, PrepareModelConfig, cache_files_needed
+from nnbridge.devices.device import CacheFiles, Device, ModelInterface, PreparedModel, PrepareModelConfig, cache_files_needed
 from nnbridge.errors import InputError, NnapiError, Reason
 from nnbridge.model import Model
 from nnbridge.storage.atomic import atomic_write
@@ -229,7 +229,7 @@ def _from_cache(device: Device, model: Model, cache: StepCache, token: bytes, de
     if not isinstance(prepared, PreparedModel):
         cache.notes.append(Reason("a prepared model", type(prepared).__name__, "prepareModelFromCache", device.name))
         return None
-    if prepared.interface is not None and prepared.interface != Interface.of(model):
+    if prepared.interface is not None and prepared.interface != ModelInterface.of(model):
         rule = "a model with the step's inputs and outputs"
         cache.notes.append(Reason(rule, str(prepared.interface), "prepareModelFromCache", device.name))
         return None

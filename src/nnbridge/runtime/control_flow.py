@@ -30,7 +30,7 @@ class ControlFlowError(Exception):
         self.reason = reason
 
 
-class Slot:
+class OperandValue:
     """An operand during one run: its value, or the client's buffer for it."""
 
     __slots__ = ("buffer", "dims", "operand", "sufficient", "value")
@@ -42,7 +42,7 @@ class Slot:
         self.dims = operand.dims if buffer is None else buffer.dims
         self.sufficient = True
 
-    def assign(self, other: Slot) -> None:
+    def assign(self, other: OperandValue) -> None:
         """Set the value at the end of a loop; in the client's buffer where this is one of the model's outputs."""
         value = other.value
         if value is None or (self.buffer is not None and self.buffer.data is None):
@@ -73,13 +73,13 @@ class Interpretation:
         self._at = 0
         self._loops: dict[int, _Loop] = {}
         main = partition.sources[0].model.main
-        self._slots: dict[SourceOperand, Slot] = {}
+        self._slots: dict[SourceOperand, OperandValue] = {}
         for i, value in zip(main.inputs, request.inputs, strict=True):
-            self._slots[0, i] = Slot(main.operands[i], value)
+            self._slots[0, i] = OperandValue(main.operands[i], value)
         for i, buffer in zip(main.outputs, request.outputs, strict=True):
-            self._slots[0, i] = Slot(main.operands[i], None, buffer)
+            self._slots[0, i] = OperandValue(main.operands[i], None, buffer)
 
-    def slot(self, place: SourceOperand) -> Slot:
+    def slot(self, place: SourceOperand) -> OperandValue:
         """Where an operand lies; constants are found in the model."""
         found = self._slots.get(place)
         if found is None:
@@ -88,7 +88,7 @@ class Interpretation:
             value = None
             if operand.is_constant:
                 value = np.frombuffer(model.bytes_of(operand), operand_dtype(operand)).reshape(operand.dims)
-            found = self._slots[place] = Slot(operand, value)
+            found = self._slots[place] = OperandValue(operand, value)
         return found
 
     def shapes(self) -> tuple[OutputShape, ...]:

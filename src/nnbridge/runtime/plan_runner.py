@@ -19,7 +19,7 @@ from nnbridge.extensions import is_tensor, operand_dtype
 from nnbridge.model import Array, Operand, known
 from nnbridge.operations.validation import byte_size
 from nnbridge.runtime.compilation import Compilation
-from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, Slot, shaped
+from nnbridge.runtime.control_flow import ControlFlowError, Interpretation, OperandValue, shaped
 from nnbridge.runtime.driver_calls import FINAL, executed, named, size_of
 from nnbridge.runtime.partitioner import ExecutionStep
 from nnbridge.runtime.plan import ALIGNMENT, Plan
@@ -322,7 +322,7 @@ def _without_zero_size(plan: Plan, step: ExecutionStep, run: Interpretation, res
     return result
 
 
-def _store(slots: Sequence[Slot], buffers: Sequence[OutputBuffer], result: Result) -> None:
+def _store(slots: Sequence[OperandValue], buffers: Sequence[OutputBuffer], result: Result) -> None:
     """Store a step's values and dimensions (facts R7, R13)."""
     for slot, buffer, shape in zip(slots, buffers, result.shapes, strict=True):
         slot.dims, slot.sufficient = shape.dims, shape.sufficient
@@ -346,19 +346,19 @@ def allocated(size: int) -> npt.NDArray[np.uint8]:
     return raw[start : start + size]
 
 
-def _is_dynamic(slot: Slot) -> bool:
+def _is_dynamic(slot: OperandValue) -> bool:
     """True for a temporary whose size only execution knows (fact P32)."""
     return slot.buffer is None and is_tensor(slot.operand) and not known(slot.operand.dims)
 
 
-def _required(slot: Slot, buffer: OutputBuffer, shape: OutputShape) -> int:
+def _required(slot: OperandValue, buffer: OutputBuffer, shape: OutputShape) -> int:
     """Bytes that a dynamic temporary should have: the reported size if known, else twice as many if they were too few."""
     assert buffer.data is not None
     size = size_of(slot.operand, shape.dims)
     return size if size is not None else len(buffer.data) * (1 if shape.sufficient else 2)
 
 
-def _grown(slot: Slot, buffer: OutputBuffer, shape: OutputShape) -> OutputBuffer:
+def _grown(slot: OperandValue, buffer: OutputBuffer, shape: OutputShape) -> OutputBuffer:
     """A dynamic temporary's buffer by the shape reported; the same one if nothing new was reported (facts R11, R12)."""
     if not _is_dynamic(slot):
         return buffer

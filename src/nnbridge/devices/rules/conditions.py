@@ -49,6 +49,8 @@ class RuleCondition:
     """Why it is open whether the device has this condition."""
     dies: bool = False
     """The driver dies where this is broken, when it is asked for its support."""
+    fails_model: str = ""
+    """``first``: a model that breaks it can not be read; ``last``: one that meets all others can not be compiled."""
     wording: str = ""
     """In words, where the tree's own are not the best ones."""
 
