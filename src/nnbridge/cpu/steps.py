@@ -23,7 +23,7 @@ class Run:
 Step: TypeAlias = Callable[[Run], None]
 
 
-class Prepared(NamedTuple):
+class PreparedOperation(NamedTuple):
     """An operation whose shapes a run brought: its outputs, the operands that it reads, and its kernel."""
 
     outs: tuple[Arg, ...]
