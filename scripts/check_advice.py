@@ -2,13 +2,11 @@
 
 python scripts/check_advice.py models
 python scripts/check_advice.py models --inputs 1000 --devices arm-nn-21.11 intel-nn-hal-gpu --android 10 13
-python scripts/check_advice.py models --inputs 0 --minutes 30
 python scripts/check_advice.py .venv/lib/python3.11/site-packages/onnx/backend/test/data/node --every-rewrite --inputs 1000
 
-For each TFLite and ONNX file of a folder, each shipped profile and each Android version, in an order that is the same at every
-run; after ``--minutes``, the rest is left out. An advice passes if ``nnbridge plan`` of the written file, or under the setting,
-shows what was predicted. A rewrite must also leave every bit of the answers, in nnbridge and in LiteRT or ONNX Runtime; edits
-that change answers need not. Exit status 0 only if all pass.
+For each TFLite and ONNX file of a folder, the smallest first, each shipped profile and each Android version. An advice passes if
+``nnbridge plan`` of the written file, or under the setting, shows what was predicted. A rewrite must also leave every bit of the
+answers, in nnbridge and in LiteRT or ONNX Runtime; edits that change answers need not. Exit status 0 only if all pass.
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
-from itertools import product, takewhile
+from itertools import product
 from pathlib import Path
-from random import Random
-from time import monotonic
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -31,7 +28,7 @@ from script_support import RUNTIMES, Array, argument_parser, finished, one_line_
 
 from nnbridge import Execution, NnbridgeError, load
 from nnbridge.advice import Advice, different_outputs
-from nnbridge.cli.advising import advice_on
+from nnbridge.cli.advising import FileAdvice
 from nnbridge.cli.commands import cli
 from nnbridge.cli.commands.plan import plan as plan_command
 from nnbridge.compare import seeded_inputs
@@ -56,31 +53,36 @@ def main() -> None:
     parser.add_argument("--devices", nargs="*", help="default: every shipped profile")
     parser.add_argument("--android", nargs="*", default=["10", "13"])
     parser.add_argument("--inputs", type=int, default=20, help="random inputs for each rewrite; 0: rewrites are planned only")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no plan after this time")
     parser.add_argument("--every-rewrite", action="store_true", help="prove all exact rewrites of the files, advised or not")
     options = parser.parse_args()
     if options.every_rewrite:
         prove_all(options.folder, options.inputs)
     devices = options.devices or [device["name"] for device in command("devices", "--profiles")]
-    paths = sorted(p for p in options.folder.rglob("*") if p.suffix in RUNTIMES)
-    cells = list(product(paths, devices, options.android))
-    Random(0).shuffle(cells)
+    paths = sorted((p for p in options.folder.rglob("*") if p.suffix in RUNTIMES), key=lambda p: p.stat().st_size)
+    counts: Counter[str] = Counter()
+    for path in paths:
+        counts += of_file(path, list(product(devices, options.android)), options.inputs)
+        print(f"{path.name}: {total(counts)} in all; {process_time():.0f} s", flush=True)
+    sys.exit(1 if counts["failed"] else 0)
+
+
+def of_file(path: Path, settings: list[tuple[str, str]], inputs: int) -> Counter[str]:
+    """Counts of plans and advices on a file, on each device under each Android."""
     counts: Counter[str] = Counter()
     proven: dict[tuple[Path, str], str] = {}
-    end = monotonic() + 60 * options.minutes
-    for path, device, android in takewhile(lambda _: monotonic() < end, cells):
+    file = FileAdvice(path)
+    for device, android in settings:
         setting = ("--device", device, "--android", android)
-        found = advised(path, setting)
-        counts["plans" if found is not None else "refused"] += 1
+        found = advised(file, path, setting)
+        counts["planned" if found is not None else "not planned"] += 1
         for advice in found or ():
+            wrong = check(path, setting, advice, inputs, proven)
             counts[advice.kind] += 1
-            wrong = check(path, setting, advice, options.inputs, proven)
-            counts["failed"] += bool(wrong)
+            counts["failed" if wrong else "as predicted"] += 1
             if wrong:
                 print(f"{path.name} {' '.join(setting)}: {advice.text}: {wrong}", flush=True)
-        print(f"{path.name} {device}: {total(counts)}; {len(proven)} rewrites on {options.inputs} inputs each", flush=True)
-    print(f"{counts['plans'] + counts['refused']} of {len(cells)} combinations of {len(paths)} files, profiles and Androids")
-    sys.exit(1 if counts["failed"] else 0)
+    counts["rewrites run"] = len(proven)
+    return counts
 
 
 def prove_all(folder: Path, inputs: int) -> None:
@@ -116,11 +118,12 @@ _OWN = ("model", "full", "with_cost", "with_advice", "estimate", "optimise", "me
 """What ``plan`` does not pass on to the compilation."""
 
 
-def advised(path: Path, setting: tuple[str, ...]) -> tuple[Advice, ...] | None:
+def advised(file: FileAdvice, path: Path, setting: tuple[str, ...]) -> tuple[Advice, ...] | None:
     """What ``plan --advice`` advises; None where nothing can be planned."""
     context = plan_command.make_context("plan", [str(path), *setting])
     try:
-        return advice_on(path, {name: value for name, value in context.params.items() if name not in _OWN}).advice
+        # What is advised is planned anew below, with all steps prepared.
+        return file.on({name: value for name, value in context.params.items() if name not in _OWN}, prepare=False).advice
     except NnbridgeError:
         return None
 

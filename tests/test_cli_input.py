@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from nnbridge import storage
 from nnbridge.cli.arguments import device_files
 from nnbridge.cli.commands import cli
 from nnbridge.compare import load_arrays
+from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode
 from tests.conftest import MODELS
 from tests.graphs import unary_chain
@@ -320,3 +322,30 @@ def test_an_error_of_our_own_is_no_failed_comparison(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("nnbridge.loading.load_with_report", broken)
     assert "nnbridge: internal error: OverflowError: too large (NNBRIDGE_TRACEBACK=1" in refused(*BY_REFERENCE, REFERENCE)
+
+
+def test_ctrl_c_leaves_the_samples_that_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "digits.npy", np.zeros((4, 8, 8, 1), np.float32))
+    samples, runs, whole = tmp_path / "done.npz", [], Execution.run
+
+    def run(self: Execution, *arguments: Any) -> Any:
+        runs.append(1)
+        if len(runs) == 3:
+            raise KeyboardInterrupt
+        return whole(self, *arguments)
+
+    monkeypatch.setattr(Execution, "run", run)
+    command = [*RUN, "--input", str(tmp_path / "digits.npy"), "--samples", str(samples), "--json"]
+    result = CliRunner().invoke(cli, command)
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["interrupted"], len(found["samples"])) == (130, True, 2)
+    assert all(len(array) == 2 for array in load_arrays(samples).values())
+
+
+def test_ctrl_c_before_anything_is_done_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: Execution, *arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Execution, "run", run)
+    result = CliRunner().invoke(cli, [*RUN, "--seed", "0"])
+    assert (result.exit_code, result.stdout) == (130, "")

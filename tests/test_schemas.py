@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from nnbridge import devices, load
 from nnbridge.cli.commands import cli
 from nnbridge.export.cases import model_data
 from tests.conftest import MODELS
+from tests.devices.test_serve_command import Served
+from tests.neuron.litert import needs as neuron_needs
 
 SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
 INT8, QDQ, DYNAMIC = (str(MODELS / name) for name in ("digits_int8.tflite", "digits_qdq.onnx", "digits_dynamic.tflite"))
@@ -34,21 +38,24 @@ RUNS: dict[str, tuple[tuple[str, ...], ...]] = {
         (INT8, "--envelope", "--reference", "litert", "--seeds", "0"),
     ),
     "convert": ((INT8, "-o", "{folder}/model.nnapi"), (INT8, "-o", "{folder}/model.c")),
-    "delegate": (("build", "{folder}/delegate"),),
+    "delegate build": (("{folder}/delegate",),),
     "devices": ((), ("--profiles",)),
     "devices ask": (("arm-nn-21.11", "{folder}/models.jsonl"), ("vsi-imx-1.3.0", "{folder}/models.jsonl")),
     "devices check": (("{profiles}/arm_nn.toml",),),
     "devices explain": (("arm-nn-21.11",), ("arm-nn-21.11", "CONV_2D")),
     "devices learn": (("{folder}/models.jsonl", "-o", "{folder}/npu.toml"),),
+    "devices serve": (("nnapi-sample_minimal", "--socket", "{folder}/socket"),),
     "doctor": ((),),
     "extract": ((INT8, "--operations", "2-3", "-o", "{folder}/part.tflite", "--samples", "{folder}/part.npz"),),
     "export-overlay": ((INT8, "-o", "{folder}/overlay.json", "--reference", "litert", "--time", *DRIVER),),
     "inspect": ((INT8,), (QDQ,)),
     "matrix": ((INT8, "--devices", "samples", "--store", "{folder}/matrix.db"),),
-    "neuron": (("build", "{folder}/neuron"),),
-    "ndk": (("env", "{folder}"),),
+    "ndk build": (("{folder}/ndk",),),
+    "ndk env": (("{folder}",),),
+    "neuron build": (("{folder}/neuron",),),
+    "neuron compile": ((INT8, "--device", "nnapi-reference", "-o", "{folder}/compiled.tflite"),),
     "plan": ((INT8,), (QDQ, *DRIVER), (QDQ, "--device", "arm-nn-21.11", "--advice")),
-    "provider": (("build", "{folder}/provider"),),
+    "provider build": (("{folder}/provider",),),
     "reduce": ((INT8, "--device", "tests.reduction.drivers:STEP", "--same-process", "-o", "{folder}/part"),),
     "report": (
         (INT8, "-o", "{folder}/page.html"),
@@ -75,10 +82,32 @@ def validator(name: str) -> Any:
     return jsonschema.Draft202012Validator(schema(name), registry=registry)
 
 
-def test_every_command_has_a_schema_and_a_run() -> None:
+def commands_with_json(command: click.Command, name: str = "") -> Iterator[str]:
+    if any("--json" in parameter.opts for parameter in command.params):
+        yield name
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), inner)
+            assert found is not None
+            yield from commands_with_json(found, f"{name} {inner}".strip())
+
+
+def test_every_command_with_json_has_a_schema_and_a_run() -> None:
     known = {path.stem for path in SCHEMAS.glob("*.json")} - {"common"}
     assert known == {name.replace(" ", "-") for name in RUNS}
-    assert {name.split()[0] for name in RUNS} == set(cli.list_commands(click.Context(cli)))
+    assert sorted(RUNS) == sorted(commands_with_json(cli))
+
+
+def answer(name: str, options: Sequence[str]) -> Any:
+    """What a command prints; of one that runs until it is stopped, the first line."""
+    if name == "devices serve":
+        path = options[options.index("--socket") + 1]
+        with Served(path, options[0], "--json") as served:
+            assert served.process.stdout is not None
+            return json.loads(served.process.stdout.readline())
+    result = CliRunner().invoke(cli, [*name.split(), *options, "--json"])
+    assert result.exit_code in (0, 1), result.stderr
+    return json.loads(result.stdout)
 
 
 @pytest.mark.parametrize(("name", "options"), [(name, options) for name, runs in RUNS.items() for options in runs])
@@ -87,15 +116,17 @@ def test_json_is_as_its_schema_says(name: str, options: tuple[str, ...], tmp_pat
     for mark, fixture in (("{vts}", "cases"), ("{real}", "real_models")):
         if any(mark in option for option in options):
             folders[mark] = request.getfixturevalue(fixture)
-    if name in ("delegate", "neuron"):
+    if name.endswith(" build"):
         pytest.importorskip("cffi")
+        if shutil.which("cc") is None and shutil.which("gcc") is None:
+            pytest.skip("there is no C compiler on this machine")
+    if name == "neuron compile":
+        neuron_needs()
     typed = [re.sub(r"\{\w+\}", lambda found: str(folders[found[0]]), option) for option in options]
     (tmp_path / "libneuralnetworks.so").touch()  # what `ndk env` looks for
     question = {"model": model_data(load(INT8)), "supported": [True] * 11, "device": "npu"}
     (tmp_path / "models.jsonl").write_text(json.dumps(question))
-    result = CliRunner().invoke(cli, [*name.split(), *typed, "--json"])
-    assert result.exit_code in (0, 1), result.stderr
-    found = validator(name.replace(" ", "-")).iter_errors(json.loads(result.stdout))
+    found = validator(name.replace(" ", "-")).iter_errors(answer(name, typed))
     assert [f"{error.json_path}: {error.message[:200]}" for error in found] == []
 
 

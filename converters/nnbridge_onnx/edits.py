@@ -211,7 +211,8 @@ def edits(path: Path) -> Iterator[Edit]:
     for index, node in enumerate(model.graph.node):
         for rewrite in REWRITES:
             if node.op_type in rewrite.operators and not node.domain and _replaced(whole, index, rewrite) is not None:
-                yield Edit(0, index, node.op_type, rewrite.text, partial(_content, path, index, rewrite), rewrite.answers)
+                content, single = (partial(_content, path, index, rewrite, one) for one in (False, True))
+                yield Edit(0, index, node.op_type, rewrite.text, content, rewrite.answers, single)
     for text, change in WHOLE_FILE:
         if change is _newer_opset or change(model) is not None:
             yield Edit(0, WHOLE, "", text, partial(_changed, path, text, change), Answers.ROUND)
@@ -222,10 +223,10 @@ def _replaced(graphs: Callable[[int], Graph], index: int, rewrite: Rewrite) -> G
     return graph if rewrite.replace(graph) else None
 
 
-def _content(path: Path, index: int, rewrite: Rewrite) -> bytes:
+def _content(path: Path, index: int, rewrite: Rewrite, alone: bool) -> bytes:
     graph = _replaced(loaded(path)[1], index, rewrite)
     assert graph is not None, "an edit that applied"
-    return graph.finished(alone=False)
+    return graph.finished(alone=alone)
 
 
 def _changed(path: Path, text: str, change: Callable[[Any], Any | None]) -> bytes:

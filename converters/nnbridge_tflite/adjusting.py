@@ -13,7 +13,7 @@ from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import Why
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.retyping import real_values
-from nnbridge_tflite.tables import LETTERS, Graph, Table, copied, decoded, drop_unused, is_constant, listed
+from nnbridge_tflite.tables import LETTERS, Graph, Table, alone, decoded, is_constant, listed
 from nnbridge_tflite.write import encode
 
 Apply: TypeAlias = "Callable[[Graph, Value], None]"
@@ -36,8 +36,6 @@ _CODED = {
 _FUSED = ("fused_activation_function",)
 _WINDOWED = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 _EIGHT = ("INT8", "UINT8")
-_SMALL = 4096
-"""Bytes up to which a constant of an operator alone stays; larger ones, which are weights, become zeros."""
 _ARGUMENT = frozenset({Why.ARGUMENT, Why.OPERAND_VALUE, Why.RANGE, Why.OPERAND_SIZE, Why.UNSTATED, Why.VARIANT})
 _QUANTISATION = frozenset(
     {Why.QUANTISATION_PARAMETERS, Why.RESTRICTED_SCALE, Why.QUANTISATION_TYPE, Why.OPERAND_VALUE, Why.UNSTATED}
@@ -55,14 +53,14 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
     if not graph.name:
         return None
     found = {parameter.name: (parameter, apply) for make in _PARAMETERS for parameter, apply in make(graph)}
-    single = cache(partial(_alone, model, subgraph, index))
+    operator = cache(partial(alone, model, subgraph, index))
 
-    def content(changes: Mapping[str, Value], alone: bool) -> bytes:
-        edited = Graph.fork(single(), 0, 0) if alone else Graph.fork(model, subgraph, index)
+    def content(changes: Mapping[str, Value], single: bool) -> bytes:
+        edited = Graph.fork(operator(), 0, 0) if single else Graph.fork(model, subgraph, index)
         for name, value in changes.items():
             found[name][1](edited, value)
-        edited.finish(0 if alone else index)
-        if not alone:
+        edited.finish(0 if single else index)
+        if not single:
             return with_archive(encode(edited.model), path)
         # What became a constant is no input any more.
         main, tensors = edited.subgraph, edited.subgraph["tensors"]
@@ -77,22 +75,6 @@ def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:
 @lru_cache(maxsize=1)
 def _decoded(path: Path, changed: int) -> Table:
     return decoded(path)
-
-
-def _alone(model: Table, subgraph: int, index: int) -> Table:
-    """A file of one operator: computed inputs are the file's, weights are zeros."""
-    source = model["subgraphs"][subgraph]
-    operator = source["operators"][index]
-    computed = [t for t in dict.fromkeys(listed(operator["inputs"])) if t >= 0 and not is_constant(model, source["tensors"][t])]
-    main = {**source, "operators": [operator], "inputs": computed, "outputs": operator["outputs"]}
-    made = copied({**model, "subgraphs": [main], "description": None, "buffers": list(model["buffers"])})
-    drop_unused(made)
-    for k, buffer in enumerate(made["buffers"]):
-        if buffer.get("data") is not None and len(buffer["data"]) > _SMALL:
-            made["buffers"][k] = {"data": np.zeros(len(buffer["data"]), np.uint8)}
-    for k, tensor in enumerate(made["subgraphs"][0]["tensors"]):
-        tensor["name"] = f"t{k}"
-    return made
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------

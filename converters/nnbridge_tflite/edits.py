@@ -16,7 +16,7 @@ import numpy as np
 from nnbridge.converters.edits import WHOLE, Edit
 from nnbridge_tflite.read.metadata import with_archive
 from nnbridge_tflite.retyping import RETYPINGS, Retyping
-from nnbridge_tflite.tables import Graph, Table, decoded, operator_name
+from nnbridge_tflite.tables import Graph, Table, alone, decoded, operator_name
 from nnbridge_tflite.write import encode
 
 _ACTIVATIONS = {1: "RELU", 2: "RELU_N1_TO_1", 3: "RELU6"}
@@ -214,7 +214,8 @@ def edits(path: Path) -> Iterator[Edit]:
                     continue
                 changed = _replaced(model, number, index, rewrite)
                 if changed is not None:
-                    yield Edit(number, index, name, rewrite.text, partial(_encoded, changed, path))
+                    content, single = partial(_encoded, changed, path), partial(_alone, model, number, index, rewrite)
+                    yield Edit(number, index, name, rewrite.text, content, alone=single)
     for retyping in RETYPINGS:
         if retyping.applies(model):
             yield Edit(0, WHOLE, "", retyping.text, partial(_retyped, retyping, model, path), retyping.answers)
@@ -226,6 +227,12 @@ def _replaced(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> Tabl
         return None
     graph.finish(index)
     return graph.model
+
+
+def _alone(model: Table, subgraph: int, index: int, rewrite: Rewrite) -> bytes:
+    changed = _replaced(alone(model, subgraph, index), 0, 0, rewrite)
+    assert changed is not None, "an edit that applied"
+    return encode(changed)
 
 
 def _retyped(retyping: Retyping, model: Table, path: Path) -> bytes:

@@ -17,6 +17,8 @@ from nnbridge_tflite.write import options_table
 Table = dict[str, Any]
 LETTERS = {"FLOAT32": "<f4", "INT32": "<i4", "INT8": "<i1", "UINT8": "u1", "INT64": "<i8", "INT16": "<i2", "BOOL": "?"}
 """NumPy's names of element types."""
+_SMALL = 4096
+"""Bytes up to which a constant of an operator alone stays; larger ones, which are weights, become zeros."""
 SIDES = ("inputs", "outputs", "intermediates")
 
 
@@ -184,6 +186,22 @@ def is_constant(model: Table, tensor: Mapping[str, Any]) -> bool:
     """True if the file has the tensor's value, or stores it between runs."""
     data = model["buffers"][tensor["buffer"]].get("data")
     return bool(tensor.get("is_variable")) or (data is not None and len(data) > 0)
+
+
+def alone(model: Table, subgraph: int, index: int) -> Table:
+    """A file of one operator: computed inputs are the file's, weights are zeros."""
+    source = model["subgraphs"][subgraph]
+    operator = source["operators"][index]
+    computed = [t for t in dict.fromkeys(listed(operator["inputs"])) if t >= 0 and not is_constant(model, source["tensors"][t])]
+    main = {**source, "operators": [operator], "inputs": computed, "outputs": operator["outputs"]}
+    made = copied({**model, "subgraphs": [main], "description": None, "buffers": list(model["buffers"])})
+    drop_unused(made)
+    for k, buffer in enumerate(made["buffers"]):
+        if buffer.get("data") is not None and len(buffer["data"]) > _SMALL:
+            made["buffers"][k] = {"data": np.zeros(len(buffer["data"]), np.uint8)}
+    for k, tensor in enumerate(made["subgraphs"][0]["tensors"]):
+        tensor["name"] = f"t{k}"
+    return made
 
 
 def drop_unused(model: dict[str, Any]) -> None:

@@ -6,10 +6,11 @@ accept, and settings: a later Android, a higher limit on partitions. How a file 
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,6 +29,8 @@ _MAX_VERIFIED = 3
 """Changes of an operator that are planned in the whole file."""
 _NOT_EDITED = frozenset({Why.PERFORMANCE, Why.PARTITIONS, Why.FALLBACK})
 """Refusals that no edit of the operator concerns."""
+_ACCEPTED = frozenset({Why.PERFORMANCE, Why.PARTITIONS})
+"""Of these, refusals of operators that a device accepts."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,25 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Alone:
+    """Devices' answers for an operator alone."""
+
+    every: bool
+    """They accept all of it."""
+    some: bool
+    """They accept a part of it."""
+    kinds: frozenset[Why]
+    """Why they refuse the rest."""
+
+
+@dataclass(frozen=True)
 class Planner:
     """How files are planned."""
 
-    measure: Callable[[Path, Mapping[str, Any]], Outcome]
-    """From a path and changed options of the command."""
-    accepts: Callable[[Path], bool]
-    """True if the devices accept every operator of a file; nothing is prepared."""
+    measure: Callable[[Path, Mapping[str, Any], bool], Outcome]
+    """From a path, changed options of the command, and whether the steps are prepared, which is slow and may fail."""
+    alone: Callable[[Path], Alone]
+    """Devices' answers for a file of one operator, or of what stands in its place; nothing is prepared."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +148,70 @@ class Advised:
     unmoved: tuple[Unmoved, ...] = ()
 
 
-def advise(
-    path: Path, edits: Iterable[Edit], planner: Planner, level: int, shapes: Sequence[str] = (), adjust: Adjust | None = None
-) -> Advised:
+class Editing:
+    """A file and what can be changed of it; each edited file is written once, for any number of devices that are asked."""
+
+    def __init__(self, path: Path, edits: Callable[[Path], Iterable[Edit]], adjust: Adjust) -> None:
+        self.path = path
+        self._edits, self._adjust = edits, adjust
+        self._folder = tempfile.TemporaryDirectory()
+        self._files: dict[bytes, Path] = {}
+        self._known: dict[Hashable, Path | NnbridgeError] = {}
+
+    @cached_property
+    def edits(self) -> tuple[Edit, ...]:
+        """Rewrites of operators and edits of the whole file."""
+        return tuple(self._edits(self.path))
+
+    @cached_property
+    def adjustable(self) -> Callable[[int, int], Adjustable | None]:
+        """What can be changed of an operator."""
+        return cache(partial(self._adjust, self.path))
+
+    def edited(self, edit: Edit, key: Hashable = ()) -> Path:
+        """The edited file; ``key`` stands for the values of an edit that has such."""
+        return self._written((edit.subgraph, edit.index, edit.text, key), edit.content)
+
+    def replacement(self, edit: Edit) -> Path | None:
+        """A file of what stands in an operator's place."""
+        return None if edit.alone is None else self._written((edit.subgraph, edit.index, edit.text, "alone"), edit.alone)
+
+    def alone(self, adjustable: Adjustable, change: Change) -> Path:
+        """A file of a changed operator; equal operators have the same."""
+        unchanged = self._written(adjustable.content, partial(adjustable.content, {}, True))
+        if not change.values:
+            return unchanged
+        return self._written((unchanged, change.key), partial(adjustable.content, change.by_name, True))
+
+    def _written(self, key: Hashable, content: Callable[[], bytes]) -> Path:
+        if key not in self._known:
+            try:
+                self._known[key] = self._file(content())
+            except NnbridgeError as error:
+                self._known[key] = error
+        known = self._known[key]
+        if isinstance(known, NnbridgeError):
+            raise known
+        return known
+
+    def _file(self, content: bytes) -> Path:
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        if digest not in self._files:
+            self._files[digest] = Path(self._folder.name) / str(len(self._files)) / self.path.name
+            self._files[digest].parent.mkdir()
+            self._files[digest].write_bytes(content)
+        return self._files[digest]
+
+
+def advise(editing: Editing, planner: Planner, level: int, shapes: Sequence[str] = ()) -> Advised:
     """Changes that bring more of a file to its devices, the most effective first; of one operator the first that helps.
 
-    ``shapes``: values of ``--shape`` that state open dimensions of the inputs. ``adjust``: what can be changed of an operator.
+    ``shapes``: values of ``--shape`` that state open dimensions of the inputs.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        advising = _Advising(path, Path(folder) / path.name, planner, planner.measure(path, {}))
-        rewrites = list(advising.rewrites(edits))
-        operators = list(advising.smallest(rewrites, adjust)) if adjust else []
-        found = [*advising.settings(level, shapes), *rewrites, *(one for one in operators if isinstance(one, Advice))]
+    advising = _Advising(editing, planner, planner.measure(editing.path, {}, True))
+    rewrites = list(advising.rewrites())
+    operators = list(advising.smallest(rewrites))
+    found = [*advising.settings(level, shapes), *rewrites, *(one for one in operators if isinstance(one, Advice))]
     return Advised(tuple(sorted(found, key=_rank)), tuple(one for one in operators if isinstance(one, Unmoved)))
 
 
@@ -158,9 +225,7 @@ def _rank(advice: Advice) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Advising:
-    path: Path
-    target: Path
-    """Where edited files are written."""
+    editing: Editing
     planner: Planner
     before: Outcome
 
@@ -177,35 +242,65 @@ class _Advising:
             yield from self._setting("no limit on partitions (the delegate's option)", {"max_partitions": 0})
 
     def _setting(self, text: str, options: Mapping[str, Any]) -> Iterator[Advice]:
-        try:
-            after = self.planner.measure(self.path, options)
-        except NnbridgeError:
-            return  # Dimensions that do not fit each other are no advice.
-        if after.better_than(self.before):
+        after = self._improved(self.editing.path, options)
+        if after is not None:
             yield Advice(text, self.before, after, options)
 
-    def rewrites(self, edits: Iterable[Edit]) -> Iterator[Advice]:
+    def _improved(self, path: Path, options: Mapping[str, Any]) -> Outcome | None:
+        """The outcome if it is better; steps, whose preparation can only fail, are prepared where the plan is."""
+        try:
+            if self.planner.measure(path, options, False).better_than(self.before):
+                after = self.planner.measure(path, options, True)
+                return after if after.better_than(self.before) else None
+        except NnbridgeError:
+            pass  # Dimensions that do not fit each other are no advice.
+        return None
+
+    def rewrites(self) -> Iterator[Advice]:
         """Edits that help: the first one of each operator elsewhere, and those of the whole file."""
         helped: set[Key] = set()
-        for edit in edits if self.before.elsewhere else ():
+        for edit in self.editing.edits if self.before.elsewhere else ():
             key = edit.subgraph, edit.index
-            if edit.index == WHOLE or (key in self.before.elsewhere and key not in helped):
+            refused = key in self.before.elsewhere and not self._accepted_in_vain(key)
+            if edit.index == WHOLE or (refused and key not in helped and self._may_help(key, edit)):
                 for advice in self._edited(edit):
                     helped.add(key)
                     yield advice
 
-    def _edited(self, edit: Edit) -> Iterator[Advice]:
+    def _accepted_in_vain(self, key: Key) -> bool:
+        """True for an operator that devices accept, and that runs elsewhere for other reasons."""
+        kinds = self.before.kinds.get(key, frozenset())
+        return bool(kinds) and kinds <= _ACCEPTED
+
+    def _may_help(self, key: Key, edit: Edit) -> bool:
+        """False where the devices accept nothing of what stands in the operator's place, alone: the whole file is not planned.
+
+        Alone counts only if the operator itself is refused alone for the reasons that it is refused for in the file.
+        """
+        adjustable = self.editing.adjustable(*key)
+        if adjustable is None:
+            return True
+        try:
+            unchanged = self.planner.alone(self.editing.alone(adjustable, Change(())))
+            if unchanged.some or unchanged.kinds != self.before.kinds.get(key, frozenset()):
+                return True
+            replacement = self.editing.replacement(edit)
+            return replacement is None or self.planner.alone(replacement).some
+        except NnbridgeError:
+            return True
+
+    def _edited(self, edit: Edit, key: Hashable = ()) -> Iterator[Advice]:
         """The edit as advice, if it can be made of the file, can be planned and helps."""
         try:
-            self.target.write_bytes(edit.content())
-            after = self.planner.measure(self.target, {})
+            edited = self.editing.edited(edit, key)
         except NnbridgeError:
             return
-        if after.better_than(self.before):
+        after = self._improved(edited, {})
+        if after is not None:
             place = f"{edit.index} {edit.operator}" if edit.index != WHOLE else "whole file"
             yield Advice(f"{place}: {edit.text}", self.before, after, edit=edit)
 
-    def smallest(self, rewrites: Sequence[Advice], adjust: Adjust) -> Iterator[Advice | Unmoved]:
+    def smallest(self, rewrites: Sequence[Advice]) -> Iterator[Advice | Unmoved]:
         """The smallest change of each operator elsewhere that no rewrite moves; first of those that no edit of the file moves."""
         own = {(a.edit.subgraph, a.edit.index) for a in rewrites if a.edit}
         moved: set[Key] = set()
@@ -213,10 +308,10 @@ class _Advising:
             gone = self.before.elsewhere - whole.after.elsewhere
             moved |= gone
             own |= gone if whole.kind in ("rewrite", Answers.ROUND) else set()
-        search = Search(self._accepted)
+        search = Search(self.editing.alone, self._accepted)
         for key in sorted(self.before.elsewhere - own, key=lambda key: (key in moved, key)):
             kinds = self.before.kinds.get(key, frozenset())
-            adjustable = None if kinds & _NOT_EDITED else adjust(self.path, *key)
+            adjustable = None if kinds & _NOT_EDITED else self.editing.adjustable(*key)
             if adjustable is None:
                 continue  # Nothing to edit, no operator of the file, or a format of which nothing can be changed.
             changes, tried = search.changes(adjustable, kinds, key not in moved)
@@ -226,17 +321,16 @@ class _Advising:
             elif key not in moved:
                 yield Unmoved(*key, adjustable.operator, tried, str(changes[0]) if changes else "")
 
-    def _accepted(self, content: bytes) -> bool:
+    def _accepted(self, path: Path) -> bool:
         try:
-            self.target.write_bytes(content)
-            return self.planner.accepts(self.target)
+            return self.planner.alone(path).every
         except NnbridgeError:
             return False
 
     def _verified(self, key: Key, adjustable: Adjustable, changes: Sequence[Change]) -> Iterator[Advice]:
         for change in changes:
             content = partial(adjustable.content, change.by_name, False)
-            yield from self._edited(Edit(*key, adjustable.operator, str(change), content, change.answers))
+            yield from self._edited(Edit(*key, adjustable.operator, str(change), content, change.answers), change.key)
 
 
 def different_outputs(run: Callable[[Path, int], Mapping[str, Array]], path: Path, edited: Path, seeds: Iterable[int]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import saved_edits, storage
 from nnbridge.converters import ConversionOptions, Converter, check_options, converter_for, resolved
@@ -20,6 +20,8 @@ from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
 if TYPE_CHECKING:
     from nnbridge.devices.device import Device
+
+T = TypeVar("T")
 
 
 def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
@@ -171,17 +173,42 @@ def is_saved(path: Path) -> bool:
         return file.read(8)[4:8] == storage.MAGIC or path.suffix.lower() == storage.SUFFIX
 
 
-def bound_to(path: str | Path, devices: Sequence[Device], options: ConversionOptions) -> tuple[list[Device], int | None]:
+class Reader:
+    """Reads a file once for the same options, for callers that ask many devices about files that do not change."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, Path, str], Any] = {}
+
+    def load_with_report(self, path: Path, options: ConversionOptions) -> tuple[Model, tuple[Mapped, ...]]:
+        """:func:`load_with_report`; a file that is refused is read again."""
+        return self._once(load_with_report, path, options)
+
+    def source_graph(self, path: Path, options: ConversionOptions) -> SourceGraph:
+        """:func:`source_graph`."""
+        return self._once(source_graph, path, options)
+
+    def _once(self, function: Callable[[Path, ConversionOptions], T], path: Path, options: ConversionOptions) -> T:
+        key = function.__name__, path, repr(options)
+        if key not in self._read:
+            self._read[key] = function(path, options)
+        found: T = self._read[key]
+        return found
+
+
+def bound_to(
+    path: str | Path, devices: Sequence[Device], options: ConversionOptions, reader: Reader | None = None
+) -> tuple[list[Device], int | None]:
     """The devices, those that look at a file's operators with their answers for this file; and their limit on partitions.
 
     A compiler has no limit, a delegate its own; None where no such device is among them. Signature and shapes of the options
-    decide.
+    decide. ``reader``: one that has read the file before.
     """
     from nnbridge.devices.source_profiles import SourceProfile
 
     asking = [device for device in devices if isinstance(device, SourceProfile)]
     if not asking:
         return list(devices), None
-    graph = source_graph(path, ConversionOptions(signature=options.signature, shapes=options.shapes))
+    asked = ConversionOptions(signature=options.signature, shapes=options.shapes)
+    graph = (reader or Reader()).source_graph(Path(path), asked)
     found = [device.bound(graph) if isinstance(device, SourceProfile) else device for device in devices]
     return found, min(device.max_partitions for device in asking)

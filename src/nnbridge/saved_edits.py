@@ -36,9 +36,9 @@ def edits(path: Path) -> Iterator[Edit]:
     model = _editable(path)
     for index, operation in enumerate(model.main.operations if model else ()):
         if model and _activation(model, operation) in _ALONE:
-            content = partial(_content, model, index, {}, True, False)
+            content, single = (partial(_content, model, index, {}, True, one) for one in (False, True))
             name = operation_name(operation.type)
-            yield Edit(*_key(operation, index), name, "its fused activation as an operation of its own", content)
+            yield Edit(*_key(operation, index), name, "its fused activation as an operation of its own", content, alone=single)
 
 
 def adjustable(path: Path, subgraph: int, index: int) -> Adjustable | None:

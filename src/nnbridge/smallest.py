@@ -6,11 +6,11 @@ Nothing of a device is known but its answers, so that profiles, drivers in Pytho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, islice, product
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from nnbridge.converters.edits import Adjustable, Answers, Parameter, Value
 from nnbridge.errors import NnbridgeError, Why
@@ -39,6 +39,11 @@ class Change:
         return {parameter.name: value for parameter, value in self.values}
 
     @property
+    def key(self) -> Hashable:
+        """What changes of equal operators have in common."""
+        return tuple(self.by_name.items())
+
+    @property
     def answers(self) -> Answers:
         """What the change does to the answers."""
         return Answers.SAME if all(p.answers is Answers.SAME for p, _ in self.values) else Answers.CHANGE
@@ -62,15 +67,17 @@ def _text(value: Value) -> str:
 class Search:
     """The search for one file: operators that are equal are searched once, and all of them within one number of plans."""
 
-    def __init__(self, accepted: Callable[[bytes], bool]) -> None:
+    def __init__(self, alone: Callable[[Adjustable, Change], Hashable], accepted: Callable[[Any], bool]) -> None:
+        self._alone = alone
+        """Something that stands for a changed operator alone, such as a file; equal for equal ones."""
         self._accepted = accepted
-        self._known: dict[tuple[bytes, str], bool] = {}
+        self._known: dict[Hashable, bool] = {}
 
     def changes(self, adjustable: Adjustable, kinds: Collection[Why], pairs: bool = True) -> tuple[list[Change], tuple[str, ...]]:
         """Changes that devices accept of the operator alone, the smallest first, and what was tried, in words."""
         concerned = [p for p in adjustable.parameters if not p.kinds or not kinds or p.kinds.intersection(kinds)]
         try:
-            accepts = partial(self._accepts, adjustable, adjustable.content({}, True))
+            accepts = partial(self._accepts, adjustable, self._alone(adjustable, Change(())))
         except NnbridgeError:
             return [], ()
         if not concerned or accepts(Change(())):
@@ -81,17 +88,17 @@ class Search:
         tried = tuple(_tried(parameter) for parameter in concerned) if len(self._known) < _MAX_PLANS else ()
         return sorted(found, key=lambda change: change.order), tried
 
-    def _accepts(self, adjustable: Adjustable, unchanged: bytes, change: Change) -> bool:
+    def _accepts(self, adjustable: Adjustable, unchanged: Hashable, change: Change) -> bool:
         """True if devices accept the changed operator alone; False for changes that cannot be made."""
-        key = unchanged, str(change)
+        key = unchanged, change.key
         if key not in self._known:
             if len(self._known) >= _MAX_PLANS:
                 return False
             try:
-                content = adjustable.content(change.by_name, True)
+                changed = self._alone(adjustable, change)
             except NnbridgeError:
                 return False
-            self._known[key] = self._accepted(content)
+            self._known[key] = self._accepted(changed)
         return self._known[key]
 
 

@@ -259,7 +259,7 @@ def test_the_command_reports_as_json(tmp_path: Path) -> None:
     model, output = str(chain(tmp_path, "ABS", "EXP")), str(tmp_path / "c.tflite")
     ended = CliRunner().invoke(cli, ["neuron", "compile", model, "--device", CPU, "-o", output, "--json"])
     found = json.loads(ended.stdout)
-    assert not list(validator("neuron").iter_errors(found))
+    assert not list(validator("neuron-compile").iter_errors(found))
     assert found["partitions"] == [{"name": "Partition_0", "operators": ["ABS"]}]
     assert found["subgraphs"][0]["operators"] == 2
     assert list(found["subgraphs"][0]["refused"]) == ["1"]

@@ -12,8 +12,10 @@ from click.testing import CliRunner, Result
 
 from nnbridge.cli.commands import cli
 from nnbridge.cli.searching import apart
+from nnbridge.compare.references import LiteRT
 from nnbridge.loading import load
 from tests.conftest import MODELS
+from tests.tflite.files import TfliteBuilder
 
 FLOAT32, INT8 = str(MODELS / "digits_float32.tflite"), str(MODELS / "digits_int8.tflite")
 DRIVERS = "tests.reduction.drivers"
@@ -113,3 +115,39 @@ def test_operations_that_there_are_not_are_refused(words: tuple[str, ...], messa
     result = call("extract", INT8, *words, "-o", str(tmp_path / "p.nnapi"))
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_reduce_beside_litert_ends_at_the_operator_that_nnapi_computes_otherwise(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    file, shape, scale = TfliteBuilder(), (1, 4, 4, 8), {"scale": 0.5, "zero_point": 3}
+    start, added, after = (file.tensor(shape, "int8", **scale) for _ in range(3))
+    mean, out = file.tensor((1, 8), "int8", **scale), file.tensor((1, 8), "int8", scale=1 / 256, zero_point=-128)
+    file.operator("ADD", [start, start], [added], {})
+    file.operator("ADD", [added, start], [after], {})
+    file.operator("MEAN", [after, file.constant([1, 2], "int32")], [mean], {"keep_dims": False})
+    file.operator("LOGISTIC", [mean], [out], {})
+    path, stem = file.write(tmp_path / "mean.tflite", [start], [out]), tmp_path / "part"
+    found = data("reduce", str(path), "--reference", "litert", "--quant-steps", "0", "-o", str(stem))
+    assert [row["type"] for row in found["operations"]] == ["MEAN"]
+    assert {file["kind"] for file in found["files"] if file["shows"]} == {"model", "inputs", "case", "source"}
+    # LiteRT's own answers are stored: NNAPI truncates means, LiteRT rounds them.
+    part, arrays = LiteRT(tmp_path / "part.tflite"), np.load(tmp_path / "part.tflite.npz")
+    (name,) = (name for name in arrays if name.startswith("input:"))
+    (answer,) = (arrays[name][0] for name in arrays if name.startswith("output:"))
+    assert np.array_equal(part.run({"input": arrays[name][0]})[0], answer)
+    assert call("compare", f"{stem}.tflite", "--reference", f"{stem}.tflite.npz", "--quant-steps", "0").exit_code == 1
+
+
+def test_reduce_beside_onnx_runtime_finds_what_it_computes_in_floats(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    model = str(MODELS / "digits_qdq.onnx")
+    found = data(
+        "reduce", model, "--reference", "onnxruntime", "--mapping", "wide", "--quant-steps", "0", "-o", str(tmp_path / "p")
+    )
+    assert found["shows"]["symptom"] == "differs"
+    assert len(found["operations"]) == 1
+
+
+def test_reduce_beside_a_runtime_compares_answers_only() -> None:
+    assert "excludes --against" in call("reduce", INT8, "--reference", "litert", "--predicate", "slow").stderr
+    assert "a tflite model" in call("reduce", INT8, "--reference", "onnxruntime").stderr

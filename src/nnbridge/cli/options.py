@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nnbridge.converters import ConversionOptions
     from nnbridge.converters.inspection import Mapped, SignatureInfo
     from nnbridge.devices.device import Device
+    from nnbridge.loading import Reader
     from nnbridge.model import Model
     from nnbridge.report.summary import Summary
     from nnbridge.runtime.compilation import Compilation
@@ -219,11 +220,11 @@ def compiled(path: Path, **options: Any) -> tuple[Compilation, tuple[Mapped, ...
     return compilation, mapped
 
 
-def finish(compilation: Compilation, path: Path) -> None:
+def finish(compilation: Compilation, path: Path, *, prepare: bool = True) -> None:
     """Finish the compilation of a file's model."""
     try:
         with working("Compiling"), _of(path):
-            compilation.finish()
+            compilation.finish(prepare=prepare)
     finally:
         if verbose():
             from nnbridge.report.log import decision_lines
@@ -238,6 +239,7 @@ def compilation_of(
     devices: Sequence[str] = (),
     chosen: Sequence[Device] | None = None,
     limit: int | None = None,
+    reader: Reader | None = None,
     preference: str,
     cache_dir: Path | None,
     max_partitions: int | None,
@@ -251,9 +253,10 @@ def compilation_of(
     """The compilation before it is finished, and the outcome of each operator of the file.
 
     ``chosen`` and ``limit``: the devices, bound to the file already, and their limit on partitions (:func:`bound_to`).
+    ``reader``: one that has read the file before.
     """
     from nnbridge.devices.device import cache_files_needed
-    from nnbridge.loading import load_with_report, load_without_cpu
+    from nnbridge.loading import Reader, load_without_cpu
     from nnbridge.runtime.compilation import Compilation, PartitioningMode
     from nnbridge.storage import checksum
 
@@ -270,7 +273,7 @@ def compilation_of(
             model, mapped = load_without_cpu(path, asked, chosen, max_partitions)
             max_partitions = 0
         else:
-            model, mapped = load_with_report(path, asked)
+            model, mapped = (reader or Reader()).load_with_report(path, asked)
     mode = PartitioningMode(PARTITIONING.index(partitioning))
     with _of(path):
         compilation = (
@@ -299,12 +302,15 @@ def partition_limit(path: Path, asked: ConversionOptions, *stated: int | None) -
     return known[0] if known else TFLITE_DEFAULT if mapping_of(path, asked) == "delegate" else 0
 
 
-def bound_to(path: Path, chosen: Sequence[Device], options: Mapping[str, Any]) -> tuple[list[Device], int | None]:
+def bound_to(
+    path: Path, chosen: Sequence[Device], options: Mapping[str, Any], reader: Reader | None = None
+) -> tuple[list[Device], int | None]:
     """:func:`nnbridge.loading.bound_to` with a command's options."""
     from nnbridge.converters import ConversionOptions
     from nnbridge.loading import bound_to
 
-    return bound_to(path, chosen, ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"])))
+    asked = ConversionOptions(signature=options["signature"], shapes=parse_shapes(options["shapes"]))
+    return bound_to(path, chosen, asked, reader)
 
 
 def named_devices(names: Sequence[str]) -> list[Device]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 INTERRUPTED = 128 + 2
 """The exit status that shells have for SIGINT."""
 
@@ -108,6 +109,29 @@ def build_command(group: click.Group, summary: str) -> Callable[[Callable[[str],
         return command
 
     return added
+
+
+class Interruption:
+    """Ctrl-C in a loop: what is done stays."""
+
+    def __init__(self) -> None:
+        self.happened = False
+
+    def until(self, items: Iterable[T]) -> Iterator[T]:
+        """Items until Ctrl-C while one is being made."""
+        iterator = iter(items)
+        while not self.happened:
+            try:
+                yield next(iterator)
+            except StopIteration:
+                return
+            except KeyboardInterrupt:
+                self.happened = True
+
+    def leave(self) -> None:
+        """End the command with its exit status if Ctrl-C was pressed, after what is done was shown."""
+        if self.happened:
+            sys.exit(INTERRUPTED)
 
 
 @contextmanager

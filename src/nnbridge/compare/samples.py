@@ -116,7 +116,7 @@ def seeded_samples(model: Model, reference: Reference | None, seeds: Sequence[in
             reference.reset()
         for step in range(steps):
             inputs = _drawn_inputs(model, rng)
-            outputs = {} if reference is None else _answered(model, reference, inputs)
+            outputs = {} if reference is None else answered(model, reference, inputs)
             yield Sample(f"seed {seed}, step {step}", inputs, outputs, step > 0)
 
 
@@ -138,13 +138,13 @@ def input_samples(
             yield Sample(label, arrays, {})
         else:
             reference.reset()
-            yield Sample(label, arrays, _answered(model, reference, arrays))
+            yield Sample(label, arrays, answered(model, reference, arrays))
         number += 1
     if stored is not None and number != len(stored):
         raise InputError(Reason(f"outputs of {number} samples, as many as inputs", str(len(stored)), operand=str(reference)))
 
 
-def _answered(model: Model, reference: Reference, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
+def answered(model: Model, reference: Reference, inputs: Mapping[str, Array]) -> Sequence[Array] | Mapping[str, Array]:
     """A reference's outputs; its refusal of dimensions that the model leaves open states how to set them."""
     operands = named_inputs(model)
     try:

@@ -42,6 +42,8 @@ class Edit:
     content: Callable[[], bytes]
     """The bytes of the edited file."""
     answers: Answers = Answers.SAME
+    alone: Callable[[], bytes] | None = None
+    """A file of what stands in the operator's place; None for edits of the whole file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from nnbridge.cost.formulas import FORMULAS, Formula, multiply_adds
 from nnbridge.cost.memory import bytes_alive, run_order
-from nnbridge.cost.plan import Border, OperationCost, PlanCost, StepCost, cost_of, tensor_bytes
+from nnbridge.cost.plan import Border, OperationCost, PlanCost, StepCost, cost_of, driver_multiply_adds, tensor_bytes
 
 __all__ = [
     "FORMULAS",
@@ -13,6 +13,7 @@ __all__ = [
     "StepCost",
     "bytes_alive",
     "cost_of",
+    "driver_multiply_adds",
     "multiply_adds",
     "run_order",
     "tensor_bytes",

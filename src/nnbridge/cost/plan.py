@@ -108,6 +108,16 @@ def cost_of(plan: Plan) -> PlanCost:
     )
 
 
+def driver_multiply_adds(plan: Plan) -> int:
+    """The multiply-adds of the steps on drivers; those of open dimensions count nothing."""
+    total = 0
+    for step in plan.steps:
+        if plan.devices[step.device].kind == "device":
+            model = plan.partition.sources[step.source].model
+            total += _sum(multiply_adds(model, model.main.operations[i]) for i in step.operations) or 0
+    return total
+
+
 def _operation(model: Model, source: int, index: int, operation: Operation) -> OperationCost:
     operands = model.main.operands
     computed = [operands[i] for i in dict.fromkeys((*operation.inputs, *operation.outputs)) if _is_activation(operands[i])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,13 @@ from nnbridge.conformance.cases import read_cases
 from nnbridge.conformance.outcome import FAILED
 from nnbridge.conformance.run import Setting, run_case
 from nnbridge.converters import ConversionOptions
-from nnbridge.devices import CPU_NAME
+from nnbridge.devices import CPU_NAME, cpu
 from nnbridge.errors import NnbridgeError
 from nnbridge.export.cases import case_data, example
 from nnbridge.loading import load
 from nnbridge.reduction.parts import Candidate, Whole
 from nnbridge.reduction.reducing import Reduction
-from nnbridge.reduction.source_part import inputs_of_part, source_part, writer_of
+from nnbridge.reduction.source_part import loaded_part, source_part, writer_of
 from nnbridge.reduction.symptoms import DIFFERS, FAILS, FALLS_BACK, SLOW, Predicate, Search
 from nnbridge.storage.atomic import atomic_write
 
@@ -64,6 +64,8 @@ class Saver:
     source: Path
     options: ConversionOptions
     """Of the conversion of the source."""
+    expected: Mapping[str, Array] | None = None
+    """An outside runtime's outputs of what is left; without them those of NNAPI's CPU are right."""
 
     def save(self, reduction: Reduction) -> tuple[Saved, ...]:
         """Write a saved model with its inputs, a conformance case, and the source file's part if it has one."""
@@ -72,7 +74,7 @@ class Saver:
         found = reduction.candidate
         model, inputs = self._path(".nnapi"), self._path(".npz")
         storage.save(found.model, model)
-        save_sample(inputs, found)
+        save_sample(inputs, found, self.expected)
         shows = self._shows(load(model), inputs)
         saved = [Saved(model, "model", shows=shows), Saved(inputs, "inputs", shows=shows)]
         saved.append(self._tried(self._path(".json.gz"), "case", partial(self._case, reduction)))
@@ -100,6 +102,8 @@ class Saver:
         found, symptom = reduction.candidate, reduction.symptom
         assert symptom is not None
         shown = example(found.model, _in_order(found))
+        if self.expected is not None:
+            shown = replace(shown, outputs=list(self.expected.values()))
         name = self.stem.name
         data = case_data(shown, name)
         if symptom.kind == DIFFERS:
@@ -110,7 +114,7 @@ class Saver:
         if symptom.kind not in (FAILS, FALLS_BACK, DIFFERS):
             return "vts measures no time" if symptom.kind == SLOW else "vts does not know the predicate"
         (case,) = read_cases(path)
-        ends = {driver.name: run_case(case, Setting(driver)).status for driver in self.search.drivers}
+        ends = {driver.name: run_case(case, Setting(driver)).status for driver in self.search.drivers or (cpu(),)}
         return "" if FAILED in ends.values() else ", ".join(f"vts on {name}: {status}" for name, status in ends.items())
 
     def _tolerances(self, found: Candidate, outputs: Sequence[Array]) -> list[tuple[float, float]]:
@@ -138,22 +142,17 @@ class Saver:
 
     def _write_inputs(self, path: Path, inputs: Path) -> str:
         """The values that reach the part; why it does not show the symptom with them."""
-        options = replace(self.options, signature="", shapes={})
-        model, values = load(path, options), dict(self.whole.values)
-        found = inputs_of_part(model, self.whole.candidate.model, values)
-        if found is not None and any(0 in operand.dims for operand in named_inputs(model).values()):
-            model = load(path, replace(options, shapes={name: value.shape for name, value in found.items()}))
-            found = inputs_of_part(model, self.whole.candidate.model, values)
+        model, found = loaded_part(path, self.whole.candidate.model, self.whole.values, self.options)
         if found is None:
             return "the run of the whole model shows no values for its inputs"
         candidate = Candidate(model, found)
-        save_sample(inputs, candidate)
+        save_sample(inputs, candidate, self.expected)
         return "" if self.predicate(candidate) is not None else "its operators do not show it with these inputs"
 
 
-def save_sample(path: Path, candidate: Candidate) -> None:
-    """The inputs with the CPU's outputs, as ``nnbridge compare --reference`` reads them."""
-    outputs = DeviceReference(candidate.model, CPU_NAME).run(candidate.inputs)
+def save_sample(path: Path, candidate: Candidate, expected: Mapping[str, Array] | None = None) -> None:
+    """The inputs with right outputs, by default the CPU's, as ``nnbridge compare --reference`` reads them."""
+    outputs = DeviceReference(candidate.model, CPU_NAME).run(candidate.inputs) if expected is None else expected
     save_arrays(path, as_samples(candidate.inputs, outputs))
 
 

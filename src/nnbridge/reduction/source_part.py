@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,10 @@ import numpy as np
 from nnbridge.compare.arrays import Array
 from nnbridge.compare.samples import named_inputs, sign_flipped
 from nnbridge.compare.tensors import channels_last, file_names
-from nnbridge.converters import Converter, converter_for
+from nnbridge.converters import ConversionOptions, Converter, converter_for
 from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import operand_dtype
-from nnbridge.loading import is_saved
+from nnbridge.loading import is_saved, load
 from nnbridge.model import Model, Operand, Subgraph
 from nnbridge.reduction.parts import part
 from nnbridge.types import OperationCode
@@ -79,7 +80,20 @@ def _outermost(source: object) -> object:
     return callers[0] if callers else getattr(source, "index", None)
 
 
-def inputs_of_part(found: Model, whole: Model, values: dict[int, Array]) -> dict[str, Array] | None:
+def loaded_part(
+    path: Path, whole: Model, values: Mapping[int, Array], options: ConversionOptions
+) -> tuple[Model, dict[str, Array] | None]:
+    """The model of a part's file, and values of a run of the whole for its inputs; None if one is missing."""
+    options = replace(options, signature="", shapes={})
+    model = load(path, options)
+    found = inputs_of_part(model, whole, values)
+    if found is not None and any(0 in operand.dims for operand in named_inputs(model).values()):
+        model = load(path, replace(options, shapes={name: value.shape for name, value in found.items()}))
+        found = inputs_of_part(model, whole, values)
+    return model, found
+
+
+def inputs_of_part(found: Model, whole: Model, values: Mapping[int, Array]) -> dict[str, Array] | None:
     """Values of a run of the whole for the inputs of a file's part, in its types and layouts; None if one is missing."""
     names = {operand.name for operand in whole.main.operands}
     known = {_in_file(operand, names): i for i, operand in reversed(list(enumerate(whole.main.operands))) if i in values}

@@ -17,7 +17,7 @@ class Burst:
     """
 
     def __init__(self, compilation: Compilation) -> None:
-        _ = compilation.plan
+        _ = compilation.prepared_plan
         self._compilation = compilation
         self._busy = threading.Lock()
 

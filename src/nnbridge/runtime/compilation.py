@@ -214,8 +214,8 @@ class Compilation:
             raise BadDataError(Reason("a compilation for exactly one device", operation=call))
         self._hints.append(attribute(self._hints, name, number, value, call))
 
-    def finish(self) -> Plan:
-        """``finish``: ask the devices, partition, prepare.
+    def finish(self, *, prepare: bool = True) -> Plan:
+        """``finish``: ask the devices, partition, prepare; without ``prepare`` the plan can be looked at, and not run.
 
         UNEXPECTED_NULL and BAD_DATA are final; after any other error the whole model goes to the CPU if the mode allows
         it and the model holds nothing that the CPU cannot run (facts C10 to C15).
@@ -234,7 +234,7 @@ class Compilation:
             placements = limit_partitions(self.model.main, placements, self._devices, self.max_partitions)
             found = make_steps(self.model, placements, self._devices, self.preference)
             with settings.preparing(self.settings):
-                prepared = self._prepare_all(found, deadline)
+                prepared = self._prepare_all(found, deadline, prepare)
             self._plan = Plan(self._devices, placements, found, prepared, cache=tuple(self._cache))
         except NnapiError as error:
             final = error.code in (ResultCode.UNEXPECTED_NULL, ResultCode.BAD_DATA)
@@ -251,6 +251,13 @@ class Compilation:
         return self._plan
 
     @property
+    def prepared_plan(self) -> Plan:
+        """The plan for executions; BAD_STATE before a successful finish that prepared its steps."""
+        if not self.is_ready:
+            raise BadStateError(Reason("a compilation that finished and prepared its steps", "one that did not"))
+        return self.plan
+
+    @property
     def devices(self) -> tuple[Device, ...]:
         """The devices that the model is offered to, the CPU and the host among them."""
         return self._devices
@@ -261,8 +268,8 @@ class Compilation:
 
     @property
     def is_ready(self) -> bool:
-        """True after a finish that succeeded."""
-        return self._plan is not None
+        """True after a finish that succeeded and prepared every step."""
+        return self._plan is not None and len(self._plan.prepared) == len(self._plan.steps)
 
     @property
     def explicit_single(self) -> bool:
@@ -328,14 +335,15 @@ class Compilation:
             prepared = tuple(devices[step.device].prepare_model(step.model, *asked) for step in found.steps)
         return Plan(devices, placements or on_cpu, found, prepared, why)
 
-    def _prepare_all(self, found: Partition, deadline: int | None) -> tuple[PreparedModel, ...]:
+    def _prepare_all(self, found: Partition, deadline: int | None, prepare: bool) -> tuple[PreparedModel, ...]:
         """Every step in order; only a simple plan's device gets the deadline (facts C29, P29, P31, P33)."""
-        if len(found.program) == 1:
-            return (self._prepare(found.steps[0], deadline),)
+        simple = len(found.program) == 1
         prepared = []
         for step in found.steps:
-            check_step(step, self._devices)
-            prepared.append(self._prepare(step, None))
+            if not simple:
+                check_step(step, self._devices)
+            if prepare:
+                prepared.append(self._prepare(step, deadline if simple else None))
         return tuple(prepared)
 
     def _prepare(self, step: ExecutionStep, deadline: int | None) -> PreparedModel:

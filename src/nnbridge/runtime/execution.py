@@ -53,7 +53,7 @@ class Execution:
         self.states = states or States(compilation.model)
         """What :meth:`run` carries on with; share one between executions that follow each other."""
         self._explicit_single = compilation.explicit_single
-        _ = compilation.plan  # BAD_STATE if it is not finished
+        _ = compilation.prepared_plan  # BAD_STATE if it is not finished
         main = compilation.model.main
         self._input_operands = [main.operands[i] for i in main.inputs]
         self._output_operands = [main.operands[i] for i in main.outputs]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ _SUFFIXES = (".nnapi", ".npz", ".json.gz")
 _PREDICATE = """What must hold: any (all but slow), fails, falls-back, differs, slow; or a script (.py) or command of yours, which
 gets the paths of a candidate (.nnapi) and its inputs (.npz), in place of {model} and {inputs} or at its end, and exits with 0
 if it holds."""
+_REFERENCE = """A runtime whose answers are right. Parts are files of whole operators, and their shapes and values stay; without
+--device, nnbridge's own CPU is searched."""
 _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 
 
@@ -27,6 +31,7 @@ _OUTPUT = "The files' path without suffix. Default: MODEL-reduced."
 @option("-o", "--output", type=click.Path(path_type=Path), metavar="STEM", help=_OUTPUT)
 @option("--simplify/--no-simplify", default=True, help="Smaller shapes and plainer values as well, where it still holds.")
 @option("--against", metavar="DEVICE", help="The device whose answers are right. Default: NNAPI's CPU.")
+@option("--reference", values=("litert", "onnxruntime"), help=_REFERENCE)
 @input_options
 @search_options
 @model_options
@@ -36,6 +41,7 @@ def reduce(
     predicate: str,
     output: Path | None,
     against: str | None,
+    reference: str | None,
     inputs: tuple[str, ...],
     labels: Path | None,
     seeds: str,
@@ -53,26 +59,34 @@ def reduce(
     Examples:
       nnbridge reduce model.tflite --device my_module:MINE -o found/model
       nnbridge reduce model.onnx --device my_module:MINE --predicate differs --rtol 1e-3
+      nnbridge reduce model.tflite --reference litert --input photo.png
       nnbridge reduce model.tflite --predicate still_wrong.py
       nnbridge reduce model.nnapi --predicate "my-tool --model {model} --inputs {inputs}"
     """
+    from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.devices import CPU_NAME
     from nnbridge.loading import load
     from nnbridge.reduction import SYMPTOMS, Whole
     from nnbridge.reduction import reduce as reduced
+    from nnbridge.reduction.outside import WholeFile, answers, beside
     from nnbridge.reduction.saving import Saver
-    from nnbridge.reduction.symptoms import by_command, on_devices
+    from nnbridge.reduction.symptoms import DIFFERS, by_command, on_devices, symptom_of
     from nnbridge.report.search import search_tables
 
     how, options = parse_preparation(**options)
+    if reference is not None and (against is not None or predicate not in (WHAT, DIFFERS)):
+        raise click.UsageError("--reference compares answers: it excludes --against and every --predicate but differs.")
     stem = output or Path(f"{model.name.split('.')[0]}-reduced")
     for suffix in (*_SUFFIXES, model.suffix):
         check_outputs({"--output": stem.with_name(stem.name + suffix)}, {"the model": [model]})
     kinds = (predicate,) if predicate in SYMPTOMS else None
     with search_of(model, kinds, against or CPU_NAME, **options) as (search, _):
+        runtime_of = partial(reference_runtime, reference) if reference is not None else None
         if own := predicate not in (WHAT, *SYMPTOMS):
             holds = by_command(predicate, options["timeout"])
+        elif runtime_of is not None:
+            holds = beside(runtime_of, search)
         else:
             required_devices(search.drivers)
             holds = on_devices(search)
@@ -80,8 +94,15 @@ def reduce(
         with working(f"Reading {model.name}"):
             loaded = load(model, asked)
         runtime = DeviceReference(loaded, search.reference)
+        if runtime_of is not None:
+            runtime_of(model)  # refuses a file of another format
+            simplify = False
         for sample in samples_of(loaded, model, runtime, inputs, labels, how, seeds, options):
-            whole = Whole.of(loaded, sample.inputs, search.reference)
+            whole = (
+                Whole.of(loaded, sample.inputs, search.reference)
+                if runtime_of is None
+                else WholeFile.read(model, asked, loaded, sample.inputs, search.reference)
+            )
             with progress("Runs", 4 * len(loaded.main.operations).bit_length(), as_json) as advance:
                 found = reduced(whole, holds, advance, simplify=simplify)
             if found.symptom is not None or found.interrupted:
@@ -89,7 +110,12 @@ def reduce(
         if found.symptom is not None:
             stem.parent.mkdir(parents=True, exist_ok=True)
         with working("Saving"):
-            saved = Saver(stem, holds, search, whole, model, asked).save(found)
+            saver = Saver(stem, holds, search, whole, model, asked)
+            if runtime_of is not None and found.symptom is not None:
+                expected = answers(runtime_of, found.candidate)
+                shows = partial(symptom_of, search, expected=expected, drivers=search.drivers)
+                saver = replace(saver, predicate=shows, expected=expected)
+            saved = saver.save(found)
     if as_json:
         files = [file.as_dict() for file in saved]
         print_json({**found.as_dict(), "model": str(model), "files": files, "predicate": predicate if own else ""})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,15 @@ from nnbridge.cli.options import (
     model_options,
     option,
 )
-from nnbridge.cli.output import echo, json_option, print_blocks, print_json, progress, working
+from nnbridge.cli.output import Interruption, echo, json_option, print_blocks, print_json, progress, working
 from nnbridge.errors import InputError, Reason
 
 if TYPE_CHECKING:
     from nnbridge.bench.profiling import OperationTime
     from nnbridge.inputs import Item
+    from nnbridge.model import Array
     from nnbridge.report.answers import Answer
+    from nnbridge.runtime.plan_runner import RunReport
 
 _PROFILE_RUNS = 20
 
@@ -92,6 +95,7 @@ def run(
     from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
     from nnbridge.report.bench import operation_events, profile_tables
     from nnbridge.report.outputs import run_as_dict, run_lines
+    from nnbridge.report.terminal import counted
     from nnbridge.report.trace import run_events, write_trace
     from nnbridge.runtime.batches import Batches
     from nnbridge.runtime.execution import Execution
@@ -125,20 +129,26 @@ def run(
         if several and typed:
             raise InputError(Reason(f"one sample with {name}", f"{len(dataset)} files (--samples writes all)", operand="--input"))
     accuracy, found_by_item, stacks, traced = Accuracy(), [], [], []
+
+    def runs(item: Item) -> Iterator[tuple[Mapping[str, Array], RunReport]]:
+        states = States(nnapi)
+        for _ in range(repeat):
+            with stating_open_dimensions(nnapi, named_inputs(nnapi) if inputs else ()):
+                if batches is not None:
+                    yield batches.run(item.inputs), batches.report
+                else:
+                    execution = Execution(compilation, states)
+                    execution.measure_steps()
+                    yield execution.run(item.inputs), execution.report
+            advance(1)
+
+    interruption = Interruption()
     with progress("Running", len(dataset) * repeat, as_json) as advance:
-        for item in dataset if batch is None else read_ahead(dataset, batch):
-            states, reports = States(nnapi), []
-            for _ in range(repeat):
-                with stating_open_dimensions(nnapi, named_inputs(nnapi) if inputs else ()):
-                    if batches is not None:
-                        outputs = batches.run(item.inputs)
-                        reports.append(batches.report)
-                    else:
-                        execution = Execution(compilation, states)
-                        execution.measure_steps()
-                        outputs = execution.run(item.inputs)
-                        reports.append(execution.report)
-                advance(1)
+        for current in interruption.until(dataset if batch is None else read_ahead(dataset, batch)):
+            done = list(interruption.until(runs(current)))
+            if not done:
+                break
+            item, outputs, reports = current, done[-1][0], [report for _, report in done]
             traced += [(item.name or f"run {number}", report) for number, report in enumerate(reports)] if trace else []
             names = label_names(nnapi, stated.outputs, typed_labels, outputs)
             found = answers(nnapi, outputs, names)
@@ -146,8 +156,10 @@ def run(
             found_by_item.append((item, found, real_numbers(nnapi, outputs, values=True) if as_json and several else []))
             if samples is not None:
                 stacks.append(as_samples(item.inputs, outputs))
+    if interruption.happened and not found_by_item:
+        raise KeyboardInterrupt
     times: list[OperationTime] = []
-    if profile:
+    if profile and not interruption.happened:
         with working("Timing each operation"):
             times = profiled(compilation, item.inputs, repeat if repeat > 1 else _PROFILE_RUNS)
     if trace is not None:
@@ -171,7 +183,9 @@ def run(
             ]
         if profile:
             data["profile"] = [asdict(entry) for entry in times]
-        print_json({**data, "accuracy": accuracy.as_dict(), "notes": list(dataset.notes)})
+        data |= {"accuracy": accuracy.as_dict(), "interrupted": interruption.happened, "notes": list(dataset.notes)}
+        print_json(data)
+        interruption.leave()
         return
     lines, notes = run_lines(compilation, result)
     if several:
@@ -184,6 +198,11 @@ def run(
         print_blocks(profile_tables(times))
     for line in (*dataset.notes, *notes):
         echo(line, err=True)
+    if interruption.happened:
+        echo(
+            f"Interrupted: {counted(len(found_by_item), 'sample')} of {len(dataset)}, {counted(len(reports), 'run')} of the last."
+        )
+    interruption.leave()
 
 
 def _stacked(stacks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""Parts of a source file beside an outside runtime: what nnbridge answers otherwise than LiteRT or ONNX Runtime."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from nnbridge.compare.arrays import Array
+from nnbridge.compare.samples import Reference, answered, in_model, named_outputs
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import NnbridgeError
+from nnbridge.model import Model
+from nnbridge.reduction.parts import Candidate, Whole
+from nnbridge.reduction.source_part import loaded_part, source_part
+from nnbridge.reduction.symptoms import DIFFERS, Predicate, Search, Symptom, symptom_of
+
+Runtime: TypeAlias = "Callable[[Path], Reference]"
+"""An outside runtime for a file."""
+
+
+@dataclass(frozen=True)
+class FileCandidate(Candidate):
+    """A model with values for its inputs, and the file that it was read from."""
+
+    file: Path
+
+
+@dataclass(frozen=True)
+class WholeFile(Whole):
+    """A file and every value of one run of its model; its parts are files of whole operators."""
+
+    options: ConversionOptions = field(default_factory=ConversionOptions)
+    file: Path = Path()
+    folder: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
+    """Where parts are written."""
+
+    @classmethod
+    def read(cls, file: Path, options: ConversionOptions, model: Model, inputs: Mapping[str, Array], device: str) -> WholeFile:
+        """``model``: the file's under these options; ``device`` computes the values that reach the parts."""
+        values = Whole.of(model, inputs, device).values
+        return cls(FileCandidate(model, inputs, file), values, device, options, file)
+
+    def part(self, operations: Iterable[int]) -> Candidate | None:
+        """The part; None where it cannot be cut out of the file, or where a value that reaches it is not known."""
+        folder = Path(self.folder.name)
+        # Never the same name: constants of earlier parts stay mapped.
+        path = folder / f"{len(list(folder.iterdir()))}{self.file.suffix}"
+        try:
+            path.write_bytes(source_part(self.file, self.candidate.model, operations))
+            model, inputs = loaded_part(path, self.candidate.model, self.values, self.options)
+        except NnbridgeError:
+            return None
+        return None if inputs is None else FileCandidate(model, inputs, path)
+
+
+def beside(runtime: Runtime, search: Search) -> Predicate:
+    """True for a :class:`FileCandidate` whose answers differ from a runtime's."""
+    search = replace(search, kinds=(DIFFERS,))
+
+    def predicate(candidate: Candidate) -> Symptom | None:
+        try:
+            expected = answers(runtime, candidate)
+        except NnbridgeError:
+            return None  # A part that the runtime does not run.
+        return symptom_of(search, candidate, expected, search.drivers)
+
+    return predicate
+
+
+def answers(runtime: Runtime, candidate: Candidate) -> dict[str, Array]:
+    """A runtime's outputs for a candidate with a file, by name and in the model's types."""
+    assert isinstance(candidate, FileCandidate), "a part of a file"
+    outputs = named_outputs(candidate.model)
+    reference = runtime(candidate.file)
+    reference.reset()
+    found = answered(candidate.model, reference, candidate.inputs)
+    named = found if isinstance(found, Mapping) else dict(zip(outputs, found, strict=True))
+    fitted = {name: in_model(operand, named[name]) for name, operand in outputs.items()}
+    return {name: array if array.shape else array.reshape(1) for name, array in fitted.items()}
