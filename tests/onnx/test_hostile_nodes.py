@@ -41,6 +41,7 @@ HOSTILE: dict[str, tuple[Any, list[Any], Constants]] = {
     "input of 2^63 - 1 elements": (helper.make_node("Relu", ["x"], ["y"]), [2**63 - 1], {}),
     "vector of 2^32 - 1 elements": (helper.make_node("Add", ["x", "c"], ["y"]), [2**32 - 1], {"c": np.float32(1)}),
     "negative dimension": (helper.make_node("Relu", ["x"], ["y"]), [-5, 2], {}),
+    "split of an axis far away": (helper.make_node("Split", ["x"], ["y"], axis=7), [2, 2], {}),
     "strings that nothing makes": (helper.make_node("RegexFullMatch", ["nobody"], ["y"], pattern="a"), [2], {}),
     **{
         f"Einsum of {text!r}": (helper.make_node("Einsum", ["x"], ["y"], equation=text), [3, 5, 5], {})

@@ -44,8 +44,10 @@ def _concat(to: Lowerer) -> None:
 
 
 def _even_split(unit: Unit) -> bool:
-    shape, outputs = unit.shape(), len(unit.node.outputs)
-    size, sizes = shape[int(unit.attribute("axis", 0))], unit.constant(1)
+    shape, outputs, axis = unit.shape(), len(unit.node.outputs), int(unit.attribute("axis", 0))
+    if not -len(shape) <= axis < len(shape):
+        return False
+    size, sizes = shape[axis], unit.constant(1)
     return size % outputs == 0 if sizes is None else len({int(s) for s in np.ravel(sizes)}) == 1 and int(sizes.sum()) == size
 
 

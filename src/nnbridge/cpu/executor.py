@@ -34,7 +34,7 @@ from nnbridge.cpu.operands import (
     store_results,
 )
 from nnbridge.cpu.settings import current
-from nnbridge.cpu.steps import PreparedOperation, Run, Step, ignoring, nothing
+from nnbridge.cpu.steps import PreparedRun, Run, Step, ignoring, nothing
 from nnbridge.model import INFERRED, Array, Model, Operation, Subgraph
 from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import evaluate, make_call, prepare, run_kernel
@@ -433,10 +433,10 @@ class _Program:
         executor, subgraph, specs = self._executor, self._subgraph, self._specs
         outs = [subgraph.operands[i] for i in operation.outputs]
         control_flow = CONTROL_FLOW.get(operation.type)
-        known: dict[tuple[Any, ...], PreparedOperation | None] = {}
+        known: dict[tuple[Any, ...], PreparedRun | None] = {}
         """What was prepared for the shapes that came; None where values decide as well."""
 
-        def prepared_for(run: Run) -> PreparedOperation | None:
+        def prepared_for(run: Run) -> PreparedRun | None:
             values = run.values
             key = tuple([None if (value := values[i]) is None else value.shape for i in operation.inputs])
             if key in known:
@@ -454,7 +454,7 @@ class _Program:
             else:
                 positions, second = found
                 compute = second.allocating([(o.dims, o.dtype) for o in call.outs]) if isinstance(second, InPlace) else second
-                known[key] = PreparedOperation(call.outs, [operation.inputs[k] for k in positions], compute)
+                known[key] = PreparedRun(call.outs, [operation.inputs[k] for k in positions], compute)
             return known[key]
 
         def dynamic(run: Run) -> None:

@@ -23,7 +23,7 @@ class Run:
 Step: TypeAlias = Callable[[Run], None]
 
 
-class PreparedOperation(NamedTuple):
+class PreparedRun(NamedTuple):
     """An operation whose shapes a run brought: its outputs, the operands that it reads, and its kernel."""
 
     outs: tuple[Arg, ...]
