@@ -9,6 +9,7 @@ import pytest
 from nnbridge.conformance.cases import Case, build
 from nnbridge.devices import device
 from nnbridge.runtime.placement import answers_of
+from tests.runtime.planning import while_model
 
 Operand = dict[str, Any]
 U8, S8, I32 = "TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED", "TENSOR_INT32"
@@ -145,3 +146,9 @@ ANSWERS = [
 def test_a_profile_answers_as_the_drivers_own_code(name: str, question: dict[str, Any], *, expected: bool) -> None:
     case = Case("vendor", "", {"model": question, "relaxed": False, "name": ""})
     assert (answers_of(device(name), build(case)).reasons[0] is None) is expected
+
+
+def test_a_profile_that_compares_outputs_answers_for_control_flow_too() -> None:
+    (reason,) = answers_of(device("ethos-n78-4tops"), while_model()).reasons
+    assert reason is not None
+    assert reason.operation == "WHILE"

@@ -162,7 +162,11 @@ class OperationFacts:
         """Whether NNAPI computes outputs of the declared dimensions; None where it computes none, or only execution knows."""
         model, declared = self._facts.model, definition(self._operation.type)
         inputs, outputs = ([model.main.operands[i] for i in side] for side in (self._operation.inputs, self._operation.outputs))
-        if declared is None or any(o.is_tensor and (not o.dims or 0 in o.dims) for o in (*inputs, *outputs) if _present(o)):
+        if (
+            declared is None
+            or declared.control_flow
+            or any(o.is_tensor and (not o.dims or 0 in o.dims) for o in (*inputs, *outputs) if _present(o))
+        ):
             return None
         args = [Arg.of(o, model.value(o) if o.is_constant else None, present=_present(o)) for o in inputs]
         try:
