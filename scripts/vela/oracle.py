@@ -54,11 +54,13 @@ def run(vela: Path, files: Sequence[Path], accelerator: str, folder: Path, memor
             print(json.dumps([str(log), str(file.resolve()), *options]), file=forked.stdin, flush=True)
             status = forked.stdout.readline().strip()
             said = log.read_text(errors="replace") if log.exists() else ""
-            yield (
-                _read(folder, file, said)
-                if status == "0"
-                else Oracle(f"{said.strip()[-600:]} ({status})", status.startswith("-"))
-            )
+            if status != "0":
+                yield Oracle(f"{said.strip()[-600:]} ({status})", status.startswith("-"))
+                continue
+            try:
+                yield _read(folder, file, said)
+            except NnbridgeError as unreadable:  # a scratch tensor of more than 2 GiB has a negative size
+                yield Oracle(str(unreadable), True)
 
 
 def _read(folder: Path, file: Path, log: str) -> Oracle:
