@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from nnbridge.cpu.compiled.emitter import Emitter
@@ -85,7 +85,8 @@ def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) ->
     side = 16 // size
     element = {1: I8, 2: I16, 4: I32, 8: I64}[size]
     kind = vector(element, side)
-    bands = (f.rows + (side - 1)) // side
+    tall = side * (64 // 16)
+    bands = (f.rows + (tall - 1)) // tall
     first, last = e.share(f.count * bands, part, parts)
 
     def block(source: Value, target: Value, row: Value, column: Value, whole: bool) -> None:
@@ -104,13 +105,28 @@ def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) ->
                 e.when((column + k) < f.columns, partial(store, k))
 
     def band(index: Value) -> None:
+        """Rows that fill a cache line of the target."""
         matrix = index // bands
-        row = (index - matrix * bands) * side
+        row = (index - matrix * bands) * tall
         at = matrix * f.rows * f.columns * size
         source, target = f.source + at, f.target + at
-        full = e.select((row + side) > f.rows, 0, f.columns // side * side)
-        e.loop(0, full, lambda column: block(source, target, row, column, True), step=side)
-        e.loop(full, f.columns, lambda column: block(source, target, row, column, False), step=side)
+
+        def columns(rows: Sequence[Value], whole: Value) -> None:
+            def several(column: Value, full: bool) -> None:
+                for line in rows:
+                    block(source, target, line, column, full)
+
+            e.loop(0, whole, lambda column: several(column, True), step=side)
+            e.loop(whole, f.columns, lambda column: several(column, False), step=side)
+
+        def rest() -> None:
+            def single(line: Value) -> None:
+                columns([line], e.select((line + side) > f.rows, 0, f.columns // side * side))
+
+            e.loop(row, f.rows, single, step=side)
+
+        lines = [row + side * k for k in range(tall // side)]
+        e.when((row + tall) > f.rows, rest, lambda: columns(lines, f.columns // side * side))
 
     e.loop(first, last, band)
 
