@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import load
 from nnbridge.bench.contenders import Run
 from nnbridge.bench.first import answered, peak_memory
 from nnbridge.bench.measure import Bench, Latency, alternating, measure
 from nnbridge.bench.profiling import OperationTime, profile
-from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs
 from nnbridge.cpu import compiled
 from nnbridge.devices import device
 from nnbridge.report.bench import bench_events, bench_tables, by_operation
 from nnbridge.runtime.compilation import Compilation
+from tests.commands import call
 from tests.conftest import MODELS
 
 FIRST = {"nnbridge": {"total": 100.0, "import": 40.0, "load": 20.0, "prepare": 20.0, "run": 10.0}}
@@ -37,7 +36,7 @@ FOUND = Bench(
 
 def ran(*arguments: str) -> Any:
     """A command's JSON."""
-    result = CliRunner().invoke(cli, ["bench", *arguments, "--rounds", "3", "--no-first", "--json"])
+    result = call("bench", *arguments, "--rounds", "3", "--no-first", "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -120,7 +119,7 @@ def test_an_operations_time_is_the_least_the_median_and_the_slowest_tenths_begin
 
 def test_run_profiles_operations_into_json_and_trace(tmp_path: Path) -> None:
     arguments = [str(MODELS / "digits_int8.tflite"), "--seed", "0", "--repeat", "3", "--profile"]
-    result = CliRunner().invoke(cli, ["run", *arguments, "--trace", str(tmp_path / "trace.json"), "--json"])
+    result = call("run", *arguments, "--trace", tmp_path / "trace.json", "--json")
     assert result.exit_code == 0, result.output
     times = json.loads(result.stdout)["profile"]
     assert {entry["runs"] for entry in times} == {3}
@@ -169,7 +168,7 @@ def test_the_trace_is_written(tmp_path: Path) -> None:
 
 def test_a_trace_is_not_written_over_the_model() -> None:
     path = str(MODELS / "digits_int8.tflite")
-    result = CliRunner().invoke(cli, ["bench", path, "--trace", path])
+    result = call("bench", path, "--trace", path)
     assert result.exit_code == 2
     assert "another file than the model" in result.stderr
 

@@ -6,15 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from nnbridge import storage
 from nnbridge.cli import commands
 from nnbridge.cli.commands import cli
+from tests.commands import call, data
 from tests.conftest import MODELS
 from tests.runtime.planning import nested, while_model
 
@@ -23,16 +23,6 @@ REFERENCE = str(MODELS / "digits_float32.litert.npz")
 TERMINAL = {"COLUMNS": "80"}
 """The environment in which tables have the width of a terminal of 80 columns."""
 FAST, MINIMAL = "nnapi-sample_float_fast", "nnapi-sample_minimal"
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments)
-
-
-def data(*arguments: str) -> Any:
-    result = call(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def refused(*arguments: str) -> str:
@@ -98,7 +88,7 @@ def test_low_power_leaves_the_fast_driver_for_the_cpu() -> None:
 
 
 def test_quantised_models_stay_on_the_cpu_with_every_float_driver() -> None:
-    plan = data("plan", str(MODELS / "digits_uint8.tflite"), "--device", FAST)
+    plan = data("plan", MODELS / "digits_uint8.tflite", "--device", FAST)
     for operation in plan["operations"]:
         assert operation["place"] == "NNAPI CPU"
         assert operation["reasons"][0]["found"] == "TENSOR_QUANT8_ASYMM"
@@ -116,7 +106,7 @@ def test_partitioning_modes_are_androids() -> None:
 def test_a_plan_shows_the_steps_of_bodies_that_the_runtime_interprets(tmp_path: Path) -> None:
     path = tmp_path / "nested.nnapi"
     storage.save(nested(), path)
-    plan = data("plan", str(path), "--device", MINIMAL)
+    plan = data("plan", path, "--device", MINIMAL)
     within = [(operation["within"], operation["type"], operation["place"]) for operation in plan["operations"]]
     assert within[0] == ("", "WHILE", "NNAPI runtime")
     assert ("condition of WHILE 0", "LESS", "NNAPI CPU") in within
@@ -132,7 +122,7 @@ def test_a_plan_shows_the_steps_of_bodies_that_the_runtime_interprets(tmp_path: 
         "step",
         "goto",
     ]
-    shown = call("plan", str(path), "--device", MINIMAL).stdout
+    shown = call("plan", path, "--device", MINIMAL).stdout
     assert "WHILE, condition 1, body 3" in shown
     assert "IF, then 4," in shown
 
@@ -143,7 +133,7 @@ def test_a_run_adds_up_the_steps_of_a_loop(tmp_path: Path) -> None:
     for name, value in (("i", [0]), ("total", [1, 1]), ("n", [5])):
         np.save(tmp_path / f"{name}.npy", np.array(value, np.float32))
     given = [text for name in ("i", "total", "n") for text in ("--input", f"{name}={tmp_path / name}.npy")]
-    steps = data("run", str(path), "--device", MINIMAL, *given)["steps"]
+    steps = data("run", path, "--device", MINIMAL, *given)["steps"]
     # The condition is looked at six times; the body runs five times.
     assert [(step["device"], step["runs"]) for step in steps] == [("nnapi-reference", 6), (MINIMAL, 5)]
 
@@ -156,7 +146,7 @@ def test_the_limit_on_partitions_is_the_delegates_with_the_delegates_mapping() -
 
 
 def test_plan_tables_fit_a_terminal() -> None:
-    shown = CliRunner().invoke(cli, ["plan", DIGITS, "--device", f"{FAST},{MINIMAL}"], env=TERMINAL).stdout
+    shown = call("plan", DIGITS, "--device", f"{FAST},{MINIMAL}", env=TERMINAL).stdout
     assert "┃" in shown
     for line in shown.splitlines():
         assert len(line) <= 80
@@ -186,7 +176,7 @@ def test_compare_fails_with_status_1_where_outputs_differ(tmp_path: Path) -> Non
     output = next(name for name in arrays if name.startswith("output:"))
     arrays[output] = arrays[output] + np.float32(0.01)
     np.savez(tmp_path / "off.npz", **arrays)
-    result = call("compare", DIGITS, "--reference", str(tmp_path / "off.npz"), "--json")
+    result = call("compare", DIGITS, "--reference", tmp_path / "off.npz", "--json")
     assert result.exit_code == 1
     assert not json.loads(result.stdout)["pass"]
 
@@ -198,7 +188,7 @@ def test_compare_with_litert() -> None:
 
 def test_run_writes_outputs_and_times(tmp_path: Path) -> None:
     target = tmp_path / "out.npz"
-    result = data("run", DIGITS, "--seed", "0", "-o", str(target))
+    result = data("run", DIGITS, "--seed", "0", "-o", target)
     with np.load(target) as file:
         assert file.files == [result["outputs"][0]["name"]]
     assert result["steps"][0]["milliseconds"] > 0
@@ -230,9 +220,9 @@ def test_bad_arguments_give_one_message_each(tmp_path: Path) -> None:
     text.write_text("this is not a model")
     onnx = tmp_path / "model.onnx"
     onnx.write_bytes(b"\x08\x08")
-    assert "text.tflite" in refused("plan", str(text))
-    assert "missing.tflite" in refused("plan", str(tmp_path / "missing.tflite"))
-    assert "ONNX" in refused("plan", str(onnx))
+    assert "text.tflite" in refused("plan", text)
+    assert "missing.tflite" in refused("plan", tmp_path / "missing.tflite")
+    assert "ONNX" in refused("plan", onnx)
     assert "nnapi-nowhere" in refused("plan", DIGITS, "--device", "nnapi-nowhere")
     assert "--seeds" in refused("compare", DIGITS, "--reference", REFERENCE, "--seeds", "one")
     assert "--input" in refused("run", DIGITS)
@@ -245,7 +235,7 @@ def test_an_input_of_wrong_type_or_shape_is_named(value: np.ndarray, tmp_path: P
     path = tmp_path / "x.npy"
     np.save(path, value)
     name = data("plan", DIGITS)["steps"][0]["inputs"][0]
-    message = refused("run", DIGITS, "--input", f"{name}={path}", "-o", str(tmp_path / "out.npz"))
+    message = refused("run", DIGITS, "--input", f"{name}={path}", "-o", tmp_path / "out.npz")
     assert name in message
     assert not (tmp_path / "out.npz").exists()
 
@@ -254,7 +244,7 @@ def test_a_truncated_model_writes_nothing(tmp_path: Path) -> None:
     half = tmp_path / "half.tflite"
     content = Path(DIGITS).read_bytes()
     half.write_bytes(content[: len(content) // 2])
-    assert "half.tflite" in refused("convert", str(half), "-o", str(tmp_path / "out.nnapi"))
+    assert "half.tflite" in refused("convert", half, "-o", tmp_path / "out.nnapi")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["half.tflite"]
 
 
@@ -285,7 +275,7 @@ def test_a_cache_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--seed", "0"), ("compare", "--reference", REFERENCE)])
 def test_a_cache_directory_that_no_device_uses_is_reported_and_not_created(command: tuple[str, ...], tmp_path: Path) -> None:
-    result = call(command[0], DIGITS, *command[1:], "--device", FAST, "--cache-dir", str(tmp_path / "unused"))
+    result = call(command[0], DIGITS, *command[1:], "--device", FAST, "--cache-dir", tmp_path / "unused")
     assert result.exit_code == 0
     assert "Cache: no step runs on a device that caches compiled models" in result.output
     assert not (tmp_path / "unused").exists()
@@ -294,7 +284,7 @@ def test_a_cache_directory_that_no_device_uses_is_reported_and_not_created(comma
 @pytest.mark.parametrize("arguments", [("convert", DIGITS), ("run", DIGITS, "--seed", "0")])
 def test_an_output_that_is_a_folder_is_bad_input_and_leaves_nothing(arguments: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
-    message = refused(*arguments, "-o", str(tmp_path / "taken"))
+    message = refused(*arguments, "-o", tmp_path / "taken")
     assert f"{tmp_path / 'taken'}: expected a file that can be written, found Is a directory" in message
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
@@ -306,7 +296,7 @@ def test_a_seed_below_0_is_bad_input() -> None:
 
 
 def test_a_folder_is_no_model_file(tmp_path: Path) -> None:
-    assert "a model file, found a folder" in refused("plan", str(tmp_path))
+    assert "a model file, found a folder" in refused("plan", tmp_path)
 
 
 def test_nothing_but_the_answer_is_written_where_no_terminal_is() -> None:
@@ -324,7 +314,7 @@ def test_a_tie_is_called_one() -> None:
 def test_a_model_is_not_converted_into_its_own_place(tmp_path: Path) -> None:
     source = tmp_path / "model.tflite"
     source.write_bytes(Path(DIGITS).read_bytes())
-    assert "--output: expected another file than the model" in refused("convert", str(source), "-o", str(source))
+    assert "--output: expected another file than the model" in refused("convert", source, "-o", source)
     assert source.read_bytes() == Path(DIGITS).read_bytes()
 
 
@@ -370,7 +360,7 @@ def test_a_saved_model_is_planned_whatever_the_default_mapping_is(tmp_path: Path
 @pytest.mark.parametrize(("android", "level"), [("8.1", 1), ("9", 2), ("10", 3), ("11", 4), ("12", 5), ("13", 8), ("15", 8)])
 def test_an_android_version_is_the_feature_level_of_its_runtime(android: str, level: int) -> None:
     by_version, by_level = (
-        data("plan", str(MODELS / "digits_uint8.tflite"), option, value)["conversion"]
+        data("plan", MODELS / "digits_uint8.tflite", option, value)["conversion"]
         for option, value in (("--android", android), ("--feature-level", str(level)))
     )
     assert by_version == by_level

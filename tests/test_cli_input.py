@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import storage
 from nnbridge.cli.arguments import device_files
-from nnbridge.cli.commands import cli
 from nnbridge.compare import load_arrays
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperationCode
+from tests.commands import call, refused
 from tests.conftest import MODELS
 from tests.graphs import unary_chain
 from tests.test_cli import TERMINAL
@@ -32,17 +31,10 @@ RUN = ("run", DIGITS)
 BY_REFERENCE = ("compare", DIGITS, "--reference")
 
 
-def refused(*arguments: str) -> str:
-    """The message of a refusal: exit status 2, nothing on standard output, no break inside."""
-    result = CliRunner().invoke(cli, arguments)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    return " ".join(result.stderr.split())
-
-
 @pytest.fixture
 def saved(tmp_path: Path) -> str:
     path = str(tmp_path / "digits.nnapi")
-    assert CliRunner().invoke(cli, ["convert", DIGITS, "-o", path]).exit_code == 0
+    assert call("convert", DIGITS, "-o", path).exit_code == 0
     return path
 
 
@@ -103,7 +95,7 @@ def test_stored_samples_that_do_not_fit_name_file_and_array(tmp_path: Path) -> N
         ({**arrays, f"input:{INPUT}": np.zeros((64, 1, 8, 9, 1), np.float32)}, f"a sample of input:{INPUT}: expected shape"),
     ):
         np.savez(path, **changed)
-        message_shown = refused(*BY_REFERENCE, str(path))
+        message_shown = refused(*BY_REFERENCE, path)
         assert str(path) in message_shown
         assert message in message_shown
 
@@ -153,7 +145,7 @@ def test_a_reference_that_reads_other_files_is_refused(saved: str) -> None:
 
 def test_every_command_gives_the_model_by_its_path_in_json() -> None:
     for arguments in (("plan", DIGITS), (*RUN, "--seed", "0"), (*BY_REFERENCE, REFERENCE, "--plan")):
-        found = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)
+        found = json.loads(call(*arguments, "--json").stdout)
         assert found["model"] == DIGITS
         assert found.get("plan", found)["model"] == DIGITS
 
@@ -198,11 +190,11 @@ def test_a_file_that_is_no_model_says_what_was_expected_and_found(tmp_path: Path
     text, empty = tmp_path / "text.txt", tmp_path / "empty.tflite"
     text.write_bytes(b"some text")
     empty.touch()
-    found = refused("plan", str(text))
+    found = refused("plan", text)
     assert f"{text}: expected a model file (" in found
     assert ".nnapi), found a file that begins with b'some tex'" in found
-    assert f"{empty}: expected a model file, found an empty file" in refused("plan", str(empty))
-    assert "missing.tflite: expected a model file, found none at this path" in refused("plan", str(tmp_path / "missing.tflite"))
+    assert f"{empty}: expected a model file, found an empty file" in refused("plan", empty)
+    assert "missing.tflite: expected a model file, found none at this path" in refused("plan", tmp_path / "missing.tflite")
 
 
 @pytest.mark.parametrize("name", ["model.tflite", "model.onnx", "model.nnapi"])
@@ -219,7 +211,7 @@ def test_a_file_that_is_often_taken_for_a_model_is_named(name: str, content: byt
     path = tmp_path / name
     path.write_bytes(content)
     for command in ("plan", "inspect"):
-        assert f"{path}: expected a model file, found {found}" in refused(command, str(path))
+        assert f"{path}: expected a model file, found {found}" in refused(command, path)
 
 
 def test_a_pipe_is_no_model_file(tmp_path: Path) -> None:
@@ -252,13 +244,13 @@ def test_outputs_do_not_replace_what_is_read(model: Path, tmp_path: Path) -> Non
 
 def test_outputs_do_not_replace_each_other(model: Path, tmp_path: Path) -> None:
     both = str(tmp_path / "both.npz")
-    message = refused("run", str(model), "--seed", "0", "-o", both, "--samples", str(tmp_path / "." / "both.npz"))
+    message = refused("run", model, "--seed", "0", "-o", both, "--samples", tmp_path / "." / "both.npz")
     assert f"--samples: expected another file than --output of the same command, found {both}" in message
     assert not Path(both).exists()
 
 
 def test_a_file_of_arrays_has_its_suffix(model: Path, tmp_path: Path) -> None:
-    message = refused("run", str(model), "--seed", "0", "-o", str(tmp_path / "outputs.txt"))
+    message = refused("run", model, "--seed", "0", "-o", tmp_path / "outputs.txt")
     assert "--output: expected a file that ends in .npz" in message
 
 
@@ -274,9 +266,9 @@ def test_a_file_name_that_is_not_utf8_is_refused_where_it_cannot_be_used(tmp_pat
     shown = f"found {tmp_path}/m\\xff.tflite"
     if find_spec("ai_edge_litert"):
         assert shown in refused("compare", path, "--reference", "litert")
-    assert shown in refused("convert", path, "-o", str(tmp_path / "m.nnapi"))
-    assert CliRunner().invoke(cli, ["compare", path, "--reference", REFERENCE]).exit_code == 0
-    assert "/m\\xff.tflite: tflite" in CliRunner().invoke(cli, ["inspect", path]).stdout
+    assert shown in refused("convert", path, "-o", tmp_path / "m.nnapi")
+    assert call("compare", path, "--reference", REFERENCE).exit_code == 0
+    assert "/m\\xff.tflite: tflite" in call("inspect", path).stdout
 
 
 def test_control_characters_of_names_are_escaped(tmp_path: Path) -> None:
@@ -289,7 +281,7 @@ def test_control_characters_of_names_are_escaped(tmp_path: Path) -> None:
     storage.save(model, path)
     for command in (("inspect",), ("plan", "--full"), ("run", "--seed", "0"), ("run", "--input", "a=b")):
         for environment in ({}, TERMINAL):
-            result = CliRunner().invoke(cli, [command[0], str(path), *command[1:]], env=environment)
+            result = call(command[0], path, *command[1:], env=environment)
             assert not {"\x1b", "\x07", "\u202e"} & set(result.output), command
             assert escaped[:8] in result.output
 
@@ -302,7 +294,7 @@ def test_a_seeded_tolerance_that_is_no_number_is_refused() -> None:
 
 def test_tolerances_decide_the_verdict() -> None:
     def status(*options: str) -> int:
-        return CliRunner().invoke(cli, [*BY_REFERENCE, REFERENCE, *options]).exit_code
+        return call(*BY_REFERENCE, REFERENCE, *options).exit_code
 
     assert [status(), status("--atol", "0", "--rtol", "0"), status("--atol", "1e-5", "--rtol", "0")] == [0, 1, 0]
 
@@ -310,10 +302,10 @@ def test_tolerances_decide_the_verdict() -> None:
 def test_an_open_dimension_is_named_with_its_option(shared: Path) -> None:
     pytest.importorskip("onnxruntime")
     path = shared / "models" / "onnx" / "silero_vad_16k_op15.onnx"
-    message = refused("compare", str(path), "--reference", "onnxruntime")
+    message = refused("compare", path, "--reference", "onnxruntime")
     assert "input input leaves dimension 0, 1 of [?, ?] open and 1 was used: state it with --shape input=N,N" in message
     shapes = ("--shape", "input=1,512", "--shape", "state=2,1,128")
-    assert CliRunner().invoke(cli, ["compare", str(path), "--reference", "onnxruntime", *shapes]).exit_code == 0
+    assert call("compare", path, "--reference", "onnxruntime", *shapes).exit_code == 0
 
 
 def test_an_error_of_our_own_is_no_failed_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +328,7 @@ def test_ctrl_c_leaves_the_samples_that_are_done(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(Execution, "run", run)
     command = [*RUN, "--input", str(tmp_path / "digits.npy"), "--samples", str(samples), "--json"]
-    result = CliRunner().invoke(cli, command)
+    result = call(*command)
     found = json.loads(result.stdout)
     assert (result.exit_code, found["interrupted"], len(found["samples"])) == (130, True, 2)
     assert all(len(array) == 2 for array in load_arrays(samples).values())
@@ -347,5 +339,5 @@ def test_ctrl_c_before_anything_is_done_prints_nothing(monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Execution, "run", run)
-    result = CliRunner().invoke(cli, [*RUN, "--seed", "0"])
+    result = call(*RUN, "--seed", "0")
     assert (result.exit_code, result.stdout) == (130, "")

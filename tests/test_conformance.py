@@ -11,9 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.conformance.cases import Case, check_outputs, spec_files
 from nnbridge.conformance.outcome import NOT_TAKEN, REFUSED, CaseResult, SuiteOutcome
 from nnbridge.conformance.run import Setting, run_all, run_file
@@ -21,6 +19,7 @@ from nnbridge.conformance.variants import VARIANTS
 from nnbridge.cpu.settings import Settings, preparing
 from nnbridge.devices.device import Support
 from nnbridge.model import Model
+from tests.commands import call
 from tests.conftest import shared_folder
 from tests.runtime.drivers import Driver
 
@@ -88,13 +87,13 @@ def test_cases_that_a_driver_does_not_take_whole_are_skipped_and_nothing_else_is
 
 
 def test_a_variant_that_no_case_has_is_bad_input(cases: Path) -> None:
-    result = CliRunner().invoke(cli, ["vts", str(cases), "--spec", "relu_float_1", "--variant", "signed"])
+    result = call("vts", cases, "--spec", "relu_float_1", "--variant", "signed")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "cases that are of this variant, found none" in result.stderr
 
 
 def test_a_device_that_accepts_no_case_whole_fails_and_that_is_reported(cases: Path) -> None:
-    result = CliRunner().invoke(cli, ["vts", str(cases), "--spec", "relu_float_1", "--device", "nnapi-sample_quant"])
+    result = call("vts", cases, "--spec", "relu_float_1", "--device", "nnapi-sample_quant")
     assert result.exit_code == 1
     assert "No case ran: nnapi-sample_quant accepts none of them whole." in result.stdout
 
@@ -121,7 +120,7 @@ RAISES, TOO_MANY = _Raises("raises"), _TooMany("too-many")
 )
 def test_a_driver_that_cannot_be_asked_fails(device: str, message: str, cases: Path) -> None:
     arguments = ["vts", str(cases), "--spec", "relu_float_1", "--device", f"tests.test_conformance:{device}"]
-    result = CliRunner().invoke(cli, arguments)
+    result = call(*arguments)
     assert result.exit_code == 1
     assert message in result.stdout
 
@@ -140,12 +139,12 @@ def test_models_that_must_be_refused_are_no_cases_that_ran() -> None:
 
 def test_cases_that_are_not_taken_are_counted_by_operation_and_reason(cases: Path) -> None:
     arguments = ["vts", str(cases), "--spec", "relu_float_1", "--spec", "relu_quant8_2", "--device", "nnapi-sample_float_fast"]
-    found = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)
+    found = json.loads(call(*arguments, "--json").stdout)
     counts = {"passed": 2, "failed": 0, "refused_as_expected": 0, "not_taken": 2, "total": 4}
     assert found["operations"]["RELU"] == counts
     reasons = {reason["operation"]: reason for reason in found["unsupported"]}
     assert (reasons["RELU"]["found"], reasons["RELU"]["cases"]) == ("TENSOR_QUANT8_ASYMM", 2)
-    shown = CliRunner().invoke(cli, arguments).stdout
+    shown = call(*arguments).stdout
     assert "Operations of cases that were not accepted" in shown
     assert "TENSOR_QUANT8_ASYMM" in shown
 
@@ -158,7 +157,7 @@ def test_junit_has_a_test_case_for_each_case(cases: Path, tmp_path: Path) -> Non
     ):
         path = tmp_path / "results.xml"
         arguments = ["vts", str(cases), *specs, "--device", device, "--junit", str(path)]
-        assert CliRunner().invoke(cli, arguments).exit_code == status
+        assert call(*arguments).exit_code == status
         (suite,) = ElementTree.parse(path).getroot()
         assert suite.get("name") == "V1_0"
         assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == counts
@@ -170,7 +169,7 @@ def test_junit_has_a_test_case_for_each_case(cases: Path, tmp_path: Path) -> Non
 
 def test_junit_does_not_replace_a_spec(tmp_path: Path) -> None:
     folder = _spec(tmp_path, {"cases": []})
-    result = CliRunner().invoke(cli, ["vts", str(folder), "--junit", str(folder / "V1_0" / "bad.json.gz")])
+    result = call("vts", folder, "--junit", folder / "V1_0" / "bad.json.gz")
     assert result.exit_code == 2
     assert "--junit: expected another file than the cases" in result.stderr
 
@@ -203,7 +202,7 @@ WRONG_FORMS = {
 
 @pytest.mark.parametrize("message", WRONG_FORMS)
 def test_json_of_another_form_is_bad_input_that_names_the_file(message: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["vts", str(_spec(tmp_path, WRONG_FORMS[message])), "--jobs", "1"])
+    result = call("vts", str(_spec(tmp_path, WRONG_FORMS[message])), "--jobs", "1")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"nnbridge: {tmp_path / 'V1_0' / 'bad.json.gz'}: ")
     assert message in result.stderr
@@ -217,7 +216,7 @@ def test_json_of_another_form_is_bad_input_that_names_the_file(message: str, tmp
     ],
 )
 def test_a_suite_or_spec_that_is_not_there_is_bad_input(options: list[str], message: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["vts", str(_spec(tmp_path, {"cases": [_case()]})), *options])
+    result = call("vts", str(_spec(tmp_path, {"cases": [_case()]})), *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message.format(tmp_path) in result.stderr
 
@@ -235,14 +234,14 @@ DAMAGED = {
 def test_a_damaged_spec_is_bad_input_that_names_the_file(damage: str, tmp_path: Path) -> None:
     path = _spec(tmp_path, {}) / "V1_0" / "bad.json.gz"
     path.write_bytes(DAMAGED[damage])
-    result = CliRunner().invoke(cli, ["vts", str(tmp_path)])
+    result = call("vts", tmp_path)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{path}: expected a gzipped JSON spec, found" in result.stderr
 
 
 def test_the_first_failures_are_printed_and_the_others_counted(tmp_path: Path) -> None:
     cases = [_case(name=f"case{i}", expect_failure=False, inputs=[]) for i in range(30)]
-    result = CliRunner().invoke(cli, ["vts", str(_spec(tmp_path, {"cases": cases})), "--jobs", "1"])
+    result = call("vts", str(_spec(tmp_path, {"cases": cases})), "--jobs", "1")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert sum(line.startswith("V1_0/bad case") for line in lines) == 20

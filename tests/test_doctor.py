@@ -6,17 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.cpu import compiled
 from nnbridge.cpu.compiled.instructions import FORMS
 from nnbridge.runtime.warmup import typical_models
+from tests.commands import call
 
 
 def invoked(*arguments: str, status: int = 0) -> str:
     """What a command prints."""
-    result = CliRunner().invoke(cli, arguments)
+    result = call(*arguments)
     assert result.exit_code == status, result.output
     return result.stdout if status == 0 else result.output
 

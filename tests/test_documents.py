@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import nnbridge
-from nnbridge.cli.commands import cli
+from tests.commands import call
 from tests.conftest import REPOSITORY
 
 TESTS = REPOSITORY / "tests"
@@ -105,6 +104,6 @@ def test_the_readmes_commands_stand_where_continuous_integration_reads_them() ->
 
 
 def test_the_version_stands_in_the_package_alone() -> None:
-    assert CliRunner().invoke(cli, ["--version"]).output.endswith(f" {nnbridge.__version__}\n")
+    assert call("--version").output.endswith(f" {nnbridge.__version__}\n")
     assert f"\n## [{nnbridge.__version__}]" in (REPOSITORY / "CHANGELOG.md").read_text()
     assert "\nversion = " not in (REPOSITORY / "pyproject.toml").read_text()

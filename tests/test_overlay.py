@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.converters.structure import FileGraph, FileOperator
 from nnbridge.explorer.graphs import planned_graphs, tint
 from nnbridge.report.overlay import BEYOND, DEVICES, EQUAL, PLACES, WITHIN, operator_key
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
 
@@ -23,7 +22,7 @@ CPU = PLACES["cpu"]
 def export(folder: Path, model: Path, *options: str) -> dict[str, Any]:
     """Kind of facts → the node data that is written."""
     typed = ["export-overlay", str(model), "-o", str(folder / "overlay.json"), "--json", *options]
-    result = CliRunner().invoke(cli, typed, catch_exceptions=False)
+    result = call(*typed, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return {kind: json.loads(Path(file).read_text()) for kind, file in json.loads(result.stdout)["files"].items()}
 
@@ -113,7 +112,7 @@ def test_the_key_is_an_output_s_name_if_it_has_one_alone(tensors: tuple[str, ...
 def test_a_plan_s_partitions_are_the_groups_of_a_saved_model(tmp_path: Path) -> None:
     saved = tmp_path / "m.nnapi"
     typed = ["convert", str(abs_then_custom(tmp_path)), "-o", str(saved), "--mapping", "wide"]
-    assert CliRunner().invoke(cli, typed).exit_code == 0
+    assert call(*typed).exit_code == 0
     (graph,) = planned_graphs(saved, "--device aosp-minimal")
     assert [(node.id, node.group) for node in graph.nodes] == [
         ("inputs", ""),

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.errors import Why
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
@@ -21,7 +20,7 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "refusals.md"
 
 
 def plan(*arguments: str, status: int = 0) -> Any:
-    result = CliRunner().invoke(cli, ["plan", *arguments, "--json"])
+    result = call("plan", *arguments, "--json")
     assert result.exit_code == status, result.output
     return json.loads(result.stdout)
 
@@ -66,7 +65,7 @@ def test_the_delegates_refusals_are_all_stated(tmp_path: Path) -> None:
 
 
 def test_a_plan_begins_with_a_sentence() -> None:
-    shown = CliRunner().invoke(cli, ["plan", DIGITS, "--device", "nnapi-sample_minimal", "--android", "11"]).stdout.splitlines()
+    shown = call("plan", DIGITS, "--device", "nnapi-sample_minimal", "--android", "11").stdout.splitlines()
     assert shown[0] == plan(DIGITS, "--device", "nnapi-sample_minimal", "--android", "11")["summary"]["sentence"]
     assert shown[0].startswith("On nnapi-sample_minimal, Android 11: TFLite's NNAPI delegate hands over ")
 
@@ -95,6 +94,6 @@ def test_without_fallback_what_the_devices_refuse_is_listed() -> None:
     data = plan(DIGITS, "--device", "nnapi-sample_minimal", "--no-fallback", status=2)
     assert not {refusal["type"] for refusal in data["refusals"]} & {"ADD", "CONCATENATION", "CONV_2D"}
     assert data["refusals"][0]["reasons"][0]["kind"] == "operator"
-    shown = CliRunner().invoke(cli, ["plan", DIGITS, "--device", "nnapi-sample_minimal", "--no-fallback"])
+    shown = call("plan", DIGITS, "--device", "nnapi-sample_minimal", "--no-fallback")
     assert shown.exit_code == 2
     assert "What no device of digits_float32's list accepts" in shown.stdout

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from rich.console import Console
 from rich.table import Table
 
 from nnbridge import storage
-from nnbridge.cli.commands import cli
 from nnbridge.converters.inspection import Inspection
 from nnbridge.model import Model
 from nnbridge.report.inspection import inspection_tables
 from nnbridge.report.outputs import output_lines
 from nnbridge.report.terminal import Names, counted
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.graphs import constant_add
 from tests.test_cli import TERMINAL
@@ -30,12 +30,12 @@ FLOAT32, REFERENCE = MODELS / "digits_float32.tflite", MODELS / "digits_float32.
 
 def narrow(*arguments: Any) -> Result:
     """A command's result on a terminal of 80 columns."""
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments], env=TERMINAL)
+    return call(*arguments, env=TERMINAL)
 
 
 def piped(*arguments: Any) -> Result:
     """A command's result where no terminal is."""
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    return call(*arguments)
 
 
 def test_an_output_of_another_shape_is_named_below_the_table(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.devices import driver
 from nnbridge.devices.device import PreparedModel, Request, Result
 from nnbridge.model import Model, Operation
+from tests.commands import call
 from tests.conftest import MODELS, REPOSITORY
 from tests.runtime.drivers import Driver
 
@@ -75,14 +74,14 @@ def test_what_drivers_print_goes_to_standard_error_in_conformance_runs(cases: Pa
 
 def test_numbers_that_are_not_finite_are_null_in_json() -> None:
     for arguments in (("run", DIGITS, "--seed", "0"), BY_REFERENCE):
-        result = CliRunner().invoke(cli, [*arguments, "--device", f"{_HERE}NAN", "--json"])
+        result = call(*arguments, "--device", f"{_HERE}NAN", "--json")
         found = json.loads(result.stdout, parse_constant=pytest.fail)
         assert {"run": "min", "compare": "max_abs_diff"}[arguments[0]] in found["outputs"][0]
         assert None in found["outputs"][0].values()
 
 
 def test_an_option_of_the_list_of_devices_is_refused_before_check() -> None:
-    result = CliRunner().invoke(cli, ["devices", "--json", "check", "x.toml"])
+    result = call("devices", "--json", "check", "x.toml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--json belongs to the list of devices" in result.stderr
 
@@ -117,7 +116,7 @@ def test_an_interrupt_is_no_failed_comparison(monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     monkeypatch.setattr("nnbridge.loading.load_with_report", interrupted)
-    assert CliRunner().invoke(cli, BY_REFERENCE).exit_code == 130
+    assert call(*BY_REFERENCE).exit_code == 130
 
 
 @pytest.mark.parametrize("arguments", [("plan", DIGITS), ("devices", "--json")])

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from nnbridge import Compilation, Execution, InputError, Model, ModelBuilder, load
-from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs
 from nnbridge.cpu import compiled
 from nnbridge.cpu.executor import Executor
@@ -21,6 +20,7 @@ from nnbridge.cpu.settings import Settings, current, preparing
 from nnbridge.operations.kernels import Tier
 from nnbridge.storage import save
 from nnbridge.types import OperandCode, OperationCode
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.graphs import unary_chain
 
@@ -143,7 +143,7 @@ import sys
 from click.testing import CliRunner
 from nnbridge.cli.commands import cli
 for arguments in {commands!r}:
-    result = CliRunner().invoke(cli, arguments)
+    result = call(*arguments)
     assert result.exit_code == 0, (arguments, result.output, result.exception)
     assert "llvmlite" not in sys.modules, arguments
 """
@@ -163,12 +163,11 @@ def test_commands_that_run_nothing_import_no_compiler(tmp_path: Path) -> None:
 
 
 def test_the_option_kernels_holds_for_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from click.testing import CliRunner
 
     monkeypatch.delenv("NNBRIDGE_KERNELS", raising=False)
     save(SMALL, path := tmp_path / "small.nnapi")
     for kernels in ("reference", "compiled"):
-        result = CliRunner().invoke(cli, ["run", str(path), "--seed", "0", "--kernels", kernels, "--threads", "2"])
+        result = call("run", path, "--seed", "0", "--kernels", kernels, "--threads", "2")
         assert result.exit_code == 0, result.output
         assert current().kernels == "auto"
 

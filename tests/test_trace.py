@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.test_overlay import abs_then_custom
 
@@ -18,7 +17,7 @@ FLOAT = str(MODELS / "digits_float32.tflite")
 
 def traced(folder: Path, model: str, *options: str) -> list[dict[str, Any]]:
     file = folder / "trace.json"
-    result = CliRunner().invoke(cli, ["run", model, "--seed", "0", "--trace", str(file), *options], catch_exceptions=False)
+    result = call("run", model, "--seed", "0", "--trace", file, *options, catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
     found: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))["traceEvents"]
     return found
@@ -70,7 +69,7 @@ def test_a_fallback_is_marked_with_its_reason(tmp_path: Path, operations: str) -
 
 
 def test_batches_have_no_steps_to_trace(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["run", FLOAT, "--batch", "2", "--trace", str(tmp_path / "t.json")])
+    result = call("run", FLOAT, "--batch", "2", "--trace", tmp_path / "t.json")
     assert result.exit_code == 2
     assert "--batch" in result.stderr
 

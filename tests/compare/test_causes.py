@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from nnbridge.builder import ModelBuilder
-from nnbridge.cli.commands import cli
 from nnbridge.compare.causes import LoneOperation, explain
 from nnbridge.model import Model
 from nnbridge.types import OperandCode as T
 from nnbridge.types import OperationCode
+from tests.commands import call
 from tests.conftest import MODELS
 
 
@@ -69,7 +68,7 @@ def test_what_nnapis_cpu_computes_as_the_reference_does_is_the_devices() -> None
 def compared(name: str, reference: str, *options: str) -> dict[str, object]:
     path = str(MODELS / name)
     asked = ["--reference", reference, "--mapping", "wide", "--seeds", "2", "--json", *options]
-    result = CliRunner().invoke(cli, ["compare", path, *asked])
+    result = call("compare", path, *asked)
     data: dict[str, object] = json.loads(result.stdout)
     return data
 

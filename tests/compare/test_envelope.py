@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.compare import Sample, seeded_samples
 from nnbridge.compare.arithmetics import Runner, arithmetics
 from nnbridge.compare.envelope import Envelope, envelope, reference_answers
@@ -18,6 +16,7 @@ from nnbridge.compare.references import LiteRT
 from nnbridge.loading import load
 from nnbridge.operations.arithmetic import mbqm, mbqm_once
 from nnbridge.operations.numerics import NUMERICS, PRODUCTS, STORED, interpolated, using
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
 
@@ -154,8 +153,18 @@ def test_results_show_themselves_to_rich_and_notebooks_and_pandas() -> None:
 
 def test_the_command_prints_the_envelope() -> None:
     command = ["compare", str(MODELS / "digits_float32.tflite"), "--envelope", "--seeds", "0-4"]
-    shown = CliRunner().invoke(cli, command)
+    shown = call(*command)
     assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "top-1 changes on none of 5 inputs")
-    data = json.loads(CliRunner().invoke(cli, [*command, "--reference", "litert", "--json"]).stdout)
+    data = json.loads(call(*command, "--reference", "litert", "--json").stdout)
     assert data["outputs"][0]["others"][0]["within"] is True
     assert data["outputs"][0]["span"]["max_abs_diff"] > 0
+
+
+def test_a_device_that_states_its_arithmetic_has_no_other() -> None:
+    command = ["compare", str(MODELS / "digits_int8.tflite"), "--envelope", "--seeds", "0", "--device", "xnnpack", "--json"]
+    data = json.loads(CliRunner().invoke(cli, command).stdout)
+    assert data["stated"] == {"xnnpack": "float_rescaled"}
+    assert [each["arithmetic"] for each in data["outputs"][0]["arithmetics"]] == ["exact", "float_rescaled"]
+    assert data["outputs"][0]["others"][0]["nearest_mismatches"] == 0
+    among = json.loads(CliRunner().invoke(cli, [*command, "--device", "nnapi-sample_all"]).stdout)
+    assert len(among["outputs"][0]["arithmetics"]) > 2

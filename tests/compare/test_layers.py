@@ -9,10 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import devices
-from nnbridge.cli.commands import cli
 from nnbridge.compare import seeded_inputs, seeded_samples
 from nnbridge.compare.layers import LayerComparison, compare_layers
 from nnbridge.compare.observation import observed_run
@@ -27,6 +25,7 @@ from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
 from nnbridge.types import OperationCode
+from tests.commands import call
 from tests.compare.faults import FaultyDriver, applies
 from tests.conftest import MODELS
 from tests.graphs import unary_chain
@@ -153,7 +152,7 @@ def test_a_stored_run_is_a_reference(tmp_path: Path) -> None:
 def test_the_command_names_the_operation_and_writes_a_table(tmp_path: Path) -> None:
     file = tmp_path / "layers.csv"
     options = ["--layers", "--against", "reference", "--seeds", "0", "--csv", str(file)]
-    shown = CliRunner().invoke(cli, ["compare", str(MODELS / "digits_int8.tflite"), *options])
+    shown = call("compare", MODELS / "digits_int8.tflite", *options)
     assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "no difference: 11 tensors are equal")
     rows = list(csv.DictReader(file.open()))
     assert [row["operator"] for row in rows[:2]] == ["0 CONV_2D", "1 DEPTHWISE_CONV_2D"]
@@ -161,6 +160,6 @@ def test_the_command_names_the_operation_and_writes_a_table(tmp_path: Path) -> N
 
 
 def test_options_of_layers_alone_are_refused() -> None:
-    assert CliRunner().invoke(cli, ["compare", "m.tflite", "--against", "reference"]).exit_code == 2
+    assert call("compare", "m.tflite", "--against", "reference").exit_code == 2
     both = ["compare", "m.tflite", "--layers", "--against", "reference", "--reference", "litert"]
-    assert CliRunner().invoke(cli, both).exit_code == 2
+    assert call(*both).exit_code == 2

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.compare import Metrics, OutputComparison, Tolerance, read_tolerances
 from nnbridge.errors import InputError
 from nnbridge.report.agreement import Agreement, overlap
 from nnbridge.report.answers import Box, Classification, Detection, Pose, Ranked, Segmentation
+from tests.commands import call
 from tests.conftest import MODELS
 
 
@@ -90,16 +89,16 @@ def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, found: str) -> 
 def test_a_tolerance_for_an_output_that_there_is_not_is_refused(tmp_path: Path) -> None:
     path = tolerances(tmp_path, "[output.scores]\natol = 1")
     options = ["--reference", "litert", "--tolerances", str(path)]
-    result = CliRunner().invoke(cli, ["compare", str(MODELS / "digits_int8.tflite"), *options])
+    result = call("compare", MODELS / "digits_int8.tflite", *options)
     assert result.exit_code == 2
     assert "expected one of PartitionedCall:0, found scores" in result.stderr
 
 
 def test_tolerances_decide_the_verdict_of_their_output(tmp_path: Path) -> None:
     model = [str(MODELS / "digits_dynamic.tflite"), "--reference", "litert", "--mapping", "wide", "--seeds", "2"]
-    assert CliRunner().invoke(cli, ["compare", *model]).exit_code == 1
+    assert call("compare", *model).exit_code == 1
     path = tolerances(tmp_path, '[output."PartitionedCall:0"]\natol = 0.01')
-    assert CliRunner().invoke(cli, ["compare", *model, "--tolerances", str(path)]).exit_code == 0
+    assert call("compare", *model, "--tolerances", path).exit_code == 0
 
 
 def classes(*order: int) -> Classification:
@@ -145,7 +144,7 @@ def test_points_have_distances() -> None:
 
 def test_json_has_the_metrics_of_each_output_and_the_agreement() -> None:
     options = ["--reference", "litert", "--seeds", "0-4", "--json"]
-    data = json.loads(CliRunner().invoke(cli, ["compare", str(MODELS / "digits_uint8.tflite"), *options]).stdout)
+    data = json.loads(call("compare", MODELS / "digits_uint8.tflite", *options).stdout)
     assert (data["samples"], data["agreement"]["classes"]) == (5, {"compared": 5, "top1": 5, "top5": 5})
     output = data["outputs"][0]
     assert (output["rmse"], output["sqnr_db"], output["cosine"], output["histogram"]) == (0, None, 1, {"0": 50})

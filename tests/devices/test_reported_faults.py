@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.devices import driver
 from nnbridge.devices.device import PreparedModel, Support
 from nnbridge.devices.functions import FunctionPreparedModel
 from nnbridge.model import Model, Operation
+from tests.commands import call, data
 from tests.conftest import MODELS
 from tests.runtime.drivers import Driver
 
@@ -59,15 +57,9 @@ def faulty(tmp_path: Path) -> str:
 
 def printed(*arguments: str) -> str:
     """All that a command prints, in one line."""
-    result = CliRunner().invoke(cli, arguments)
+    result = call(*arguments)
     assert result.exit_code == 0, result.output
     return " ".join(result.output.split())
-
-
-def data(*arguments: str) -> Any:
-    result = CliRunner().invoke(cli, [*arguments, "--json"])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def name(what: str) -> str:
@@ -115,7 +107,7 @@ def test_a_step_that_fell_back_names_its_driver(faulty: str) -> None:
 
 
 def test_a_driver_that_refuses_what_it_took_is_named() -> None:
-    result = CliRunner().invoke(cli, [*RUN, "--device", name("FICKLE")])
+    result = call(*RUN, "--device", name("FICKLE"))
     assert result.exit_code == 2
     assert "fickle: expected an operation that the device supports, found ADD" in result.stderr
 

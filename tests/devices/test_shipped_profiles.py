@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import Compilation, ModelBuilder, load
-from nnbridge.cli.commands import cli
 from nnbridge.conformance.questions import read_questions
 from nnbridge.devices import device
 from nnbridge.errors import InputError, OpFailedError
 from nnbridge.report.plan import plan_as_dict
 from nnbridge.runtime.placement import answers_of
 from nnbridge.types import OperandCode, OperationCode
+from tests.commands import call
 from tests.conftest import MODELS, REPOSITORY
 
 IMX, NNSL, ETHOS = (f"{name}-cases.jsonl.gz" for name in ("imx", "nnsl", "ethos-n"))
@@ -136,7 +135,7 @@ def test_an_uncertain_answer_is_marked_in_answers_and_plans(tmp_path: Path) -> N
 def ask(tmp_path: Path, lines: list[str], name: str = "vsi-imx-1.3.0") -> tuple[int, str]:
     path = tmp_path / "models.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
-    result = CliRunner().invoke(cli, ["devices", "ask", name, str(path), "--json"])
+    result = call("devices", "ask", name, path, "--json")
     return result.exit_code, result.output
 
 
@@ -175,14 +174,14 @@ def test_ask_names_the_line_of_a_mistake(tmp_path: Path, line: str, found: str) 
 
 
 def test_explain_prints_rules_as_sentences() -> None:
-    result = CliRunner().invoke(cli, ["devices", "explain", "vsi-imx-1.3.0", "DEPTHWISE_CONV_2D", "--json"])
+    result = call("devices", "explain", "vsi-imx-1.3.0", "DEPTHWISE_CONV_2D", "--json")
     rules = [rule["rule"] for rule in json.loads(result.output)["operations"]["DEPTHWISE_CONV_2D"]["alternatives"][0]["rules"]]
     assert "no operand stands twice among the inputs" in rules
     assert "the height of filter × the width of filter is at most 6400" in rules
 
 
 def test_explain_refuses_a_driver_without_rules() -> None:
-    result = CliRunner().invoke(cli, ["devices", "explain", "nnapi-sample_all"])
+    result = call("devices", "explain", "nnapi-sample_all")
     assert isinstance(result.exception, (InputError, SystemExit))
     assert result.exit_code != 0
 

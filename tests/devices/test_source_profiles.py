@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import devices
-from nnbridge.cli.commands import cli
 from nnbridge.devices.cpu import CpuPreparedModel
 from nnbridge.devices.profile_levels import load_any, shipped_at_source
 from nnbridge.devices.source_profiles import Claim, SourceProfile
 from nnbridge.errors import InputError
 from nnbridge.loading import source_graph
 from nnbridge.model import Model
+from tests.commands import call
 from tests.tflite.files import TfliteBuilder
 
 
@@ -44,7 +43,7 @@ def claims(name: str, path: Path) -> tuple[Claim, ...]:
 
 
 def plan(path: Path, *options: str) -> dict[str, Any]:
-    result = CliRunner().invoke(cli, ["plan", str(path), "--json", *options])
+    result = call("plan", path, "--json", *options)
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -135,7 +134,7 @@ def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_
     outputs = []
     for chosen in ([], ["--device", "ethos-u55-128"]):
         out = tmp_path / f"out{len(chosen)}.npz"
-        result = CliRunner().invoke(cli, ["run", str(path), "--seed", "1", "--samples", str(out), *chosen])
+        result = call("run", path, "--seed", "1", "--samples", out, *chosen)
         assert result.exit_code == 0, result.output
         with np.load(out) as arrays:
             outputs.append({name: arrays[name] for name in arrays.files})
@@ -144,10 +143,10 @@ def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_
 
 
 @pytest.mark.parametrize(
-    ("device", "numerics"), [("ethos-u65-256", "exact"), ("gpu-delegate", "float_requantised"), ("edgetpu", "")]
+    ("device", "numerics"), [("ethos-u65-256", "exact"), ("gpu-delegate", "float_requantised"), ("hexagon", "")]
 )
 def test_explain_names_the_arithmetic_and_its_source_or_says_open(device: str, numerics: str) -> None:
-    result = CliRunner().invoke(cli, ["devices", "explain", device, "CONV_2D", "--json"])
+    result = call("devices", "explain", device, "CONV_2D", "--json")
     found = json.loads(result.stdout)
     assert found["numerics"] == numerics
     assert found["numerics_source"].startswith("open") is not bool(numerics)
@@ -161,7 +160,7 @@ def test_a_device_computes_with_the_arithmetic_of_its_profile(tmp_path: Path, mo
         return CpuPreparedModel(model, numerics)
 
     monkeypatch.setattr("nnbridge.devices.source_profiles.prepared_with", spy)
-    result = CliRunner().invoke(cli, ["run", str(chain(tmp_path, "RELU")), "--seed", "0", "--device", "gpu-delegate"])
+    result = call("run", str(chain(tmp_path, "RELU")), "--seed", "0", "--device", "gpu-delegate")
     assert result.exit_code == 0, result.output
     assert used == ["float_requantised"]
 
@@ -174,7 +173,7 @@ def test_an_arithmetic_needs_a_source(tmp_path: Path) -> None:
 
 
 def test_a_device_of_tflites_level_refuses_other_files(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["plan", "models/digits_float32.onnx", "--device", "ethos-u55-128"])
+    result = call("plan", "models/digits_float32.onnx", "--device", "ethos-u55-128")
     assert result.exit_code == 2
     assert "a TFLite file" in result.stderr
 

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import clib, export, load
 from nnbridge.builder import ModelBuilder
-from nnbridge.cli.commands import cli
 from nnbridge.errors import InputError
 from nnbridge.extensions import TYPES
 from nnbridge.model import Model, Operation, State
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.types import OperandCode, OperationCode
+from tests.commands import call
 from tests.graphs import add_then, constant_add, unary_chain
 
 pytest.importorskip("cffi")
@@ -181,9 +180,7 @@ def test_names_that_cmake_or_c_would_read_otherwise_are_refused(tmp_path: Path) 
 
 
 def test_operations_of_the_host_are_refused_by_name(real_models: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        cli, ["convert", str(real_models / "keras_lstm_mnist_ptq.tflite"), "-o", str(tmp_path / "lstm.c")]
-    )
+    result = call("convert", real_models / "keras_lstm_mnist_ptq.tflite", "-o", tmp_path / "lstm.c")
     assert result.exit_code == 2
     assert "found 1 that only the host computes: org.tensorflow.lite.UNIDIRECTIONAL_SEQUENCE_LSTM" in result.output
     assert not list(tmp_path.iterdir())

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnbridge import export
-from nnbridge.cli.commands import cli
 from nnbridge.conformance.cases import Case, build, check_outputs, inputs_of, read_cases
 from nnbridge.errors import InputError
 from nnbridge.export.cases import ComputedCase, case_data, example
@@ -24,6 +22,7 @@ from nnbridge.export.spec import _lines
 from nnbridge.extensions import TYPES
 from nnbridge.model import Location, Model
 from nnbridge.types import OperationCode
+from tests.commands import call
 from tests.export.test_c_source import if_model
 from tests.graphs import add_then, constant_add
 from tests.runtime.test_partition_random import COUNT, X, models
@@ -40,7 +39,7 @@ def test_a_written_case_passes_on_the_cpu(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     export.write(MODELS[name](), folder / f"{name}.json.gz", name)
-    result = CliRunner().invoke(cli, ["vts", str(tmp_path), "--json"])
+    result = call("vts", tmp_path, "--json")
     assert (result.exit_code, json.loads(result.output)["suites"]["mine"]["passed"]) == (0, 1)
 
 

@@ -9,38 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from PIL import Image
 
 from nnbridge import load
-from nnbridge.cli.commands import cli
 from nnbridge.compare import load_arrays
 from nnbridge.compare.references import LiteRT
 from nnbridge.inputs import Dataset, Preparation
 from nnbridge.loading import interface
 from nnbridge.report.answers import answer_as_dict, answers, label_names
+from tests.commands import call, data, refused
 from tests.conftest import MODELS
 
 DIGITS = str(MODELS / "digits_float32.tflite")
 QUANTISED = str(MODELS / "digits_uint8.tflite")
 REFERENCE = str(MODELS / "digits_float32.litert.npz")
 SCALED = ("--scale", "1/255")
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments)
-
-
-def data(*arguments: str) -> Any:
-    result = call(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def refused(*arguments: str) -> str:
-    result = call(*arguments)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    return " ".join(result.stderr.split())
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +43,19 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_picture_of_a_digit_is_recognised(digits: Path) -> None:
     path = digits / "3" / "0.png"
-    shown = call("run", DIGITS, "--input", str(path), *SCALED)
+    shown = call("run", DIGITS, "--input", path, *SCALED)
     assert shown.exit_code == 0, shown.output
     lines = shown.stdout.splitlines()
     top = next(k for k, line in enumerate(lines) if line.endswith(": the top 5"))
     assert lines[top + 1].split()[1] == "3"
-    result = data("run", DIGITS, "--input", str(path), *SCALED)
+    result = data("run", DIGITS, "--input", path, *SCALED)
     [answer] = result["answers"]
     assert (answer["form"], answer["top"][0]["index"]) == ("classification", 3)
     assert np.shape(result["outputs"][0]["values"]) == (1, 10)
 
 
 def test_a_quantised_model_answers_in_real_numbers(digits: Path) -> None:
-    result = data("run", QUANTISED, "--input", str(digits / "7" / "0.png"))
+    result = data("run", QUANTISED, "--input", digits / "7" / "0.png")
     [output] = result["outputs"]
     assert output["max"] > 1 >= output["real_max"] > 0.5
     assert np.max(output["values"]) == output["real_max"] == result["answers"][0]["top"][0]["score"]
@@ -90,11 +73,11 @@ def test_labels_name_classes_and_must_be_as_many(digits: Path, tmp_path: Path) -
 def test_a_folder_is_run_file_by_file_and_its_accuracy_counted(digits: Path, tmp_path: Path) -> None:
     stored = tmp_path / "all.npz"
     arguments = ("run", DIGITS, "--input", str(digits), *SCALED)
-    result = data(*arguments, "--samples", str(stored))
+    result = data(*arguments, "--samples", stored)
     assert [(s["name"], s["label"]) for s in result["samples"]] == [(f"{d}/{n}.png", d) for d in "37" for n in range(3)]
     assert result["accuracy"]["labelled"] == 6
     assert "accuracy: top-1 " in call(*arguments).stdout
-    assert call("compare", DIGITS, "--reference", str(stored)).exit_code == 0
+    assert call("compare", DIGITS, "--reference", stored).exit_code == 0
     assert load_arrays(stored)["input:serving_default_image:0"].shape == (6, 1, 8, 8, 1)
     for option in (("-o", str(tmp_path / "o.npz")), ("--repeat", "2"), ("--save-image", str(tmp_path / "x.png"))):
         assert "--input: expected one sample with --" in refused(*arguments, *option)
@@ -103,7 +86,7 @@ def test_a_folder_is_run_file_by_file_and_its_accuracy_counted(digits: Path, tmp
 @pytest.mark.parametrize("model", [DIGITS, QUANTISED, str(MODELS / "digits_int8.tflite")])
 def test_files_are_compared_with_litert(model: str, digits: Path) -> None:
     pytest.importorskip("ai_edge_litert")
-    result = data("compare", model, "--reference", "litert", "--input", str(digits), *(SCALED if model == DIGITS else ()))
+    result = data("compare", model, "--reference", "litert", "--input", digits, *(SCALED if model == DIGITS else ()))
     assert (result["pass"], result["samples"]) == (True, 6)
     assert result["accuracy"]["top1_agreement"] == result["accuracy"]["classified"] == 6
     assert result["accuracy"]["labelled"] == result["accuracy"]["reference"]["labelled"] == 6
@@ -113,7 +96,7 @@ def test_files_are_compared_with_litert(model: str, digits: Path) -> None:
 def test_files_are_compared_with_onnx_runtime(digits: Path) -> None:
     pytest.importorskip("onnxruntime")
     model = str(MODELS / "digits_float32.onnx")
-    result = call("compare", model, "--reference", "onnxruntime", "--input", str(digits / "7"), *SCALED)
+    result = call("compare", model, "--reference", "onnxruntime", "--input", digits / "7", *SCALED)
     assert result.exit_code == 0, result.output
     assert "top-1 agreement: 3 of 3 samples" in result.stdout
 
@@ -121,12 +104,12 @@ def test_files_are_compared_with_onnx_runtime(digits: Path) -> None:
 def test_files_are_compared_with_stored_outputs(digits: Path, tmp_path: Path) -> None:
     one, all_of_them = tmp_path / "one.npz", tmp_path / "all.npz"
     picture = ("--input", str(digits / "3" / "1.png"), *SCALED)
-    assert call("run", DIGITS, *picture, "-o", str(one)).exit_code == 0
-    assert call("compare", DIGITS, *picture, "--reference", str(one)).exit_code == 0
-    assert call("compare", DIGITS, "--input", str(digits / "3" / "2.png"), *SCALED, "--reference", str(one)).exit_code == 1
-    assert call("run", DIGITS, "--input", str(digits), *SCALED, "--samples", str(all_of_them)).exit_code == 0
-    assert call("compare", DIGITS, "--input", str(digits), *SCALED, "--reference", str(all_of_them)).exit_code == 0
-    message = refused("compare", DIGITS, *picture, "--reference", str(all_of_them))
+    assert call("run", DIGITS, *picture, "-o", one).exit_code == 0
+    assert call("compare", DIGITS, *picture, "--reference", one).exit_code == 0
+    assert call("compare", DIGITS, "--input", digits / "3" / "2.png", *SCALED, "--reference", one).exit_code == 1
+    assert call("run", DIGITS, "--input", digits, *SCALED, "--samples", all_of_them).exit_code == 0
+    assert call("compare", DIGITS, "--input", digits, *SCALED, "--reference", all_of_them).exit_code == 0
+    message = refused("compare", DIGITS, *picture, "--reference", all_of_them)
     assert f"{all_of_them}: expected outputs of 1 samples, as many as inputs, found 6" in message
 
 
@@ -147,7 +130,7 @@ def test_bad_options_of_images_are_refused(digits: Path, tmp_path: Path) -> None
     assert "--save-image: expected an image as --input, found none" in refused("run", DIGITS, "--seed", "0", *with_image)
     assert not (tmp_path / "out.png").exists()
     assert "--save-image: expected another file than an input" in refused(
-        *arguments, *SCALED, "--save-image", str(digits / "3" / "0.png")
+        *arguments, *SCALED, "--save-image", digits / "3" / "0.png"
     )
 
 
@@ -202,7 +185,7 @@ def test_a_published_model_answers_as_litert(
     file = tone(tmp_path / "x.wav") if name.startswith("yamnet") else picture(tmp_path / "x.png")
     drawn = tmp_path / "drawn.png"
     saved = (str(drawn),) if "--save-image" in options else ()
-    result = data("run", str(path), "--input", str(file), *options, *saved, "--samples", str(tmp_path / "s.npz"))
+    result = data("run", path, "--input", file, *options, *saved, "--samples", tmp_path / "s.npz")
     arrays = {k.removeprefix("input:"): v[0] for k, v in load_arrays(tmp_path / "s.npz").items() if k.startswith("input:")}
     model, stated = load(path), interface(path)
     reference = LiteRT(path).run(arrays)

@@ -12,13 +12,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import clib, ndk
-from nnbridge.cli.commands import cli
 from nnbridge.clib.header import header
 from nnbridge.clib.signatures import SIGNATURES
 from nnbridge.ndk.trace import Trace
+from tests.commands import call
 from tests.conftest import REPOSITORY
 
 pytest.importorskip("cffi")
@@ -97,7 +96,7 @@ def test_the_trace_reports_what_a_client_did_and_holds_its_model(library: Path, 
     text = trace.read_text()
     assert '"call": "ANeuralNetworksExecution_compute"' in text
     (saved,) = tmp_path.glob("*.nnapi")
-    planned = CliRunner().invoke(cli, ["plan", str(saved), "--device", "nnapi-sample_minimal", "--json"])
+    planned = call("plan", saved, "--device", "nnapi-sample_minimal", "--json")
     assert planned.exit_code == 0
     assert '"nnapi-sample_minimal"' in planned.output
 
@@ -121,17 +120,17 @@ def test_the_header_has_androids_numbers() -> None:
 
 
 def test_the_commands_build_and_report_the_environment(tmp_path: Path) -> None:
-    built = CliRunner().invoke(cli, ["ndk", "build", str(tmp_path)])
+    built = call("ndk", "build", tmp_path)
     assert built.exit_code == 0
     assert (tmp_path / "libneuralnetworks.so").is_file()
-    printed = CliRunner().invoke(cli, ["ndk", "env", str(tmp_path)])
+    printed = call("ndk", "env", tmp_path)
     assert f"export LD_LIBRARY_PATH={tmp_path}" in printed.output
 
 
 @pytest.mark.parametrize("command", ["build", "env"])
 def test_a_folder_that_cannot_hold_the_library_is_bad_input(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    result = CliRunner().invoke(cli, ["ndk", command, str(tmp_path / "file" / "below")])
+    result = call("ndk", command, tmp_path / "file" / "below")
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{tmp_path / 'file' / 'below'}: expected a folder" in result.stderr
 
@@ -268,18 +267,18 @@ def test_a_cache_lies_in_the_clients_folder_whatever_bytes_its_name_has(host: Pa
 
 def test_a_header_of_another_origin_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "NeuralNetworks.h").write_text("/* the NDK's */")
-    refused = CliRunner().invoke(cli, ["ndk", "build", str(tmp_path)])
+    refused = call("ndk", "build", tmp_path)
     assert (refused.exit_code, (tmp_path / "NeuralNetworks.h").read_text()) == (2, "/* the NDK's */")
     assert "a folder without a NeuralNetworks.h of another origin" in refused.stderr
     assert not (tmp_path / "libneuralnetworks.so").exists()
     (tmp_path / "NeuralNetworks.h").unlink()
     for _ in range(2):  # its own is replaced
-        assert CliRunner().invoke(cli, ["ndk", "build", str(tmp_path)]).exit_code == 0
+        assert call("ndk", "build", tmp_path).exit_code == 0
 
 
 def test_a_folder_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    refused = CliRunner().invoke(cli, ["ndk", "build", ""])
+    refused = call("ndk", "build", "")
     assert (refused.exit_code, os.listdir(tmp_path)) == (2, [])
     assert "expected a folder's name" in refused.stderr
 
@@ -287,9 +286,9 @@ def test_a_folder_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.
 @compiler
 def test_the_bytes_of_a_folders_name_are_printed_as_they_are(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/ndk\xff"
-    built = CliRunner().invoke(cli, ["ndk", "build", os.fsdecode(folder)])
+    built = call("ndk", "build", os.fsdecode(folder))
     assert built.stdout_bytes == folder + b"/libneuralnetworks.so\n" + folder + b"/NeuralNetworks.h\n"
-    printed = CliRunner().invoke(cli, ["ndk", "env", os.fsdecode(folder)])
+    printed = call("ndk", "env", os.fsdecode(folder))
     assert b"export LD_LIBRARY_PATH='" + folder in printed.stdout_bytes
 
 
@@ -299,7 +298,7 @@ def test_what_the_compiler_says_is_shown(tmp_path: Path, monkeypatch: pytest.Mon
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    refused = CliRunner().invoke(cli, ["ndk", "build", str(tmp_path / "ndk")])
+    refused = call("ndk", "build", tmp_path / "ndk")
     assert refused.exit_code == 2
     assert "a C compiler that compiles the library" in refused.stderr
     assert "fatal error: no header today" in refused.stderr

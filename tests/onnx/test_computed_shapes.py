@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import Compilation, Execution, load
-from nnbridge.cli.commands import cli
 from nnbridge.converters import ConversionOptions
+from tests.commands import call
 
 onnx = pytest.importorskip("onnx")
 
@@ -104,6 +103,6 @@ def test_an_input_of_any_shape_is_converted_and_takes_dimensions_that_are_stated
 def test_a_failure_on_random_inputs_states_the_open_dimensions(tmp_path: Path) -> None:
     constants = {"w": np.ones((2, 3, 3, 3), np.float32)}
     onnx.save(made([N("Conv", ["x", "w"], ["y"])], ["n", 3, "h", 8], constants), tmp_path / "m.onnx")
-    result = CliRunner().invoke(cli, ["run", str(tmp_path / "m.onnx"), "--seed", "0"])
+    result = call("run", tmp_path / "m.onnx", "--seed", "0")
     assert result.exit_code == 2
     assert "input x leaves dimension 0, 2 of [?, 3, ?, 8] open and 1 was used: state it with --shape x=N,3,N,8" in result.output

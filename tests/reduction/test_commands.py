@@ -8,21 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from nnbridge.cli.commands import cli
 from nnbridge.cli.searching import apart
 from nnbridge.compare.references import LiteRT
 from nnbridge.loading import load
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.tflite.files import TfliteBuilder
 
 FLOAT32, INT8 = str(MODELS / "digits_float32.tflite"), str(MODELS / "digits_int8.tflite")
 DRIVERS = "tests.reduction.drivers"
-
-
-def call(*words: str) -> Result:
-    return CliRunner().invoke(cli, list(words))
 
 
 def data(*words: str) -> Any:
@@ -81,7 +76,7 @@ def test_reduce_writes_a_case_that_vts_runs(tmp_path: Path) -> None:
 def test_reduce_refuses_to_write_over_its_model(tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(Path(INT8).read_bytes())
-    result = call("reduce", str(path), "--predicate", "true", "-o", str(tmp_path / "m"))
+    result = call("reduce", path, "--predicate", "true", "-o", tmp_path / "m")
     assert result.exit_code == 2
     assert "another file than the model" in result.stderr
 
@@ -112,7 +107,7 @@ def test_extracted_values_are_those_of_the_whole_run(tmp_path: Path) -> None:
     ],
 )
 def test_operations_that_there_are_not_are_refused(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    result = call("extract", INT8, *words, "-o", str(tmp_path / "p.nnapi"))
+    result = call("extract", INT8, *words, "-o", tmp_path / "p.nnapi")
     assert result.exit_code == 2
     assert message in result.stderr
 

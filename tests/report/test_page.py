@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import storage
-from nnbridge.cli.commands import cli
 from nnbridge.cost import bytes_alive, run_order
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.types import OperationCode
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.graphs import unary_chain
 from tests.report.networks import UNKIND, branching, conditional, looping, unkind
@@ -30,7 +29,7 @@ DRIVER = ("--device", "nnapi-sample_minimal")
 
 
 def run(*options: object) -> Any:
-    return CliRunner().invoke(cli, ["report", *map(str, options)])
+    return call("report", *map(str, options))
 
 
 def written(folder: Path, model: Path | Model, *options: object) -> str:
@@ -51,7 +50,7 @@ def data_in(page: str) -> dict[str, Any]:
 
 
 def answer(command: str, *options: object) -> dict[str, Any]:
-    result = CliRunner().invoke(cli, [command, *map(str, options), "--json"])
+    result = call(command, *map(str, options), "--json")
     data: dict[str, Any] = json.loads(result.stdout)
     return data
 

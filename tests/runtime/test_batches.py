@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import Compilation, Execution, InputError, Model, ModelBuilder, load
-from nnbridge.cli.commands import cli
 from nnbridge.inputs import read_ahead
 from nnbridge.model import State
 from nnbridge.runtime.batches import Batches
 from nnbridge.types import OperandCode, OperationCode
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.graphs import unary_chain
 
@@ -145,7 +144,7 @@ def test_an_array_of_several_batches_is_a_data_set_and_batch_changes_no_answer(t
     for options in ([], ["--batch", "2"]):
         stored = tmp_path / f"answers{len(options)}.npz"
         arguments = ["run", str(DIGITS), "--input", str(tmp_path / "images.npy"), "--samples", str(stored), "--json", *options]
-        result = CliRunner().invoke(cli, arguments)
+        result = call(*arguments)
         assert result.exit_code == 0, result.output
         json.loads(result.stdout)
         with np.load(stored) as file:

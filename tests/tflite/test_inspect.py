@@ -8,9 +8,7 @@ from pathlib import Path
 import flatbuffers
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_samples
 from nnbridge.compare.references import LiteRT
 from nnbridge.converters import ConversionOptions
@@ -24,6 +22,7 @@ from nnbridge_tflite.read.metadata import NAME, metadata
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.read.schema import builtin_names
 from nnbridge_tflite.rules import DelegateRule
+from tests.commands import call
 from tests.conftest import MODELS
 from tests.tflite.cases import cases
 from tests.tflite.files import TfliteBuilder
@@ -159,7 +158,7 @@ def test_a_run_does_without_metadata_that_is_damaged(tmp_path: Path) -> None:
     at = content.rindex(b"PK\x01\x02") + 16
     content[at : at + 4] = bytes(4)
     path.write_bytes(content)
-    done = CliRunner().invoke(cli, ["run", str(path), "--seed", "0"])
+    done = call("run", path, "--seed", "0")
     assert done.exit_code == 0
     assert f"metadata is not used: {path} archive labels.txt: expected an archive that can be read" in done.stderr
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from nnbridge import devices, storage
-from nnbridge.cli.commands import cli
 from nnbridge.compare import compare, seeded_inputs, seeded_samples
 from nnbridge.compare.references import LiteRT
 from nnbridge.converters import ConversionOptions
@@ -20,6 +18,7 @@ from nnbridge.model import Model, State
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
+from tests.commands import call
 from tests.tflite.files import TfliteBuilder
 from tests.tflite.shared import real_model
 
@@ -110,7 +109,7 @@ def test_run_repeats_and_goes_on(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((1, 1), np.float32))
     for repeat in (1, 4):
         arguments = ["run", str(path), "--input", f"x={tmp_path}/x.npy", "--repeat", str(repeat), "-o", f"{tmp_path}/out.npz"]
-        assert CliRunner().invoke(cli, arguments).exit_code == 0
+        assert call(*arguments).exit_code == 0
         assert np.load(tmp_path / "out.npz")["y"].tolist() == [[repeat]]
 
 
@@ -120,6 +119,6 @@ def test_compare_takes_steps_without_a_reset(tmp_path: Path) -> None:
     # Under the delegate mapping the state is lost, as on Android, so that only a single step agrees.
     for mapping, steps, status in (("wide", 3, 0), ("delegate", 1, 0), ("delegate", 3, 1)):
         arguments = ["compare", str(path), "--reference", "litert", "--steps", str(steps), "--mapping", mapping, "--json"]
-        result = CliRunner().invoke(cli, arguments)
+        result = call(*arguments)
         assert result.exit_code == status, result.output
         assert json.loads(result.stdout)["samples"] == 3 * steps
