@@ -15,7 +15,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,7 +30,7 @@ from nnbridge.bench.profiling import OperationTime, profile
 from nnbridge.compare import seeded_inputs
 from nnbridge.converters import ConversionOptions
 from nnbridge.cpu import compiled
-from nnbridge.model import Model, known
+from nnbridge.model import Array, Model, known
 from nnbridge.report.bench import by_operation
 from nnbridge.report.doctor import available_cores, installed_version
 from nnbridge.report.terminal import Table, show
@@ -147,7 +147,7 @@ def _measured(path: Path, options: argparse.Namespace) -> Measured:
     model = load(path)
     inputs = seeded_inputs(model, 0)
     # Dimensions that a file leaves open are those of the inputs, as a phone's runtimes have them.
-    conversion = ConversionOptions(shapes={name: array.shape for name, array in inputs.items()} if _open(model) else {})
+    conversion = ConversionOptions(shapes=_open_shapes(model, inputs))
     model = load(path, conversion)
 
     def prepare() -> None:
@@ -169,8 +169,10 @@ def _measured(path: Path, options: argparse.Namespace) -> Measured:
     return Measured(path.name, _quantised(model), found, preparing, loading, options.least)
 
 
-def _open(model: Model) -> bool:
-    return any(not known(model.main.operands[i].dims) for i in model.main.inputs)
+def _open_shapes(model: Model, inputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs that leave dimensions open; others, a scalar for instance, may have another rank in the file."""
+    pairs = zip(model.own_inputs, inputs.items(), strict=True)
+    return {name: array.shape for i, (name, array) in pairs if not known(model.main.operands[i].dims)}
 
 
 def _quantised(model: Model) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 
 from nnbridge import load
+from nnbridge.advice import Alone, Editing, Outcome, Planner, advise
 from nnbridge.compare import seeded_inputs
 from nnbridge.compare.references import reference
-from nnbridge.converters.edits import Answers
+from nnbridge.converters.edits import WHOLE, Adjustable, Answers, Edit
+from nnbridge.errors import Why
 from nnbridge.loading import adjustable, edits
 from nnbridge_onnx.edits import REWRITES
 from tests.conftest import MODELS
@@ -193,3 +196,35 @@ def test_an_operator_with_a_restricted_scale_is_advised_another_scale(tmp_path: 
     path = file.write(tmp_path / "fc.tflite", [data], [out])
     planned = call("plan", str(path), "--device", "arm-nn-19.02", "--android", "8.1", "--advice")
     assert any(one["text"].startswith("0 FULLY_CONNECTED: output 0 scale 0.25 → 0.25") for one in planned["advice"])
+
+
+@pytest.mark.parametrize(("some", "kind", "planned"), [(False, Why.RANK, 1), (True, Why.RANK, 2), (False, Why.ACTIVATION, 2)])
+def test_an_edit_is_planned_unless_it_is_refused_alone_alike(some: bool, kind: Why, planned: int, tmp_path: Path) -> None:
+    path, measured = tmp_path / "model", []
+    before = Outcome(frozenset({(0, 0)}), 0, 1, 1, 0, {(0, 0): frozenset({Why.RANK})})
+    edit = Edit(0, 0, "ABS", "NEG", lambda: b"edited", alone=lambda: b"replacement")
+    adjustable = Adjustable("ABS", (), lambda changes, alone: b"alone")
+
+    def measure(path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
+        measured.append(path)
+        return before
+
+    def alone(path: Path) -> Alone:
+        return Alone(False, some and path.read_bytes() == b"replacement", frozenset({kind}))
+
+    editing = Editing(path, lambda path: [edit], lambda path, subgraph, index: adjustable)
+    assert advise(editing, Planner(measure, alone), 8).advice == ()
+    assert len(measured) == planned
+
+
+def test_steps_are_prepared_only_for_what_helps(tmp_path: Path) -> None:
+    prepared = []
+    edit = Edit(0, WHOLE, "", "better", lambda: b"edited")
+
+    def measure(path: Path, changed: Mapping[str, Any], prepare: bool) -> Outcome:
+        prepared.append(prepare)
+        return Outcome(frozenset({(0, 0)} if path.name == "model" and path.parent == tmp_path else ()), 0, 1, 1, 0)
+
+    editing = Editing(tmp_path / "model", lambda path: [edit], lambda path, subgraph, index: None)
+    (advice,) = advise(editing, Planner(measure, lambda path: Alone(False, False, frozenset())), 8).advice
+    assert (advice.text, prepared) == ("whole file: better", [True, False, True])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nnbridge import load, storage
 from nnbridge.builder import ModelBuilder
-from nnbridge.errors import ConversionError, InputError, NnbridgeError
+from nnbridge.errors import BadDataError, ConversionError, InputError, NnbridgeError
 from nnbridge.extensions import OPTIONS_TYPE, TYPES
 from nnbridge.model import Model, Source, State
 from nnbridge.runtime.compilation import Compilation
@@ -259,6 +259,22 @@ def test_operations_of_extensions_that_no_device_has_can_be_loaded(tmp_path: Pat
     model = storage.load(_with_extensions(tmp_path / "m.nnapi", ["com.elsewhere.one"], 1))
     assert [model.operation_name(o) for o in model.main.operations] == ["com.elsewhere.one#0"]
     assert model.extensions == {"com.elsewhere.one": TYPES.prefix("com.elsewhere.one")}
+
+
+def test_a_model_of_another_process_takes_no_prefix(tmp_path: Path) -> None:
+    before = len(TYPES._names)
+    with _with_extensions(tmp_path / "m.nnapi", ["com.client.one", "com.client.two"], 2).open("rb") as file:
+        model = storage.read_model(file.fileno(), "the client's model", foreign=True)
+    assert [model.operation_name(o) for o in model.main.operations] == ["com.client.one#0", "com.client.two#0"]
+    assert len(TYPES._names) == before
+
+
+def test_files_leave_prefixes_for_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _with_extensions(tmp_path / "m.nnapi", ["com.elsewhere.last"], 1)
+    monkeypatch.setattr("nnbridge.storage.saved_model.MOST_FROM_FILES", len(TYPES._names) - 1)
+    with pytest.raises(BadDataError, match="extension prefixes"):
+        storage.load(path)
+    assert TYPES.prefix("com.elsewhere.device") == len(TYPES._names) - 1
 
 
 @pytest.mark.parametrize("options", [b"\xda{}", b"{", b"[1]", b"[" * 100_000], ids=["no UTF-8", "cut off", "a list", "deep"])

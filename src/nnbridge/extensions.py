@@ -182,15 +182,15 @@ class TypeManager:
             self._extensions.setdefault(extension.name, extension)
             return True
 
-    def prefix(self, name: str) -> int:
-        """The prefix of a name, a new one if it has none; any name gets one."""
+    def prefix(self, name: str, most: int = MAX_PREFIXES) -> int:
+        """The prefix of a name, a new one if it has none; any name gets one, unless ``most`` are assigned already."""
         known = self._prefixes.get(name)  # never taken back, so that it can be read without the lock
         if known is not None:
             return known
         with self._lock:
             if name not in self._prefixes:
-                if len(self._names) > MAX_PREFIXES:
-                    raise BadDataError(Reason(f"at most {MAX_PREFIXES} extension prefixes", name))
+                if len(self._names) > most:
+                    raise BadDataError(Reason(f"at most {most} extension prefixes", name))
                 self._prefixes[name] = len(self._names)
                 self._names.append(name)
             return self._prefixes[name]

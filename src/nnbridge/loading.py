@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nnbridge import saved_edits, storage
 from nnbridge.converters import ConversionOptions, Converter, check_options, converter_for, resolved
+from nnbridge.converters.delegation import HALVES_RULE, whole_or_nothing
 from nnbridge.converters.edits import Adjustable, Edit
 from nnbridge.converters.inspection import Inspection, Mapped, SignatureInfo, inspect_model
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, graphs_of_model
-from nnbridge.errors import ConversionError, OptionError, Reason
+from nnbridge.errors import ConversionError, OptionError, Reason, Why
 from nnbridge.model import Model
 from nnbridge.source import SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
@@ -64,9 +65,12 @@ def load_without_cpu(
     slices = Slices(model)
     answers = zip(*(ask(device, model, slices) for device in devices), strict=True)
     refusals = [None if any(answer.supported for answer in given) else given[0].reason for given in answers]
-    left = undelegated(model.main, refusals, limit)
-    handed = {one.index for one in mapped if one.mapping == MappingKind.DELEGATE}
-    return load_with_report(path, replace(options, left={index: why for index, why in left.items() if index in handed}))
+    left, handed = undelegated(model.main, refusals, limit), {one.index for one in mapped if one.mapping == MappingKind.DELEGATE}
+    left = {index: why for index, why in left.items() if index in handed}
+    refused = [why for index, why in left.items() if why.kind is not Why.PARTITIONS]
+    if refused and options.accelerated and whole_or_nothing(mapped):
+        left = dict.fromkeys(handed, replace(refused[0], rule=HALVES_RULE, found=str(refused[0])))
+    return load_with_report(path, replace(options, left=left))
 
 
 def mapping_of(path: str | Path, options: ConversionOptions) -> str:

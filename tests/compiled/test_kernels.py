@@ -300,6 +300,18 @@ def test_reductions(form: InstructionSet, kind: OperandCode, axes: tuple[int, ..
     check(model_of(code, [x, axis, True], [Tensor(kind, dims, x.scale, x.zero_point)]), form, rng)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_product_with_0_is_0(form: InstructionSet, axis: int) -> None:
+    rows = np.float32([[2, np.inf, 0, 5], [0, -np.inf, np.nan, 1], [np.inf, 2, 3, -1], [np.nan, 1, 1, 0], [4, 0.5, 2, -3]])
+    x, out = Tensor(F32, (5, 4)), Tensor(F32, (5,) if axis else (4,))
+    axes = Tensor(I32, (1,), value=np.array([axis], np.int32))
+    hybrid = Hybrid(model_of(OperationCode.REDUCE_PROD, [x, axes, False], [out]), form)
+    expected = hybrid.reference([rows])[0]
+    assert not hybrid.plan.left
+    assert (expected == 0).any()
+    np.testing.assert_array_equal(hybrid.run([rows])[0], expected)
+
+
 @pytest.mark.parametrize("kept", [(), (0,), (1,), (2,), (0, 1)], ids=str)
 @pytest.mark.parametrize("code", [OperationCode.REDUCE_ANY, OperationCode.REDUCE_ALL], ids=lambda code: code.name)
 def test_reductions_of_booleans(form: InstructionSet, kept: tuple[int, ...], code: OperationCode) -> None:

@@ -30,6 +30,12 @@ def _ones(dims: tuple[int, ...]) -> Tensor:
             (1, 1 << 25, 1, 1),
             "windows",
         ),
+        (
+            OperationCode.DEPTHWISE_CONV_2D,
+            [Tensor(F32, (1, 1 << 22, 1, 2)), *map(_ones, ((1, 1, 1, 4), (4,))), 2, 1, 1, 2, 0],
+            (1, 1 << 22, 1, 4),
+            "elements",
+        ),
     ],
 )
 def test_a_table_for_each_of_millions_of_pieces_is_not_made(

@@ -18,7 +18,7 @@ SIZES = [(1, 3, 1, 2, 10), (2, 40, 33, 1, 7), (3, 8, 5, 4, 1), (1, 17, 16, 2, 33
 
 @pytest.mark.parametrize("kind", [F32, F16], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("activation", [0, 1, 3])
+@pytest.mark.parametrize("activation", [0, 3])
 def test_real_numbers(form: InstructionSet, kind: OperandCode, sizes: tuple[int, ...], activation: int) -> None:
     rng, (batch, size, units, rank, memory) = np.random.default_rng(1), sizes
 
@@ -37,7 +37,7 @@ def kind_of(kind: OperandCode) -> type:
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_integers(form: InstructionSet, sizes: tuple[int, ...], seed: int) -> None:
     rng, (batch, size, units, rank, memory) = np.random.default_rng(seed), sizes
     filters, small = units * rank, 60_000 // (rank * memory)

@@ -76,6 +76,17 @@ def test_nodes_that_the_device_refuses_stay_with_tflite(tmp_path: Path, capfd: p
     np.testing.assert_allclose(answer(running, X), np.minimum(np.exp(np.abs(X)), 6), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("device", "handed"), [("nnapi-sample_float_fast", 11), ("nnapi-sample_minimal", 0)])
+def test_files_with_float16_weights_go_as_a_whole_or_not_at_all(
+    device: str, handed: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = MODELS / "digits_float16.tflite"
+    interpreter(path, device)
+    assert sum(nodes for nodes, _, _ in replaced(capfd.readouterr().err)) == handed
+    _, mapped = load_without_cpu(path, ConversionOptions(mapping="delegate"), [devices.device(device)], 3)
+    assert [one.mapping for one in mapped].count("delegate") == handed
+
+
 def test_one_refused_operator_does_not_cost_the_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     builder = TfliteBuilder()
     x, y, z = (builder.tensor(SHAPE, name=name) for name in "xyz")

@@ -43,10 +43,10 @@ def questions(path: Path, *models: dict[str, Any]) -> Path:
     return path
 
 
-def verified(path: Path, program: str) -> int:
+def verified(path: Path, program: str, option: str = "--judge") -> int:
     import verify_profile
 
-    sys.argv = ["verify_profile.py", "vsi-imx-1.3.0", str(path), "--judge", f'{sys.executable} -c "{program}"']
+    sys.argv = ["verify_profile.py", "vsi-imx-1.3.0", str(path), option, f'{sys.executable} -c "{program}"']
     return verify_profile.main()
 
 
@@ -78,6 +78,26 @@ def test_a_disagreement_with_a_judges_program_is_listed(
     assert verified(questions(tmp_path / "good.jsonl", ADD), ACCEPTS_ALL) == 0
     assert verified(questions(tmp_path / "one.jsonl", ADD, add_of([0], [2])), ACCEPTS_ALL) == 1
     assert "2 cases, 1 disagreements" in capsys.readouterr().out
+
+
+def test_a_program_reads_models_as_numbers_and_is_started_again_where_it_dies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    # It dies where the first operand, after the count of operands, its type, omission and rank, has a side of 2.
+    program = "import sys; [print(1 if int(line.split()[4]) != 2 else sys.exit(3), flush=True) for line in sys.stdin]"
+    path = questions(tmp_path / "three.jsonl", add_of([3], [3]), add_of([2], [2]), add_of([4], [4]))
+    assert verified(path, program, "--program") == 1
+    assert "line 2 ADD: expected False (died, exit status 3); supported" in (found := capsys.readouterr().out)
+    assert "3 cases, 1 disagreements" in found
+
+
+def test_a_program_that_answers_in_other_words_is_a_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    assert verified(questions(tmp_path / "one.jsonl", ADD), "print('yes')", "--program") == 2
+    assert "expected 1, 0 or ? for each of 1 operations, found yes" in capsys.readouterr().err
 
 
 def test_a_judge_that_does_not_answer_each_model_is_a_mistake(

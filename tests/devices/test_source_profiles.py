@@ -143,7 +143,7 @@ def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_
 
 
 @pytest.mark.parametrize(
-    ("device", "numerics"), [("ethos-u65-256", "exact"), ("gpu-delegate", "float_requantised"), ("edgetpu", "")]
+    ("device", "numerics"), [("ethos-u65-256", "exact"), ("gpu-delegate", "float_requantised"), ("hexagon", "")]
 )
 def test_explain_names_the_arithmetic_and_its_source_or_says_open(device: str, numerics: str) -> None:
     result = call("devices", "explain", device, "CONV_2D", "--json")

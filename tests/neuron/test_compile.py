@@ -264,3 +264,11 @@ def test_the_command_reports_as_json(tmp_path: Path) -> None:
     assert found["subgraphs"][0]["operators"] == 2
     assert list(found["subgraphs"][0]["refused"]) == ["1"]
     assert "ERROR: [compiler_plugin.cc:522] Unlegalized op: 47" in found["messages"]
+
+
+def test_compare_takes_litert_as_the_reference_of_a_compiled_file(tmp_path: Path) -> None:
+    path = tmp_path / "compiled.tflite"
+    compile_file(MODELS / "digits_int8.tflite", path, ["nnapi-sample_quant"])
+    answer = CliRunner().invoke(cli, ["compare", str(path), "--device", "nnapi-sample_quant", "--reference", "litert", "--json"])
+    assert answer.exit_code == 0, answer.output
+    assert [output["mismatches"] for output in json.loads(answer.stdout)["outputs"]] == [0]

@@ -39,6 +39,8 @@ _PAD = helper.make_node("Pad", ["x", "p"], ["y"])
 HOSTILE: dict[str, tuple[Any, list[Any], Constants]] = {
     "input of 2^62 elements": (helper.make_node("Relu", ["x"], ["y"]), [BIG, BIG], {}),
     "input of 2^63 - 1 elements": (helper.make_node("Relu", ["x"], ["y"]), [2**63 - 1], {}),
+    "image of 2^31 rows": (helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=2), [1, 4, 2**31, 1], {}),
+    "split along an axis that is not there": (helper.make_node("Split", ["x"], ["y"], axis=5), [2, 2], {}),
     "vector of 2^32 - 1 elements": (helper.make_node("Add", ["x", "c"], ["y"]), [2**32 - 1], {"c": np.float32(1)}),
     "negative dimension": (helper.make_node("Relu", ["x"], ["y"]), [-5, 2], {}),
     "split of an axis far away": (helper.make_node("Split", ["x"], ["y"], axis=7), [2, 2], {}),

@@ -190,3 +190,10 @@ def _by_class(boxes: Boxes, scores: Boxes, limit: int, each: int) -> list[tuple[
 def _by_box(boxes: Boxes, scores: Boxes, limit: int, each: int) -> list[tuple[int, int]]:
     found = _suppressed(boxes, scores[:, 1:].max(axis=1), limit)
     return [(box, int(label) + 1) for box in found for label in np.argsort(-scores[box, 1:], kind="stable")[:each]]
+
+
+def test_boxes_name_images_that_are_there() -> None:
+    box, still, size = tensor([[0, 0, 2, 2]]), tensor([[0, 0, 0, 0]]), tensor([[4, 4]])
+    inputs = [box, still, tensor([1], INTS), size]
+    with pytest.raises(OpFailedError, match="image numbers below 1"):
+        run(OperationCode.AXIS_ALIGNED_BBOX_TRANSFORM, inputs)

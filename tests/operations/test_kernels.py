@@ -360,3 +360,18 @@ def test_explicit_paddings_are_cut_off_a_transposed_convolution() -> None:
 def test_only_one_dimension_of_a_shape_is_inferred() -> None:
     with pytest.raises(NnapiError, match="at most one dimension of -1"):
         run(Op.RESHAPE, [tensor(np.ones(4)), integers([-1, -1])])
+
+
+def test_a_shape_has_no_dimension_below_minus_1() -> None:
+    with pytest.raises(NnapiError, match="dimensions of at least 0, or -1"):
+        run(Op.RESHAPE, [tensor(np.ones(4)), integers([-2, 4])])
+
+
+def test_a_transposed_convolution_is_as_high_and_wide_as_its_own_sides_of_the_filter_say() -> None:
+    # (2 - 1) * 2 + 2 rows less paddings of 1 and 0; (3 - 1) * 1 + 4 columns less 0 and 2.
+    parameters = [scalar(v) for v in (0, 2, 1, 0, 1, 2, 0)]
+    [y] = run(
+        Op.TRANSPOSE_CONV_2D,
+        [tensor(np.ones((1, 2, 3, 1))), tensor(np.ones((1, 2, 4, 1))), tensor([0]), *parameters, scalar(False, OperandCode.BOOL)],
+    )
+    assert y.shape == (1, 3, 4, 1)

@@ -484,3 +484,12 @@ def test_failing_driver_simple_plan() -> None:
     execution = Execution(compilation)
     np.testing.assert_array_equal(execution.run([np.float32([144, 25])])["y"], [12, 5])
     assert (driver.executed, execution.report.fallback is not None) == (1, True)
+
+
+def test_a_plan_without_preparation_is_shown_and_not_run() -> None:
+    driver = SqrtFailing()
+    compilation = Compilation.create(unary_chain(OperationCode.SQRT, dims=(2,)), [driver])
+    assert [step.device for step in compilation.finish(prepare=False).steps] == [0]
+    assert not compilation.is_ready
+    with pytest.raises(BadStateError):
+        Execution(compilation)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
 
 from nnbridge.compare.arrays import Array
 from nnbridge.devices.device import Device, Performance, uniform_capabilities
 from nnbridge.devices.profiles import ProfileDevice, ProfileRule
+from nnbridge.devices.source_profiles import BoundDevice
 from nnbridge.model import Model
-from nnbridge.operations.numerics import NUMERICS, Numerics
+from nnbridge.operations.numerics import EXACT, NUMERICS, Numerics
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
 from nnbridge.runtime.states import States
@@ -33,12 +34,21 @@ def matters(numerics: Numerics, model: Model) -> bool:
     return real or numerics.name == "exact"
 
 
-def arithmetics(model: Model) -> tuple[Numerics, ...]:
+def arithmetics(model: Model, stated: Mapping[str, str] | None = None) -> tuple[Numerics, ...]:
     """The arithmetics that matter to a model, from the mildest; the first is NNAPI's CPU.
 
-    ``float16``, which concerns relaxed models alone, is among them: any model may be compiled so.
+    ``float16``, which concerns relaxed models alone, is among them: any model may be compiled so. ``stated``: those of devices,
+    by name, without all others.
     """
-    return tuple(numerics for numerics in NUMERICS.values() if matters(numerics, model))
+    only = {EXACT.name, *stated.values()} if stated else NUMERICS.keys()
+    return tuple(numerics for numerics in NUMERICS.values() if numerics.name in only and matters(numerics, model))
+
+
+def stated(devices: Collection[Device]) -> dict[str, str]:
+    """Device → the arithmetic that its profile states with a source; empty unless each of the devices does."""
+    profiles = {device.name: device.profile for device in devices if isinstance(device, BoundDevice)}
+    known = {name: profile.numerics for name, profile in profiles.items() if profile.numerics_source}
+    return known if len(known) == len(devices) else {}
 
 
 class Runner:

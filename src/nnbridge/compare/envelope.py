@@ -8,7 +8,7 @@ own deviations is wider. Rounding errors have no preferred sign, so that deviati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,8 @@ class Envelope(NotebookResult):
     others: tuple[Deviation, ...] = ()
     """Of other sides' answers."""
     interrupted: bool = False
+    stated: Mapping[str, str] = field(default_factory=dict)
+    """Device → the only arithmetic, beside NNAPI's CPU, that it can have."""
 
     @property
     def passed(self) -> bool:
@@ -91,7 +93,8 @@ class Envelope(NotebookResult):
     @property
     def sentence(self) -> str:
         """The answer in one sentence."""
-        return "; ".join([*self._top1_lines(), *self._other_lines()])
+        known = [f"{name} states {arithmetic}" for name, arithmetic in self.stated.items()]
+        return "; ".join([*known, *self._top1_lines(), *self._other_lines()])
 
     def _top1_lines(self) -> list[str]:
         lines = []
@@ -160,6 +163,8 @@ class Envelope(NotebookResult):
             ]
             outputs.append({"name": name, "span": {"max_abs_diff": largest, "rmse": rmse}, "arithmetics": by, "others": others})
         head = {"model": self.model, "samples": self.samples, "pass": self.passed, "interrupted": self.interrupted}
+        if self.stated:
+            head["stated"] = dict(self.stated)
         return {**head, "sentence": self.sentence, "outputs": outputs}
 
 
@@ -209,13 +214,14 @@ def envelope(
     others: Mapping[str, Callable[[Sample], Mapping[str, Array]]] | None = None,
     tolerance: Tolerance | Tolerances = DEFAULT_TOLERANCE,
     advance: Callable[[int], None] = lambda done: None,
+    stated: Mapping[str, str] | None = None,
 ) -> Envelope:
-    """Run every sample under every arithmetic that matters to the model.
+    """Run every sample under every arithmetic that matters to the model; ``stated``: only those of devices, by name.
 
     ``others``: name → the outputs of someone else for a sample, by name, in the model's types. ``advance`` is called with 1 after
     each run. After KeyboardInterrupt the samples that are done are the result.
     """
-    runners = [Runner(model, numerics) for numerics in arithmetics(model)]
+    runners = [Runner(model, numerics) for numerics in arithmetics(model, stated)]
     sides = [_Side(model, r.numerics.name, r.numerics.text, tolerance) for r in runners]
     asked = others or {}
     theirs = {name: _Side(model, name, "", tolerance) for name in asked}
@@ -248,7 +254,7 @@ def envelope(
         for name, side in theirs.items()
         for k, d in enumerate(side.deviations())
     ]
-    return Envelope(model.name, count, tuple(deviations), tuple(placed), interrupted)
+    return Envelope(model.name, count, tuple(deviations), tuple(placed), interrupted, stated or {})
 
 
 def _placed(

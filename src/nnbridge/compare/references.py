@@ -198,6 +198,12 @@ class OnnxRuntime:
         return {name: value.reshape(()) if name in scalars and value.size == 1 else value for name, value in typed.items()}
 
 
+def is_compiled(path: Path) -> bool:
+    """True for a file of which a vendor's compiler has compiled parts."""
+    asked = converter_for(path).compiled
+    return asked is not None and asked(path)
+
+
 FORMATS = {"litert": "tflite", "onnxruntime": "onnx"}
 """Name on the command line → the converter of the files that the reference reads."""
 REFERENCES = {"litert": LiteRT, "onnxruntime": OnnxRuntime}
@@ -217,4 +223,8 @@ def reference(name: str, path: Path, signature: str = "", *, preserve: bool = Fa
         str(path).encode()
     except UnicodeEncodeError as error:
         raise InputError(Reason(f"a path in UTF-8, which {name} can open", str(path), operand="MODEL")) from error
+    if name == "litert" and is_compiled(path):
+        from nnbridge.compare.litert_compiled import CompiledLiteRT
+
+        return CompiledLiteRT(path)
     return LiteRT(path, signature, preserve=preserve) if name == "litert" else OnnxRuntime(path, signature, preserve=preserve)

@@ -5,11 +5,12 @@ The file importer's rules decide, on the graph as the interpreter has it now: it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from nnbridge.converters.inspection import Mapped
+from nnbridge.converters.mapping import MappingKind
 from nnbridge.model import Model
 
 Dims: TypeAlias = "Sequence[tuple[int, ...]]"
@@ -33,6 +34,17 @@ class Part:
     """How many of the inputs, and of the outputs, are variables."""
     lasting: bool = False
     """True for a model that stays when inputs are resized: what the file leaves open is open in it."""
+
+
+def whole_or_nothing(outcomes: Iterable[Mapped]) -> bool:
+    """True for graphs with float16 weights: the delegate hands them over if devices accept all that it maps, else nothing.
+
+    It reads such weights in place of the DEQUANTIZE operators before them, and undoes that where an operator is refused.
+    """
+    return any(one.operator == "DEQUANTIZE" and one.mapping == MappingKind.FOLDED for one in outcomes)
+
+
+HALVES_RULE = "devices that accept all that the delegate maps, as it requires for float16 weights"
 
 
 @dataclass(frozen=True)

@@ -195,10 +195,13 @@ class Draft:
         return made
 
     def ints(self, values: Sequence[int], dims: tuple[int, ...] | None = None) -> Value:
-        """A TENSOR_INT32 constant."""
+        """A TENSOR_INT32 constant; Unmappable for numbers that 32 bits do not hold."""
         key = (OperandCode.TENSOR_INT32, tuple(values), dims)
         if key not in self._shared:
-            array = np.array(values, np.int32)
+            try:
+                array = np.array(values, np.int32)
+            except OverflowError as error:
+                raise Unmappable(Reason("numbers of 32 bits", str(list(values)))) from error
             shape = (len(array),) if dims is None else dims
             self._shared[key] = Value(OperandCode.TENSOR_INT32, shape, data=array.reshape(shape))
         return self._shared[key]

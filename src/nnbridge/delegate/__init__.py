@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from nnbridge.delegate.options import READERS
 from nnbridge.delegate.source import CALLED_BY_PYTHON, EXPORTED, INNER, REFUSALS, TYPES
 from nnbridge.devices.device import Device
 from nnbridge.embedding import EmbeddedLibrary
@@ -19,20 +17,22 @@ RUNTIMES = ("ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorf
 """Modules with TFLite's ``load_delegate``."""
 
 
-def build(folder: str | Path) -> Path:
-    """Put the library into a folder; compiled once for each Python and version of nnbridge. InputError if that fails."""
-    return _library().put(folder)
-
-
-def option_names() -> tuple[str, ...]:
-    """The names of the delegate's options."""
-    return tuple(READERS)
-
-
-@cache
-def library() -> Path:
-    """The compiled library in the user's cache."""
-    return _library().cached()
+_LIBRARY = EmbeddedLibrary(
+    LIBRARY,
+    "delegate",
+    "the TFLite delegate",
+    "nnbridge run --mapping delegate computes the same",
+    TYPES,
+    INNER,
+    EXPORTED,
+    "nnbridge.delegate.glue",
+    REFUSALS,
+    CALLED_BY_PYTHON,
+)
+build = _LIBRARY.put
+"""Put the library into a folder; compiled once for each Python and version of nnbridge. InputError if that fails."""
+library = cache(_LIBRARY.cached)
+"""The compiled library in the user's cache."""
 
 
 def load(device: str | Device = "", *, runtime: Any = None, **options: object) -> Any:
@@ -60,19 +60,3 @@ def _runtime() -> Any:
         except ImportError:
             continue
     raise InputError(Reason("a TFLite runtime (pip install ai-edge-litert)", "none", operand="delegate"))
-
-
-def _library() -> EmbeddedLibrary:
-    """The library's code."""
-    return EmbeddedLibrary(
-        LIBRARY,
-        "delegate",
-        "the TFLite delegate",
-        "nnbridge run --mapping delegate computes the same",
-        TYPES,
-        INNER,
-        EXPORTED,
-        "nnbridge.delegate.glue",
-        REFUSALS,
-        CALLED_BY_PYTHON,
-    )

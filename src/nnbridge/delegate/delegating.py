@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnbridge import devices as device_list
-from nnbridge.converters.delegation import Dims, Part, Target
+from nnbridge.converters.delegation import Dims, Part, Target, whole_or_nothing
 from nnbridge.converters.inspection import Mapped
 from nnbridge.converters.mapping import MappingKind
 from nnbridge.delegate.interpreter import DELEGATED, Context, OpenGraph
@@ -96,7 +96,7 @@ class Delegate:
         nodes = [n for n in plan if n in outcomes and outcomes[n].mapping == MappingKind.DELEGATE]
         if self.options.verbose_validation:
             self._say_refusals(context, plan, outcomes)
-        partitions = self._supported(context, graph, dims, nodes)
+        partitions = self._supported(context, graph, dims, nodes, whole=whole_or_nothing(outcomes.values()))
         limit = self.options.max_number_delegated_partitions
         if 0 < limit < len(partitions):
             largest = sorted(range(len(partitions)), key=lambda k: -len(partitions[k][0].nodes))[:limit]
@@ -151,10 +151,13 @@ class Delegate:
         graph, p = partition.graph, partition
         return graph.delegation.part(graph.subgraph, p.nodes, p.inputs, p.outputs, dims, self.decisive)
 
-    def _supported(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[Partition, Part]]:
+    def _supported(
+        self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int], *, whole: bool
+    ) -> list[tuple[Partition, Part]]:
         """Partitions of the nodes that the target devices support as a whole, with their models.
 
-        As in Android's delegate, nodes that are refused are left out, and what remains is grouped once more.
+        As in Android's delegate, nodes that are refused are left out, and what remains is grouped once more; of a ``whole`` graph
+        nothing remains.
         """
         found = self._parts(context, graph, dims, nodes)
         if not any(device.kind == "device" for device in self.target):
@@ -168,7 +171,7 @@ class Delegate:
                     refused.add(operation.source.index)
         if not refused:
             return found
-        left = [node for node in nodes if node not in refused]
+        left = [] if whole else [node for node in nodes if node not in refused]
         return self._parts(context, graph, dims, left)
 
     def _parts(self, context: Context, graph: OpenGraph, dims: Dims, nodes: list[int]) -> list[tuple[Partition, Part]]:

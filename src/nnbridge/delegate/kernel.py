@@ -72,18 +72,16 @@ class Kernel:
         main = part.model.main
         self._operands = ([main.operands[i] for i in main.inputs], [main.operands[i] for i in main.outputs])
         self._bound: OrderedDict[tuple[tuple[int, int], ...], _Bound] = OrderedDict()
-        self._now: _Bound | None = None
+        self._now: _Bound | None
         self._burst = Burst(compilation) if self._in_bursts() else None
-        self._computed = [operand.dims for operand in self._operands[1]]
-
-    @property
-    def dynamic(self) -> list[int]:
-        """Outputs whose dimensions only a run knows."""
-        return [tensor for tensor, dims in zip(self.part.outputs, self._computed, strict=True) if 0 in dims]
+        self.resized(self.dims, [operand.dims for operand in self._operands[1]])
 
     def resized(self, dims: Sequence[tuple[int, ...]], computed: Sequence[tuple[int, ...]]) -> None:
         """The interpreter has other dimensions for the inputs, so outputs have others: executions are bound anew."""
-        self.dims, self._computed, self._now = tuple(dims), list(computed), None
+        self.dims, self._computed = tuple(dims), tuple(computed)
+        self.dynamic = [tensor for tensor, known in zip(self.part.outputs, computed, strict=True) if 0 in known]
+        """Outputs whose dimensions only a run knows."""
+        self._now = None
         self._bound.clear()
 
     def _in_bursts(self) -> bool:

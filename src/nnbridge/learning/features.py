@@ -26,8 +26,8 @@ _ENUMERATED = frozenset({"activation", "padding", "nchw", "axis", "keep_dims", "
 """Scalars whose numbers are names."""
 _EACH_TENSOR = (("type", 2.0), ("constant", 2.5), ("rank", 3.0))
 _LISTED = "list(t.{} for t in every_tensor)"
-LISTED_TYPES = ("list(t.type", "unique(list(t.type")
-"""How the types of all tensors together begin."""
+ALIKE = ("list(t.type", "unique(list(t.type", "first_input.rank")
+"""How features begin that operations share of which one was refused as the others were, where none was supported."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ def _parameter(name: str, subjects: Iterable[Subject]) -> bool:
 def _common(several: bool) -> Iterator[Feature]:
     for attribute, cost in _EACH_TENSOR:
         text = _LISTED.format(attribute)
-        yield Feature(f"unique({text})" if several else text, NOMINAL, cost + 1, True)
+        yield Feature(f"unique({text})" if several else text, NOMINAL, cost + 1, several or attribute != "rank")
     yield Feature("first_input.type", NOMINAL, 1.0)
     yield Feature("first_output.type", NOMINAL, 1.2)
     yield Feature("first_input.rank", NUMBER, 1.4)
     yield Feature("first_input.rank", NOMINAL, 1.5)
-    yield Feature("first_output.rank", NOMINAL, 1.8)
+    yield Feature("first_output.rank", NOMINAL, 1.8, True)
     yield Feature("len(every_input)", NOMINAL, 2.6, True)
     yield Feature("list(t.omitted for t in every_input)", NOMINAL, 2.9)
     yield Feature("any(t.omitted for t in every_input)", TRUTH, 1.7, True)
@@ -126,7 +126,7 @@ def _of_tensor(name: str, fact: Fact) -> Iterator[Feature]:
     yield Feature(f"{name}.type", NOMINAL, 1.3)
     yield Feature(f"{name}.constant", TRUTH, 1.4)
     yield Feature(f"{name}.omitted", TRUTH, 1.5)
-    yield Feature(f"{name}.rank", NOMINAL, 1.7)
+    yield Feature(f"{name}.rank", NOMINAL, 1.7, True)
     yield Feature(f"{name}.per_channel", TRUTH, 1.8)
     yield Feature(f"{name}.zero_point", NUMBER, 3.0)
     yield Feature(f"{name}.zero_point == 0", TRUTH, 2.8)

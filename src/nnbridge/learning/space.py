@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nnbridge.learning.features import LISTED_TYPES, NOMINAL, NUMBER, TRUTH, Feature, written
+from nnbridge.learning.features import ALIKE, NOMINAL, NUMBER, TRUTH, Feature, written
 
 SLACK = 1.0
 """Explanations that cost at most this more than the simplest one count as well."""
@@ -127,7 +127,8 @@ class _Learner:
         found = Rules(self.features, blind=blind, supported=len(self.positive), refusals=len(self.negative))
         if not self.positive:
             found.never = True
-            found.seen = [a for a in self._form_of(self.negative) if self.features[a.feature].text.startswith(LISTED_TYPES)]
+            alike = [atom for atom in self._atoms(self.negative, None) if atom.way == "in"]
+            found.seen = [atom for atom in alike if self.features[atom.feature].text.startswith(ALIKE)]
             return found
         explained = self._explanations(self.negative, self._atoms(self.positive, None))
         rest = [i for i, atoms in enumerate(explained) if not atoms]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from nnbridge.devices.device import Device
 from nnbridge.embedding import EmbeddedLibrary
 from nnbridge.errors import InputError, Reason
-from nnbridge.provider.options import READERS
 from nnbridge.provider.source import CALLED_BY_PYTHON, EXPORTED, INNER, NAMES, TYPES
 
 LIBRARY = "libnnbridge_provider.so"
@@ -18,20 +16,22 @@ REGISTRATION = "nnbridge"
 _REFUSALS: dict[str, int | None] = {name: None if p.startswith("void ") else 0 for name, p in INNER.items()}
 
 
-def build(folder: str | Path) -> Path:
-    """Put the library into a folder; compiled once for each Python and version of nnbridge. InputError if that fails."""
-    return _library().put(folder)
-
-
-def option_names() -> tuple[str, ...]:
-    """The names of the provider's options."""
-    return tuple(READERS)
-
-
-@cache
-def library() -> Path:
-    """The compiled library in the user's cache."""
-    return _library().cached()
+_LIBRARY = EmbeddedLibrary(
+    LIBRARY,
+    "provider",
+    "the ONNX Runtime provider",
+    "nnbridge run --mapping provider computes the same",
+    TYPES,
+    INNER,
+    EXPORTED,
+    "nnbridge.provider.glue",
+    _REFUSALS,
+    CALLED_BY_PYTHON,
+)
+build = _LIBRARY.put
+"""Put the library into a folder; compiled once for each Python and version of nnbridge. InputError if that fails."""
+library = cache(_LIBRARY.cached)
+"""The compiled library in the user's cache."""
 
 
 def register() -> list[Any]:
@@ -69,19 +69,3 @@ def session_options(device: str | Device = "", *, options: Any = None, **setting
         options = ort.SessionOptions()
     options.add_provider_for_devices(devices[:1], {key: str(value) for key, value in {**named, **settings}.items()})
     return options
-
-
-def _library() -> EmbeddedLibrary:
-    """The library's code."""
-    return EmbeddedLibrary(
-        LIBRARY,
-        "provider",
-        "the ONNX Runtime provider",
-        "nnbridge run --mapping provider computes the same",
-        TYPES,
-        INNER,
-        EXPORTED,
-        "nnbridge.provider.glue",
-        _REFUSALS,
-        CALLED_BY_PYTHON,
-    )

@@ -111,6 +111,7 @@ def _sentences(found: Estimate) -> list[str]:
         if pays
         else "Delegating does not pay: the CPU alone is the best choice."
     ]
+    said.append(f"All values in one memory, those of the CPU included: {_bytes(found.arena_bytes)}.")
     if found.unknown:
         said.append(f"No formula is known for {', '.join(found.unknown)}: the times are too short by these.")
     for name, cost in ((found.device, found.cost), (found.cpu, found.cpu_cost)):

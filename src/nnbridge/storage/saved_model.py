@@ -29,6 +29,8 @@ from nnbridge.types import (
 FORMAT_VERSION = 1
 MAX_EXTENSIONS = 64
 """Extensions of one file."""
+MOST_FROM_FILES = MAX_PREFIXES // 2
+"""Prefixes of a process beyond which files get none for names that no device has: the others are for devices and applications."""
 _FIRST_FREE_PREFIX = MAX_PREFIXES
 """Prefixes that stand for names without one while a file is checked count down from here."""
 SUFFIX = ".nnapi"
@@ -126,17 +128,20 @@ def load(path: Path) -> Model:
     return model
 
 
-def read_model(descriptor: int, source: str) -> Model:
-    """:func:`load` of an open file, which is mapped and may be closed afterwards; ``source`` names it in errors."""
+def read_model(descriptor: int, source: str, *, foreign: bool = False) -> Model:
+    """:func:`load` of an open file, which is mapped and may be closed afterwards; ``source`` names it in errors.
+
+    ``foreign``: the file is another process's. Extensions that no device here has get prefixes that this model alone knows.
+    """
     try:
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         found = "an empty file" if isinstance(error, ValueError) else str(error)
         raise ConversionError(Reason("a file that can be mapped", found, source)) from error
-    return model_in(memoryview(mapped), mapped, source)
+    return model_in(memoryview(mapped), mapped, source, foreign=foreign)
 
 
-def model_in(data: memoryview, owner: object, source: str) -> Model:
+def model_in(data: memoryview, owner: object, source: str, *, foreign: bool = False) -> Model:
     """The model of a file whose bytes are in memory, to which ``owner`` holds a reference; constants are not copied."""
     values = read(schema(), data, source)
     if values["version"] != FORMAT_VERSION:
@@ -162,7 +167,7 @@ def model_in(data: memoryview, owner: object, source: str) -> Model:
         _check_states(model)
     except (ValueError, IndexError) as error:
         raise ConversionError(Reason("values that hold together", str(error), source)) from error
-    final = [TYPES.prefix(name) for name in numbers]
+    final = prefixes if foreign else [TYPES.prefix(name, MOST_FROM_FILES) for name in numbers]
     return model if final == prefixes else _model(values, final, pool if length else None)
 
 

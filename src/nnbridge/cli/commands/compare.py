@@ -188,7 +188,7 @@ def _layers(subject: _Subject) -> tuple[bool, bool]:
 
 
 def _envelope(subject: _Subject) -> tuple[bool, bool]:
-    from nnbridge.compare.arithmetics import arithmetics
+    from nnbridge.compare.arithmetics import arithmetics, stated
     from nnbridge.compare.envelope import envelope, reference_answers
     from nnbridge.report.envelope import envelope_tables
     from nnbridge.runtime.execution import Execution
@@ -202,12 +202,13 @@ def _envelope(subject: _Subject) -> tuple[bool, bool]:
             states.reset()
         return Execution(compilation, states).run(sample.inputs)
 
-    devices = ", ".join(device.name for device in compilation.plan.devices if device.kind == "device")
+    drivers = [device for device in compilation.devices if device.kind == "device"]
+    devices, known = ", ".join(device.name for device in drivers), stated(drivers) if not subject.reference else {}
     others: dict[str, Callable[[Sample], Mapping[str, Array]]] = {devices: own} if devices else {}
     if subject.reference:
         others[subject.reference] = reference_answers(model)
-    with progress("Running arithmetics", subject.total * len(arithmetics(model)), subject.as_json) as advance:
-        found = envelope(model, subject.samples, others, subject.tolerance, advance)
+    with progress("Running arithmetics", subject.total * len(arithmetics(model, known)), subject.as_json) as advance:
+        found = envelope(model, subject.samples, others, subject.tolerance, advance, known)
     subject.print(found.as_dict(), lambda: envelope_tables(found))
     return found.passed, found.interrupted
 

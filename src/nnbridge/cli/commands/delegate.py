@@ -27,6 +27,7 @@ def built(folder: str) -> dict[str, object]:
     Example:
       nnbridge delegate build build/delegate
     """
-    from nnbridge import delegate as delegates
+    from nnbridge.delegate import build
+    from nnbridge.delegate.options import READERS
 
-    return {"library": delegates.build(folder), "options": list(delegates.option_names())}
+    return {"library": build(folder), "options": list(READERS)}

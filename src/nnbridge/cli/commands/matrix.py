@@ -97,6 +97,7 @@ def matrix(
     from nnbridge.matrix.page import as_html
     from nnbridge.matrix.runner import run
     from nnbridge.matrix.store import Store
+    from nnbridge.report.terminal import counted
     from nnbridge.storage.atomic import atomic_write
 
     if diff is not None:
@@ -123,7 +124,12 @@ def matrix(
         cached.remove(task.key for group in groups for task in group)
     count = sum(map(len, groups))
     with progress("Computing cells", count, as_json) as advance:
-        cells = run(groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
+        try:
+            cells = run(groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
+        except KeyboardInterrupt:
+            done = len(cached.find(task.key for group in groups for task in group))
+            echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command goes on.", err=True)
+            raise
     broken = broken_limits(budgets, cells)
     written: tuple[tuple[Path | None, Callable[[], str]], ...] = (
         (html, lambda: as_html(cells, broken)),

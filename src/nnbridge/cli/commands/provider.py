@@ -27,6 +27,7 @@ def built(folder: str) -> dict[str, object]:
     Example:
       nnbridge provider build build/provider
     """
-    from nnbridge import provider as providers
+    from nnbridge.provider import build
+    from nnbridge.provider.options import READERS
 
-    return {"library": providers.build(folder), "options": list(providers.option_names())}
+    return {"library": build(folder), "options": list(READERS)}

@@ -339,7 +339,7 @@ def _received_model(descriptor: int) -> Model:
     """The model of a call: BAD_DATA unless it is a whole, valid model (facts B4, V1 to V28)."""
     sealed_size(descriptor)
     try:
-        return read_model(descriptor, "the client's model")
+        return read_model(descriptor, "the client's model", foreign=True)
     except ConversionError as error:
         raise BadDataError(error.reason) from error
 

@@ -20,7 +20,7 @@ from nnbridge.cpu.compiled.bindings.binding import (
     require_types,
     zero_of,
 )
-from nnbridge.cpu.compiled.bindings.moves import add_border, border_of, move_pieces
+from nnbridge.cpu.compiled.bindings.moves import MOST_ELEMENTS, add_border, border_of, move_pieces
 from nnbridge.cpu.compiled.bindings.rescaling import filter_rescaling, require_bias_scale
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
@@ -402,6 +402,7 @@ def depthwise_conv_2d(b: Binding) -> None:
     source = images.source
     if repeats > 1:
         # Each input channel as often as there are filters for it.
+        require_at_most(MOST_ELEMENTS, batch * height * width * channels, "elements")
         index = np.arange(batch * height * width * depth).repeat(repeats)
         repeated = b.scratch(len(index) * element)
         move_pieces(b, source, repeated, index, element)

@@ -17,12 +17,14 @@ IDENTITIES = {"maximum": -_LARGEST, "minimum": _LARGEST, "product": 1.0}
 
 
 def accumulate(e: Emitter, kind: str, total: Value, x: Value) -> Value:
-    """A total of real numbers and one more; extremes pass over NaN."""
+    """A total of real numbers and one more; extremes pass over NaN, and products with 0 are 0 (fact N86)."""
     if kind == "maximum":
         return e.select(x > total, x, total)
     if kind == "minimum":
         return e.select(x < total, x, total)
-    return total * x if kind == "product" else total + x
+    if kind == "product":
+        return e.select(x.is_(0.0), x, e.select(total.is_(0.0), total, total * x))
+    return total + x
 
 
 def fold(e: Emitter, kind: str, total: Value) -> Value:

@@ -1,0 +1,142 @@
+"""Write docs/tflite-litert.md: versions and element types of each operator that LiteRT's kernels run, beside nnbridge's.
+
+python scripts/make_litert_docs.py           write the file
+python scripts/make_litert_docs.py --check   exit with 1 if it is not up to date
+
+LiteRT's registrations are found by trying: each single-operator file of tests/tflite/cases.py in every version and with data of
+every element type, by its reference kernels and by the optimised ones. A type counts as run if one of the operator's files runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import count, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from script_support import REPOSITORY, write_or_check
+
+from nnbridge import Compilation, Execution, load
+from nnbridge.converters import ConversionOptions
+from nnbridge.errors import NnbridgeError
+from nnbridge.extensions import operand_dtype
+from tests.differential import Fork
+from tests.tflite.cases import Case, cases
+
+TARGET = REPOSITORY / "docs" / "tflite-litert.md"
+KERNELS = ("BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES")
+TYPES = ("float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool", "float64", "complex64")
+HEAD = """# TFLite operators: what LiteRT runs
+
+Versions and element types of the data that LiteRT {version}'s kernels run, reference or optimised, and those of these types that
+nnbridge does not (wide mapping). Found by `scripts/make_litert_docs.py`, which tries the single-operator files of
+`tests/tflite/cases.py` in every version and type; whether the answers are equal, `scripts/differential_tflite.py` shows.
+nnbridge reads all versions: what a newer one adds are types and options.
+
+BITCAST of types of 8 bytes differs because the file of the test states an output for types of 4 bytes, which LiteRT passes over;
+FAKE_QUANT of complex numbers because LiteRT takes their bytes for floats; HASHTABLE_LOOKUP of uint8 because LiteRT does not look at
+the scales.
+
+| operator | versions | types that LiteRT runs | of these, nnbridge does not |
+|---|---|---|---|
+"""
+
+
+def _ones(shape: Sequence[int], dtype: Any) -> Any:
+    return np.ones(shape, dtype)
+
+
+def _litert(model: bytes, kernels: str) -> list[Any]:
+    """Run a file on ones; RuntimeError or ValueError if LiteRT does not."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    resolver = getattr(OpResolverType, kernels)
+    interpreter = Interpreter(model_content=model, experimental_op_resolver_type=resolver, num_threads=1)
+    interpreter.allocate_tensors()
+    for detail in interpreter.get_input_details():
+        interpreter.set_tensor(detail["index"], _ones(detail["shape"], detail["dtype"]))
+    interpreter.invoke()
+    return []
+
+
+def _nnbridge(path: Path) -> bool:
+    with contextlib.suppress(NnbridgeError):
+        model = load(path, ConversionOptions(mapping="wide"))
+        compilation = Compilation.create(model, [])
+        compilation.finish()
+        operands = (model.main.operands[i] for i in model.own_inputs)
+        Execution(compilation).run([_ones(operand.dims, operand_dtype(operand)) for operand in operands])
+        return True
+    return False
+
+
+def _versions(case: Case, fork: Fork, folder: Path) -> list[int]:
+    """The versions that are registered: from the first that is found to the one before the next gap."""
+    found: list[int] = []
+    for number in count(1):
+        content = replace(case, version=number).write(folder, case.types[0]).read_bytes()
+        known = any(_registered(fork, content, kernels) for kernels in KERNELS)
+        if known:
+            found.append(number)
+        elif found or number > 12:
+            return found
+    raise AssertionError
+
+
+def _registered(fork: Fork, content: bytes, kernels: str) -> bool:
+    try:
+        fork.run(content, kernels)
+    except RuntimeError as error:
+        return "find op" not in str(error)
+    return True
+
+
+def _runs(fork: Fork, content: bytes) -> bool:
+    for kernels in KERNELS:
+        with contextlib.suppress(RuntimeError):
+            fork.run(content, kernels)
+            return True
+    return False
+
+
+def document() -> str:
+    """Try everything; the whole page."""
+    by_operator: dict[str, list[Case]] = defaultdict(list)
+    for case in cases():
+        if case.types:
+            by_operator[case.operator].append(case)
+    import ai_edge_litert.interpreter  # noqa: F401 - once, before the fork
+
+    fork, rows = Fork(_litert), []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for operator, listed in sorted(by_operator.items()):
+            numbers = _versions(listed[0], fork, folder)
+            theirs: set[str] = set()
+            ours: set[str] = set()
+            for case, type in product(listed, TYPES):
+                if type in theirs & ours:
+                    continue
+                with contextlib.suppress(KeyError, TypeError, ValueError):  # The case has no form of this type.
+                    path = replace(case, version=max(numbers, default=case.version)).write(folder, type)
+                    if _runs(fork, path.read_bytes()):
+                        theirs.add(type)
+                        ours |= {type} if _nnbridge(path) else set()
+            span = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else "".join(map(str, numbers))
+            lists = (", ".join(t for t in TYPES if t in kinds) for kinds in (theirs, theirs - ours))
+            rows.append(f"| {operator} | {span} | {' | '.join(lists)} |")
+    fork.close()
+    return HEAD.format(version=version("ai-edge-litert")) + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    write_or_check(TARGET, document, lambda text: re.sub(r"LiteRT [0-9.]+'s", "", text))
