@@ -4,7 +4,7 @@
     python scripts/benchmark.py FOLDER --threads 2 --write docs/performance.md
 
 Of a folder every TFLite and ONNX file below it is measured; what a file's own runtime does not run is left out, with the reason.
-Prints medians in milliseconds, ratios with their geometric means by group, and conversion with preparation beside LiteRT's own.
+Prints medians in milliseconds, ratios with their geometric means by group, and conversion with preparation beside the peers' own.
 Below stands what takes the time where the compiled tier is not as fast as is asked of it.
 """
 
@@ -55,8 +55,8 @@ class Measured:
     bench: Bench
     preparing: float
     """Milliseconds of conversion and preparation."""
-    loading: float | None
-    """Milliseconds until LiteRT's interpreter is ready."""
+    loading: float
+    """Milliseconds until LiteRT's interpreter, or ONNX Runtime's session, is ready."""
 
     least: bool = False
     """Compare least times in place of medians."""
@@ -156,11 +156,7 @@ def _measured(path: Path, options: argparse.Namespace) -> Measured:
     prepare()  # the cache of kernels is filled
     typical = min if options.least else statistics.median
     preparing = typical([milliseconds(prepare) for _ in range(5)])
-    loading = None
-    if path.suffix == ".tflite":
-        from ai_edge_litert.interpreter import Interpreter
-
-        loading = typical([milliseconds(lambda: Interpreter(str(path)).allocate_tensors()) for _ in range(5)])
+    loading = typical([milliseconds(lambda: _load_peer(path)) for _ in range(5)])
     found = measure(path, model, inputs, sorted({1, options.threads}), options.rounds, options.seconds)
     first = first_answers(path) if options.first else {}
     alone = Compilation.create(model, [], threads=1)
@@ -173,6 +169,18 @@ def _open_shapes(model: Model, inputs: Mapping[str, Array]) -> dict[str, tuple[i
     """Shapes of the inputs that leave dimensions open; others, a scalar for instance, may have another rank in the file."""
     pairs = zip(model.own_inputs, inputs.items(), strict=True)
     return {name: array.shape for i, (name, array) in pairs if not known(model.main.operands[i].dims)}
+
+
+def _load_peer(path: Path) -> None:
+    """What the file's own runtime does before it can run the model."""
+    if path.suffix == ".tflite":
+        from ai_edge_litert.interpreter import Interpreter
+
+        Interpreter(str(path)).allocate_tensors()
+    else:
+        from onnxruntime import InferenceSession
+
+        InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
 def _quantised(model: Model) -> bool:
@@ -231,11 +239,10 @@ def _means(files: Sequence[Measured], threads: Sequence[int]) -> Table:
 def _preparation(files: Sequence[Measured]) -> Iterator[Table]:
     rows = []
     for file in files:
-        if file.loading is not None:
-            limit = 3 * file.loading + 30
-            rows.append((file.name, f"{file.preparing:.1f}", f"{file.loading:.1f}", f"{limit:.0f}"))
+        limit = 3 * file.loading + 30
+        rows.append((file.name, f"{file.preparing:.1f}", f"{file.loading:.1f}", f"{limit:.0f}"))
     if rows:
-        columns = ("file", "convert and prepare ms", "LiteRT loads ms", "asked: 3 x + 30")
+        columns = ("file", "convert and prepare ms", "LiteRT or ONNX Runtime loads ms", "asked: 3 x + 30")
         yield Table("Preparation, kernels in the cache", columns, rows)
     rows = []
     for file in files:

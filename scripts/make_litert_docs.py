@@ -42,8 +42,8 @@ nnbridge does not (wide mapping). Found by `scripts/make_litert_docs.py`, which 
 nnbridge reads all versions: what a newer one adds are types and options.
 
 BITCAST of types of 8 bytes differs because the file of the test states an output for types of 4 bytes, which LiteRT passes over;
-FAKE_QUANT of complex numbers because LiteRT takes their bytes for floats; HASHTABLE_LOOKUP of uint8 because LiteRT does not look at
-the scales.
+FAKE_QUANT of complex numbers because LiteRT takes their bytes for floats; HASHTABLE_LOOKUP of uint8 because LiteRT ignores the
+scales.
 
 | operator | versions | types that LiteRT runs | of these, nnbridge does not |
 |---|---|---|---|

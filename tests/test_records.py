@@ -40,3 +40,12 @@ def test_copies_and_pickles_are_records_of_the_same_class() -> None:
 def test_a_missing_field_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="x"):
         Point()  # type: ignore[call-arg]
+
+
+class Named(Point):
+    """A subclass without fields of its own."""
+
+
+def test_objects_of_a_subclass_are_its_own() -> None:
+    assert type(Named(3)) is Named
+    assert Named(3).x == 3

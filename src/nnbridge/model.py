@@ -259,13 +259,13 @@ class Model:
     states: tuple[State, ...] = ()
     """Values that go from one execution to the next; for NNAPI these are inputs and outputs like others."""
 
-    @property
+    @cached_property
     def own_inputs(self) -> tuple[int, ...]:
         """The operands that a caller sets: the inputs without states."""
         states = {state.input for state in self.states}
         return tuple(operand for i, operand in enumerate(self.main.inputs) if i not in states)
 
-    @property
+    @cached_property
     def own_outputs(self) -> tuple[int, ...]:
         """The operands that a caller asks for: the outputs without states."""
         states = {state.output for state in self.states}

@@ -11,8 +11,8 @@ Record = TypeVar("Record")
 def quick(cls: type[Record]) -> type[Record]:
     """Decorator above ``@dataclass(frozen=True, slots=True)``: objects are created in less than half of the time.
 
-    For classes without subclasses. What ``dataclass`` generates sets each field by a call that passes by the object's own,
-    refusing ``__setattr__``. Here fields are set while the object is one of a class of the same slots that refuses nothing.
+    What ``dataclass`` generates sets each field by a call that passes by the object's own, refusing ``__setattr__``. Here fields
+    are set while the object is one of a class of the same slots that refuses nothing; objects of subclasses are created as ever.
     Fields with a factory are not supported.
     """
     declared = fields(cls)  # type: ignore[arg-type]  # whatever it decorates is a dataclass
@@ -22,12 +22,14 @@ def quick(cls: type[Record]) -> type[Record]:
     arguments = [f"{field.name}=_{field.name}" if f"_{field.name}" in names else field.name for field in declared]
     lines = [
         f"def __init__(self, {', '.join(arguments)}):",
+        "    if self.__class__ is not _frozen:",
+        f"        return _slow(self, {', '.join(field.name for field in declared)})",
         "    _set(self, '__class__', _open)",
         *(f"    self.{field.name} = {field.name}" for field in declared),
         "    self.__class__ = _frozen",
     ]
     slots = cls.__slots__  # type: ignore[attr-defined]
-    names.update(_set=object.__setattr__, _open=type(cls.__name__, (), {"__slots__": slots}), _frozen=cls)
+    names.update(_slow=cls.__init__, _set=object.__setattr__, _open=type(cls.__name__, (), {"__slots__": slots}), _frozen=cls)
     exec("\n".join(lines), names)  # as ``dataclass`` does
     made = names["__init__"]
     made.__annotations__, made.__qualname__ = cls.__init__.__annotations__, cls.__init__.__qualname__

@@ -162,9 +162,9 @@ def test_the_command_prints_the_envelope() -> None:
 
 def test_a_device_that_states_its_arithmetic_has_no_other() -> None:
     command = ["compare", str(MODELS / "digits_int8.tflite"), "--envelope", "--seeds", "0", "--device", "xnnpack", "--json"]
-    data = json.loads(CliRunner().invoke(cli, command).stdout)
+    data = json.loads(call(*command).stdout)
     assert data["stated"] == {"xnnpack": "float_rescaled"}
     assert [each["arithmetic"] for each in data["outputs"][0]["arithmetics"]] == ["exact", "float_rescaled"]
     assert data["outputs"][0]["others"][0]["nearest_mismatches"] == 0
-    among = json.loads(CliRunner().invoke(cli, [*command, "--device", "nnapi-sample_all"]).stdout)
+    among = json.loads(call(*command, "--device", "nnapi-sample_all").stdout)
     assert len(among["outputs"][0]["arithmetics"]) > 2

@@ -130,3 +130,15 @@ def test_one_for_all_lanes_is_packed_as_one_channel_is(exponent: int, clamped: b
     for lanes in (4, 16):
         packed = one.packed(np.zeros(1, np.int64), np.zeros(lanes, np.int64), lanes)
         np.testing.assert_array_equal(one.uniform(lanes), packed)
+
+
+def test_several_operations_at_once_are_as_each_by_itself() -> None:
+    multipliers = np.array([2**30, 2**31 - 1, 0, 1_234_567_890, 2**30 + 1])
+    exponents, ends = np.array([-3, -9, 0, 2, -31]), np.array([2, 3, 4, 5])
+    zeros, clamped = [9, 0, 77, 255], [True, False, False, False]
+    each = Rescaling.each(multipliers, exponents, ends, zeros, clamped)
+    for made, part, zero, relu in zip(each, map(slice, [0, 2, 3, 4], ends), zeros, clamped, strict=True):
+        alone = Rescaling.twice(multipliers[part], exponents[part], zero, negative_clamped=relu)
+        assert made.form == alone.form
+        for name in ("multiplier", "left", "constant", "correction", "shift"):
+            np.testing.assert_array_equal(getattr(made, name), getattr(alone, name))

@@ -5,6 +5,7 @@ Inference is the ``onnx`` package's. Weights have no part in it: it sees their t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -133,7 +134,7 @@ def _infer(onnx: Any, bare: Any, weights: Mapping[str, Any], known: Mapping[str,
     seen.CopyFrom(bare)
     outputs = {value.name for value in graph.output}
     for tensor in weights.values():
-        if np.prod(tensor.dims, dtype=np.float64) <= SMALL and not tensor.external_data:
+        if math.prod(tensor.dims) <= SMALL and not tensor.external_data:
             seen.graph.initializer.append(tensor)
         else:
             seen.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
@@ -227,7 +228,7 @@ def _propagates(graph: Any, sizes: dict[str, int], *, inner: bool = False) -> bo
 
     ``sizes`` bounds the elements of values that are known outside; those that it does not name are shapes at most.
     """
-    sizes = sizes | {tensor.name: int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer}
+    sizes = sizes | {tensor.name: math.prod(tensor.dims) for tensor in graph.initializer}
     for value in graph.input:
         dims = value.type.tensor_type.shape.dim
         if len(dims) == 1:  # Of any element type: inference follows the elements of floats in sums and products as well.

@@ -13,6 +13,7 @@ from nnbridge.errors import BadDataError, Reason
 from nnbridge.extensions import operand_dtype
 from nnbridge.model import Array, Operand
 from nnbridge.operations.evaluate import merge_dims
+from nnbridge.records import quick
 from nnbridge.runtime.memory import Memory
 from nnbridge.types import OperandCode, is_extension, type_name
 
@@ -20,6 +21,7 @@ MAX_LENGTH = 2**32 - 1
 """Bytes of the largest input or output."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Argument:
     """An input or output that was set: its bytes (None: omitted), its dimensions, and the memory that they lie in."""

@@ -102,7 +102,7 @@ def _checked(result: object, operands: Sequence[Operand], request: Request, devi
         return wrong("a result code of NNAPI", repr(result.code))
     if not isinstance(result.shapes, (tuple, list)) or not all(map(_is_shape, result.shapes)):
         return wrong("output shapes with dimensions from 0 to 2**32 - 1", result.shapes)
-    code = ResultCode(result.code)
+    code = result.code if isinstance(result.code, ResultCode) else ResultCode(result.code)
     code = AS_IN_DRIVERS.get(code, code)
     shapes = tuple(result.shapes)
     reason = result.reason if isinstance(result.reason, Reason) else None

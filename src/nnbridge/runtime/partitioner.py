@@ -19,7 +19,7 @@ from nnbridge.device_view import device_view
 from nnbridge.devices.device import Device
 from nnbridge.errors import BadDataError, OpFailedError, Reason
 from nnbridge.extensions import is_tensor
-from nnbridge.model import Model, Operand, Operation, Subgraph, known
+from nnbridge.model import INFERRED, Model, Operand, Operation, Subgraph, known
 from nnbridge.runtime.placement import Placement, place
 from nnbridge.types import WRITTEN, FeatureLevel, Lifetime, OperationCode
 
@@ -405,6 +405,11 @@ def extract(model: Model, operations: Sequence[Operation], inputs: Sequence[int]
         replace(o, inputs=tuple(index[i] for i in o.inputs), outputs=tuple(index[i] for i in o.outputs)) for o in operations
     )
     operands = tuple(operand(i) for i in index)
-    sorted_again = tuple(moved[i] for i in run_order(operands, moved))
+    order = run_order(operands, moved)
+    sorted_again = tuple(moved[i] for i in order)
     main = Subgraph(operands, sorted_again, tuple(index[i] for i in inputs), tuple(index[i] for i in outputs))
-    return device_view(replace(model, main=main, states=()))
+    extracted = device_view(replace(model, main=main, states=()))
+    # Dimensions and quantisation are those of the whole model.
+    inferred = {id(model.main.operations[i]) for i in model.main.known.get(INFERRED, ())}
+    extracted.main.known[INFERRED] = frozenset(k for k, i in enumerate(order) if id(operations[i]) in inferred)
+    return extracted

@@ -342,7 +342,7 @@ def allocated(size: int) -> npt.NDArray[np.uint8]:
         raw = np.empty(size + ALIGNMENT - 1, np.uint8)
     except MemoryError as error:
         raise OutOfMemoryError(Reason(f"memory for a buffer of {size} bytes", "none")) from error
-    start = -raw.ctypes.data % ALIGNMENT
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw[start : start + size]
 
 

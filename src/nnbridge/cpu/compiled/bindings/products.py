@@ -263,8 +263,9 @@ def _multiply_quantised(b: Binding, left: Left, weights: _Weights, rescaling: Re
     sums: Argument = sums_of_rows(b, left, weights.factor) if row_sums == "table" else 0
     if tall:
         steps = -(-left.length // DEPTH)
-        stored = np.zeros((*stored.shape[:2], steps * DEPTH), stored.dtype)
-        stored[:, :, : left.length] = weights.stored
+        if steps * DEPTH != left.length:
+            stored = np.zeros((*stored.shape[:2], steps * DEPTH), stored.dtype)
+            stored[:, :, : left.length] = weights.stored
     strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
     arguments = product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
@@ -277,11 +278,21 @@ _LEAST_DEPTH = 96
 
 def tiles_of(b: Binding, left: Left) -> int:
     """Matrix tiles of rows that are summed together, 1 or 2; 0 where other instructions serve better."""
-    count, distances = len(left.rows), np.diff(left.rows)
+    count = len(left.rows)
     fits = len(left.segments) == 1 and left.length >= _LEAST_DEPTH and count >= SIDE
-    if not (b.instructions.matrices and fits and (distances == distances[0]).all()):
+    if not (b.instructions.matrices and fits and _evenly(b, left.rows)):
         return 0
     return 2 if count >= 2 * SIDE else 1
+
+
+def _evenly(b: Binding, rows: Array) -> bool:
+    """True if all rows are at one distance."""
+    table, found = b.shared.tables.get(id(rows), (None, False))
+    if table is not rows:
+        distances = np.diff(rows)
+        found = bool((distances == distances[0]).all())
+        b.shared.tables[id(rows)] = rows, found
+    return found
 
 
 def multiply(b: Binding, left: Left, arguments: dict[str, Argument], size: int, tall: int, **parameters: Any) -> None:

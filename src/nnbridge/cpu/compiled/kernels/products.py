@@ -359,8 +359,9 @@ def pack_strips(
             parameters = np.zeros(strips * width, np.float32)
             parameters[: count - first] = bias[first : first + strips * width]
         else:
-            # In the order of :func:`column_order`: vectors, then blocks of four lanes.
-            part = part.reshape(strips, lanes // 4, shape.vectors, 4, -1).transpose(0, 4, 2, 1, 3)
+            # In the order of :func:`column_order`: vectors, then blocks of four lanes. Whole rows are moved first, which is fast.
+            part = part.reshape(strips, lanes // 4, shape.vectors, 4, -1).transpose(0, 2, 1, 3, 4).reshape(strips, width, -1)
+            part = part.transpose(0, 2, 1)
             order = (column_order(shape.vectors, lanes) + np.arange(first, first + strips * width, width)[:, None]).reshape(-1)
             if first + strips * width > count:
                 order[order >= count] = -1
@@ -368,7 +369,6 @@ def pack_strips(
         if ones:
             extra = np.zeros((segments, steps * elements), weights.dtype)
             extra[:, :length] = 1
-            part = part.reshape(strips, segments * steps, width)
             sums = np.broadcast_to(extra.view(np.uint32).reshape(-1, 1), (strips, segments * steps, lanes))
             part = np.concatenate([part, sums], axis=2)
         groups.append(Group(width, first, part, parameters.reshape(strips, -1)))
