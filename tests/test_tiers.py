@@ -143,7 +143,7 @@ import sys
 from click.testing import CliRunner
 from nnbridge.cli.commands import cli
 for arguments in {commands!r}:
-    result = call(*arguments)
+    result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, (arguments, result.output, result.exception)
     assert "llvmlite" not in sys.modules, arguments
 """

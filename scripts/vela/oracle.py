@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE
 
+from nnbridge.errors import NnbridgeError
 from nnbridge.loading import source_graph
 
 SYSTEMS = {"u55": "Ethos_U55_High_End_Embedded", "u65": "Ethos_U65_Embedded", "u85": "Ethos_U85_SYS_DRAM_Mid"}
@@ -27,7 +28,7 @@ class Oracle:
     error: str = ""
     """Why Vela refused the file, or failed on it."""
     crashed: bool = False
-    """It ended by a signal, or took too long."""
+    """It ended by a signal, took too long, or wrote a file that can not be read."""
     on_cpu: frozenset[int] = frozenset()
     """Operators that Vela left as they are; it compiled the others or folded them away."""
     cycles: dict[int, float] = field(default_factory=dict)
@@ -53,11 +54,13 @@ def run(vela: Path, files: Sequence[Path], accelerator: str, folder: Path, memor
             print(json.dumps([str(log), str(file.resolve()), *options]), file=forked.stdin, flush=True)
             status = forked.stdout.readline().strip()
             said = log.read_text(errors="replace") if log.exists() else ""
-            yield (
-                _read(folder, file, said)
-                if status == "0"
-                else Oracle(f"{said.strip()[-600:]} ({status})", status.startswith("-"))
-            )
+            if status != "0":
+                yield Oracle(f"{said.strip()[-600:]} ({status})", status.startswith("-"))
+                continue
+            try:
+                yield _read(folder, file, said)
+            except NnbridgeError as unreadable:  # a scratch tensor of more than 2 GiB has a negative size
+                yield Oracle(str(unreadable), True)
 
 
 def _read(folder: Path, file: Path, log: str) -> Oracle:

@@ -85,7 +85,10 @@ def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) ->
     side = 16 // size
     element = {1: I8, 2: I16, 4: I32, 8: I64}[size]
     kind = vector(element, side)
-    bands = (f.rows + (side - 1)) // side
+    # Rows that fill a cache line of the target; of bytes fewer, which keeps the code short.
+    together = 1 if size == 1 else 4
+    tall = side * together
+    bands = (f.rows + (tall - 1)) // tall
     first, last = e.share(f.count * bands, part, parts)
 
     def block(source: Value, target: Value, row: Value, column: Value, whole: bool) -> None:
@@ -105,12 +108,25 @@ def transpose(e: Emitter, f: Fields, part: Value, parts: Value, *, size: int) ->
 
     def band(index: Value) -> None:
         matrix = index // bands
-        row = (index - matrix * bands) * side
+        row = (index - matrix * bands) * tall
         at = matrix * f.rows * f.columns * size
         source, target = f.source + at, f.target + at
-        full = e.select((row + side) > f.rows, 0, f.columns // side * side)
-        e.loop(0, full, lambda column: block(source, target, row, column, True), step=side)
-        e.loop(full, f.columns, lambda column: block(source, target, row, column, False), step=side)
+        columns = f.columns // side * side
+        begin = e.select((row + tall) > f.rows, 0, columns)
+
+        def several(column: Value) -> None:
+            for k in range(together):
+                block(source, target, row + side * k, column, True)
+
+        e.loop(0, begin, several, step=side)
+
+        def edge(line: Value) -> None:
+            whole = e.select((line + side) > f.rows, begin, columns)
+            if together > 1:
+                e.loop(begin, whole, lambda column: block(source, target, line, column, True), step=side)
+            e.loop(whole, f.columns, lambda column: block(source, target, line, column, False), step=side)
+
+        e.loop(row, e.smin(row + tall, f.rows), edge, step=side)
 
     e.loop(first, last, band)
 
