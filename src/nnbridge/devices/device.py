@@ -225,6 +225,30 @@ class BufferRole:
     """How likely the memory is used so, above 0 and at most 1."""
 
 
+def _with_config(prepare: Callable[..., PreparedModel]) -> Callable[..., PreparedModel]:
+    """``prepareModelWithConfig`` of a class that has ``prepareModel``."""
+
+    def prepare_model_with_config(self: Device, model: Model, config: PrepareModelConfig) -> PreparedModel:
+        return prepare(self, model, config.preference, config.priority, config.deadline)
+
+    return prepare_model_with_config
+
+
+def _without_config(prepare: Callable[..., PreparedModel]) -> Callable[..., PreparedModel]:
+    """``prepareModel`` of a class that has ``prepareModelWithConfig``."""
+
+    def prepare_model(
+        self: Device,
+        model: Model,
+        preference: int = PreferenceCode.FAST_SINGLE_ANSWER,
+        priority: int = PriorityCode.MEDIUM,
+        deadline: int | None = None,
+    ) -> PreparedModel:
+        return prepare(self, model, PrepareModelConfig(preference, priority, deadline))
+
+    return prepare_model
+
+
 class Device(ABC):
     """An NNAPI device (``IDevice``)."""
 
@@ -274,11 +298,16 @@ class Device(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # A class that has one of the two replaces both of the class that it derives from.
-        names = {"prepare_model", "prepare_model_with_config"}
-        if len(own := names & vars(cls).keys()) == 1:
-            (other,) = names - own
-            setattr(cls, other, getattr(Device, other))
+        # A class that has one of the two replaces both of the class that it derives from. The other calls this class's own
+        # one, not that of the object: a derived class that calls it through super() would come back to itself.
+        own = vars(cls)
+        for name, other, by in (
+            ("prepare_model", "prepare_model_with_config", _with_config),
+            ("prepare_model_with_config", "prepare_model", _without_config),
+        ):
+            if name in own and other not in own:
+                setattr(cls, other, by(own[name]))
+                break
         if cls.prepare_model is Device.prepare_model and cls.prepare_model_with_config is Device.prepare_model_with_config:
             raise TypeError(f"{cls.__name__} has neither prepare_model nor prepare_model_with_config")
 
