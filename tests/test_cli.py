@@ -17,6 +17,7 @@ from nnbridge.cli.commands import cli
 from tests.commands import call, data
 from tests.conftest import MODELS
 from tests.runtime.planning import nested, while_model
+from tests.tflite.files import TfliteBuilder
 
 DIGITS = str(MODELS / "digits_float32.tflite")
 REFERENCE = str(MODELS / "digits_float32.litert.npz")
@@ -252,6 +253,20 @@ def test_importing_nnbridge_imports_neither_converters_nor_the_command_line() ->
     code = "import sys, nnbridge; print([m for m in ('click', 'rich', 'tflite', 'onnx', 'nnbridge_tflite') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_tflite_file_with_operators_of_the_host_imports_no_other_importer(tmp_path: Path) -> None:
+    builder = TfliteBuilder()
+    x, y = builder.tensor((2, 3)), builder.tensor((2, 3))
+    builder.operator("GELU", [x], [y], {"approximate": False})
+    path = builder.write(tmp_path / "gelu.tflite", [x], [y])
+    code = (
+        "import sys, nnbridge; model = nnbridge.load(sys.argv[1]); nnbridge.Compilation.create(model, []).finish();"
+        "print([model.operation_name(o) for o in model.main.operations], "
+        "[m for m in sys.modules if m.startswith(('onnx.', 'nnbridge_onnx.'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True)
+    assert done.stdout == "['org.tensorflow.lite#150'] []\n"
 
 
 def test_a_cache_directory_keeps_what_a_caching_driver_compiled(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 
-def installed(group: str) -> Iterator[Any]:
-    """What can be loaded; the rest is left out with a warning in the log of the group's name, as drivers are."""
-    for point in entry_points(group=group):
+def installed(group: str, name: str | None = None) -> Iterator[Any]:
+    """What can be loaded, of one name if stated; the rest is left out with a warning in the log of the group's name."""
+    for point in entry_points(group=group) if name is None else entry_points(group=group, name=name):
         try:
             yield point.load()
         except Exception as error:

@@ -149,7 +149,8 @@ class TypeManager:
         self._names: list[str] = [""]
         self._extensions: dict[str, Extension] = {}
         self._disabled: set[str] = set()
-        self._hosts_loaded = False
+        self._hosts_loaded: set[str | None] = set()
+        """Names whose host extension was looked for; None: all of them are loaded."""
 
     @cached_property
     def allowed(self) -> bool:
@@ -164,7 +165,7 @@ class TypeManager:
         if not is_extension(code) or self.allowed:
             return
         name = self.name(code) or f"{code:#x}"
-        if name not in self.host_extensions():
+        if self.host_extension(name) is None:
             rule = "a client that may use vendor extensions (docs/drivers.md)"
             raise BadDataError(Reason(rule, f"one that may not use {name}", call))
 
@@ -206,7 +207,7 @@ class TypeManager:
 
     def extension(self, name: str) -> Extension | None:
         """A registered extension by name; host extensions are found on first need."""
-        self._load_hosts()
+        self._load_host(name)
         return None if name in self._disabled else self._extensions.get(name)
 
     def registered_name(self, code: int) -> str:
@@ -228,17 +229,33 @@ class TypeManager:
         declared = self.operand_type(code)
         return f"{name} {declared.name}" if declared and declared.name else f"{name}#{split_extension_code(code)[1]}"
 
+    def host_extension(self, name: str) -> HostExtension | None:
+        """An installed host extension by name. Others are not imported for it."""
+        self._load_host(name)
+        found = self._extensions.get(name)
+        return found if isinstance(found, HostExtension) else None
+
     def host_extensions(self) -> dict[str, HostExtension]:
         """Name → host extension, for all that are installed."""
         self._load_hosts()
         return {name: e for name, e in self._extensions.items() if isinstance(e, HostExtension)}
 
-    def _load_hosts(self) -> None:
-        if self._hosts_loaded:
+    def _load_host(self, name: str) -> None:
+        """Entry points have the names of their extensions; where none has it, all are looked at."""
+        if not self._hosts_loaded.isdisjoint((name, None)):
             return
-        self._hosts_loaded = True
+        for extension in installed(HOST_EXTENSIONS_GROUP, name):
+            self.register(extension)
+        if name not in self._extensions:
+            self._load_hosts()
+        self._hosts_loaded.add(name)
+
+    def _load_hosts(self) -> None:
+        if None in self._hosts_loaded:
+            return
         for extension in installed(HOST_EXTENSIONS_GROUP):
             self.register(extension)
+        self._hosts_loaded.add(None)
 
 
 def _shape(extension: Extension) -> frozenset[tuple[int, bool, int]]:
@@ -252,7 +269,7 @@ TYPES = TypeManager()
 def readable_operation(model: Model, operation: Operation) -> str:
     """An operation's name for readers: NNAPI's, or the extension's with its name in a host extension."""
     extension = model.extension_of(operation.type)
-    hosted = TYPES.host_extensions().get(extension[0]) if extension else None
+    hosted = TYPES.host_extension(extension[0]) if extension else None
     found = hosted.operations.get(extension[1]) if hosted and extension else None
     return f"{extension[0]}.{found.name}" if extension and found else model.operation_name(operation)
 
@@ -263,7 +280,7 @@ def host_operation(model: Model, operation: Operation) -> HostOperation | Reason
     if extension is None:
         return Reason("an operation of a host extension", "one of NNAPI", kind=Why.OPERATOR)
     name, number = extension
-    hosted = TYPES.host_extensions().get(name)
+    hosted = TYPES.host_extension(name)
     if hosted is None:
         return Reason("an installed host extension", name, f"{name}#{number}", kind=Why.OPERATOR)
     unknown = Reason(f"an operation of {name}", str(number), f"{name}#{number}", kind=Why.OPERATOR)

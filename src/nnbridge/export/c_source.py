@@ -82,12 +82,11 @@ def write(model: Model, path: Path, title: str) -> dict[Path, int]:
 
 def _require_ndk(model: Model) -> None:
     """InputError where the model holds what no phone has: operations of the host, or states of unknown size."""
-    hosts = TYPES.host_extensions()
     on_host = [
         operation
         for graph in model.subgraphs()
         for operation in graph.operations
-        if (extension := model.extension_of(operation.type)) and extension[0] in hosts
+        if (extension := model.extension_of(operation.type)) and TYPES.host_extension(extension[0])
     ]
     if on_host:
         first, graph_name = on_host[0], ", ".join(dict.fromkeys(readable_operation(model, operation) for operation in on_host))
