@@ -66,8 +66,11 @@ LSTMS = ("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM")
 def float_floor(case: Case, feeds: Sequence[Any]) -> float:
     """How far floats may be apart that come of numbers near 1, whose last digits activations by other approximations change.
 
-    GELU's approximation multiplies half its input by 1 + tanh; without input gates, cells multiply by 1 - the forget gate.
+    GELU's approximation multiplies half its input by 1 + tanh; without input gates, cells multiply by 1 - the forget gate. Means
+    near 0 are of numbers that are not.
     """
+    if case.operator == "MEAN":
+        return float(LAST_DIGIT * np.abs(feeds[0]).mean()) if feeds[0].size else 0.0
     if case.operator == "GELU":
         return float(LAST_DIGIT / 2 * np.abs(feeds[0]).max(initial=0))
     return LAST_DIGIT if case.operator in LSTMS else 0.0
