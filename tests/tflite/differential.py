@@ -66,11 +66,12 @@ LSTMS = ("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM")
 def float_floor(case: Case, feeds: Sequence[Any]) -> float:
     """How far floats may be apart that come of numbers near 1, whose last digits activations by other approximations change.
 
-    GELU's approximation multiplies half its input by 1 + tanh; without input gates, cells multiply by 1 - the forget gate. Means
-    near 0 are of numbers that are not.
+    GELU's approximation multiplies half its input by 1 + tanh; without input gates, cells multiply by 1 - the forget gate.
+    Sums and means near 0 are of numbers that are not: a last digit of the sum of their magnitudes, and eight of their mean.
     """
-    if case.operator == "MEAN":
-        return float(LAST_DIGIT * np.abs(feeds[0]).mean()) if feeds[0].size else 0.0
+    if case.operator in ("MEAN", "SUM") and feeds[0].size:
+        count = feeds[0].size // math.prod(case.outputs[0].shape) if case.operator == "SUM" else 8
+        return float(LAST_DIGIT / 8 * count * np.abs(feeds[0]).mean())
     if case.operator == "GELU":
         return float(LAST_DIGIT / 2 * np.abs(feeds[0]).max(initial=0))
     return LAST_DIGIT if case.operator in LSTMS else 0.0
