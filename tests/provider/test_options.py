@@ -201,12 +201,12 @@ def test_whatever_fails_in_a_run_is_the_runs_error(error: BaseException, monkeyp
 
 def test_an_interrupt_in_a_run_is_raised_behind_it() -> None:
     program = """
-import os, signal, time
+import signal, time
 import numpy as np
 from nnbridge import Execution
 from tests.provider.sessions import chain, session
 running = session(chain("Relu"))
-Execution.run = lambda *_: os.kill(os.getpid(), signal.SIGINT) or time.sleep(60)
+Execution.run = lambda *_: signal.raise_signal(signal.SIGINT) or time.sleep(60)
 try:
     try:
         running.run(None, {"x": np.ones((2, 3), np.float32)})

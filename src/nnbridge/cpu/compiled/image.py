@@ -88,6 +88,7 @@ def _placed(code: bytes, symbol: str) -> int:
             _require(
                 section.type == _PROGRAM_DATA and not section.flags & _WRITABLE, "read-only sections", f"type {section.type}"
             )
+            _require(section.alignment <= _PAGE, f"sections aligned to {_PAGE} bytes at most", section.alignment)
             image += bytes(-len(image) % max(section.alignment, 1))
             places[k] = len(image)
             image += _content(code, section)
