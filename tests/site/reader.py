@@ -40,6 +40,7 @@ LOADS = ("clib", "delegate", "provider", "neuron", "torch", "onnxruntime", "ai_e
 SHORTER = {
     r"--cases 20000": "--cases 20",
     r"--inputs 1000": "--inputs 2 --android 12 --devices arm-nn-18.05 arm-nn-21.11",
+    r"--inputs 0$": "--inputs 0 --android 12 --devices arm-nn-18.05 arm-nn-21.11",
     r"benchmark_conversion.py": "benchmark_conversion.py --megabytes 30",
     r"--seeds 0 1 2 3 4": "--seeds 0",
     r"\[|\]": "",
@@ -138,7 +139,7 @@ class Reader:
 
     def _shell(self, text: str) -> None:
         for long, short in SHORTER.items() if "python scripts/" in text else ():
-            text = re.sub(long, short, text)
+            text = re.sub(long, short, text, flags=re.MULTILINE)
         if shutil.which("bash") is None:
             pytest.skip("there is no bash on this machine")
         after = self.folder / ".machine" / "environment"
