@@ -206,6 +206,7 @@ import numpy as np
 from nnbridge import Execution
 from tests.provider.sessions import chain, session
 running = session(chain("Relu"))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what starts the tests may ignore it
 Execution.run = lambda *_: signal.raise_signal(signal.SIGINT) or time.sleep(60)
 try:
     try:
