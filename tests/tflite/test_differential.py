@@ -90,7 +90,7 @@ def test_activations_that_android_does_not_map_are_rounded_as_tflite_rounds(
 def test_leaky_relu_is_prelu_where_the_delegate_refuses_it_if_prelu_rounds_alike(
     after: float, place: str, litert: list[int], tmp_path: Path
 ) -> None:
-    """0.125 * 0.5 / 0.02 is 3.125 as a quotient of float32, and a little more as PRELU computes it: -4 steps are a tie, or not."""
+    """0.125 * 0.5 / 0.02 is 3.125 as a quotient of float32, and a little more as PRELU computes it: a tie, or not."""
     builder = TfliteBuilder()
     data, out = builder.tensor((2,), "int8", scale=0.125), builder.tensor((2,), "int8", scale=after)
     builder.operator("LEAKY_RELU", [data], [out], {"alpha": 0.5}, 2)
