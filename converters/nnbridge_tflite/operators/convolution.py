@@ -283,7 +283,7 @@ def _spread(shape: Sequence[int], data: Array, weights: Array, options: Options)
     window, counts = windows(shape[1:-1], size, options), data.shape[1:-1]
     reach = [(n - 1) * w.stride + w.extent for n, w in zip(counts, window, strict=True)]
     whole = [max(r, w.before + n) for r, w, n in zip(reach, window, shape[1:-1], strict=True)]
-    total = np.zeros((len(data), *whole, units), data.dtype)
+    total = np.zeros(bounded((len(data), *whole, units)), data.dtype)
     for cell in np.ndindex(*size):
         total[spans(cell, counts, window)] += data @ weights[cell].T
     inside = (slice(None), *(slice(w.before, w.before + n) for w, n in zip(window, shape[1:-1], strict=True)))

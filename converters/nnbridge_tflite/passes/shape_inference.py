@@ -98,4 +98,6 @@ def _lowered_dims(operator: Operator, values: TensorValues) -> list[tuple[int, .
 
 def _as_float(tensor: Tensor) -> Tensor:
     """A stand-in for numbers that NNAPI has no type for, such as 16-bit ones: the same dimensions."""
-    return replace(tensor, type=element_of(np.dtype(np.float32)), quantisation=Quantisation()) if tensor.quantisation.scales else tensor
+    if not tensor.quantisation.scales:
+        return tensor
+    return replace(tensor, type=element_of(np.dtype(np.float32)), quantisation=Quantisation())
