@@ -90,9 +90,9 @@ def _lowered_dims(operator: Operator, values: TensorValues) -> list[tuple[int, .
     known_arrays = {i: array for i, array in arrays.items() if array is not None}
     for stand_in in (False, True):
         forms = [_as_float(tensor) for tensor in tensors] if stand_in else tensors
-        values = {i: array for i, array in known_arrays.items() if forms[i] is tensors[i]}
+        constants = {i: array for i, array in known_arrays.items() if forms[i] is tensors[i]}
         with suppress(ValueError):
-            return [value.dims for value in lowered(local, forms, values).outputs]
+            return [value.dims for value in lowered(local, forms, constants).outputs]
     return None
 
 
