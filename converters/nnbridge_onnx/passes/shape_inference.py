@@ -16,7 +16,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.passes.folding import Known, fold
 from nnbridge_onnx.passes.inline import inline
-from nnbridge_onnx.read.graph import INT64, Graph
+from nnbridge_onnx.read.graph import INT32, INT64, Graph
 
 ROUNDS = 8
 SMALL = 4096
@@ -166,10 +166,11 @@ def _inferred(onnx: Any, seen: Any) -> Any:
     It follows the elements of every vector that sums and the like read, weighing some 100 bytes each.
     """
     infer = functools.partial(onnx.shape_inference.infer_shapes, seen, strict_mode=False)
-    inferred = infer(data_prop=False).graph
-    if not _computes_shapes(seen.graph, set()) or _has_long_vectors(inferred) or not _propagates(seen.graph, {}):
-        return inferred
-    return infer(data_prop=True).graph
+    follows = _computes_shapes(seen.graph, set()) and _propagates(seen.graph, {})
+    if follows and _may_lengthen(onnx, seen.graph):
+        inferred = infer(data_prop=False).graph
+        return inferred if _has_long_vectors(inferred) else infer(data_prop=True).graph
+    return infer(data_prop=follows).graph
 
 
 def _computes_shapes(graph: Any, constants: set[str]) -> bool:
@@ -185,6 +186,34 @@ def _computes_shapes(graph: Any, constants: set[str]) -> bool:
         if any(_computes_shapes(a.g, constants) for a in node.attribute if a.HasField("g")):
             return True
     return False
+
+
+def _may_lengthen(onnx: Any, graph: Any) -> bool:
+    """True if values of a graph may be long vectors: its dimensions or numbers are large, or nodes make one axis of several."""
+    values = (*graph.input, *graph.value_info, *graph.output)
+    dims = [d.dim_value for value in values for d in value.type.tensor_type.shape.dim]
+    small = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in (INT64, INT32)}
+    numbers = [n for tensor in small.values() for n in onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()]
+    if any(MAX_PROPAGATED < n < 2**31 - 1 for n in (*dims, *numbers)):
+        return True
+    if any(not value.type.HasField("tensor_type") for value in graph.input):
+        return True
+    joined = {node.output[0] for node in graph.node if node.op_type == "Concat" and len(node.input) > 1}
+    several = joined | {name for name, tensor in small.items() if math.prod(tensor.dims) > 1}
+    return any(
+        node.op_type in _LENGTHENING
+        or node.domain not in ("", "ai.onnx")
+        or (node.op_type == "Reshape" and node.input[1] not in several)
+        or any(_may_lengthen(onnx, a.g) for a in node.attribute if a.HasField("g"))
+        for node in graph.node
+    )
+
+
+_LENGTHENING = (
+    *("Tile", "Expand", "ConstantOfShape", "Pad", "Resize", "Upsample", "OneHot", "CenterCropPad", "Einsum", "Loop", "Scan"),
+    *("HannWindow", "HammingWindow", "BlackmanWindow", "RandomNormal", "RandomUniform"),
+)
+"""Operators whose outputs may have a longer axis than their inputs."""
 
 
 def _has_long_vectors(graph: Any) -> bool:
