@@ -19,7 +19,7 @@ from nnbridge.errors import InputError
 from nnbridge.estimate.blocks import Pass, PassCost, Plane, block, pass_cost
 from nnbridge.estimate.buffering import Buffer, buffer_of
 from nnbridge.estimate.calibration import Measured, calibrate
-from nnbridge.estimate.cut import Option, best_cut, exhaustive, largest, memory
+from nnbridge.estimate.cut import CutOption, best_cut, exhaustive, largest, memory
 from nnbridge.estimate.cycles import operation_cycles
 from nnbridge.estimate.memory import peak_bytes
 from nnbridge.estimate.network import arena_bytes, partition_estimate
@@ -194,14 +194,14 @@ OPTIONS = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 40), st.intege
 
 @given(OPTIONS, st.one_of(st.none(), st.integers(0, 150)), st.booleans())
 def test_the_best_cut_is_the_best_of_all(drawn: list[tuple[int, int, int]], limit: int | None, paired: bool) -> None:
-    options = [Option(n // 2 if paired else n, (n,), g, w + p, p) for n, (g, w, p) in enumerate(drawn)]
+    options = [CutOption(n // 2 if paired else n, (n,), g, w + p, p) for n, (g, w, p) in enumerate(drawn)]
     found, best = best_cut(options, limit), exhaustive(options, limit)
     assert math.isclose(found.gain_us, best.gain_us)
     assert limit is None or memory(found.options) <= limit
 
 
 def test_the_largest_groups_need_not_be_the_best() -> None:
-    options = [Option(0, (0, 1, 2), -5.0, 10), Option(1, (3, 4), 7.0, 10)]
+    options = [CutOption(0, (0, 1, 2), -5.0, 10), CutOption(1, (3, 4), 7.0, 10)]
     assert largest(options, 1).gain_us == -5
     assert best_cut(options).gain_us == 7
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnbridge.cpu.compiled.instructions import InstructionSet
-from nnbridge.cpu.compiled.program import Candidate, Plan, plan
+from nnbridge.cpu.compiled.program import Candidate, ProgramPlan, plan
 from nnbridge.errors import NnapiError
 from nnbridge.model import Model, Operand, Operation, Subgraph, known
 from nnbridge.operations import definition
@@ -65,6 +65,6 @@ def _resolved(subgraph: Subgraph, operation: Operation, inputs: Sequence[Arg | N
     return Call(declared, call.signature, call.args, tuple(outs)), ""
 
 
-def compile_model(model: Model, instructions: InstructionSet | None = None) -> Plan:
+def compile_model(model: Model, instructions: InstructionSet | None = None) -> ProgramPlan:
     """Programs for a model whose input dimensions are known."""
     return plan(candidates(model), model.main.outputs, instructions)

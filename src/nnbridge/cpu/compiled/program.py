@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnbridge.cpu.arena import ALIGNMENT, Lease, plan_arena
-from nnbridge.cpu.compiled.constants import POOLED, Constant, Pool, address_of
+from nnbridge.cpu.compiled.constants import POOLED, Constant, ConstantPool, address_of
 from nnbridge.cpu.compiled.instance import FAULT_WORDS, Fault, Instance
 from nnbridge.cpu.compiled.instructions import InstructionSet, chosen
 from nnbridge.cpu.compiled.kernels.loops import ENTRY_FIELDS
@@ -141,7 +141,7 @@ def size_of(arg: Arg) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProgramPlan:
     """The outcome of each operation: programs in run order, and why the others are left to the reference tier."""
 
     programs: tuple[Program, ...]
@@ -165,7 +165,7 @@ class Shared:
 
 
 @np.errstate(all="ignore")
-def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> Plan:
+def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: InstructionSet | None = None) -> ProgramPlan:
     """Bind operations in run order. ``outputs`` are the operands that the caller reads besides them."""
     from nnbridge.cpu.compiled.bindings import bind
 
@@ -196,7 +196,7 @@ def plan(operations: Sequence[Candidate], outputs: Sequence[int], instructions: 
         inside = {c.index for c, _ in group}
         read_outside = {i for c in operations if c.index not in inside for i in c.inputs} | set(outputs)
         programs.append(_program(group, read_outside, form))
-    return Plan(tuple(programs), left)
+    return ProgramPlan(tuple(programs), left)
 
 
 def program_of(candidate: Candidate, bound: list[Bound], form: InstructionSet) -> Program:
@@ -364,7 +364,7 @@ class Program:
         self.arena_size = size
         self.memory_size = first_byte + size
         self.slots = slots
-        pool, blocks = Pool(), list[int]()
+        pool, blocks = ConstantPool(), list[int]()
         relocated: list[int] = []
         entries = []
         code = library(form)
