@@ -64,7 +64,7 @@ def load_without_cpu(
     model, mapped = load_with_report(path, options)
     slices = Slices(model)
     answers = zip(*(ask(device, model, slices) for device in devices), strict=True)
-    refusals = [None if any(answer.supported for answer in given) else given[0].reason for given in answers]
+    refusals = [None if any(answer.supported for answer in several) else several[0].reason for several in answers]
     left, handed = undelegated(model.main, refusals, limit), {one.index for one in mapped if one.mapping == MappingKind.DELEGATE}
     left = {index: why for index, why in left.items() if index in handed}
     refused = [why for index, why in left.items() if why.kind is not Why.PARTITIONS]

@@ -88,10 +88,10 @@ def prepared_layer(
     """A layer of constant weights without clip, peepholes, coupled gates and sequences of their own lengths."""
     kind, call, listed = node.proto.op_type, HostCall(node, {}), [*node.proto.input, *[""] * 8]
     tensors = dict(zip(names, inputs, strict=True))
-    given: list[HostTensor | None] = [tensors[name] if name else None for name in listed[:8]]
-    x, weights, recurrent, bias = (None if one is None else one.data for one in given[:4])
+    stated: list[HostTensor | None] = [tensors[name] if name else None for name in listed[:8]]
+    x, weights, recurrent, bias = (None if one is None else one.data for one in stated[:4])
     unusual = any(call.option(name) for name in ("clip", "input_forget", "activation_alpha", "activation_beta"))
-    if unusual or given[4] is not None or given[7] is not None or (given[3] is not None and bias is None):
+    if unusual or stated[4] is not None or stated[7] is not None or (stated[3] is not None and bias is None):
         return None
     if x is not None or weights is None or recurrent is None or weights.dtype != np.float32:
         return None

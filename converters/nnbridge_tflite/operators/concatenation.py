@@ -229,7 +229,7 @@ def split(to: Lowerer) -> None:
 
 @SPLIT_V.lowering()
 def split_v(to: Lowerer) -> None:
-    """Parts of given sizes, one SLICE each."""
+    """Parts of stated sizes, one SLICE each."""
     data, sizes = to.input(0), to.integers(1)
     axis = to.axis(to.integer(2), data.rank)
     to.require(len(sizes) == len(to.outputs) and sizes.count(-1) <= 1, f"{len(to.outputs)} sizes", sizes)

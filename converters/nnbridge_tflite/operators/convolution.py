@@ -151,9 +151,9 @@ def bias(to: Lowerer, i: int, data: Value, filter: Value, units: int) -> Value:
     scale = 0.0 if filter.channel_quant is not None else float(np.float32(data.scale) * np.float32(filter.scale))
     if not to.has(i):
         return Value(INT32, (units,), scale=scale, data=np.zeros(units, np.int32))
-    given = to.input(i)
-    to.require(given.type == INT32, "an int32 bias", to.declared(i))
-    return given.scaled(scale)
+    stated = to.input(i)
+    to.require(stated.type == INT32, "an int32 bias", to.declared(i))
+    return stated.scaled(scale)
 
 
 def weights(to: Lowerer, i: int, data: Value) -> Value:

@@ -122,8 +122,8 @@ def _reduced(inputs: Tensors, options: Options) -> tuple[Array, int]:
     count = math.prod(data.shape[a] for a in over)
     left = [d for a, d in enumerate(data.shape) if a not in over]
     sums = total(np.moveaxis(data, over, range(data.ndim - len(over), data.ndim)).reshape(*left, count))
-    kept = [1 if a in over else d for a, d in enumerate(data.shape)]
-    return sums.reshape(kept if options["keep_dims"] else left), count
+    retained = [1 if a in over else d for a, d in enumerate(data.shape)]
+    return sums.reshape(retained if options["keep_dims"] else left), count
 
 
 @reductions.SUM.float_kernel

@@ -102,14 +102,14 @@ class Delegate:
             largest = sorted(range(len(partitions)), key=lambda k: -len(partitions[k][0].nodes))[:limit]
             partitions = [partitions[k] for k in sorted(largest)]
         chosen = [(partition, self.compile(partition, part)) for partition, part in partitions]
-        taken = sorted(node for partition, _ in chosen for node in partition.nodes)
+        accepted = sorted(node for partition, _ in chosen for node in partition.nodes)
         self.waiting[threading.get_ident()] = chosen
         try:
-            status = replace_nodes(taken)
+            status = replace_nodes(accepted)
         finally:
             self.waiting.pop(threading.get_ident(), None)
-        if status == 0 and taken:
-            self._say_replaced(context, graph, len(taken), len(plan))
+        if status == 0 and accepted:
+            self._say_replaced(context, graph, len(accepted), len(plan))
         self._write_plans(graph, plan, chosen)
         return status
 
@@ -201,13 +201,13 @@ class Delegate:
                 why = "; ".join(map(str, mapped.reasons)) or f"{mapped.mapping} at conversion"
                 self.log(f"INFO: Operator {mapped.operator} (v{version}) refused by NNAPI delegate: {why}\n")
 
-    def _say_replaced(self, context: Context, graph: OpenGraph, taken: int, total: int) -> None:
+    def _say_replaced(self, context: Context, graph: OpenGraph, accepted: int, total: int) -> None:
         """TFLite's line, which its own log has at a level that is not shown."""
         name = graph.delegation.subgraph_name(graph.subgraph)
         delegated = [context.builtin_code(node)[0] == DELEGATED for node in context.nodes()]
         groups = sum(now or before for before, now in zip([True, *delegated], delegated, strict=False))
         self.log(
-            f"INFO: Replacing {taken} out of {total} node(s) with delegate ({DELEGATE_NAME}) node, "
+            f"INFO: Replacing {accepted} out of {total} node(s) with delegate ({DELEGATE_NAME}) node, "
             f"yielding {groups} partitions for subgraph {graph.subgraph} ({name}).\n"
         )
 

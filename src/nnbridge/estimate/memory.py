@@ -118,7 +118,7 @@ def _storage(
 ) -> Mapping[int, int]:
     """Value → the value whose storage it shares."""
     found: dict[int, int] = {}
-    kept = {tensor.index for tensor in (*group.inputs, *group.outputs)}
+    retained = {tensor.index for tensor in (*group.inputs, *group.outputs)}
 
     def root(index: int) -> int:
         while index in found:
@@ -128,7 +128,7 @@ def _storage(
     for operator in (graph.operators[index] for index in group.operators if index not in elsewhere):
         out = operator.outputs[0]
         for tensor in operator.computed:
-            alone = len(graph.readers.get(tensor.index, ())) == 1 and tensor.index not in kept
+            alone = len(graph.readers.get(tensor.index, ())) == 1 and tensor.index not in retained
             alike = (tensor.shape, tensor.bits, tensor.index in plain) == (out.shape, out.bits, out.index in plain)
             overwrites = operator.name in OVERWRITES and alone and alike and out.index not in found
             if operator.name in VIEWS or operator.index in fused or overwrites:

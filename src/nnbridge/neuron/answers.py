@@ -48,12 +48,12 @@ def route() -> Route:
 
 @dataclass(frozen=True)
 class Granted:
-    """What the devices take of a graph."""
+    """What the devices accept of a graph."""
 
     names: tuple[str, ...]
     """The operators' names, empty for those that the compiler does not pass on."""
     refused: Mapping[int, Reason]
-    """Operators that the devices do not take, by index, and why."""
+    """Operators that the devices do not accept, by index, and why."""
 
     def runs(self) -> list[tuple[int, ...]]:
         """The partitions that LiteRT makes of what is granted: operators that follow each other in the file."""
@@ -69,7 +69,7 @@ class Granted:
 
 
 def answered(expressed: Expressed, devices: tuple[Device, ...], lost: Mapping[int, Reason]) -> Granted:
-    """Which operators of a graph the devices take. What is granted can be compiled and run, in any partition of LiteRT's."""
+    """Which operators of a graph the devices accept. What is granted can be compiled and run, in any partition of LiteRT's."""
     names = expressed.names
     while True:
         refused = _refused(expressed, devices, lost)
