@@ -237,13 +237,13 @@ class _Burst:
 @pytest.mark.parametrize(("size", "expected"), [(0, 4), (1, 4), (2, 2), (4, 2)])
 def test_executions_are_stored_up_to_a_number(size: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    bind = kernels.Kernel._bind
+    bind = kernels.DelegateKernel._bind
 
     def bound(kernel: Any, context: Any) -> Any:
         made.append(kernel)
         return bind(kernel, context)
 
-    monkeypatch.setattr(kernels.Kernel, "_bind", bound)
+    monkeypatch.setattr(kernels.DelegateKernel, "_bind", bound)
     kernel = _kernel(DelegateOptions(max_execution_cache_size=size))
     places = [((16, 4),), ((32, 4),)]
     for place in (*places, *places):
@@ -305,7 +305,7 @@ def _kernel(options: DelegateOptions) -> Any:
     model = unary_chain(OperationCode.ABS, dims=(1,))
     compilation = Compilation.create_for_devices(model, ["nnapi-sample_all"])
     compilation.finish()
-    return kernels.Kernel(Part(model, (0,), (1,)), compilation, options, [(1,)])
+    return kernels.DelegateKernel(Part(model, (0,), (1,)), compilation, options, [(1,)])
 
 
 class _Nowhere:

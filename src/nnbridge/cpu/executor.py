@@ -192,11 +192,10 @@ class _Program:
             return {}
         from nnbridge.cpu.compiled.program import Candidate, plan  # llvmlite is imported when it is used
 
-        reason = "requires dimensions that are known before a run"
         # An operation for which a kernel of its own is registered is computed by that.
         calls = {k: call for k, call in self._calls.items() if Tier.COMPILED not in KERNELS[call.definition.code]}
         found = plan(
-            [Candidate(k, o.inputs, o.outputs, calls.get(k), reason) for k, o in enumerate(subgraph.operations)],
+            [Candidate(k, o.inputs, o.outputs, calls.get(k)) for k, o in enumerate(subgraph.operations)],
             [i for o in subgraph.operations for i in o.outputs] if observed else subgraph.outputs,
         )
 

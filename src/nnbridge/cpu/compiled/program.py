@@ -110,7 +110,7 @@ class Candidate:
     outputs: tuple[int, ...]
     resolved: Call | None
     """None where dimensions or values are known in the run only, or where nnbridge computes no such operation."""
-    reason: str = ""
+    reason: str = "requires dimensions that are known before a run"
     """Why there is no call."""
 
     @property
