@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-
-EXHAUSTIVE = 16
-"""Groups up to which every choice can be tried."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +51,6 @@ def largest(options: Sequence[CutOption], count: int, limit: int | None = None) 
         if limit is None or memory([*chosen, option]) <= limit:
             chosen.append(option)
     return Cut(tuple(sorted(chosen, key=lambda o: o.group)))
-
-
-def exhaustive(options: Sequence[CutOption], limit: int | None = None) -> Cut:
-    """The best of all choices, by trying them; for tests and up to :data:`EXHAUSTIVE` groups."""
-    best = Cut(())
-    for count in range(1, len(options) + 1):
-        for chosen in combinations(options, count):
-            if len({o.group for o in chosen}) == count and (limit is None or memory(chosen) <= limit):
-                best = max(best, Cut(chosen), key=lambda cut: (cut.gain_us, -len(cut.options)))
-    return best
 
 
 def best_cut(options: Sequence[CutOption], limit: int | None = None) -> Cut:
