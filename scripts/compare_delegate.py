@@ -35,7 +35,7 @@ from script_support import Array, compare_each, difference, folder_parser, one_l
 from nnbridge import Compilation, Execution, NnbridgeError, delegate
 from nnbridge.compare import seeded_samples
 from nnbridge.compare.layers import compare_layers
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.compare.tensors import tensors_of
 from nnbridge.converters import ConversionOptions
 from nnbridge.converters.delegation import Part

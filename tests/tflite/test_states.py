@@ -10,7 +10,7 @@ import pytest
 
 from nnbridge import devices, storage
 from nnbridge.compare import compare, seeded_inputs, seeded_samples
-from nnbridge.compare.references import LiteRT
+from nnbridge.compare.litert import LiteRT
 from nnbridge.converters import ConversionOptions
 from nnbridge.errors import ConversionError, InputError
 from nnbridge.loading import load

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnbridge.compare.arrays import Array
-from nnbridge.compare.references import LiteRT, NamedTensors
+from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.errors import InputError, Reason
 from nnbridge.loading import load
 from nnbridge.runtime.compilation import Compilation
