@@ -23,7 +23,7 @@ from nnbridge.devices import CPU_NAME, cpu
 from nnbridge.errors import NnbridgeError
 from nnbridge.export.cases import case_data, example
 from nnbridge.loading import load
-from nnbridge.reduction.parts import CandidateModel, Whole
+from nnbridge.reduction.parts import Candidate, Whole
 from nnbridge.reduction.reducing import Reduction
 from nnbridge.reduction.source_part import loaded_part, source_part, writer_of
 from nnbridge.reduction.symptoms import DIFFERS, FAILS, FALLS_BACK, SLOW, Predicate, Search
@@ -96,9 +96,7 @@ class Saver:
 
     def _shows(self, model: Any, inputs: Path) -> bool:
         arrays = load_arrays(inputs)
-        return (
-            self.predicate(CandidateModel(model, {name: arrays[f"input:{name}"][0] for name in named_inputs(model)})) is not None
-        )
+        return self.predicate(Candidate(model, {name: arrays[f"input:{name}"][0] for name in named_inputs(model)})) is not None
 
     def _case(self, reduction: Reduction, path: Path) -> str:
         found, symptom = reduction.candidate, reduction.symptom
@@ -119,7 +117,7 @@ class Saver:
         ends = {driver.name: run_case(case, Setting(driver)).status for driver in self.search.drivers or (cpu(),)}
         return "" if FAILED in ends.values() else ", ".join(f"vts on {name}: {status}" for name, status in ends.items())
 
-    def _tolerances(self, found: CandidateModel, outputs: Sequence[Array]) -> list[tuple[float, float]]:
+    def _tolerances(self, found: Candidate, outputs: Sequence[Array]) -> list[tuple[float, float]]:
         """The absolute and relative tolerance of each output, as the search computed them."""
         names = named_outputs(found.model)
         known = self.search.tolerances
@@ -147,16 +145,16 @@ class Saver:
         model, found = loaded_part(path, self.whole.candidate.model, self.whole.values, self.options)
         if found is None:
             return "the run of the whole model shows no values for its inputs"
-        candidate = CandidateModel(model, found)
+        candidate = Candidate(model, found)
         save_sample(inputs, candidate, self.expected)
         return "" if self.predicate(candidate) is not None else "its operators do not show it with these inputs"
 
 
-def save_sample(path: Path, candidate: CandidateModel, expected: Mapping[str, Array] | None = None) -> None:
+def save_sample(path: Path, candidate: Candidate, expected: Mapping[str, Array] | None = None) -> None:
     """The inputs with right outputs, by default the CPU's, as ``nnbridge compare --reference`` reads them."""
     outputs = DeviceReference(candidate.model, CPU_NAME).run(candidate.inputs) if expected is None else expected
     save_arrays(path, as_samples(candidate.inputs, outputs))
 
 
-def _in_order(candidate: CandidateModel) -> list[Array | None]:
+def _in_order(candidate: Candidate) -> list[Array | None]:
     return [candidate.inputs[name] for name in named_inputs(candidate.model)]
