@@ -19,7 +19,14 @@ from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullE
 from nnbridge.extensions import TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
-from nnbridge.operations.validation import byte_size, check_operand_type, validate_model, validate_operation
+from nnbridge.operations.validation import (
+    Verdict,
+    byte_size,
+    check_operand_type,
+    state_verdicts,
+    validate_model,
+    validate_operation,
+)
 from nnbridge.types import (
     CONTROL_FLOW,
     MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES,
@@ -66,6 +73,7 @@ class ModelBuilder:
         self._state = _State.OPEN
         self._operands: list[Operand] = []
         self._operations: list[Operation] = []
+        self._verdicts: list[Verdict | None] = []
         self._inputs: tuple[int, ...] = ()
         self._outputs: tuple[int, ...] = ()
         self._small = bytearray()
@@ -214,10 +222,11 @@ class ModelBuilder:
         mapping: str = "",
         source: Source | None = None,
         checked: bool = True,
+        verdict: Verdict | None = None,
     ) -> int:
         """``addOperation``: in any order; BAD_DATA if the operands, as declared so far, fit no signature.
 
-        Without ``checked``, operands are left to :meth:`finish`.
+        Without ``checked``, operands are left to :meth:`finish`, which takes over the ``verdict`` of a client that has one.
         """
         self.require_open("addOperation")
         TYPES.check_allowed(type, "addOperation")
@@ -229,6 +238,7 @@ class ModelBuilder:
         if checked:
             self._check_operation(operation)
         self._operations.append(operation)
+        self._verdicts.append(verdict)
         return len(self._operations) - 1
 
     def _check_operation(self, operation: Operation) -> None:
@@ -271,6 +281,9 @@ class ModelBuilder:
         order = run_order(operands, self._operations)
         self._order = tuple(order)
         model = self._assemble(operands, tuple(self._operations[i] for i in order), tuple(self._pools))
+        found = [verdict for i in order if (verdict := self._verdicts[i]) is not None]
+        if len(found) == len(order):
+            state_verdicts(model.main, found)
         verdict = validate_model(model)
         if verdict.reason is not None:
             raise BadDataError(verdict.reason)
