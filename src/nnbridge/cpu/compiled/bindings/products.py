@@ -69,7 +69,7 @@ class _Images:
         self.source: Place | Array = b.source(x)
         self.batch, self.height, self.width, self.depth = x.dims
         self.rows, self.columns = windows(b.call, self.height, self.width, *size)
-        producer = None if x.constant else b.producers.get(b.operand(x))
+        producer = b.merged(x)
         border = None if producer is None else border_of(producer.call)
         if producer is not None and border is not None:
             # A PAD before the windows is padding like theirs.
