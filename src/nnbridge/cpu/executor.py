@@ -40,6 +40,7 @@ from nnbridge.operations.call import Arg, Call
 from nnbridge.operations.evaluate import evaluate, make_call, prepare, run_kernel
 from nnbridge.operations.kernels import KERNELS, InPlace, Tier
 from nnbridge.operations.numerics import EXACT, NUMERICS, STORED, using
+from nnbridge.records import seldom_collected
 
 if TYPE_CHECKING:
     from nnbridge.cpu.compiled.program import Program
@@ -61,6 +62,7 @@ class Executor:
     ``kernels``: the highest tier of kernels that is used; default: as :mod:`nnbridge.cpu.settings` has it.
     """
 
+    @seldom_collected()
     def __init__(self, model: Model, *, numerics: str = "exact", kernels: Tier | None = None) -> None:
         settings = current()
         self.model = model
