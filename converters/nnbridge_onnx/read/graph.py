@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,6 +110,15 @@ class Node:
         return f"{self.index}: {self.type} {self.outputs[0] if self.outputs else ''}".rstrip()
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Fold:
+    """The results of a node on the inputs of that time."""
+
+    type: str
+    inputs: Mapping[str, Array]
+    results: Sequence[Array]
+
+
 @dataclass(frozen=True)
 class Graph:
     """A model's main graph."""
@@ -127,6 +136,8 @@ class Graph:
     """Names of constants that a caller of ONNX Runtime may replace: inputs with a default value, from IR version 4 on."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Output of what an operator of com.microsoft was expanded into → that operator."""
+    folds: dict[tuple[str, ...], Fold] = field(default_factory=dict, compare=False, repr=False)
+    """What nodes that were folded so far computed, by their outputs."""
 
 
 def type_name(type: int) -> str:
