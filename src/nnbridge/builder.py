@@ -432,6 +432,8 @@ def _moved(subgraph: Subgraph, small_base: int, pool_base: int, subgraph_base: i
 def _extensions_in_use(subgraphs: Sequence[Subgraph]) -> dict[str, int]:
     """Extension name → prefix: of operands first, then of operations, subgraph by subgraph."""
     codes = [o.type for s in subgraphs for group in (s.operands, s.operations) for o in group]
+    if not is_extension(max(codes, default=0)):
+        return {}
     return {TYPES.registered_name(code): split_extension_code(code)[0] for code in codes if is_extension(code)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,7 @@ def type_name(type: int) -> str:
     return ELEMENT_TYPES[type][0] if type in ELEMENT_TYPES else ("unknown" if type == 0 else f"elements of type {type}")
 
 
+@cache
 def dtype_of(type: int) -> np.dtype[Any] | None:
     """NumPy's element type of a ``TensorProto.DataType``, None for what are no numbers."""
     name = ELEMENT_TYPES[type][2] if type in ELEMENT_TYPES else None
