@@ -24,6 +24,7 @@ from nnbridge.cpu.compiled.bindings.moves import MOST_ELEMENTS, add_border, bord
 from nnbridge.cpu.compiled.bindings.rescaling import filter_rescaling, require_bias_scale
 from nnbridge.cpu.compiled.constants import Constant
 from nnbridge.cpu.compiled.kernels.depthwise import LARGEST, pack_depthwise
+from nnbridge.cpu.compiled.kernels.packing import pack_bytes
 from nnbridge.cpu.compiled.kernels.products import WORDS, pack_strips
 from nnbridge.cpu.compiled.kernels.tiles import DEPTH, SIDE, configuration
 from nnbridge.cpu.compiled.program import (
@@ -168,38 +169,40 @@ class _Weights:
     stored: Array
     """[channels, segments, length], int8 or int16."""
     bias: Array
-    """With everything that does not depend on the input's values."""
+    """With all that does not depend on the input's values, but for ``zero`` times the sums of weights, which packing takes."""
     factor: int
     """By which the sums of the left matrix's rows are multiplied and added; 0 for weights less their zero point."""
     largest: int
     """The largest magnitude that a sum may have."""
+    zero: int = 0
 
 
-def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Array) -> _Weights:
-    """Weights [channels, segments, length] with their zero point, for products with ``x``.
+def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Array, *, measured: bool = False) -> _Weights:
+    """Weights [channels, segments, length] with their zero point, for products with ``x``; ``measured``: ``largest`` is close.
 
     With ``ws`` the weights that are stored and ``zz`` their zero point, a product is ``sum(a * ws) - zz * sum(a)`` and constants.
     """
     flat = weights.reshape(len(weights), -1)
     count, za = flat.shape[1], zero_of(x)
-    low, high = int(flat.min()) - zero, int(flat.max()) - zero
+    within = zero == 0 and weights.dtype == np.int8 and not measured
+    low, high = (-128, 127) if within else (int(flat.min()) - zero, int(flat.max()) - zero)
     largest = count * max(za, 255 - za) * max(-low, high) + max(int(bias.max()), -int(bias.min()))
     wide_bias = bias.astype(np.int64)
     if largest >= 2**31:
         exact = np.abs(flat.astype(np.int64) - zero).sum(axis=1)
         largest = int((exact * max(za, 255 - za) + np.abs(wide_bias)).max())
     require(largest < 2**31, "sums that 32 bits hold")
+    if b.instructions.quads and low >= -128 and high <= 127:
+        # Bytes wrap to what the difference is. Packing sums them.
+        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF) if zero & 0xFF else weights
+        return _Weights(stored.view(np.int8), bias, 0, largest, za)
     # Sums of 32 bits take half the time.
     totals = np.add.reduce(flat, axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64)
     if zero:
         totals -= count * zero
-    less_zero = (wide_bias - za * totals).astype(np.int32)
     if not b.instructions.quads:
+        less_zero = (wide_bias - za * totals).astype(np.int32)
         return _Weights(weights.astype(np.int16) - np.int16(zero), less_zero, 0, largest)
-    if low >= -128 and high <= 127:
-        # Bytes wrap to what the difference is.
-        stored = weights.view(np.uint8) - np.uint8(zero & 0xFF) if zero & 0xFF else weights
-        return _Weights(stored.view(np.int8), less_zero, 0, largest)
     shift = 128 if weights.dtype == np.uint8 else 0
     zz = zero - shift
     # sum(ws) is sum(w - zero) + count * zz; what wraps here wraps back in the sum.
@@ -266,8 +269,12 @@ def _multiply_quantised(b: Binding, left: Left, weights: _Weights, rescaling: Re
         if steps * DEPTH != left.length:
             stored = np.zeros((*stored.shape[:2], steps * DEPTH), stored.dtype)
             stored[:, :, : left.length] = weights.stored
-    strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
-    arguments = product_arguments(b, left, strips.block(1), strips.count, steps, target, out_row)
+    if b.instructions.quads and not weights.factor:
+        block, count = pack_bytes(b.instructions, stored, weights.bias, rescaling, weights.zero)
+    else:
+        strips = pack_strips(b.instructions, stored, weights.bias, rescaling, ones=row_sums == "inner")
+        block, count = strips.block(1), strips.count
+    arguments = product_arguments(b, left, block, count, steps, target, out_row)
     arguments.update(zero_point=zero_of(b.out), low=low, high=high, factor=weights.factor, sums=sums)
     multiply(b, left, arguments, stored.size, tall, form=rescaling.form, row_sums=row_sums)
 
@@ -475,7 +482,7 @@ def fully_connected(b: Binding) -> None:
         return
     require_bias_scale(x, w, call["bias"])
     multiplier, exponent = quantize_multiplier(product_multiplier(x.scale, w.scale, out.scale))
-    stored = _quantised_weights(b, x, shaped, w.zero_point, bias)
+    stored = _quantised_weights(b, x, shaped, w.zero_point, bias, measured=True)
     try:
         rescaling = Rescaling.once(multiplier, exponent, zero_of(out), stored.largest)
     except Inexact as error:
