@@ -64,8 +64,8 @@ class _Reading:
     """Bytes from the table's position to the end of its last field."""
     parts: tuple[tuple[struct.Struct, tuple[str, ...]], ...]
     """Fields that do not overlap, in order of their offsets, and their names. Most tables have one part."""
-    offsets: tuple[tuple[Field, int], ...]
-    """Fields that stand elsewhere, where the table holds an offset to them, in order of their slots."""
+    offsets: tuple[tuple[str, int, Callable[[int, Table], Any]], ...]
+    """Names of fields that stand elsewhere, where the table holds an offset to them, and what reads them, in order of slots."""
     defaults: Table
     """What the fields hold where they are absent."""
 
@@ -114,11 +114,11 @@ class Decoder:
         values = reading.defaults.copy()
         for part, names in reading.parts:
             values.update(zip(names, part.unpack_from(self._data, at), strict=True))
-        for field, offset in reading.offsets:
+        for field, offset, elsewhere in reading.offsets:
             try:
-                values[field.name] = self._elsewhere(field, at + offset + values[field.name], values)
+                values[field] = elsewhere(at + offset + values[field], values)
             except Malformed as error:
-                error.path.insert(0, field.name)
+                error.path.insert(0, field)
                 raise
         self._tables[name, at] = values
         return values
@@ -157,37 +157,40 @@ class Decoder:
             parts.append((struct.Struct(format), tuple(names)))
             rest = overlapping
         size = max((part.size for part, _ in parts), default=4)
-        offsets = tuple(entry for entry in present if entry[0].kind is not Kind.SCALAR)
+        elsewhere = [(field, offset) for field, offset in present if field.kind is not Kind.SCALAR]
+        offsets = tuple((field.name, offset, self._reader(field)) for field, offset in elsewhere)
         return _Reading(size, tuple(parts), offsets, defaults)
 
-    def _elsewhere(self, field: Field, target: int, values: Table) -> Any:
-        """What an offset of a table leads to."""
+    def _reader(self, field: Field) -> Callable[[int, Table], Any]:
+        """What reads a field at the place that an offset leads to; the other fields of its table name a union's class."""
         if field.kind is Kind.SCALARS:
-            return self._scalars(field, target)
+            return self._span if field.format == "B" else self._scalars(field)
         if field.kind is Kind.TABLE:
-            return self.table(field.target, target)
+            return lambda target, _: self.table(field.target, target)
         if field.kind is Kind.STRING:
-            return self._string(target)
+            return self._string
         if field.kind is Kind.UNION:
-            return self._union(field, target, values)
-        return self._elements(field, target)
+            return lambda target, values: self._union(field, target, values)
+        return lambda target, _: self._elements(field, target)
 
     def _union(self, field: Field, target: int, values: Table) -> Table | None:
         member = self._members(field.target).get(values.get(f"{field.name}_type") or 0, "")
         # A member that this version of the schema does not know is ignored like any newer field.
         return None if member in ("", "NONE") else self.table(member, target)
 
-    def _string(self, target: int) -> str:
+    def _string(self, target: int, _: Table | None = None) -> str:
         length = self._length(target, 1)
         self._spend(length)
         return str(self._data[target + 4 : target + 4 + length], "utf-8", "replace")
 
-    def _scalars(self, field: Field, target: int) -> Span | npt.NDArray[Any]:
-        """Bytes as a :class:`Span`, other scalars as a read-only view of the file."""
-        length = self._length(target, field.size)
-        if field.format == "B":
-            return Span(target + 4, length)
-        return np.frombuffer(self._data, self._dtypes[field.format], length, target + 4)
+    def _span(self, target: int, _: Table) -> Span:
+        """Bytes."""
+        return Span(target + 4, self._length(target, 1))
+
+    def _scalars(self, field: Field) -> Callable[[int, Table], npt.NDArray[Any]]:
+        """Other scalars as a read-only view of the file."""
+        data, dtype, size, length_of = self._data, self._dtypes[field.format], field.size, self._length
+        return lambda target, _: np.frombuffer(data, dtype, length_of(target, size), target + 4)
 
     def _elements(self, field: Field, target: int) -> tuple[Any, ...]:
         """A vector of strings or tables."""
