@@ -56,7 +56,7 @@ def test_collections_are_as_usual_once_the_last_one_leaves() -> None:
     usual = gc.get_threshold()
     with seldom_collected():
         with seldom_collected():
-            assert gc.get_threshold() == (100_000, *usual[1:])
+            assert gc.get_threshold() == (10_000, *usual[1:])
         assert gc.get_threshold() != usual
     assert gc.get_threshold() == usual
 

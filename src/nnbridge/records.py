@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
-_BETWEEN_COLLECTIONS = 100_000
+_BETWEEN_COLLECTIONS = 10_000
 _collecting = threading.Lock()
 _usual: list[tuple[int, int, int]] = []
 """The thresholds outside, once for each entry that is open."""
@@ -18,7 +18,7 @@ _usual: list[tuple[int, int, int]] = []
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Thousands of records that stay would set off a search for unreachable cycles every 700 of them; here every 100,000.
+    """Thousands of records that stay would set off a search for unreachable cycles every 700 of them; here every 10,000.
 
     For all threads of the process, until the last one leaves. Where collection is off, it stays off.
     """

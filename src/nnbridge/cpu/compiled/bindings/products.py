@@ -432,8 +432,9 @@ def depthwise_conv_2d(b: Binding) -> None:
         form, fill = "real", 0
         strips, sets = pack_depthwise(b.instructions, weights, bias, None)
     else:
-        exact = weights.astype(np.int16) - np.int16(call["filter"].zero_point)
-        totals = np.add.reduce(exact, axis=(0, 1), dtype=np.int64)
+        zero = call["filter"].zero_point
+        exact = weights if weights.dtype == np.int8 and not zero else weights.astype(np.int16) - np.int16(zero)
+        totals = np.add.reduce(exact, axis=(0, 1), dtype=np.int32)
         largest = LARGEST * 255 * 255 + max(int(bias.max()), -int(bias.min()))
         require(largest < 2**31, "sums that 32 bits hold")
         rescaling = filter_rescaling(b)

@@ -227,10 +227,10 @@ def pack_depthwise(instructions: InstructionSet, weights: Array, bias: Array, re
     else:
         sets, rest = [], weights
         # Differences of bytes: one set of bytes, two, or three where one is 255.
-        while rest.min() < -128 or rest.max() > 127:
+        while rest.dtype != np.int8 and (rest.min() < -128 or rest.max() > 127):
             sets.append(np.clip(rest, -128, 127).astype(np.int8))
             rest = rest - sets[-1]
-        sets.append(rest.astype(np.int8))
+        sets.append(rest.astype(np.int8, copy=False))
     together = 1 if rescaling is None else instructions.step_elements
     row_groups = -(-height // together)
     # One array of all taps: [sets, groups, rows together, width, channels and what a strip may have beyond].
