@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from nnbridge.errors import BadDataError, BadStateError, Reason, UnexpectedNullE
 from nnbridge.extensions import TYPES
 from nnbridge.model import ChannelQuant, Location, Model, Operand, Operation, Pool, Source, Subgraph, float32
 from nnbridge.operations import definition
+from nnbridge.operations.declaration import Input
 from nnbridge.operations.validation import (
     Verdict,
     byte_size,
@@ -201,6 +202,11 @@ class ModelBuilder:
         dims, scale, zero_point = tuple(map(int, dims)), float32(scale), int(zero_point)
         operand = Operand(type, dims, scale, zero_point, channel_quant, lifetime, location, None, name, source_type)
         self._operands.append(operand)
+        return len(self._operands) - 1
+
+    def add_drafted_scalar(self, type: int, content: bytes) -> int:
+        """:meth:`add_drafted` of a scalar constant."""
+        self._operands.append(Operand(type, (), 0.0, 0, None, Lifetime.CONSTANT_COPY, self._copied(content)))
         return len(self._operands) - 1
 
     def pool_number(self, memory: Pool) -> int:
@@ -439,24 +445,28 @@ def _extensions_in_use(subgraphs: Sequence[Subgraph]) -> dict[str, int]:
 
 def _without_trailing_defaults(operation: Operation, model: Model) -> Operation:
     """Trailing inputs that hold their default are dropped, so that older devices can run the operation (M45 to M48)."""
-    declared = definition(operation.type)
-    if declared is None:
-        return operation
-    operands = model.main.operands
-    for form in declared.signatures:
-        if len(operation.inputs) not in form.counts:
-            continue
-        expanded = form.expand(len(operation.inputs))
-        # Two forms of equal length differ in a type, such as CONV_2D's explicit and implicit padding.
-        codes = [operands[i].type for i in operation.inputs]
-        if [d for d, code in zip(expanded, codes, strict=True) if isinstance(d.type, OperandCode) and d.type != code]:
-            continue
+    operands, inputs = model.main.operands, operation.inputs
+    for expanded, shorter in _shorter_forms(operation.type, tuple([operands[i].type for i in inputs])):
         keep = len(expanded)
-        for count in sorted((count for count in form.counts if count < keep), reverse=True):
-            if all(_is_default(operands[operation.inputs[i]], expanded[i].default, model) for i in range(count, keep)):
+        for count in shorter:
+            if all(_is_default(operands[inputs[i]], expanded[i].default, model) for i in range(count, keep)):
                 keep = count
-        return operation if keep == len(expanded) else replace(operation, inputs=operation.inputs[:keep])
+        return operation if keep == len(expanded) else replace(operation, inputs=inputs[:keep])
     return operation
+
+
+@lru_cache(maxsize=1024)
+def _shorter_forms(code: int, types: tuple[int, ...]) -> Sequence[tuple[Sequence[Input], Sequence[int]]]:
+    """The inputs of each form of an operation that has these types, and the smaller numbers of inputs that it admits."""
+    found, declared = [], definition(code)
+    for form in declared.signatures if declared is not None else ():
+        if len(types) not in form.counts:
+            continue
+        expanded = form.expand(len(types))
+        # Two forms of equal length differ in a type, such as CONV_2D's explicit and implicit padding.
+        if not [d for d, type in zip(expanded, types, strict=True) if isinstance(d.type, OperandCode) and d.type != type]:
+            found.append((expanded, sorted((count for count in form.counts if count < len(types)), reverse=True)))
+    return found
 
 
 def _is_default(operand: Operand, default: float | None, model: Model) -> bool:

@@ -112,6 +112,14 @@ class Value:
         own = {"type": self.type, "dims": self.dims, "scale": self.scale, "zero_point": self.zero_point}
         return Value(**{**own, **changes})
 
+    @property
+    def scalar(self) -> bytes | None:
+        """The content of a scalar that :meth:`Draft.scalar` made, which has no name."""
+        if self._scalar is None:
+            return None
+        content: bytes = self._scalar[2][-1][1]
+        return content
+
     def scaled(self, scale: float) -> Value:
         """The same value read with another scale and zero point 0; several times faster than ``dataclasses.replace``."""
         return Value(
