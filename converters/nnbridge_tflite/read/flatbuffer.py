@@ -92,7 +92,11 @@ class Decoder:
 
     def root(self, table: str) -> Table:
         """The root table."""
-        return self.table(table, self._length(0, 0))
+        try:
+            return self.table(table, self._length(0, 0))
+        finally:
+            # What refers to the decoder itself would keep all tables until Python looks for cycles.
+            self._readings.clear()
 
     def table(self, name: str, at: int) -> Table:
         """The table of class ``name`` at a position: field name → value; unknown fields are passed over."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import timeit
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -117,7 +118,8 @@ class _Bindings:
     """A subgraph and what it was bound to last: one program for each set of input shapes."""
 
     def __init__(self, executor: Executor, number: int, subgraph: Subgraph) -> None:
-        self._executor = executor
+        # Without a cycle, a prepared model's memory is free as soon as nobody holds it.
+        self._executor: Executor = weakref.proxy(executor)
         self._number = number
         self._subgraph = subgraph
         store = executor.store if executor.numerics.all_stored else None
@@ -202,11 +204,11 @@ class _Program:
             [i for o in subgraph.operations for i in o.outputs] if observed else subgraph.outputs,
         )
 
-        def step_of(program: Program) -> Step:
+        def step_of(program: Program, threads: int = executor.threads) -> Step:
             def run_program(run: Run) -> None:
                 values = run.values
                 inputs = [np.ascontiguousarray(values[i]) for i in program.inputs]
-                program.run(inputs, [values[i] for i in program.outputs], executor.threads)
+                program.run(inputs, [values[i] for i in program.outputs], threads)
 
             return run_program
 
