@@ -7,8 +7,9 @@ tables and vector elements has a ceiling that no real model comes near.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +71,38 @@ class _Reading:
     """What the fields hold where they are absent."""
 
 
+class _Layout(NamedTuple):
+    """What all files with a vtable of these words have in common; see :class:`_Reading`."""
+
+    size: int
+    parts: tuple[tuple[struct.Struct, tuple[str, ...]], ...]
+    elsewhere: Sequence[tuple[Field, int]]
+    defaults: Table
+
+
+@lru_cache(maxsize=1024)
+def _layout(fields: Callable[[str], tuple[Field, ...]], name: str, words: tuple[int, ...]) -> _Layout:
+    """The declared fields that a vtable lists, and what they hold where they are absent."""
+    declared = {field.slot: field for field in fields(name)}
+    present = [(declared[2 * i], offset) for i, offset in enumerate(words) if offset and 2 * i in declared]
+    parts: list[tuple[struct.Struct, tuple[str, ...]]] = []
+    rest = sorted(present, key=lambda entry: entry[1])
+    while rest:
+        format, names, end, overlapping = "<", [], 0, []
+        for field, offset in rest:
+            if offset < end:
+                overlapping.append((field, offset))
+                continue
+            format += f"{offset - end}x{field.format if field.kind is Kind.SCALAR else 'I'}"
+            names.append(field.name)
+            end = offset + (field.size if field.kind is Kind.SCALAR else 4)
+        parts.append((struct.Struct(format), tuple(names)))
+        rest = overlapping
+    size = max((part.size for part, _ in parts), default=4)
+    elsewhere = [(field, offset) for field, offset in present if field.kind is not Kind.SCALAR]
+    return _Layout(size, tuple(parts), elsewhere, {field.name: field.default for field in declared.values()})
+
+
 class Decoder:
     """Decodes one buffer by a schema: the fields of a table, and the members of a union's enumeration."""
 
@@ -86,7 +119,6 @@ class Decoder:
         self._budget = Budget()
         self._tables: dict[tuple[str, int], Table] = {}
         self._vectors: dict[tuple[str, Kind, int], Any] = {}
-        self._layouts: dict[str, tuple[dict[int, Field], Table]] = {}
         self._readings: dict[tuple[str, int], _Reading] = {}
         self._dtypes = {letter: np.dtype("<" + letter) for letter in "?bBhHiIqQfd"}
 
@@ -127,14 +159,6 @@ class Decoder:
         self._tables[name, at] = values
         return values
 
-    def _layout(self, name: str) -> tuple[dict[int, Field], Table]:
-        """A table's fields by slot, and what they hold where they are absent."""
-        found = self._layouts.get(name)
-        if found is None:
-            listed = self._fields(name)
-            found = self._layouts[name] = {f.slot: f for f in listed}, {f.name: f.default for f in listed}
-        return found
-
     def _reading(self, name: str, vtable: int) -> _Reading:
         """The declared fields that a vtable lists."""
         if not 0 <= vtable <= self._size - 4:
@@ -142,28 +166,11 @@ class Decoder:
         length = _U16.unpack_from(self._data, vtable)[0]
         if length < 4 or length % 2 or vtable + length > self._size:
             raise Malformed("a vtable of even length inside the file", f"{length} bytes at byte {vtable}")
-        declared, defaults = self._layout(name)
         # A hostile file may have long vtables that overlap; what lies behind the last declared field is not read.
-        count = min(length, max(declared, default=0) + 2) // 2
-        words = struct.unpack_from(f"<{count}H", self._data, vtable)
-        present = [(declared[2 * i], offset) for i, offset in enumerate(words) if offset and 2 * i in declared]
-        parts: list[tuple[struct.Struct, tuple[str, ...]]] = []
-        rest = sorted(present, key=lambda entry: entry[1])
-        while rest:
-            format, names, end, overlapping = "<", [], 0, []
-            for field, offset in rest:
-                if offset < end:
-                    overlapping.append((field, offset))
-                    continue
-                format += f"{offset - end}x{field.format if field.kind is Kind.SCALAR else 'I'}"
-                names.append(field.name)
-                end = offset + (field.size if field.kind is Kind.SCALAR else 4)
-            parts.append((struct.Struct(format), tuple(names)))
-            rest = overlapping
-        size = max((part.size for part, _ in parts), default=4)
-        elsewhere = [(field, offset) for field, offset in present if field.kind is not Kind.SCALAR]
-        offsets = tuple((field.name, offset, self._reader(field)) for field, offset in elsewhere)
-        return _Reading(size, tuple(parts), offsets, defaults)
+        count = min(length, max([field.slot for field in self._fields(name)], default=0) + 2) // 2
+        layout = _layout(self._fields, name, struct.unpack_from(f"<{count}H", self._data, vtable))
+        offsets = tuple([(field.name, offset, self._reader(field)) for field, offset in layout.elsewhere])
+        return _Reading(layout.size, layout.parts, offsets, layout.defaults)
 
     def _reader(self, field: Field) -> Callable[[int, Table], Any]:
         """What reads a field at the place that an offset leads to; the other fields of its table name a union's class."""

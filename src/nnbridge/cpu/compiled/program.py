@@ -371,6 +371,7 @@ class Program:
         self.slots = slots
         pool, blocks = Pool(), list[int]()
         relocated: list[int] = []
+        pooled: dict[int, int] = {}
         entries = []
         code = library(form)
         for step in every:
@@ -391,7 +392,11 @@ class Program:
                     blocks.append(8 * value.number)
                 elif isinstance(value, np.ndarray) and value.nbytes <= POOLED:
                     pool.positions.append(len(blocks))
-                    blocks.append(pool.place(value))
+                    # Operations share tables.
+                    offset = pooled.get(id(value))
+                    if offset is None:
+                        offset = pooled[id(value)] = pool.place(value)
+                    blocks.append(offset)
                 elif isinstance(value, Constant | np.ndarray):
                     blocks.append(address_of(pool.held(value).data))
                 else:
