@@ -297,7 +297,10 @@ def _quantisation(table: Table | None, shape: tuple[int, ...], place: str, as_li
     fits = 0 <= held[0] < math.inf if len(held) == 1 else scales.min() >= 0 and scales.max() < math.inf
     if not fits:
         _refuse(place, "finite scales of at least 0", scales[~np.isfinite(scales) | (scales < 0)][0])
-    return Quantisation(held, tuple(zero_points.tolist()), axis, True)
+    count = len(zero_points)
+    # Those of channels are 0.
+    points = (0,) * count if count > 1 and not zero_points.any() else tuple(zero_points.tolist())
+    return Quantisation(held, points, axis, True)
 
 
 _LIMITS = {"UINT8": (0, 255), "INT8": (-128, 127)}

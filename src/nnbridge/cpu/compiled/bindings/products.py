@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,8 @@ def _rows_of(
     key = images, rows, columns, out, picked, element
     found = b.shared.tables.get(key)
     if found is None:
-        found = b.shared.tables[key] = _row_tables(*key)
+        small = math.prod(out) * images[0] <= _FEW_WINDOWS
+        found = b.shared.tables[key] = (_known_row_tables if small else _row_tables)(*key)
     return Left(source, *found)
 
 
@@ -149,6 +151,11 @@ def _row_tables(
         i, j = np.ogrid[: rows.size, : columns.size]
         segments, length = (i * rows.dilation * width + j * columns.dilation).reshape(-1), picked[1]
     return (starts.reshape(-1) * np.int32(pixel)) + np.int32(picked[0] * element), (segments * pixel).astype(np.int32), length
+
+
+_FEW_WINDOWS = 1 << 14
+"""Windows of convolutions whose tables are kept from one program to the next."""
+_known_row_tables = lru_cache(maxsize=64)(_row_tables)
 
 
 def rows_of_matrix(b: Binding, x: Arg, source: Place | Array, size: int, *, quantised: bool) -> Left:
@@ -187,16 +194,16 @@ def _quantised_weights(b: Binding, x: Arg, weights: Array, zero: int, bias: Arra
     within = zero == 0 and weights.dtype == np.int8 and not measured
     low, high = (-128, 127) if within else (int(flat.min()) - zero, int(flat.max()) - zero)
     largest = count * max(za, 255 - za) * max(-low, high) + max(int(bias.max()), -int(bias.min()))
-    wide_bias = bias.astype(np.int64)
     if largest >= 2**31:
         exact = np.abs(flat.astype(np.int64) - zero).sum(axis=1)
-        largest = int((exact * max(za, 255 - za) + np.abs(wide_bias)).max())
+        largest = int((exact * max(za, 255 - za) + np.abs(bias.astype(np.int64))).max())
     require(largest < 2**31, "sums that 32 bits hold")
     if b.instructions.quads and low >= -128 and high <= 127:
         # Bytes wrap to what the difference is. Packing sums them.
         stored = weights.view(np.uint8) - np.uint8(zero & 0xFF) if zero & 0xFF else weights
         return _Weights(stored.view(np.int8), bias, 0, largest, za)
     # Sums of 32 bits take half the time.
+    wide_bias = bias.astype(np.int64)
     totals = np.add.reduce(flat, axis=1, dtype=np.int32 if count < 2**23 else np.int64).astype(np.int64)
     if zero:
         totals -= count * zero
