@@ -125,6 +125,12 @@ def broadcastable(first: Sequence[int], second: Sequence[int]) -> bool:
     return all(a == b or 1 in (a, b) for a, b in zip(reversed(first), reversed(second), strict=False))
 
 
+def extended(sides: Sequence[int], before: int, count: int) -> tuple[int, ...] | None:
+    """As many sides as ``count``: ``before`` ones, the sides, then ones; None where there are more already."""
+    behind = int(count) - int(before) - len(sides)
+    return (1,) * int(before) + tuple(sides) + (1,) * behind if before >= 0 <= behind and count <= MAX_ELEMENTS else None
+
+
 def bit(number: int, place: int) -> bool:
     """True if a bit of a mask is set."""
     return 0 <= place < 64 and bool(int(number) >> int(place) & 1)
@@ -163,6 +169,7 @@ FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...], int, Callable[..., Value]]] 
     "distinct": (TRUTH, (LIST,), 1, lambda values: len(set(values)) == len(values)),
     "broadcastable": (TRUTH, (LIST, LIST), 2, broadcastable),
     "same_pad": (NUMBER, (NUMBER, NUMBER, NUMBER, NUMBER), 3, same_pad),
+    "extended": (LIST, (LIST, NUMBER, NUMBER), 3, extended),
     "range": (LIST, (NUMBER,), 1, up_to),
 }
 """Function → kind of its result, kinds of its arguments, how many are required, what computes it."""
