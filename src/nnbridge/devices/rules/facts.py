@@ -145,6 +145,10 @@ def _most(values: Sequence[Any]) -> Value:
     return max(values) if values else None
 
 
+def _product(values: Sequence[Any]) -> Value:
+    return None if any(isinstance(value, tuple) for value in values) else math.prod(values)
+
+
 def _least(values: Sequence[Any]) -> Value:
     return min(values) if values else None
 
@@ -159,7 +163,7 @@ FUNCTIONS: Mapping[str, tuple[str, tuple[str, ...], int, Callable[..., Value]]] 
     "ceil": (NUMBER, (NUMBER,), 1, math.ceil),
     "len": (NUMBER, (LIST,), 1, len),
     "sum": (NUMBER, (LIST,), 1, sum),
-    "product": (NUMBER, (LIST,), 1, math.prod),
+    "product": (NUMBER, (LIST,), 1, _product),
     "most": (NUMBER, (LIST,), 1, _most),
     "least": (NUMBER, (LIST,), 1, _least),
     "max": (NUMBER, (NUMBER, NUMBER), 2, max),
