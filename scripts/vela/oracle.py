@@ -15,6 +15,7 @@ from subprocess import PIPE
 
 from nnbridge.errors import NnbridgeError
 from nnbridge.loading import source_graph
+from nnbridge.source import SourceOperator
 
 SYSTEMS = {"u55": "Ethos_U55_High_End_Embedded", "u65": "Ethos_U65_Embedded", "u85": "Ethos_U85_SYS_DRAM_Mid"}
 NPU = "CUSTOM:ethos-u"
@@ -75,14 +76,20 @@ def _read(folder: Path, file: Path, log: str) -> Oracle:
         number = operator_of.get(row["source_id"])
         if number is not None:
             cycles[number] = cycles.get(number, 0.0) + float(row["op_cycles"])
-    left = {tensor.name for operator in source_graph(compiled).operators if operator.name != NPU for tensor in operator.outputs}
-    on_cpu = {o.index for o in source_graph(file).operators if any(tensor.name in left for tensor in o.outputs)}
+    remaining = [operator for operator in source_graph(compiled).operators if operator.name != NPU]
+    left = {tensor.name for operator in remaining for tensor in operator.outputs} | {_inputs(each) for each in remaining}
+    on_cpu = {o.index for o in source_graph(file).operators if left & {_inputs(o), *(tensor.name for tensor in o.outputs)}}
     with summaries[0].open() if summaries else io.StringIO("cycles_total\n0\n") as text:
         summary = next(csv.DictReader(text))
     for used in (compiled, database, *summaries):
         used.unlink(missing_ok=True)
     total, sram = (float(summary.get(key) or 0) for key in ("cycles_total", "sram_memory_used"))
     return Oracle("", False, frozenset(on_cpu), cycles, total, sram * 1024)
+
+
+def _inputs(operator: SourceOperator) -> tuple[str, ...]:
+    """What an operator is found by whose output Vela renamed: a BOOL that it converts afterwards."""
+    return operator.name, *(tensor.name for tensor in operator.inputs if tensor is not None)
 
 
 def _tables(database: Path) -> list[tuple[str, str]]:

@@ -396,7 +396,7 @@ def lstm(draw: Draw) -> None:
     if draw.chance.random() < 0.05:
         inputs[1] = -1  # the input gate is coupled
     out = draw.file.tensor((*front, cells), draw.type, **draw.parameters(draw.type))
-    between = [draw.file.tensor((), "int16", scale=2**-12) for _ in range(4)] + [draw.file.tensor((), draw.type, scale=0.05)]
+    between = [draw.file.tensor((0,), "int16", scale=2**-12) for _ in range(4)] + [draw.file.tensor((0,), draw.type, scale=0.05)]
     draw.outputs.append(out)
     options = {"fused_activation_function": draw.chance.choice((4, 4, 4, 0, 1)), "time_major": major}
     options |= {"cell_clip": draw.chance.choice((0.0, 0.0, 2.0)), "proj_clip": 0.0}
