@@ -76,9 +76,9 @@ def _read(folder: Path, file: Path, log: str) -> Oracle:
         number = operator_of.get(row["source_id"])
         if number is not None:
             cycles[number] = cycles.get(number, 0.0) + float(row["op_cycles"])
-    remaining = [operator for operator in source_graph(compiled).operators if operator.name != NPU]
-    left = {tensor.name for operator in remaining for tensor in operator.outputs} | {_inputs(each) for each in remaining}
-    on_cpu = {o.index for o in source_graph(file).operators if left & {_inputs(o), *(tensor.name for tensor in o.outputs)}}
+    kept = (operator for operator in source_graph(compiled).operators if operator.name != NPU)
+    left = {(operator.name, name) for operator in kept for name in _outputs(operator)}
+    on_cpu = {o.index for o in source_graph(file).operators if any((o.name, name) in left for name in _outputs(o))}
     with summaries[0].open() if summaries else io.StringIO("cycles_total\n0\n") as text:
         summary = next(csv.DictReader(text))
     for used in (compiled, database, *summaries):
@@ -87,9 +87,9 @@ def _read(folder: Path, file: Path, log: str) -> Oracle:
     return Oracle("", False, frozenset(on_cpu), cycles, total, sram * 1024)
 
 
-def _inputs(operator: SourceOperator) -> tuple[str, ...]:
-    """What an operator is found by whose output Vela renamed: a BOOL that it converts afterwards."""
-    return operator.name, *(tensor.name for tensor in operator.inputs if tensor is not None)
+def _outputs(operator: SourceOperator) -> list[str]:
+    """Names of outputs; Vela adds an ending where it converts an output of BOOL afterwards."""
+    return [tensor.name.removesuffix("_int8") for tensor in operator.outputs]
 
 
 def _tables(database: Path) -> list[tuple[str, str]]:
