@@ -164,6 +164,9 @@ def searched(path: Path, shapes: Mapping[str, tuple[int, ...]], rng: np.random.G
         predicate = on_devices(search)
         reduction = reduce(whole, predicate)
         saved = Saver(folder / path.name.split(".")[0], predicate, search, whole, path, asked).save(reduction)
+        if all(model.main.operations[k].source is None for k in reduction.operations):
+            # An input that is an output is copied here; the file has no operator for that.
+            saved = tuple(file for file in saved if file.kind != "source")
         left = len(reduction.operations)
         return Searched(path.name, fault, target.name, found.placed, found.runs, found.found and named, left, saved)
     return None

@@ -192,3 +192,23 @@ def test_a_command_has_the_files_where_it_names_them(whole: Whole) -> None:
 
 def test_the_third_operation_of_the_digits_is_the_one_of_the_drivers(whole: Whole) -> None:
     assert whole.candidate.model.main.operations[2].name == THIRD
+
+
+def test_a_branch_that_is_always_taken_is_part_of_a_file_as_well(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    make, path = onnx.helper, tmp_path / "branch.onnx"
+
+    def body(operator: str) -> object:
+        nodes = [make.make_node(operator, ["x"], [f"{operator} inside"]), make.make_node("Neg", [f"{operator} inside"], ["end"])]
+        return make.make_graph(nodes, operator, [], [make.make_tensor_value_info("end", 1, [1, 4])])
+
+    chosen = onnx.numpy_helper.from_array(np.array(True), "chosen")
+    node = make.make_node("If", ["chosen"], ["y"], then_branch=body("Floor"), else_branch=body("Abs"))
+    x, z = (make.make_tensor_value_info(name, 1, [1, 4]) for name in "xz")
+    graph = make.make_graph([node, make.make_node("Relu", ["y"], ["z"])], "branch", [x], [z], [chosen])
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), str(path))
+    model = load(path, ConversionOptions(mapping="wide"))
+    (k,) = (k for k, operation in enumerate(model.main.operations) if operation.type == OperationCode.FLOOR)
+    (tmp_path / "part.onnx").write_bytes(source_part(path, model, [k]))
+    assert [node.op_type for node in onnx.load(str(tmp_path / "part.onnx")).graph.node] == ["Floor"]
+    assert [operation.type for operation in load(tmp_path / "part.onnx").main.operations] == [OperationCode.FLOOR]
