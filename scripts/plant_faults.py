@@ -105,8 +105,9 @@ class Network:
         if not effect:
             return None
         origin = found.origin
-        named = origin is not None and (origin.position in positions or origin.operator == mine[0].operator)
-        place = "nothing" if origin is None else origin.place
+        same = origin is not None and (origin.operator == mine[0].operator or origin.hidden == mine[0].place)
+        named = same or (origin is not None and origin.position in positions)
+        place = "nothing" if origin is None else origin.hidden or origin.place
         return Outcome(self.path.name, fault, mine[0].place, self.runtime.name, place, named)
 
     def _changes(self, target: Operation, fault: str) -> bool:

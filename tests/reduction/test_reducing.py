@@ -25,6 +25,7 @@ from nnbridge.reduction.symptoms import Predicate, Symptom, by_command, on_devic
 from nnbridge.types import OperationCode
 from tests.compare.faults import FaultyDriver, fingerprint
 from tests.conftest import MODELS
+from tests.graphs import branching
 from tests.reduction.drivers import THIRD, Misbehaving
 
 INT8 = MODELS / "digits_int8.tflite"
@@ -196,19 +197,9 @@ def test_the_third_operation_of_the_digits_is_the_one_of_the_drivers(whole: Whol
 
 def test_a_branch_that_is_always_taken_is_part_of_a_file_as_well(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    make, path = onnx.helper, tmp_path / "branch.onnx"
-
-    def body(operator: str) -> object:
-        nodes = [make.make_node(operator, ["x"], [f"{operator} inside"]), make.make_node("Neg", [f"{operator} inside"], ["end"])]
-        return make.make_graph(nodes, operator, [], [make.make_tensor_value_info("end", 1, [1, 4])])
-
-    chosen = onnx.numpy_helper.from_array(np.array(True), "chosen")
-    node = make.make_node("If", ["chosen"], ["y"], then_branch=body("Floor"), else_branch=body("Abs"))
-    x, z = (make.make_tensor_value_info(name, 1, [1, 4]) for name in "xz")
-    graph = make.make_graph([node, make.make_node("Relu", ["y"], ["z"])], "branch", [x], [z], [chosen])
-    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), str(path))
+    path, cut = branching(tmp_path / "branch.onnx"), tmp_path / "part.onnx"
     model = load(path, ConversionOptions(mapping="wide"))
-    (k,) = (k for k, operation in enumerate(model.main.operations) if operation.type == OperationCode.FLOOR)
-    (tmp_path / "part.onnx").write_bytes(source_part(path, model, [k]))
-    assert [node.op_type for node in onnx.load(str(tmp_path / "part.onnx")).graph.node] == ["Floor"]
-    assert [operation.type for operation in load(tmp_path / "part.onnx").main.operations] == [OperationCode.FLOOR]
+    (k,) = (k for k, operation in enumerate(model.main.operations) if operation.type == OperationCode.ABS)
+    cut.write_bytes(source_part(path, model, [k]))
+    assert [node.op_type for node in onnx.load(str(cut)).graph.node] == ["Abs"]
+    assert [operation.type for operation in load(cut).main.operations] == [OperationCode.ABS]
