@@ -90,7 +90,7 @@ def run(
     from dataclasses import asdict
 
     from nnbridge.bench.profiling import profile as profiled
-    from nnbridge.compare import as_samples, named_inputs, save_arrays, stating_open_dimensions
+    from nnbridge.compare import as_samples, named_inputs, named_outputs, save_arrays, stating_open_dimensions, unpacked
     from nnbridge.inputs import Dataset, read_ahead, read_labels
     from nnbridge.report.answers import Accuracy, answer_as_dict, answers, label_names, real_numbers
     from nnbridge.report.bench import operation_events, profile_tables
@@ -166,7 +166,7 @@ def run(
         single = operation_events(f"{model.name}: operations alone", times, 2) if profile else []
         write_trace(trace, run_events(model.name, traced) + single)
     if output is not None:
-        save_arrays(output, outputs)
+        save_arrays(output, unpacked(named_outputs(nnapi), outputs))
     if samples is not None:
         save_arrays(samples, _stacked(stacks))
     if save_image is not None:
