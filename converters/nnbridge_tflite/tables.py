@@ -93,8 +93,14 @@ class EditedGraph:
 
     def constant(self, tensor: int) -> Any | None:
         """The int32 numbers of a constant; None if it is computed or of another type."""
+        if not self.stored(tensor) or self.type(tensor) != "INT32":
+            return None
+        return self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]]["data"].view("<i4")
+
+    def stored(self, tensor: int) -> bool:
+        """True for a constant of any type."""
         data = self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
-        return None if data is None or not len(data) or self.type(tensor) != "INT32" else data.view("<i4")
+        return data is not None and len(data) > 0
 
     def scales(self, tensor: int) -> Any:
         """The scales of a quantised tensor; empty for others."""
