@@ -182,12 +182,13 @@ def batch_matmul(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
 
 def _convolved(data: Array, weights: Array, options: Options) -> Array:
     """Sums over a sliding window; ``weights`` have the channels in and out last, of the former those of a group."""
-    cells, (depth, units) = weights.shape[:-2], weights.shape[-2:]
-    window, groups = windows(data.shape[1:-1], cells, options), data.shape[-1] // depth
-    flat = weights.reshape(-1, groups, units // groups)
+    size, (depth, units) = weights.shape[:-2], weights.shape[-2:]
+    window, groups = windows(data.shape[1:-1], size, options), data.shape[-1] // depth
     found = []
     for image in data[:, np.newaxis]:
-        patches = np.stack([seen for _, seen in taps(image, window)], -2)
+        cells, seen = zip(*taps(image, window), strict=True)
+        patches = np.stack(seen, -2)
+        flat = weights[tuple(np.transpose(cells))].reshape(-1, groups, units // groups)
         shape = patches.shape[1:-2]
         parts = (patches[..., g * depth : (g + 1) * depth].reshape(-1, len(flat)) for g in range(groups))
         found.append(np.concatenate([dots(part, flat[:, g]) for g, part in enumerate(parts)], 1).reshape(*shape, units))
@@ -207,10 +208,10 @@ def conv_3d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Arr
 @convolution.DEPTHWISE_CONV_2D.float_kernel
 def depthwise_conv_2d(inputs: Tensors, outputs: Tensors, options: Options) -> Sequence[Array]:
     data, weights = _real(inputs[0]), _finite(inputs[1])
-    each = weights.reshape(-1, data.shape[-1], weights.shape[3] // data.shape[-1])
+    each = weights.reshape(*weights.shape[1:3], data.shape[-1], weights.shape[3] // data.shape[-1])
     found: Array | float = np.float32(0)
-    for (_, seen), factors in zip(taps(data, windows(data.shape[1:-1], weights.shape[1:3], options)), each, strict=True):
-        found = found + seen[..., np.newaxis] * factors
+    for cell, seen in taps(data, windows(data.shape[1:-1], weights.shape[1:3], options)):
+        found = found + seen[..., np.newaxis] * each[cell]
     return _finished(np.asarray(found).reshape(*np.shape(found)[:3], weights.shape[3]), inputs, 2, options)
 
 
