@@ -11,7 +11,7 @@ from nnbridge.errors import ConversionError, Reason
 from nnbridge.extensions import host_options, is_options
 from nnbridge.model import Array, Model, Operation
 from nnbridge.types import Lifetime
-from nnbridge_tflite.host.codes import STATES
+from nnbridge_tflite.host.codes import STATES, TENSORS
 from nnbridge_tflite.part import excerpt
 from nnbridge_tflite.read.reader import read
 from nnbridge_tflite.tables import copied, decoded, drop_unused, listed
@@ -36,17 +36,13 @@ class Parts:
         if operator.code != found[1]:
             return None
         data = [i for i in operation.inputs if not _is_no_tensor(model, i)]
-        states = host_options(model, model.main, operation).get(STATES, ())
-        read, written = operator.inputs, operator.outputs
-        if len(data) != len(read):
-            # What is constant in the bodies of control flow is no operand.
-            read = tuple(t for t in read if graph.tensors[t].data is None)
+        options = host_options(model, model.main, operation)
+        states, control = options.get(STATES, ()), options.get(TENSORS)
+        read, written = (operator.inputs, operator.outputs) if control is None else (control["inputs"], control["outputs"])
         after = operation.outputs[len(written) :]
-        if len(data) != len(read) or len(after) != len(states):
-            rule = (
-                f"operators whose operands are the file's {len(operator.inputs)} tensors, without handles and streams of numbers"
-            )
-            raise ConversionError(Reason(rule, f"{len(data)} operands and {len(after)} variables", operator.label))
+        if len(data) != len(read) or len(after) != len(states) or (control is not None and -1 in (*read, *written)):
+            rule = "operators whose operands are tensors of the file: no tables, streams of random numbers, variables in bodies"
+            raise ConversionError(Reason(rule, operator.name, operator.label))
         return Ends(
             (source.subgraph, source.callers),
             {i: t for i, t in zip(data, read, strict=True) if t >= 0},

@@ -5,15 +5,11 @@ By this an inference runtime computes what a plan leaves to the host (:mod:`nnbr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from nnbridge.model import Array, Model, Operation
-
-if TYPE_CHECKING:
-    from nnbridge.converters import ConversionOptions
 
 Tensor: TypeAlias = "int | str"
 """An index (TFLite) or a name (ONNX) in the file's graph."""
@@ -61,6 +57,3 @@ class SourceParts(Protocol):
 
         ``constants``: tensors that the importer computed, for those that depend on more than the file's constants.
         """
-
-
-PartsReader: TypeAlias = "Callable[[Path, ConversionOptions], SourceParts]"

@@ -22,7 +22,6 @@ RESOLVERS = {
 }
 """nnbridge's names for TFLite's sets of kernels: what programs have without an option (XNNPACK), plain ones for the processor,
 and reference kernels."""
-_DELEGATED = "DELEGATE"
 
 
 class LiteRTEngine:
@@ -36,8 +35,6 @@ class LiteRTEngine:
         self.version = f"LiteRT {version('ai-edge-litert')}"
         self._module: Any = interpreter
         self._path, self._kernels = path, kernels
-        if kernels == "default" and not self._takes_xnnpack():
-            self._kernels = "optimised"
 
     def open(self, piece: Piece, dims: Sequence[tuple[int, ...]]) -> Run:
         """An interpreter of the part; its runs take turns."""
@@ -55,15 +52,6 @@ class LiteRTEngine:
             return self._module.Interpreter(**source, experimental_op_resolver_type=resolver)
         except (RuntimeError, ValueError) as error:
             raise InputError(Reason("a file that LiteRT runs", first_line(error), operand=str(self._path))) from error
-
-    def _takes_xnnpack(self) -> bool:
-        """True if XNNPACK computes something of the whole file: it takes nothing of one with tensors of dynamic dimensions."""
-        interpreter = self._created(model_path=str(self._path))
-        try:
-            interpreter.allocate_tensors()
-        except (RuntimeError, ValueError):
-            return True  # dimensions that only the caller knows
-        return any(operator["op_name"] == _DELEGATED for operator in interpreter._get_ops_details())
 
 
 class _Loaded:
