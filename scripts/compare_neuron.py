@@ -6,9 +6,9 @@ python scripts/compare_neuron.py folder --devices nnapi-reference nnapi-sample_a
 One row for each file and device. ``granted`` and ``parts`` are what the compiler did; ``as predicted``: whether granted operators
 and partitions are those that nnbridge predicts from the file and the device without the compiler. The outputs of the compiled
 file in nnbridge are compared with those of LiteRT's CompiledModel (``LiteRT``) and with those of the file as it was, run by
-nnbridge on the device with what the device does not get on the host (``plan``): equal bit for bit, or the greatest difference. What
-LiteRT computes itself it computes by its default kernels, XNNPACK's, or by those of ``--kernels``; nnbridge's host is LiteRT with
-these kernels.
+nnbridge on the device, and on the host what the device does not get (``plan``): equal bit for bit, or the greatest difference.
+What LiteRT computes itself it computes by its default kernels, XNNPACK's, or by those of ``--kernels``; nnbridge's host is LiteRT
+with these kernels.
 Exit status 0 only if predictions hold and all outputs are equal.
 """
 
@@ -30,7 +30,6 @@ from nnbridge.engines import host_for
 from nnbridge.errors import Reason
 from nnbridge.loading import load
 from nnbridge.neuron.compiling import compile_file, litert_folder, predicted
-from nnbridge_tflite.read.reader import read
 
 DEVICES = [CPU_NAME, "nnapi-sample_all", "nnapi-sample_quant"]
 HOST_NAMES = {"reference": "litert-plain", "optimised": "litert-plain", "xnnpack": "litert"}
