@@ -28,6 +28,7 @@ from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
 from nnbridge_onnx.host.messages import decode, encode
+from nnbridge_onnx.host.work import work
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, dtype_of
 
 Options: TypeAlias = Mapping[str, Any]
@@ -266,6 +267,8 @@ def host_extension() -> HostExtension:
     types = [ExtensionOperandType(number, True, size, name, dtype) for number, (name, size, dtype) in ELEMENT_TYPES.items()]
     types += [ExtensionOperandType(UNSUPPORTED, True, 1, "UNSUPPORTED", None), OPTIONS_TYPE]
     operations = {
-        definition.number: HostOperation(definition.name, prepare=prepare) for definition in REGISTRY if definition.number
+        definition.number: HostOperation(definition.name, prepare=prepare, work=work)
+        for definition in REGISTRY
+        if definition.number
     }
-    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", prepare=prepare), **operations})
+    return HostExtension(EXTENSION, tuple(types), {OTHER: HostOperation("other", prepare=prepare, work=work), **operations})

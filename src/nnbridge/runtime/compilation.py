@@ -112,11 +112,11 @@ class Compilation:
         A CPU or host among ``drivers`` is not listed twice. A driver that describes itself wrongly is not listed at all.
         BAD_DATA for a driver twice.
         """
-        given = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
-        if given:
-            _check_list(given, "create")
-        chosen = [d for d in given if d.kind == "device" and _listed(d)]
-        cpu = next((d for d in given if d.kind == "cpu"), device_list.cpu())
+        requested = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
+        if requested:
+            _check_list(requested, "create")
+        chosen = [d for d in requested if d.kind == "device" and _listed(d)]
+        cpu = next((d for d in requested if d.kind == "cpu"), device_list.cpu())
         return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False, kernels=kernels, threads=threads)
 
     @classmethod
@@ -124,13 +124,13 @@ class Compilation:
         cls, model: Model, devices: Sequence[Device | str], *, kernels: str | None = None, threads: int | None = None
     ) -> Compilation:
         """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
-        given = [_device(d, "createForDevices") for d in devices]
-        _check_list(given, "createForDevices")
-        fault = next((fault for device in given if (fault := description_fault(device))), None)
+        requested = [_device(d, "createForDevices") for d in devices]
+        _check_list(requested, "createForDevices")
+        fault = next((fault for device in requested if (fault := description_fault(device))), None)
         if fault is not None:
             raise BadDataError(fault)
         mode = PartitioningMode.WITHOUT_FALLBACK
-        return cls(model, _with_host(model, given), mode, explicit=True, kernels=kernels, threads=threads)
+        return cls(model, _with_host(model, requested), mode, explicit=True, kernels=kernels, threads=threads)
 
     @property
     def threads(self) -> int:

@@ -42,7 +42,7 @@ POOLED = 1 << 16
 """The largest constant in bytes that lies with others."""
 
 
-class Pool:
+class ConstantPool:
     """The constants of a program: small ones one behind the other, equal ones once."""
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from nnbridge.cpu.compiled.bindings.repeated import MERGED, Repeated, key_of
 from nnbridge.cpu.compiled.instructions import InstructionSet
 from nnbridge.cpu.compiled.objects import Variant
 from nnbridge.cpu.compiled.program import (
@@ -48,6 +49,7 @@ _OMITTING: set[Binder] = set()
 _ANY_LAYOUT: set[Binder] = set()
 """Bindings that see images in NCHW as they are."""
 
+_REPEATED = Repeated()
 _log = logging.getLogger(__name__)
 _CHUNK_US, _MOST_CHUNKS = 4.0, 16
 
@@ -72,6 +74,17 @@ def bind(candidate: Candidate, producers: Mapping[int, Candidate], instructions:
     """The steps of an operation; raises :class:`Unsupported`, or the error that its call is refused with."""
     if candidate.resolved is None:
         raise Unsupported(candidate.reason)
+    key = key_of(candidate, producers, instructions)
+    bound = None if key is None else _REPEATED.find(key, candidate)
+    if bound is None:
+        bound = _bound(candidate, producers, instructions, shared)
+        if key is not None:
+            _REPEATED.add(key, candidate, bound)
+    return bound
+
+
+def _bound(candidate: Candidate, producers: Mapping[int, Candidate], instructions: InstructionSet, shared: Shared) -> list[Bound]:
+    """The steps of an operation by its binding."""
     binder = BINDERS.get(candidate.call.definition.code)
     if binder is None:
         raise Unsupported("requires a compiled kernel, found none")
@@ -187,6 +200,11 @@ class Binding:
             if other is arg:
                 return i
         raise AssertionError(f"{arg} is no argument")
+
+    def merged(self, arg: Arg) -> Candidate | None:
+        """The operation that writes an argument, if its reader may compute it along with itself."""
+        producer = None if arg.constant else self.producers.get(self.operand(arg))
+        return producer if producer is not None and producer.call.definition.code in MERGED else None
 
     def source(self, arg: Arg) -> Place | Array:
         """Where a kernel reads an argument: in the arena, or a constant, whose bytes are unsigned."""
