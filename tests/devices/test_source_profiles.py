@@ -38,6 +38,13 @@ def chain(folder: Path, *names: str, type: str = "int8") -> Path:
     return file.write(folder / "chain.tflite", [first], [last])
 
 
+def test_what_nnapi_lacks_goes_to_the_host_when_its_partition_is_beyond_the_limit(tmp_path: Path) -> None:
+    # The GPU delegate takes one partition. Its second would have EXP, which Android 8.1 has not.
+    path = chain(tmp_path, "RELU", "RELU", "CEIL", "EXP", type="float32")
+    placed = [o["device"] for o in plan(path, "--device", "gpu-delegate", "--android", "8.1")["operations"]]
+    assert placed == ["gpu-delegate", "gpu-delegate", "host", "host"]
+
+
 def claims(name: str, path: Path) -> tuple[Claim, ...]:
     return profile(name).claims(source_graph(path))
 
