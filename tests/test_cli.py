@@ -269,7 +269,7 @@ def test_a_tflite_file_with_operators_of_the_host_imports_no_other_importer(tmp_
     assert done.stdout == "['org.tensorflow.lite#150'] []\n"
 
 
-def test_a_cache_directory_keeps_what_a_caching_driver_compiled(tmp_path: Path) -> None:
+def test_a_cache_directory_stores_what_a_caching_driver_compiled(tmp_path: Path) -> None:
     arguments = ("plan", DIGITS, "--device", f"caching:{FAST}", "--cache-dir", str(tmp_path / "made"))
     results = [[record["result"] for record in data(*arguments)["cache"]] for _ in range(2)]
     assert results[0] == ["written"] * len(results[0])

@@ -133,7 +133,7 @@ def test_a_file_that_is_no_model_is_a_cell_that_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_run_that_is_killed_goes_on_where_it_was(zoo: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_continues_where_it_was(zoo: Path, tmp_path: Path) -> None:
     store = tmp_path / "cells.db"
     start = "from nnbridge.cli import main; main()"
     options = ("matrix", str(zoo), "--devices", "samples", "--store", str(store), "--jobs", "1")
@@ -173,7 +173,7 @@ def test_another_sqlite_file_is_left_alone(tmp_path: Path) -> None:
         Store(tmp_path / "text.db")
 
 
-def test_models_come_from_folders_patterns_and_addresses_under_names_that_tell_them_apart(zoo: Path, tmp_path: Path) -> None:
+def test_models_come_from_folders_patterns_and_addresses_under_names_that_distinguish_them(zoo: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     storage.save(add_then(OperationCode.LOG), other / "a.nnapi")

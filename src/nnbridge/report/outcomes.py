@@ -83,7 +83,7 @@ def outcomes_of(
         at = placed.operation.source
         key = placed.key if not own or at is None else at.key
         if own and (at is None or (mapped and key not in mappings)):
-            continue  # what the conversion added, or a part that other formats keep inside of an operator
+            continue  # what the conversion added, or a part that other formats have inside of an operator
         outcome = found.setdefault(key, OperatorOutcome())
         outcome.devices.setdefault(placed.device, placed.kind)
         if placed.step is not None and placed.step not in outcome.steps:
@@ -153,7 +153,7 @@ def _placed(compilation: Compilation) -> Iterator[_Placed]:
             else:
                 number = source or 0
                 device = plan.device_of(i, number)
-                # The CPU takes what is left, the host what NNAPI cannot express: neither refuses anything of a driver's.
+                # The CPU computes what is left, the host what NNAPI cannot express: neither refuses anything of a driver's.
                 known = {HOST_NAME, *([CPU_NAME] if device.kind == "device" else [])}
                 others = () if device.kind == "host" else reasons(plan, placements[i], number)
                 lines = tuple(reason_line(r, kind_of, measure) for r in others if r["device"] not in known)

@@ -24,6 +24,7 @@ from nnbridge.runtime.partition_limits import limit_partitions
 from nnbridge.runtime.partitioner import ExecutionStep, Partition, check_step, make_steps
 from nnbridge.runtime.placement import Placement, ask, place
 from nnbridge.runtime.plan import ALIGNMENT, LEAST_ALIGNMENT, Plan, Share
+from nnbridge.runtime.repeated import Repeated
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     FeatureLevel,
@@ -52,7 +53,8 @@ class Compilation:
     """``ANeuralNetworksCompilation``: set preference and priority, then :meth:`finish`.
 
     Use :meth:`create` (all drivers of a list and the CPU, with fallback) or :meth:`create_for_devices` (exactly these
-    devices, no fallback). The host is added by itself wherever a model holds operations of a host extension.
+    devices, no fallback). The host is added by itself wherever a model holds operations of a host extension:
+    the one among the devices (:func:`nnbridge.engines.host_for`), else nnbridge's own.
 
     ``kernels`` and ``threads`` say how devices that compute with nnbridge's CPU executor do: with ``auto``, ``reference`` or
     ``compiled`` kernels (default: the environment's ``NNBRIDGE_KERNELS``, else auto), on so many threads (1).
@@ -111,25 +113,26 @@ class Compilation:
         A CPU or host among ``drivers`` is not listed twice. A driver that describes itself wrongly is not listed at all.
         BAD_DATA for a driver twice.
         """
-        given = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
-        if given:
-            _check_list(given, "create")
-        chosen = [d for d in given if d.kind == "device" and _listed(d)]
-        cpu = next((d for d in given if d.kind == "cpu"), device_list.cpu())
-        return cls(model, _with_host(model, [*chosen, cpu]), mode, explicit=False, kernels=kernels, threads=threads)
+        requested = device_list.drivers() if drivers is None else [_device(d, "create") for d in drivers]
+        if requested:
+            _check_list(requested, "create")
+        chosen = [d for d in requested if d.kind == "device" and _listed(d)]
+        cpu = next((d for d in requested if d.kind == "cpu"), device_list.cpu())
+        hosts = [d for d in requested if d.kind == "host"]
+        return cls(model, _with_host(model, [*chosen, cpu, *hosts]), mode, explicit=False, kernels=kernels, threads=threads)
 
     @classmethod
     def create_for_devices(
         cls, model: Model, devices: Sequence[Device | str], *, kernels: str | None = None, threads: int | None = None
     ) -> Compilation:
         """``Compilation_createForDevices``: BAD_DATA for an empty list, a device twice or one that describes itself wrongly."""
-        given = [_device(d, "createForDevices") for d in devices]
-        _check_list(given, "createForDevices")
-        fault = next((fault for device in given if (fault := description_fault(device))), None)
+        requested = [_device(d, "createForDevices") for d in devices]
+        _check_list(requested, "createForDevices")
+        fault = next((fault for device in requested if (fault := description_fault(device))), None)
         if fault is not None:
             raise BadDataError(fault)
         mode = PartitioningMode.WITHOUT_FALLBACK
-        return cls(model, _with_host(model, given), mode, explicit=True, kernels=kernels, threads=threads)
+        return cls(model, _with_host(model, requested), mode, explicit=True, kernels=kernels, threads=threads)
 
     @property
     def threads(self) -> int:
@@ -271,7 +274,12 @@ class Compilation:
         """True after a finish that succeeded and prepared every step."""
         return self._plan is not None and len(self._plan.prepared) == len(self._plan.steps)
 
-    @property
+    @cached_property
+    def repeated(self) -> Repeated:
+        """What :meth:`Execution.run` computes again and again."""
+        return Repeated(self.model)
+
+    @cached_property
     def explicit_single(self) -> bool:
         """True for an explicit list of one device, the host apart."""
         return self.explicit and len([d for d in self._devices if d.kind != "host"]) == 1
@@ -325,7 +333,7 @@ class Compilation:
 
     def _on_cpu(self, why: Reason, placements: tuple[Placement, ...], deadline: int | None) -> Plan:
         """The whole model on the CPU as it is, control flow included; operations of the host on the host."""
-        devices = _with_host(self.model, [self._cpu])
+        devices = _with_host(self.model, [self._cpu, *(d for d in self._devices if d.kind == "host")])
         # The CPU cannot run what belongs to the host in the bodies of control flow.
         interpret = any(_host_runs(self.model, o) for o in _operations(self.model.referenced))
         on_cpu = place(self.model, devices, self.preference, interpret=interpret)
@@ -428,7 +436,8 @@ def _check_list(devices: Sequence[Device], call: str) -> None:
 
 
 def _with_host(model: Model, devices: Sequence[Device]) -> tuple[Device, ...]:
-    """The devices, and the host behind them if the model, or a body of its control flow, needs it."""
+    """The devices, and the host behind them if the model, or a body of its control flow, needs it: theirs, else nnbridge's."""
     others = [d for d in devices if d.kind != "host"]
+    host = next((d for d in devices if d.kind == "host"), None)
     needed = any(_host_runs(model, operation) for operation in _operations(model.subgraphs()))
-    return (*others, device_list.host()) if needed else tuple(others)
+    return (*others, host or device_list.host()) if needed else tuple(others)

@@ -49,7 +49,7 @@ _OF_RUNS = (
 @option("--reference", values=("auto", "litert", "onnxruntime"), help="Compare with it; auto: whichever reads the file.")
 @option("--seeds", default="0", metavar="N[,N…]", help="Seeds that inputs are drawn with.")
 @option("--time", "timed", is_flag=True, help="Measure runs of the emulation on this machine, too.")
-@option("--store", type=_PATH, metavar="FILE", help="Cells, each as it is done; a run that was ended goes on. Default: matrix.db")
+@option("--store", type=_PATH, metavar="FILE", help="Cells, each once it is done; an ended run continues. Default: matrix.db")
 @option("--fresh", is_flag=True, help="Compute the cells again that the store has.")
 @option("--html", type=_PATH, metavar="FILE", help="Write a page.")
 @option("--csv", "csv_file", type=_PATH, metavar="FILE", help="Write a row for each cell.")
@@ -137,7 +137,7 @@ def matrix(
             cells = run(groups, cached, jobs=jobs or os.cpu_count() or 1, scheduler=scheduler, timeout=timeout, progress=advance)
         except KeyboardInterrupt:
             done = len(cached.find(task.key for group in groups for task in group))
-            echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command goes on.", err=True)
+            echo(f"Interrupted: {path} has {done:,} of {counted(count, 'cell')}; the same command continues.", err=True)
             raise
     broken = broken_limits(budgets, cells)
     written: tuple[tuple[Path | None, Callable[[], str]], ...] = (
