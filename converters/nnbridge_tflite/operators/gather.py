@@ -212,7 +212,8 @@ def host_one_hot(inputs: Tensors, outputs: Tensors, options: Options) -> Sequenc
     on, off = (first(t) for t in inputs[2:4])
     made = np.full(bounded([*indices.shape, depth]), off)
     inside = (indices >= 0) & (indices < depth)
-    made[(*np.nonzero(inside), indices[inside])] = on
+    places = (*np.nonzero(inside), indices[inside])
+    made[places] = on
     return [np.moveaxis(made, -1, options["axis"])]
 
 
