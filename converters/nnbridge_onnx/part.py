@@ -8,6 +8,7 @@ from typing import Any
 
 from nnbridge.converters.cutting import Excerpt, cut
 from nnbridge.errors import ConversionError, Reason, first_line
+from nnbridge_onnx.passes.inline import branch_nodes, replace_nodes
 
 _CONSTANTS = 4
 """The first version of the format in which initialisers need not be inputs as well."""
@@ -15,19 +16,21 @@ _CONSTANTS = 4
 
 def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[str]) -> bytes:
     """The nodes that compute the named tensors from others. ConversionError for what no node computes or has no known type."""
-    model = loaded(path)
+    model = loaded(path, {*inputs, *outputs})
     types = {value.name: value for value in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
     excerpt(model, list(outputs), inputs, types, str(path))
     content: bytes = model.SerializeToString()
     return content
 
 
-def loaded(path: Path) -> Any:
-    """The file's ``ModelProto`` with the types that the onnx package infers. ConversionError for what is no ONNX file."""
+def loaded(path: Path, names: Collection[str] = ()) -> Any:
+    """The file's ``ModelProto`` with the types that the onnx package infers, and the branches that have tensors of these names in
+    their place. ConversionError for what is no ONNX file."""
     import onnx
 
     try:
         model = onnx.load(str(path))
+        inline_branches(model.graph, names)
         model.graph.CopyFrom(onnx.shape_inference.infer_shapes(model).graph)
     except Exception as error:
         # protobuf's, the checker's and the operating system's errors have no common class.
@@ -66,6 +69,33 @@ def excerpt(model: Any, outputs: Sequence[str], inputs: Collection[str], types: 
     model.graph.CopyFrom(made)
     model.ir_version = max(model.ir_version, _CONSTANTS)
     return found
+
+
+def inline_branches(graph: Any, names: Collection[str]) -> None:
+    """Put the branch of an If in its place that has one of these tensors, under the names that the importer gives them."""
+    import onnx
+
+    while True:
+        nodes: list[Any] = []
+        weights: dict[str, Any] = {}
+        found = False
+        for node in graph.node:
+            prefix = f"{node.output[0]}/" if node.op_type == "If" and not node.domain and node.output else ""
+            inside = {name.removeprefix(prefix) for name in names if prefix and name.startswith(prefix)}
+            chosen = [a.g for a in node.attribute if inside and inside & _computed(a.g)]
+            nodes += branch_nodes(onnx, node, chosen[0], weights) if len(chosen) == 1 else [node]
+            found |= len(chosen) == 1
+        if not found:
+            return
+        replace_nodes(onnx, graph, nodes)
+        graph.initializer.extend(weights.values())
+
+
+def _computed(graph: Any) -> set[str]:
+    """The tensors of a body, and those of bodies inside of it under the importer's names."""
+    own = {name for node in graph.node for name in node.output}
+    deeper = ((node.output[0], a.g) for node in graph.node if node.op_type == "If" and node.output for a in node.attribute)
+    return own | {f"{name}/{inner}" for name, body in deeper for inner in _computed(body)}
 
 
 def _reads(node: Any) -> Iterator[str]:

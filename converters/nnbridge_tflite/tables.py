@@ -40,7 +40,7 @@ def _plain(data: memoryview, value: Any) -> Any:
     return [_plain(data, item) for item in value] if isinstance(value, tuple) else value
 
 
-class Graph:
+class EditedGraph:
     """One subgraph of a file while one of its operators is replaced."""
 
     def __init__(self, model: Table, subgraph: int, index: int) -> None:
@@ -52,7 +52,7 @@ class Graph:
         self.after: list[Table] = []
 
     @classmethod
-    def fork(cls, model: Table, subgraph: int, index: int) -> Graph:
+    def fork(cls, model: Table, subgraph: int, index: int) -> EditedGraph:
         """The same of a copy, whose lists and whose operator may be changed; the other tables are the original's."""
         graphs = list(model["subgraphs"])
         old = graphs[subgraph]
@@ -93,8 +93,14 @@ class Graph:
 
     def constant(self, tensor: int) -> Any | None:
         """The int32 numbers of a constant; None if it is computed or of another type."""
+        if not self.stored(tensor) or self.type(tensor) != "INT32":
+            return None
+        return self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]]["data"].view("<i4")
+
+    def stored(self, tensor: int) -> bool:
+        """True for a constant of any type."""
         data = self.model["buffers"][self.subgraph["tensors"][tensor]["buffer"]].get("data")
-        return None if data is None or not len(data) or self.type(tensor) != "INT32" else data.view("<i4")
+        return data is not None and len(data) > 0
 
     def scales(self, tensor: int) -> Any:
         """The scales of a quantised tensor; empty for others."""

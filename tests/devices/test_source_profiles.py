@@ -87,7 +87,7 @@ def test_what_vela_can_not_compile_refuses_the_file_after_what_it_leaves_to_the_
 
 # Each as Vela 5.2.0 answers it.
 @pytest.mark.parametrize("device", ["ethos-u55-128", "ethos-u65-512", "ethos-u85-256"])
-def test_vela_takes_what_its_table_does_not_name(tmp_path: Path, device: str) -> None:
+def test_vela_accepts_what_its_table_does_not_name(tmp_path: Path, device: str) -> None:
     file = TfliteBuilder()
     value = file.tensor((1, 9, 9, 8), "int8", scale=0.05, zero_point=3)
     slope = file.constant(np.ones((1, 1, 8), np.int8))
@@ -140,6 +140,14 @@ def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_
             outputs.append({name: arrays[name] for name in arrays.files})
     for name, array in outputs[0].items():
         assert np.array_equal(array, outputs[1][name])
+
+
+def test_the_host_computes_what_a_limit_takes_from_the_device_and_nnapi_has_not(tmp_path: Path) -> None:
+    path = chain(tmp_path, "ELU", "CEIL", "RELU", "TANH")
+    found = plan(path, "--device", "gpu-delegate", "--max-partitions", "1")
+    assert [step["device"] for step in found["steps"]] == ["host", "gpu-delegate"]
+    assert [row["place"] for row in found["operators"]] == ["cpu", "cpu", "device", "device"]
+    assert plan(path, "--device", "gpu-delegate", "--max-partitions", "1", "--advice")["steps"] == found["steps"]
 
 
 @pytest.mark.parametrize(

@@ -67,24 +67,24 @@ def replace_nodes(onnx: Any, graph: Any, nodes: Sequence[Any]) -> None:
 def inline(onnx: Any, bare: Any, known: Known, weights: dict[str, Any], *, loops: bool) -> bool:
     """Put the branch of each If whose condition is known in its place, and write short loops out; True if there was one."""
     nodes: list[Any] = []
-    found = False
+    found, version = False, _version(bare)
     for node in bare.graph.node:
         condition = known.constants.get(node.input[0]) if node.op_type == "If" and node.domain in ("", "ai.onnx") else None
         if condition is None or condition.size != 1:
             budget = MAX_NODES - len(bare.graph.node) - len(nodes)
-            written = _unrolled(onnx, node, known, weights, budget, _version(bare)) if loops else None
+            written = _unrolled(onnx, node, known, weights, budget, version) if loops else None
             nodes += [node] if written is None else written
             found |= written is not None
             continue
         found = True
         branch = next(a.g for a in node.attribute if a.name == ("then_branch" if condition.item() else "else_branch"))
-        nodes += _branch(onnx, node, branch, weights)
+        nodes += branch_nodes(onnx, node, branch, weights)
     if found:
         replace_nodes(onnx, bare.graph, nodes)
     return found
 
 
-def _branch(onnx: Any, node: Any, branch: Any, weights: dict[str, Any]) -> list[Any]:
+def branch_nodes(onnx: Any, node: Any, branch: Any, weights: dict[str, Any]) -> list[Any]:
     """The nodes of a branch under names that no other has, and its constants among the weights."""
     inner = {name for made in branch.node for name in made.output} | {tensor.name for tensor in branch.initializer}
     names = {name: f"{node.output[0]}/{name}" for name in inner if name}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nnbridge.cli.file_samples import FileSamples
     from nnbridge.compare import Sample
-    from nnbridge.compare.references import LiteRT, OnnxRuntime
+    from nnbridge.compare.litert import LiteRT
+    from nnbridge.compare.references import OnnxRuntime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.inputs import Preparation
     from nnbridge.model import Model
@@ -33,6 +34,14 @@ class Samples:
         for sample in self.draw():
             yield sample
             advance(1)
+
+
+def with_outputs(inputs: Sequence[str]) -> str | None:
+    """The first file of ``--input`` that holds a reference's outputs too, as ``run --samples`` and ``reduce`` write them."""
+    from nnbridge.compare.arrays import array_names
+
+    archives = (text for text in inputs if text.lower().endswith(".npz") and Path(text).is_file())
+    return next((text for text in archives if any(name.startswith("output:") for name in array_names(Path(text)))), None)
 
 
 def samples_of(

@@ -20,7 +20,7 @@ from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -180,17 +180,17 @@ class OutputComparison:
         if actual.size == 0:
             return
         self._dtype = expected.dtype
-        want, got = _parts(expected), _parts(actual)
+        theirs, ours = _parts(expected), _parts(actual)
         with np.errstate(all="ignore"):
-            finite = np.isfinite(want) & np.isfinite(got)
-            same = (want == got) | ((want != want) & (got != got))
-            difference = np.where(finite, _differences(got, want), 0)
-            magnitudes = np.abs(want[finite].astype(np.float64))
+            finite = np.isfinite(theirs) & np.isfinite(ours)
+            same = (theirs == ours) | ((theirs != theirs) & (ours != ours))
+            difference = np.where(finite, _differences(ours, theirs), 0)
+            magnitudes = np.abs(theirs[finite].astype(np.float64))
             excess = np.where(finite, difference.astype(np.float64), np.inf)
             excess[finite] -= self.rtol * magnitudes
             excess[same] = -np.inf
         count = int(finite.sum())
-        self.metrics.add(*((got, want) if count == want.size else (got[finite], want[finite])), self.zero_point)
+        self.metrics.add(*((ours, theirs) if count == theirs.size else (ours[finite], theirs[finite])), self.zero_point)
         self.compared += count
         self.non_finite += int((~finite).sum())
         self.non_finite_unequal += int((~finite & ~same).sum())
@@ -199,8 +199,8 @@ class OutputComparison:
         self.sum_abs_diff += float(difference.sum(dtype=np.float64))
         if expected.dtype.kind in "fc":
             self._magnitudes.add(magnitudes)
-            self.low = float(np.min(want, initial=self.low, where=finite))
-            self.high = float(np.max(want, initial=self.high, where=finite))
+            self.low = float(np.min(theirs, initial=self.low, where=finite))
+            self.high = float(np.max(theirs, initial=self.high, where=finite))
         else:
             self.max_quant_diff = max(self.max_quant_diff or 0, int(difference.max()))
         grid = self._grid
@@ -211,7 +211,7 @@ class OutputComparison:
         if excess.max() > self._worst_excess:
             k = int(excess.argmax())
             self._worst_excess = float(excess[k])
-            parts = want.size // expected.size
+            parts = theirs.size // expected.size
             index = tuple(map(int, np.unravel_index(k // parts, expected.shape)))
             difference_there = float(difference[k]) if finite[k] else np.nan
             self.worst = Worst(sample, index, actual[index].item(), expected[index].item(), difference_there)
@@ -379,8 +379,27 @@ def add_sample(
 ) -> None:
     """Compare one run's outputs, by name, with a reference's."""
     in_order = [expected[output.name] for output in outputs] if isinstance(expected, Mapping) else list(expected)
-    for output, operand, want in zip(outputs, named_outputs(model).values(), in_order, strict=True):
-        output.add(answers[output.name], in_model(operand, want), label)
+    for output, operand, theirs in zip(outputs, named_outputs(model).values(), in_order, strict=True):
+        codec, found = codec_of(operand), answers[output.name]
+        if codec is None:
+            output.add(found, in_model(operand, theirs), label)
+        else:
+            _add_unpacked(output, codec.unpack(found), codec.unpack(theirs), label)
+
+
+def _add_unpacked(output: OutputComparison, found: Sequence[Array], expected: Sequence[Array], label: str) -> None:
+    """Compare the tensors of a sequence as one array, texts by whether they are equal."""
+    sides = [[(array.dtype, array.shape) for array in side] for side in (found, expected)]
+    if sides[0] != sides[1]:
+        shown = (", ".join(f"{dtype}{list(shape)}" for dtype, shape in side) or "nothing" for side in sides)
+        output.problem = output.problem or "{}, reference {}".format(*shown)
+        return
+    ours, theirs = (np.concatenate([np.ravel(array) for array in side] or [np.zeros(0)]) for side in (found, expected))
+    output.type = str(ours.dtype)
+    if ours.dtype.kind in "OUS":
+        numbers = np.unique(np.concatenate([ours, theirs]).astype(str), return_inverse=True)[1].astype(np.int64)
+        ours, theirs = np.split(numbers, 2)
+    output.add(ours, theirs, label)
 
 
 def fallbacks_of(execution: Execution) -> list[str]:
