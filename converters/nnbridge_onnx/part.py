@@ -24,8 +24,10 @@ def part(path: Path, inputs: Mapping[str, tuple[int, ...]], outputs: Collection[
 
 
 def loaded(path: Path, names: Collection[str] = ()) -> Any:
-    """The file's ``ModelProto`` with the types that the onnx package infers, and the branches that have tensors of these names in
-    their place. ConversionError for what is no ONNX file."""
+    """The file's ``ModelProto`` with the types that the onnx package infers; branches that have tensors of ``names`` are inlined.
+
+    ConversionError for what is no ONNX file.
+    """
     import onnx
 
     try:
