@@ -122,7 +122,7 @@ class Session:
         with self._lock:
             # Its process has to start first, however short calls are to be.
             answer = answered(self._controlled({"call": "describe"}, least=DEFAULT_TIMEOUT))
-        refused = _reason(answer.get("refused"))
+        refused = to_reason(answer.get("refused"))
         if refused is not None:
             self.end(refused)
             place = " ".join(part for part in (refused.operation, refused.operand) if part not in ("", "--device"))
