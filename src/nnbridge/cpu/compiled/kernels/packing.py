@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nnbridge.cpu.compiled.declared import Fields, kernel
 from nnbridge.cpu.compiled.emitter import Emitter
 from nnbridge.cpu.compiled.kernels.products import STRIP_FIELDS, WORDS, TileShape, by_shape, tile_shapes
-from nnbridge.cpu.compiled.objects import Fields, kernel
 from nnbridge.cpu.compiled.values import I8, I16, I32, I64, Value, vector
 
 
