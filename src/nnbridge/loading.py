@@ -16,6 +16,7 @@ from nnbridge.converters.mapping import MappingKind
 from nnbridge.converters.structure import FileGraph, graphs_of_model
 from nnbridge.errors import ConversionError, OptionError, Reason, Why
 from nnbridge.model import Model
+from nnbridge.records import seldom_collected
 from nnbridge.source import SourceGraph
 from nnbridge.types import RUNTIME_FEATURE_LEVEL
 
@@ -33,6 +34,7 @@ def load(path: str | Path, options: ConversionOptions | None = None) -> Model:
     return load_with_report(path, options)[0]
 
 
+@seldom_collected()
 def load_with_report(path: str | Path, options: ConversionOptions | None = None) -> tuple[Model, tuple[Mapped, ...]]:
     """The same, and the outcome of each operator where the converter reports it."""
     path = Path(path)

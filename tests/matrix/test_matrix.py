@@ -28,7 +28,7 @@ from nnbridge.matrix.models import find_devices, find_models
 from nnbridge.matrix.page import as_html
 from nnbridge.matrix.tables import as_csv, as_junit, as_markdown, percent
 from nnbridge.types import OperationCode
-from tests.conftest import REPOSITORY
+from tests.conftest import MODELS, REPOSITORY
 from tests.graphs import add_then
 
 FAST, QUANT = "nnapi-sample_float_fast", "nnapi-sample_quant"
@@ -60,6 +60,16 @@ def test_a_cell_counts_operations_by_place(zoo: Path) -> None:
     ((index, kind, _, why),) = cell.refused
     assert (index, kind) == (1, "FLOOR")
     assert why.startswith("nnapi-sample_minimal: requires ")
+
+
+def test_what_stays_on_the_host_has_the_reason_why_it_was_not_handed_over(tmp_path: Path) -> None:
+    found = find_models([str(MODELS / "digits_int8.tflite")], tmp_path)
+    # Android 9's delegate hands over no int8.
+    ((task,),) = tasks(found, [FAST], [2], MatrixSettings())
+    (cell,) = compute_all([task])
+    reasons = {why.partition(":")[0] for _, kind, _, why in cell.refused if kind.startswith("org.tensorflow.lite.")}
+    assert reasons == {"TFLite's NNAPI delegate"}
+    assert not any("host: " in why for *_, why in cell.refused)
 
 
 def test_tables_are_equal_from_one_process_and_from_two(zoo: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from nnbridge.runtime.partition_limits import limit_partitions
 from nnbridge.runtime.partitioner import ExecutionStep, Partition, check_step, make_steps
 from nnbridge.runtime.placement import Placement, ask, place
 from nnbridge.runtime.plan import ALIGNMENT, LEAST_ALIGNMENT, Plan, Share
+from nnbridge.runtime.repeated import Repeated
 from nnbridge.types import (
     BYTE_SIZE_OF_CACHE_TOKEN,
     FeatureLevel,
@@ -271,7 +272,12 @@ class Compilation:
         """True after a finish that succeeded and prepared every step."""
         return self._plan is not None and len(self._plan.prepared) == len(self._plan.steps)
 
-    @property
+    @cached_property
+    def repeated(self) -> Repeated:
+        """What :meth:`Execution.run` computes again and again."""
+        return Repeated(self.model)
+
+    @cached_property
     def explicit_single(self) -> bool:
         """True for an explicit list of one device, the host apart."""
         return self.explicit and len([d for d in self._devices if d.kind != "host"]) == 1

@@ -35,7 +35,14 @@ _OF_RUNS = (
 @option(
     "--devices", multiple=True, metavar="NAME[,NAME…]", help="profiles, samples, patterns (vsi-*), names, FILE.toml; A+B: both."
 )
-@option("--android", "androids", multiple=True, metavar="VERSION[,…]", help="Android's versions, such as 10,13.")
+@option(
+    "--android",
+    "androids",
+    multiple=True,
+    metavar="VERSION[,…]",
+    shell_complete=completion.words(lambda: ANDROID_LEVELS),
+    help="Android's versions, such as 10,13.",
+)
 @option("--feature-level", "levels", multiple=True, metavar="N[,N…]", help="NNAPI's feature levels. Default: 8.")
 @option("--mapping", values=("phone", "wide"), default="phone", help="What is handed to NNAPI, as of plan.")
 @option("--preference", values=PREFERENCES, default="fast", help="As of plan.")
@@ -53,7 +60,9 @@ _OF_RUNS = (
 @option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: one for each core.")
 @option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="S", help="Seconds for a cell.")
 @option("--scheduler", default="", metavar="ADDRESS", help="Compute on the workers of a Dask scheduler.")
-@option("--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", help="What moved between two stores.")
+@option(
+    "--diff", nargs=2, metavar="OLD[@DEVICE] NEW[@DEVICE]", shell_complete=completion.files, help="What moved between two stores."
+)
 @json_option
 def matrix(
     models: tuple[str, ...],

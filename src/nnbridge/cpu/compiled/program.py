@@ -77,6 +77,11 @@ class Step:
     reads: tuple[Buffer, ...] = ()
     writes: tuple[Buffer, ...] = ()
 
+    @functools.cached_property
+    def places(self) -> list[tuple[str, Place]]:
+        """The arguments that are addresses in the arena."""
+        return [(name, value) for name, value in self.arguments.items() if type(value) is Place]
+
 
 @dataclass(frozen=True)
 class View:
@@ -187,14 +192,14 @@ def _read_directly(
     direct = {i for i in inputs if not is_signed(args[i]) and not is_half(args[i])}
     direct -= {root for i in outputs if isinstance(root := buffers.root(i)[0], int)}
     for step in steps:
-        for name, value in step.arguments.items():
-            if isinstance(value, Place) and not (step.variant.kernel in _DIRECT and name == "source" and value.offset == 0):
-                root, _ = buffers.root(value.buffer)
-                direct -= {root} if isinstance(root, int) else set()
-            elif isinstance(value, Place) and isinstance(value.buffer, int):
-                root, offset = buffers.root(value.buffer)
-                # A view that starts later is not read so.
-                direct -= {root} if isinstance(root, int) and offset else set()
+        if not direct:
+            break
+        for name, value in step.places:
+            root, offset = buffers.root(value.buffer)
+            as_it_is = step.variant.kernel in _DIRECT and name == "source" and value.offset == 0
+            # A view that starts later is not read so.
+            if isinstance(root, int) and (offset or not as_it_is):
+                direct.discard(root)
     return direct
 
 
@@ -312,13 +317,16 @@ class Program:
         self.slots = slots
         pool, blocks = ConstantPool(), list[int]()
         relocated: list[int] = []
+        pooled: dict[int, int] = {}
         entries = []
         code = library(form)
         for step in every:
             block = len(blocks)
             for name in KERNELS[step.variant.kernel].fields:
                 value = step.arguments[name]
-                if isinstance(value, Place):
+                if type(value) is int:  # as most are
+                    blocks.append(value)
+                elif isinstance(value, Place):
                     relocated.append(len(blocks))
                     root, more = buffers.root(value.buffer)
                     blocks.append(first_byte + offsets[root] + more + value.offset)
@@ -330,7 +338,11 @@ class Program:
                     blocks.append(8 * value.number)
                 elif isinstance(value, np.ndarray) and value.nbytes <= POOLED:
                     pool.positions.append(len(blocks))
-                    blocks.append(pool.place(value))
+                    # Operations share tables.
+                    offset = pooled.get(id(value))
+                    if offset is None:
+                        offset = pooled[id(value)] = pool.place(value)
+                    blocks.append(offset)
                 elif isinstance(value, Constant | np.ndarray):
                     blocks.append(address_of(pool.held(value).data))
                 else:
@@ -366,9 +378,8 @@ class Program:
     def _leases(steps: Sequence[Step], args: Mapping[int, Arg], buffers: _Buffers) -> list[Lease[Buffer]]:
         spans: dict[Buffer, list[int]] = {}
         for number, step in enumerate(steps):
-            for value in step.arguments.values():
-                if isinstance(value, Place):
-                    spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
+            for _, value in step.places:
+                spans.setdefault(buffers.root(value.buffer)[0], []).append(number)
         return [
             Lease(root, root.size if isinstance(root, Scratch) else size_of(args[root]), min(at), max(at))
             for root, at in spans.items()
