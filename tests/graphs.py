@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -57,3 +58,22 @@ def _finished(
     builder.identify_inputs_and_outputs([x], [last])
     builder.relax_computation_float32_to_float16(relaxed)
     return builder.finish()
+
+
+def branching(path: Path) -> Path:
+    """An ONNX file: an If that always takes square roots of absolute values of x [1, 4] (the other branch floors), then Relu."""
+    from onnx import helper, numpy_helper, save
+
+    def body(operator: str) -> object:
+        nodes = [
+            helper.make_node(operator, ["x"], [f"{operator} inside"]),
+            helper.make_node("Sqrt", [f"{operator} inside"], ["end"]),
+        ]
+        return helper.make_graph(nodes, operator, [], [helper.make_tensor_value_info("end", 1, [1, 4])])
+
+    chosen = numpy_helper.from_array(np.array(True), "chosen")
+    node = helper.make_node("If", ["chosen"], ["y"], then_branch=body("Abs"), else_branch=body("Floor"))
+    x, z = (helper.make_tensor_value_info(name, 1, [1, 4]) for name in "xz")
+    graph = helper.make_graph([node, helper.make_node("Relu", ["y"], ["z"])], "branch", [x], [z], [chosen])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path

@@ -146,6 +146,9 @@ def _in_four_dimensions(graph: EditedGraph) -> bool:
     alone = all(graph.shape(t) in ((), (1,)) for t in inputs if t not in whole)
     if len(shape) in (0, 4) or not graph.fixed(graph.out, *whole) or not alone:
         return False
+    if all(graph.stored(t) for t in inputs):
+        # What is computed of constants alone is constant; between RESHAPEs the delegate would see no constant.
+        return False
     flat = (int(np.prod(shape[:-3])), *shape[-3:]) if len(shape) > 4 else (*[1] * (4 - len(shape)), *shape)
     within = {t: graph.tensor(t, flat, "four dimensions") for t in dict.fromkeys((*whole, graph.out))}
     for data in dict.fromkeys(whole):

@@ -32,6 +32,18 @@ HOST_EXTENSIONS_GROUP = "nnbridge.host_extensions"
 
 
 @dataclass(frozen=True, slots=True)
+class Codec:
+    """Values that are several arrays, or arrays of text, as the bytes that operands of a type hold."""
+
+    pack: Callable[[Sequence[Array]], Array]
+    """TypeError for arrays that are no such value."""
+    unpack: Callable[[Array], list[Array]]
+    """OP_FAILED for bytes that are none."""
+    several: bool = True
+    """False for values that are always one array."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExtensionOperandType:
     """One operand type of an extension: its number, whether it is a tensor, bytes of one element."""
 
@@ -41,6 +53,8 @@ class ExtensionOperandType:
     name: str = ""
     dtype: str | None = None
     """NumPy's element type, where one exists; host extensions use it, NNAPI knows bytes only."""
+    codec: Codec | None = None
+    """How the bytes are read, where they stand for other values."""
 
 
 @dataclass(frozen=True)
@@ -329,6 +343,12 @@ def operand_dtype(operand: Operand) -> np.dtype[Any]:
         return numpy_type(declared.dtype)
     size = declared.byte_size if declared is not None else 1
     return np.dtype(f"V{size}") if size > 1 else np.dtype(np.uint8)
+
+
+def codec_of(operand: Operand) -> Codec | None:
+    """How an operand's bytes are read, where they stand for a sequence, text or the like."""
+    declared = TYPES.operand_type(operand.type) if is_extension(operand.type) else None
+    return None if declared is None else declared.codec
 
 
 def value_size(operand: Operand) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -65,11 +65,22 @@ def _dtype(model: Model, operation: Operation) -> Any:
 
 
 def fingerprint(model: Model, operation: Operation) -> str:
-    """What an operation is without names: its code, its operands, its constants."""
+    """What an operation is without names: its code and operands, but for sizes and constants, ordered otherwise in parts."""
     operands = [model.main.operands[i] for i in (*operation.inputs, *operation.outputs)]
-    data = b"".join(bytes(model.bytes_of(o)) for o in operands if o.is_constant)
-    ends = [(o.type, o.dims, o.scale, o.zero_point, o.is_constant) for o in operands]
-    return sha256(repr((operation.type, ends)).encode() + data).hexdigest()
+    ends = [(int(o.type), len(o.dims), float(np.float32(o.scale)), o.zero_point, o.is_constant) for o in operands]
+    return repr((int(operation.type), ends))
+
+
+def recognisable(model: Model) -> list[Operation]:
+    """Operations that a driver can tell from all others of the model; several of one operator may have its name."""
+    of = [(operation.name, fingerprint(model, operation)) for operation in model.main.operations]
+    times = Counter(of)
+    return [operation for operation, key in zip(model.main.operations, of, strict=True) if times[key] == 1]
+
+
+def _without_number(name: str) -> str:
+    number, _, rest = name.partition(": ")
+    return rest if number.isdecimal() else name
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ class FaultyDriver(Device):
     fault: str
     name: str = "faulty"
     like: str = ""
-    """The operation's :func:`fingerprint`, by which it is known in models whose operations have no names."""
+    """The operation's :func:`fingerprint`, by which it is known among others of its name, and where operations have no names."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -93,10 +104,10 @@ class FaultyDriver(Device):
         return FunctionPreparedModel(model, [self._function(model, operation) for operation in model.main.operations])
 
     def _is_target(self, model: Model, operation: Operation) -> bool:
-        if operation.name:
-            # In a part of a file operators have other numbers.
-            return operation.name.partition(": ")[2] == self.target.partition(": ")[2]
-        return bool(self.like) and fingerprint(model, operation) == self.like
+        # In a part of a file operators have other numbers.
+        if operation.name and _without_number(operation.name) != _without_number(self.target):
+            return False
+        return fingerprint(model, operation) == self.like if self.like else bool(operation.name)
 
     def _function(self, model: Model, operation: Operation) -> Function:
         fault = self.fault if self._is_target(model, operation) else ""

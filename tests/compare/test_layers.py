@@ -28,7 +28,7 @@ from nnbridge.types import OperationCode
 from tests.commands import call
 from tests.compare.faults import FaultyDriver, applies
 from tests.conftest import MODELS
-from tests.graphs import unary_chain
+from tests.graphs import branching, unary_chain
 from tests.tflite.test_control_flow import _if, _loop
 
 DIGITS = [*sorted(MODELS.glob("*.tflite")), *sorted(MODELS.glob("*.onnx"))]
@@ -95,6 +95,16 @@ def test_the_operation_with_a_planted_fault_is_named(fault: str, against: str) -
         found = layers(path, [FaultyDriver(target.name, fault)], against)
         assert found.origin is not None
         assert found.origin.position == ("", target.outputs[0])
+
+
+def test_an_operation_that_the_reference_hides_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = branching(tmp_path / "branch.onnx")
+    # ONNX Runtime shows nothing of what is inside of an If.
+    found = layers(path, [FaultyDriver("0: Abs y/Abs inside", "float16")], seeds=range(20))
+    assert found.origin is not None
+    assert found.origin.hidden.startswith("0 Abs (y/Abs inside")
+    assert found.sentence.endswith(f"that the reference has no tensors of, {found.origin.hidden} computes otherwise")
 
 
 def test_a_difference_that_comes_from_before_is_inherited() -> None:

@@ -142,6 +142,14 @@ def test_a_claimed_operator_runs_with_the_cpus_arithmetic_even_without_an_nnapi_
         assert np.array_equal(array, outputs[1][name])
 
 
+def test_the_host_computes_what_a_limit_takes_from_the_device_and_nnapi_has_not(tmp_path: Path) -> None:
+    path = chain(tmp_path, "ELU", "CEIL", "RELU", "TANH")
+    found = plan(path, "--device", "gpu-delegate", "--max-partitions", "1")
+    assert [step["device"] for step in found["steps"]] == ["host", "gpu-delegate"]
+    assert [row["place"] for row in found["operators"]] == ["cpu", "cpu", "device", "device"]
+    assert plan(path, "--device", "gpu-delegate", "--max-partitions", "1", "--advice")["steps"] == found["steps"]
+
+
 @pytest.mark.parametrize(
     ("device", "numerics"), [("ethos-u65-256", "exact"), ("gpu-delegate", "float_requantised"), ("hexagon", "")]
 )

@@ -71,6 +71,10 @@ def test_reduce_writes_a_case_that_vts_runs(tmp_path: Path) -> None:
     faulty = ("--device", f"{DRIVERS}:STEP")
     assert call("compare", f"{stem}.tflite", "--reference", f"{stem}.tflite.npz", *faulty).exit_code == 1
     assert call("compare", f"{stem}.nnapi", "--reference", f"{stem}.npz", *faulty).exit_code == 1
+    # Its inputs have the right outputs beside them, which are the reference where no other is stated.
+    for suffix, values in ((".nnapi", ".npz"), (".tflite", ".tflite.npz")):
+        found = data("compare", f"{stem}{suffix}", "--input", f"{stem}{values}", *faulty)
+        assert (found["reference"], found["samples"], found["pass"]) == (f"{stem}{values}", 1, False)
 
 
 def test_reduce_refuses_to_write_over_its_model(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from nnbridge.reduction.symptoms import Predicate, Symptom, by_command, on_devic
 from nnbridge.types import OperationCode
 from tests.compare.faults import FaultyDriver, fingerprint
 from tests.conftest import MODELS
+from tests.graphs import branching
 from tests.reduction.drivers import THIRD, Misbehaving
 
 INT8 = MODELS / "digits_int8.tflite"
@@ -192,3 +193,13 @@ def test_a_command_has_the_files_where_it_names_them(whole: Whole) -> None:
 
 def test_the_third_operation_of_the_digits_is_the_one_of_the_drivers(whole: Whole) -> None:
     assert whole.candidate.model.main.operations[2].name == THIRD
+
+
+def test_a_branch_that_is_always_taken_is_part_of_a_file_as_well(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    path, cut = branching(tmp_path / "branch.onnx"), tmp_path / "part.onnx"
+    model = load(path, ConversionOptions(mapping="wide"))
+    (k,) = (k for k, operation in enumerate(model.main.operations) if operation.type == OperationCode.ABS)
+    cut.write_bytes(source_part(path, model, [k]))
+    assert [node.op_type for node in onnx.load(str(cut)).graph.node] == ["Abs"]
+    assert [operation.type for operation in load(cut).main.operations] == [OperationCode.ABS]

@@ -222,3 +222,10 @@ def test_labels_behind_the_tables_stay(tmp_path: Path) -> None:
     target.write_bytes(next(iter(edits(path))).content())
     assert inspect(target).metadata == inspect(path).metadata
     assert "labels" in inspect(target).metadata
+
+
+def test_what_is_computed_of_constants_alone_stays_in_its_dimensions() -> None:
+    # Weights in float16: between RESHAPEs the delegate would see no constant, and leave the convolution to the host.
+    found = [edit.text for edit in edits(MODELS / "digits_float16.tflite") if edit.operator == "DEQUANTIZE"]
+    assert found
+    assert not [text for text in found if "four dimensions" in text]

@@ -27,7 +27,7 @@ from nnbridge.extensions import (
 from nnbridge.model import Array
 from nnbridge_onnx.declaration import REGISTRY
 from nnbridge_onnx.host.extension import EXTENSION, HELD, OTHER, UNSUPPORTED, options_of
-from nnbridge_onnx.host.messages import decode, encode
+from nnbridge_onnx.host.messages import codec, decode, encode
 from nnbridge_onnx.host.work import work
 from nnbridge_onnx.read.graph import ELEMENT_TYPES, MESSAGES, Node, dtype_of
 
@@ -264,7 +264,7 @@ def _result(result: Any, number: int, label: str) -> Array:
 
 def host_extension() -> HostExtension:
     """The extension with all declared operators."""
-    types = [ExtensionOperandType(number, True, size, name, dtype) for number, (name, size, dtype) in ELEMENT_TYPES.items()]
+    types = [ExtensionOperandType(n, True, size, name, dtype, codec(n)) for n, (name, size, dtype) in ELEMENT_TYPES.items()]
     types += [ExtensionOperandType(UNSUPPORTED, True, 1, "UNSUPPORTED", None), OPTIONS_TYPE]
     operations = {
         definition.number: HostOperation(definition.name, prepare=prepare, work=work)

@@ -6,11 +6,14 @@ Operands hold numbers of a fixed size, so such a value is the bytes of ONNX's ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nnbridge.errors import OpFailedError, Reason
+from nnbridge.extensions import Codec
 from nnbridge.model import Array
 from nnbridge_onnx.read.graph import OPTIONAL, SEQUENCE, STRING
 
@@ -50,3 +53,22 @@ def decode(data: Array, type: int, name: str = "") -> Any:
     except Exception as error:  # protobuf's DecodeError, and whatever the contents raise
         found = f"{error.__class__.__name__}: {str(error).strip()[:200]}"
         raise OpFailedError(Reason(f"the bytes of an ONNX {kind}", found, operand=name)) from error
+
+
+def codec(type: int) -> Codec | None:
+    """How a type's messages are read as arrays: a sequence's tensors, an array of strings, an optional's content, if any."""
+    return Codec(partial(_packed, type), partial(_unpacked, type), type != STRING) if type in _MESSAGES else None
+
+
+def _packed(type: int, arrays: Sequence[Array]) -> Array:
+    if type == SEQUENCE:
+        return encode(list(arrays), type)
+    if len(arrays) != 1 and (type == STRING or arrays):
+        raise TypeError(f"expected one array, found {len(arrays)}")
+    return encode(arrays[0] if arrays else None, type)
+
+
+def _unpacked(type: int, data: Array) -> list[Array]:
+    value = decode(data, type)
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return [np.asarray(one) for one in values]

@@ -78,13 +78,13 @@ def inline(onnx: Any, bare: Any, known: Known, weights: dict[str, Any], *, loops
             continue
         found = True
         branch = next(a.g for a in node.attribute if a.name == ("then_branch" if condition.item() else "else_branch"))
-        nodes += _branch(onnx, node, branch, weights)
+        nodes += branch_nodes(onnx, node, branch, weights)
     if found:
         replace_nodes(onnx, bare.graph, nodes)
     return found
 
 
-def _branch(onnx: Any, node: Any, branch: Any, weights: dict[str, Any]) -> list[Any]:
+def branch_nodes(onnx: Any, node: Any, branch: Any, weights: dict[str, Any]) -> list[Any]:
     """The nodes of a branch under names that no other has, and its constants among the weights."""
     inner = {name for made in branch.node for name in made.output} | {tensor.name for tensor in branch.initializer}
     names = {name: f"{node.output[0]}/{name}" for name in inner if name}

@@ -36,6 +36,14 @@ class Samples:
             advance(1)
 
 
+def with_outputs(inputs: Sequence[str]) -> str | None:
+    """The first file of ``--input`` that holds a reference's outputs too, as ``run --samples`` and ``reduce`` write them."""
+    from nnbridge.compare.arrays import array_names
+
+    archives = (text for text in inputs if text.lower().endswith(".npz") and Path(text).is_file())
+    return next((text for text in archives if any(name.startswith("output:") for name in array_names(Path(text)))), None)
+
+
 def samples_of(
     model: Model,
     path: Path,

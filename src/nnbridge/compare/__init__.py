@@ -30,5 +30,6 @@ from nnbridge.compare.samples import (
     sign_flipped,
     stating_open_dimensions,
     stored_samples,
+    unpacked,
 )
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, SINGLE_OPERATION, Tolerance, Tolerances, read_tolerances

@@ -54,6 +54,12 @@ def load_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, A
         return {name: file[name] for name in chosen}
 
 
+def array_names(path: Path) -> list[str]:
+    """The names of an ``.npz`` file's arrays."""
+    with _numpy_file(path, ".npz", str(path)), path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        return list(file.files)
+
+
 def load_array(path: Path, option: str) -> Array:
     """The array of an ``.npy`` file that a command-line option names."""
     with _numpy_file(path, ".npy", f"{option} {path}"):

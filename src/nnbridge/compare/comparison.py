@@ -20,7 +20,7 @@ from nnbridge.compare.metrics import Metrics
 from nnbridge.compare.results import NotebookResult
 from nnbridge.compare.samples import Sample, in_model, named_outputs
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model
 from nnbridge.runtime.compilation import Compilation
 from nnbridge.runtime.execution import Execution
@@ -380,7 +380,26 @@ def add_sample(
     """Compare one run's outputs, by name, with a reference's."""
     in_order = [expected[output.name] for output in outputs] if isinstance(expected, Mapping) else list(expected)
     for output, operand, theirs in zip(outputs, named_outputs(model).values(), in_order, strict=True):
-        output.add(answers[output.name], in_model(operand, theirs), label)
+        codec, found = codec_of(operand), answers[output.name]
+        if codec is None:
+            output.add(found, in_model(operand, theirs), label)
+        else:
+            _add_unpacked(output, codec.unpack(found), codec.unpack(theirs), label)
+
+
+def _add_unpacked(output: OutputComparison, found: Sequence[Array], expected: Sequence[Array], label: str) -> None:
+    """Compare the tensors of a sequence as one array, texts by whether they are equal."""
+    sides = [[(array.dtype, array.shape) for array in side] for side in (found, expected)]
+    if sides[0] != sides[1]:
+        shown = (", ".join(f"{dtype}{list(shape)}" for dtype, shape in side) or "nothing" for side in sides)
+        output.problem = output.problem or "{}, reference {}".format(*shown)
+        return
+    ours, theirs = (np.concatenate([np.ravel(array) for array in side] or [np.zeros(0)]) for side in (found, expected))
+    output.type = str(ours.dtype)
+    if ours.dtype.kind in "OUS":
+        numbers = np.unique(np.concatenate([ours, theirs]).astype(str), return_inverse=True)[1].astype(np.int64)
+        ours, theirs = np.split(numbers, 2)
+    output.add(ours, theirs, label)
 
 
 def fallbacks_of(execution: Execution) -> list[str]:

@@ -20,12 +20,12 @@ from nnbridge.compare.causes import Cause, LoneOperation, explain
 from nnbridge.compare.comparison import OutputComparison
 from nnbridge.compare.observation import Observation, Position, observed_run
 from nnbridge.compare.results import NotebookResult
-from nnbridge.compare.samples import Sample, in_model
-from nnbridge.compare.tensors import Tensors, TensorsByPosition, channels_last
+from nnbridge.compare.samples import Sample, in_model, named_inputs
+from nnbridge.compare.tensors import DeviceReference, Tensors, TensorsByPosition, channels_last, tensors_of
 from nnbridge.compare.tolerance import DEFAULT_TOLERANCE, Tolerance, Tolerances, as_tolerances
 from nnbridge.converters.inspection import Mapped
 from nnbridge.devices.device import Device
-from nnbridge.errors import NnapiError
+from nnbridge.errors import NnapiError, NnbridgeError
 from nnbridge.extensions import operand_dtype, readable_operation
 from nnbridge.model import Model, Operand, Operation, input_name
 from nnbridge.runtime.compilation import Compilation
@@ -62,6 +62,9 @@ class Layer:
     """The tensors of the reference that the own error was computed from."""
     cause: Cause | None = None
     """Why there is an own error; None if there is none, or nothing explains it."""
+    hidden: str = ""
+    """Where operators without a tensor in the reference share an own error beyond tolerance: the first that computes otherwise
+    than NNAPI's reference kernels, fed with what these compute."""
 
     @property
     def why(self) -> str:
@@ -79,7 +82,8 @@ class Layer:
         where = {"operator": self.operator, "operation": self.operation, "tensor": self.tensor, "body": self.position[0]}
         figures = {name: c and c.as_dict() for name, c in (("drift", self.drift), ("own_error", self.own))}
         cause = self.cause and self.cause.as_dict()
-        return {**where, "device": self.device, "step": self.step, **figures, "note": self.note, "cause": cause}
+        why = {"note": self.note, "cause": cause, "hidden": self.hidden}
+        return {**where, "device": self.device, "step": self.step, **figures, **why}
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,11 @@ class LayerComparison(NotebookResult):
         said = f"first difference beyond tolerance: operator {first.place}, {difference(first.drift)}; own error {own}"
         if first.note:
             said += f" ({first.note})"
-        if origin is None or origin is first:
-            return said
-        return f"{said}: inherited from {origin.place}, own error {difference(origin.own)}"
+        if origin is not None and origin is not first:
+            said += f": inherited from {origin.place}, own error {difference(origin.own)}"
+        if origin is not None and origin.hidden:
+            said += f"; of the operators up to it that the reference has no tensors of, {origin.hidden} computes otherwise"
+        return said
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """A row for each tensor that was compared."""
@@ -184,14 +190,7 @@ class LayerComparison(NotebookResult):
         layers = [layer.as_dict() for layer in self.layers]
         why = {"causes": [cause.as_dict() for cause in self.causes], "interrupted": self.interrupted}
         head = {"model": self.model, "reference": self.reference, "samples": self.samples, "pass": self.passed}
-        return {
-            **head,
-            "sentence": self.sentence,
-            **ends,
-            "layers": layers,
-            "unmatched": unmatched,
-            **why,
-        }
+        return {**head, "sentence": self.sentence, **ends, "layers": layers, "unmatched": unmatched, **why}
 
 
 def difference(comparison: OutputComparison | None) -> str:
@@ -371,12 +370,27 @@ class _Layers:
         result = _as_truth(operand, next(iter(outputs.values())))
         before = layer.own.mismatches
         layer.own.add(result, known[position], label)
+        if layer.own.beyond and not layer.hidden:
+            layer.hidden = self._hidden(part.compilation, [known[i] for i in part.inputs])
         if self.explained and layer.own.mismatches > before and layer.cause is None and result.shape == known[position].shape:
             model, inputs = part.compilation.model, [known[i] for i in part.inputs]
             case = LoneOperation(
                 model, inputs, result, known[position], layer.operator, layer.operation, self.reference, layer.device
             )
             layer.cause = explain(case)
+
+    def _hidden(self, part: Compilation, inputs: Sequence[Array]) -> str:
+        """Of a part of several operators of the file, the one that computes otherwise than NNAPI's reference kernels."""
+        if len({operation.source for operation in part.model.main.operations}) < 2:
+            return ""
+        kernels = DeviceReference(part.model, "reference")
+        values = dict(zip(named_inputs(part.model), inputs, strict=True))
+        try:
+            sample = Sample("", values, kernels.run(values))
+            found = compare_layers(part, kernels.name, [sample], tensors_of(kernels), self.tolerances, explained=False)
+        except NnbridgeError:
+            return ""
+        return found.origin.place if found.origin is not None and not _within(found.origin.own) else ""
 
     def _comparison(self, layer: Layer, operand: Operand) -> OutputComparison:
         tolerance = self.tolerances.of(layer.tensor)

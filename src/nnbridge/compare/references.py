@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from nnbridge.compare.arrays import Array
 from nnbridge.compare.litert import LiteRT, NamedTensors
 from nnbridge.converters import converter_for
 from nnbridge.errors import InputError, Reason, first_line
+from nnbridge.extensions import TYPES, Codec
 from nnbridge.loading import is_saved
 
 
@@ -50,7 +52,8 @@ class OnnxRuntime:
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Outputs in the file's order."""
         try:
-            outputs = [np.asarray(output) for output in self._session.run(None, self._typed(inputs))]
+            found = self._session.run(None, self._typed(inputs))
+            outputs = [_as_held(declared.type, value) for declared, value in zip(self._session.get_outputs(), found, strict=True)]
         except Exception as error:
             # ONNX Runtime's errors have no common class of their own.
             raise InputError(
@@ -82,14 +85,38 @@ class OnnxRuntime:
         content: bytes = model.SerializeToString()
         return content
 
-    def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _typed(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         """Inputs with ONNX's scalars, which are vectors of one element in NNAPI, and float64 where it was narrowed."""
         declared = {i.name: i for i in self._session.get_inputs()}
         scalars = {name for name, i in declared.items() if i.shape == []}
         doubles = {name for name, i in declared.items() if i.type == "tensor(double)"}
-        typed = {name: value.astype(np.float64) if name in doubles else value for name, value in inputs.items()}
+        typed: dict[str, Any] = {}
+        for name, value in inputs.items():
+            codec = _codec(declared[name].type) if name in declared else None
+            if codec is not None:
+                # A sequence is a list of arrays, text an array of strings, an optional one array or None.
+                held = codec.unpack(value)
+                typed[name] = held if declared[name].type.startswith("seq") else next(iter(held), None)
+                scalars.discard(name)
+            else:
+                typed[name] = value.astype(np.float64) if name in doubles else value
         # An input of any shape is declared like a scalar.
         return {name: value.reshape(()) if name in scalars and value.size == 1 else value for name, value in typed.items()}
+
+
+def _codec(declared: str) -> Codec | None:
+    """How values of a type of ONNX Runtime's, such as ``seq(tensor(float))``, are held as bytes; None for tensors of numbers."""
+    name = {"seq": "SEQUENCE", "opt": "OPTIONAL"}.get(declared[:3], "STRING" if declared == "tensor(string)" else "")
+    extension = TYPES.host_extension("ai.onnx") if name else None
+    return next((t.codec for t in extension.operand_types if t.name == name), None) if extension is not None else None
+
+
+def _as_held(declared: str, value: Any) -> Array:
+    """An output as models hold it."""
+    codec = _codec(declared)
+    if codec is None:
+        return np.asarray(value)
+    return codec.pack([np.asarray(one) for one in (value if isinstance(value, list) else [] if value is None else [value])])
 
 
 def is_compiled(path: Path) -> bool:

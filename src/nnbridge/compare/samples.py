@@ -6,7 +6,7 @@ their full range, int32 and int64 in [0, 8), booleans fair.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from nnbridge.compare.arrays import Array, load_arrays
 from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason
-from nnbridge.extensions import operand_dtype
+from nnbridge.extensions import codec_of, operand_dtype
 from nnbridge.model import Model, Operand, input_name, output_name
 from nnbridge.runtime.arguments import check_array
 from nnbridge.types import OperandCode
@@ -55,13 +55,33 @@ def named_outputs(model: Model) -> dict[str, Operand]:
     return {output_name(model.main.operands[i], k): model.main.operands[i] for k, i in enumerate(model.own_outputs)}
 
 
-def seeded_inputs(model: Model, seed: int) -> dict[str, Array]:
-    """Inputs by name for a seed; a dimension that the model leaves open becomes 1."""
-    return _drawn_inputs(model, np.random.default_rng(seed))
+def unpacked(operands: Mapping[str, Operand], values: Mapping[str, Array]) -> dict[str, Array]:
+    """Values by name; the tensors of a sequence each as ``NAME[0]``, ``NAME[1]`` and so on."""
+    found: dict[str, Array] = {}
+    for name, value in values.items():
+        codec = codec_of(operands[name]) if name in operands else None
+        if codec is None:
+            found[name] = value
+            continue
+        for k, array in enumerate(codec.unpack(value)):
+            found[f"{name}[{k}]" if codec.several else name] = array.astype(str) if array.dtype.kind == "O" else array
+    return found
 
 
-def _drawn_inputs(model: Model, rng: np.random.Generator) -> dict[str, Array]:
-    return {name: drawn(rng, operand) for name, operand in named_inputs(model).items()}
+def seeded_inputs(model: Model, seed: int, without: Collection[str] = ()) -> dict[str, Array]:
+    """Inputs by name for a seed; a dimension that the model leaves open becomes 1. ``without``: names of those not drawn."""
+    return _drawn_inputs(model, np.random.default_rng(seed), without)
+
+
+def _drawn_inputs(model: Model, rng: np.random.Generator, without: Collection[str] = ()) -> dict[str, Array]:
+    found = {}
+    for name, operand in named_inputs(model).items():
+        if codec_of(operand) is None:
+            found[name] = drawn(rng, operand)
+        elif name not in without:
+            rule = "a file (run and compare have --input NAME=FILE.npz): sequences and text are not drawn"
+            raise InputError(Reason(rule, "none", operand=name))
+    return {name: value for name, value in found.items() if name not in without}
 
 
 def drawn(rng: np.random.Generator, operand: Operand) -> Array:

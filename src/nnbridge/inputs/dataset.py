@@ -11,9 +11,9 @@ from nnbridge.compare.arrays import Array, load_array, load_arrays
 from nnbridge.compare.samples import named_inputs, seeded_inputs
 from nnbridge.converters.inspection import TensorInfo, TensorMetadata
 from nnbridge.errors import InputError, Reason, near
-from nnbridge.extensions import operand_dtype
-from nnbridge.inputs.preparation import SUFFIXES, InputTarget, Picture, Preparation, PreparedInput, fit, prepare
-from nnbridge.model import Model
+from nnbridge.extensions import TYPES, codec_of, operand_dtype
+from nnbridge.inputs.preparation import InputTarget, Picture, Preparation, PreparedInput, fit, prepare
+from nnbridge.model import Model, Operand
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class Dataset:
             add(
                 chosen,
                 file,
-                several or [_Entry(n, label, partial(read, p)) for n, label, p in _files(path, target.place)],
+                several or [_Entry(n, label, partial(read, p)) for n, label, p in _files(path, target)],
             )
-        others = {} if seed is None else seeded_inputs(model, seed)
+        others = {} if seed is None else seeded_inputs(model, seed, without=entries)
         missing = [name for name in operands if name not in entries and name not in others]
         if missing:
             raise InputError(Reason("--input for every input, or --seed", f"none for {', '.join(missing)}"))
@@ -129,8 +129,14 @@ def metadata_by_name(names: Sequence[str], stated: Sequence[TensorInfo]) -> dict
 
 
 def _known(model: Model) -> str:
-    described = (f"{n} ({operand_dtype(o)} {[d or '?' for d in o.dims]})" for n, o in named_inputs(model).items())
+    described = (f"{n} ({_described(o)})" for n, o in named_inputs(model).items())
     return "this model's inputs are: " + ", ".join(described)
+
+
+def _described(operand: Operand) -> str:
+    if codec_of(operand) is not None:
+        return TYPES.readable(operand.type)
+    return f"{operand_dtype(operand)} {[d or '?' for d in operand.dims]}"
 
 
 def _split(model: Model, text: str) -> tuple[str | None, str]:
@@ -146,7 +152,7 @@ def _split(model: Model, text: str) -> tuple[str | None, str]:
     raise InputError(Reason(f'no input named "{typed}"{near(typed, named_inputs(model))}; {_known(model)}', operand="--input"))
 
 
-def _files(path: Path, place: str) -> list[tuple[str, str, Path]]:
+def _files(path: Path, target: InputTarget) -> list[tuple[str, str, Path]]:
     """Name, label and path of a file, or of all files in a folder and its sub-folders, whose names are labels."""
     if not path.is_dir():
         return [(path.name, "", path)]
@@ -159,11 +165,11 @@ def _files(path: Path, place: str) -> list[tuple[str, str, Path]]:
                     (f"{folder.name}/{file.name}", folder.name, file) for file in sorted(folder.iterdir()) if file.is_file()
                 ]
     except OSError as error:
-        raise InputError(Reason("a folder that can be read", error.strerror or str(error), place, str(path))) from error
-    usable = [item for item in found if item[2].suffix.lower() in SUFFIXES and not item[2].name.startswith(".")]
+        raise target.refuse("a folder that can be read", error.strerror or str(error), path) from error
+    usable = [item for item in found if item[2].suffix.lower() in target.suffixes and not item[2].name.startswith(".")]
     if not usable:
-        rule = f"a folder of files for this input ({', '.join(SUFFIXES)})"
-        raise InputError(Reason(rule, f"{len(found)} files, none of these" if found else "an empty one", place, str(path)))
+        rule = f"a folder of files for this input ({', '.join(target.suffixes)})"
+        raise target.refuse(rule, f"{len(found)} files, none of these" if found else "an empty one", path)
     return usable
 
 
@@ -199,6 +205,9 @@ def _archive(model: Model, path: Path) -> dict[str, list[_Entry]]:
             entries[name] = [entry(name, array, f"{path.name} {k}") for k, array in enumerate(arrays[f"input:{name}"])]
         if name in entries and not entries[name]:
             raise InputError(Reason("at least one sample in every array", "an array without any", operand=str(path)))
+    first = next(iter(operands))
+    if not entries and codec_of(operands[first]) is not None:
+        return {first: [_Entry(path.name, "", partial(prepare, InputTarget(first, operands[first]), path))]}
     if not entries:
         raise InputError(Reason(f"an array named after an input; {_known(model)}", "none", "--input", str(path)))
     return entries

@@ -10,16 +10,17 @@ import warnings
 import wave
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nnbridge.compare.arrays import MAX_BYTES, Array, load_array
+from nnbridge.compare.arrays import MAX_BYTES, Array, load_array, load_arrays
 from nnbridge.compare.samples import in_model
 from nnbridge.converters.inspection import TensorMetadata
-from nnbridge.errors import BadDataError, InputError, Reason
-from nnbridge.extensions import operand_dtype
+from nnbridge.errors import BadDataError, InputError, OpFailedError, Reason
+from nnbridge.extensions import Codec, codec_of, operand_dtype
 from nnbridge.inputs.quantisation import is_quantised, quantised
 from nnbridge.model import Operand
 from nnbridge.runtime.arguments import check_array
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 NUMBERS = (".txt", ".csv")
+PACKED = (".npz", ".npy", ".pb")
+"""Of sequences, text and optionals: their tensors in the file's order, one alone, or ONNX's own message."""
 SUFFIXES = (".npy", *IMAGES, ".wav", ".bin", *NUMBERS)
 RESIZE = ("stretch", "fit", "crop")
 
@@ -88,6 +91,11 @@ class InputTarget:
         """For messages."""
         return f"{self.option} {self.name}"
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of files that are read for it."""
+        return SUFFIXES if codec_of(self.operand) is None else PACKED
+
     def refuse(self, rule: str, found: object, path: Path) -> InputError:
         """An error for a file."""
         return InputError(Reason(rule, str(found), self.place, str(path)))
@@ -95,7 +103,8 @@ class InputTarget:
 
 def prepare(target: InputTarget, path: Path, how: Preparation | None = None) -> PreparedInput:
     """Read one file for an input. InputError for a file of another form, type or shape than the input requires."""
-    read = _READERS.get(path.suffix.lower())
+    codec = codec_of(target.operand)
+    read = _READERS.get(path.suffix.lower()) if codec is None else partial(_packed, codec)
     if read is None:
         # A suffix that says nothing: NumPy's reader names what the file begins with.
         read = _array
@@ -127,6 +136,24 @@ def fit(target: InputTarget, array: Array, path: Path) -> Array:
     except BadDataError as error:
         raise InputError(replace(error.reason, operation=target.place, operand=str(path))) from error
     return np.ascontiguousarray(array)
+
+
+def _packed(codec: Codec, target: InputTarget, path: Path, _how: Preparation) -> PreparedInput:
+    """A sequence, text or the like, of the tensors in a file."""
+    suffix = path.suffix.lower()
+    if suffix not in PACKED:
+        raise target.refuse(f"a file of its tensors ({', '.join(PACKED)})", suffix or "a file without a suffix", path)
+    try:
+        if suffix == ".pb":
+            content = np.fromfile(path, np.uint8)
+            codec.unpack(content)
+            return PreparedInput(content)
+        arrays = list(load_arrays(path).values()) if suffix == ".npz" else [load_array(path, target.place)]
+        return PreparedInput(codec.pack(arrays))
+    except OpFailedError as error:
+        raise target.refuse(error.reason.rule, error.reason.found, path) from error
+    except (TypeError, ValueError) as error:
+        raise target.refuse("a value of this type", str(error), path) from error
 
 
 def _array(target: InputTarget, path: Path, _how: Preparation) -> PreparedInput:

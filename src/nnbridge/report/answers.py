@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nnbridge.compare import named_outputs
+from nnbridge.compare import named_outputs, unpacked
 from nnbridge.compare.arrays import Array
 from nnbridge.converters.inspection import TensorInfo
 from nnbridge.errors import InputError, Reason
+from nnbridge.extensions import codec_of
 from nnbridge.inputs import class_index, dequantised, metadata_by_name
 from nnbridge.model import Model
 
@@ -127,7 +128,7 @@ Answer = Classification | Detection | Segmentation | Pose
 def answers(model: Model, outputs: Mapping[str, Array], labels: Mapping[str, Sequence[str]] | None = None) -> list[Answer]:
     """What a run's outputs answer, those of known forms; ``labels``: the names of classes by output."""
     operands = named_outputs(model)
-    real = {name: dequantised(operands[name], array) for name, array in outputs.items()}
+    real = {n: dequantised(operands[n], array) for n, array in outputs.items() if codec_of(operands[n]) is None}
     labels = labels or {}
     found = _detection(real, labels)
     if found is not None:
@@ -197,10 +198,11 @@ class Accuracy:
 def real_numbers(model: Model, outputs: Mapping[str, Array], values: bool) -> list[dict[str, Any]]:
     """Of each output scale and zero point with the range of its real numbers, where it is quantised, and its ``values``."""
     described: list[dict[str, Any]] = []
-    for (name, array), operand in zip(outputs.items(), named_outputs(model).values(), strict=True):
-        real, item = dequantised(operand, array), {}
+    held = named_outputs(model)
+    for name, array in unpacked(held, outputs).items():
+        real, item = (dequantised(held[name], array) if name in held else array), {}
         if real is not array and real.size:
-            item = {"scale": operand.scale, "zero_point": operand.zero_point}
+            item = {"scale": held[name].scale, "zero_point": held[name].zero_point}
             item |= {"real_min": float(real.min()), "real_max": float(real.max())}
         if values:
             item["values"] = (np.stack([real.real, real.imag], -1) if real.dtype.kind == "c" else real).tolist()

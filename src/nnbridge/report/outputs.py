@@ -7,7 +7,7 @@ from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
-from nnbridge.compare import Comparison, OutputComparison
+from nnbridge.compare import Comparison, OutputComparison, named_outputs, unpacked
 from nnbridge.report.plan import cache_as_dict, cache_lines
 from nnbridge.report.terminal import Table, counted
 from nnbridge.runtime.compilation import Compilation
@@ -18,7 +18,7 @@ def run_as_dict(compilation: Compilation, outputs: Mapping[str, Any], reports: S
     """The outputs' shapes and ranges, the last run's steps, what fell back and what the cache did."""
     last = reports[-1]
     described = []
-    for name, array in outputs.items():
+    for name, array in unpacked(named_outputs(compilation.model), outputs).items():
         numbers = {}
         if array.size and array.dtype.kind in "fiu":
             numbers = {"min": float(array.min()), "max": float(array.max()), "mean": float(array.mean())}

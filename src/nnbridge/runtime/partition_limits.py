@@ -28,7 +28,8 @@ def limit_partitions(
     """Placements in which at most ``limit`` partitions go to drivers (0: no limit); the others go to the CPU.
 
     The largest are delegated, the earlier ones where sizes are equal. With a limit, an operator of which drivers accept only
-    some operations goes to the CPU as well. An operation that the CPU cannot run is left without device.
+    some operations goes to the CPU as well. The host computes what is no operation of NNAPI; an operation that neither can
+    run is left without device.
     """
     if not limit:
         return tuple(placements)
@@ -83,8 +84,9 @@ def _partly_supported(main: Subgraph, placements: Sequence[Placement], devices: 
 
 
 def _on_cpu(placement: Placement, devices: Sequence[Device], why: Reason) -> Placement:
-    """On the CPU; drivers that accepted the operation are refused for this reason."""
-    cpu = next((k for k, d in enumerate(devices) if d.kind == "cpu" and placement.answers[k].supported), None)
+    """On the CPU, or the host; drivers that accepted the operation are refused for this reason."""
+    others = (k for kind in ("cpu", "host") for k, device in enumerate(devices) if device.kind == kind)
+    cpu = next((k for k in others if placement.answers[k].supported), None)
     answers = tuple(
         Answer(answer.device, None, why) if answer.supported and device.kind == "device" else answer
         for answer, device in zip(placement.answers, devices, strict=True)

@@ -89,7 +89,7 @@ def compare(
       nnbridge compare model.tflite --envelope --reference litert --seeds 0-99
     """
     from nnbridge import compare as comparing
-    from nnbridge.cli.sampling import samples_of
+    from nnbridge.cli.sampling import samples_of, with_outputs
     from nnbridge.compare.references import reference as reference_runtime
     from nnbridge.compare.tensors import DeviceReference
     from nnbridge.report.plan import plan_tables
@@ -103,7 +103,9 @@ def compare(
     if reference is not None and against is not None:
         raise click.UsageError("--reference and --against exclude each other.")
     if reference is None and against is None and not envelope:
-        raise click.UsageError("Missing option '--reference'.")
+        reference = with_outputs(inputs)
+        if reference is None:
+            raise click.UsageError("Missing option '--reference'.")
     name = (f"device {against}" if against else "") if reference is None else reference
     read = {"the model": [model], "the reference": [Path(name)], "the tolerances": [tolerances] if tolerances else []}
     check_outputs({"--csv": csv_file}, read)

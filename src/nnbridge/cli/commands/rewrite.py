@@ -33,7 +33,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
     """Write a file as plan --advice advises under the same options.
 
     Both files run on random inputs first; nothing is written unless all answers are equal in every bit. An edit that changes
-    answers needs --inexact, and is not run.
+    answers needs --inexact and is not run, one that may round elsewhere needs it where a bit differs.
 
     \b
     Examples:
@@ -60,9 +60,9 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
         raise InputError(Reason("the number of a rewrite", f"a setting: {advice.text}", operand="--advice"))
     if edit.answers is Answers.CALIBRATE:
         raise InputError(Reason("an edit that needs no data", f"scales to be calibrated: {advice.text}", operand="--advice"))
-    if edit.answers is not Answers.SAME and not inexact:
+    if edit.answers is Answers.CHANGE and not inexact:
         raise InputError(Reason("an edit that leaves the answers, or --inexact", f"one that does not: {advice.text}"))
-    exact = edit.answers is Answers.SAME
+    exact = edit.answers is Answers.SAME or not inexact
     inputs = inputs if exact else 0
     with tempfile.TemporaryDirectory() as folder, progress("Comparing", inputs, as_json) as advance:
         edited = Path(folder) / model.name
@@ -76,7 +76,8 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
 
         different = different_outputs(counted, model, edited, range(inputs))
         if different:
-            raise InputError(Reason("answers that stay bit-equal", f"a difference in {different}", operand="--advice"))
+            rule = "answers that stay bit-equal" + (", or --inexact" if edit.answers is Answers.ROUND else "")
+            raise InputError(Reason(rule, f"a difference in {different}", operand="--advice"))
         if output.suffix.lower() == storage.SUFFIX != model.suffix.lower():
             storage.save(load(edited, conversion_of(options)), output)
         else:
@@ -84,7 +85,7 @@ def rewrite(model: Path, number: int, output: Path, inputs: int, inexact: bool, 
                 file.write(content)
     proven = f"answers equal in every bit on {inputs} random inputs" if exact else "answers change"
     if as_json:
-        print_json({"model": str(model), "output": str(output), "inputs": inputs, **advice.as_dict()})
+        print_json({"model": str(model), "output": str(output), "inputs": inputs, **advice.as_dict(), "exact": exact})
     else:
         echo(f"{output}: {advice.text}; {proven}")
 

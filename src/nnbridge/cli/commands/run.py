@@ -92,7 +92,7 @@ def run(
       nnbridge run model.tflite --seed 0 --repeat 3 --device nnapi-sample_minimal --trace trace.json
     """
     from nnbridge.bench.profiling import profile as profiled
-    from nnbridge.compare import save_arrays
+    from nnbridge.compare import named_outputs, save_arrays, unpacked
     from nnbridge.inputs import Dataset, read_ahead, read_labels
     from nnbridge.runtime.batches import Batches
 
@@ -141,7 +141,7 @@ def run(
     if trace is not None:
         _write_trace(trace, model, runs, times)
     if output is not None:
-        save_arrays(output, runs.outputs)
+        save_arrays(output, unpacked(named_outputs(compilation.model), runs.outputs))
     if samples is not None:
         save_arrays(samples, _stacked(runs.stacks))
     if save_image is not None:
