@@ -48,6 +48,7 @@ class Execution(ExecutionArguments):
         self._starting = threading.Lock()
         self._code = ResultCode.NO_ERROR
         self._report: RunReport | None = RunReport()
+        self._runner: PlanRunner | None = None  # of the last computation
         self._bound: Callable[[], None] | None = None  # the computation on these arguments once more, where there is such
         self._elapsed, self._uses_memories, self._tried_to_bind = 0, False, False
         self.observer: Observer | None = None
@@ -167,7 +168,7 @@ class Execution(ExecutionArguments):
 
     def _compute(self, duration: int | None = None, *, fenced: bool = False) -> None:
         limit = duration if duration is not None else self._timeout
-        runner = PlanRunner(self.compilation, self.observer)
+        runner = self._runner = PlanRunner(self.compilation, self.observer)
         self._report = runner.report
         try:
             request = self.request(limit)
@@ -302,13 +303,12 @@ class Execution(ExecutionArguments):
 
     def _bound_like(self, arrays: Sequence[Array | None]) -> BoundRun | None:
         """The computation that has succeeded, bound to other arrays; None if it cannot be."""
-        runner, dims = PlanRunner(self.compilation), [shape.dims for shape in self._shapes]
-        runner.report = self.report
+        runner, dims = self._runner, [shape.dims for shape in self._shapes]
         sizes = [size_of(operand, each) for operand, each in zip(self._output_operands, dims, strict=True)]
         inputs = tuple(None if array is None else np.array(array, order="C") for array in arrays)
         buffers = tuple(OutputBuffer(allocated(size or 0), each) for size, each in zip(sizes, dims, strict=True))
         try:
-            compute = None if None in sizes else runner.bound(Request(inputs, buffers))
+            compute = None if runner is None or None in sizes else runner.bound(Request(inputs, buffers))
         except NnapiError:
             return None
         places = zip(buffers, self._output_operands, strict=True)
